@@ -1,0 +1,25 @@
+"""Where Hydra finds the sweeper: it accepts plugin classes only if they are defined in this namespace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+
+class SweeprofSweeper(Sweeper):
+    """Hands the sweep to sweeprof."""
+
+    def __init__(self, params: DictConfig | None = None) -> None:
+        self._params = params
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.hydra_context, self.config, self._task_function = hydra_context, config, task_function
+
+    def sweep(self, arguments: list[str]) -> Any:
+        # Hydra imports every plugin at each start, also for --help and for other applications.
+        from sweeprof.sweep.sweeper import sweep
+
+        return sweep(self.hydra_context, self._task_function, self.config, self._params, arguments)

@@ -1,0 +1,110 @@
+"""The command: every run is a sweep, one without axes is a sweep of one combination."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from sweeprof import __version__
+from sweeprof.errors import UserError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+HYDRA_MODES = {"--run", "-r", "--multirun", "-m", "--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc"}
+"""Flags that tell Hydra what to do; without one of them it is told to sweep."""
+
+HELP = """\
+sweeprof {version}: sweeps that profile machine-learning models
+
+  python -m sweeprof                                  measure one combination: the defaults
+  python -m sweeprof model=mlp batch_size=8           another one
+  python -m sweeprof model=mlp,lenet5 batch_size=1,8  a sweep: every key may have several values
+  python -m sweeprof +sweep=quickstart                a sweep from a file
+  python -m sweeprof +sweep=quickstart dry_run=true   its plan, measuring nothing
+  python -m sweeprof model.torch._target_=my_package.MyNet model.torch.width=64
+                                                      your own model, with its arguments
+
+Choices
+{choices}
+
+Keys (with what they default to: --cfg job)
+  name output dry_run batch_size axes exclude compare.baseline protocol.* backend.threads limits.timeout_s limits.memory
+  isolation shards seed.* tracking.uri metrics.select hydra/launcher
+
+Flags
+  --cfg job           print the composed config        --config-dir DIR   a folder with configs of your own
+  --hydra-help        Hydra's own flags                --version          the version
+
+Exit codes: 0 all measured, 1 a mistake in the command or a config, 2 some combinations failed, 130 interrupted
+"""
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    arguments = sys.argv[1:]
+    if any(flag in arguments for flag in ("--help", "-h")):
+        print(_help(), end="")
+        sys.exit(0)
+    if "--version" in arguments:
+        print(f"sweeprof {__version__}")
+        sys.exit(0)
+    sys.argv[1:] = hydra_arguments(arguments)
+    try:
+        _run_hydra()
+    except UserError as error:
+        _exit_with(error)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def hydra_arguments(arguments: Sequence[str]) -> list[str]:
+    """The command line as Hydra wants it: always a multirun, and constructor arguments of models and datasets may be new keys."""
+    opened = [f"++{a}" if re.match(r"(model|dataset)\.[\w.]+=", a) else a for a in arguments]
+    return opened if HYDRA_MODES & set(arguments) else ["--multirun", *opened]
+
+
+def _run_hydra() -> None:
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from sweeprof.sweep.sweeper import conf_folder
+
+    # Hydra then raises instead of printing its own version of an error and exiting.
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    version_base = {} if hydra.__version__.startswith("1.4") else {"version_base": "1.3"}
+    run = hydra.main(config_path=str(conf_folder()), config_name="config", **version_base)(task)
+    try:
+        run()
+    except (HydraException, OmegaConfBaseException) as error:
+        from sweeprof.sweep.diagnose import diagnosed
+
+        raise diagnosed(error, sys.argv[1:]) from None
+
+
+def task(config: DictConfig) -> None:
+    """One job of a launcher: a shard of the plan that the sweeper wrote."""
+    from sweeprof.sweep.shard import Folder, run_shard
+
+    if config.job.folder is None:
+        raise UserError("sweeprof always runs as a sweep: leave out --run and hydra.mode=RUN")
+    run_shard(Folder(Path(config.job.folder)), int(config.job.shard))
+
+
+def _exit_with(error: UserError) -> NoReturn:
+    problems = error.problems or (error,)
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    sys.exit(1)
+
+
+def _help() -> str:
+    conf = next(folder for folder in (Path(__file__).parent / "conf", Path(__file__).parents[1] / "conf") if folder.is_dir())
+    groups = ("model", "dataset", "backend", "device", "metrics", "protocol", "tracking", "sweep")
+    lines = [f"  {group:<9} {' '.join(sorted(path.stem for path in (conf / group).glob('*.yaml')))}" for group in groups]
+    return HELP.format(version=__version__, choices="\n".join(lines))

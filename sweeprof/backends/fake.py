@@ -1,0 +1,192 @@
+"""A backend whose clock and memory are scripted: tests of statistics and of endings take milliseconds and have exact answers.
+
+Public, so that users can test their own metrics, sweeps and trackers with it too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sweeprof.backends import Array, Build
+from sweeprof.profiling.layers import ROOT, LayerRow, LayerTable
+
+Event = Literal["raise", "memory_error", "exit", "segfault", "kill", "hang", "allocate"]
+ALLOCATED_AT_MOST = 2**32
+"""``allocate`` gives up here where no limit stops it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FakeModel:
+    """A linear classifier that takes as long, and as much memory, as it is told to."""
+
+    step_s: float | Sequence[float] = 0.001
+    """Seconds of one step; a list is repeated from its beginning."""
+    first_step_s: float | None = None
+    per_sample_s: float = 0.0
+    """Seconds added for each sample of the batch."""
+    classes: int = 10
+    offset: float = 0.0
+    """Added to every output, to make outputs disagree."""
+    params: int = 1000
+    bytes: int = 1 << 20
+    """Resident bytes that the loaded model takes."""
+    on_build: Event | None = None
+    on_step: Event | None = None
+    """What happens, for real, when the model is built or stepped."""
+
+
+class FakeClock:
+    """A clock that stands still until it is told to advance."""
+
+    resolution = 1e-9
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def now(self) -> float:
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Move on by ``seconds``."""
+        self._now += seconds
+
+
+class FakeMemory:
+    """A meter whose peak is what was allocated through it."""
+
+    def __init__(self, baseline: int) -> None:
+        self._rss = self._peak = baseline
+
+    def allocate(self, size: int) -> None:
+        """Grow the resident set by ``size`` bytes."""
+        self._rss += size
+        self._peak = max(self._peak, self._rss)
+
+    def reset_peak(self) -> None:
+        self._peak = self._rss
+
+    def rss(self) -> int:
+        return self._rss
+
+    def rss_peak(self) -> int:
+        return self._peak
+
+
+@dataclass(frozen=True, slots=True)
+class FakeBackend:
+    """Runs :class:`FakeModel`; has every capability."""
+
+    threads: int = 1
+    slowdown: float = 1.0
+    """Factor on every step, so that two variants of this backend can be compared."""
+    baseline_bytes: int = 100 << 20
+    _clock: FakeClock = field(init=False, repr=False, default_factory=FakeClock)
+    _memory: FakeMemory = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_memory", FakeMemory(self.baseline_bytes))
+
+    def configure(self, seed: int) -> None:
+        """Nothing to set: there are no threads and nothing is drawn."""
+
+    def devices(self) -> list[str]:
+        return ["cpu"]
+
+    def load(self, build: Build, device: str, channel_axis: int | None) -> FakeLoaded:
+        model = _built(build)
+        self._memory.allocate(model.bytes)
+        return FakeLoaded(model, self._clock, self._memory, self.slowdown)
+
+    def analyze(self, build: Build, batch: Array, channel_axis: int | None) -> LayerTable:
+        model = _built(build)
+        macs = math.prod(batch.shape) * model.classes
+        shapes = (tuple(batch.shape),), ((batch.shape[0], model.classes),)
+        return LayerTable(
+            (LayerRow(ROOT, "FakeModel", 0, 0, model.params, model.params, 4 * model.params, 0, macs, *shapes),)
+        )
+
+    def memory_meter(self) -> FakeMemory:
+        return self._memory
+
+    def clock(self) -> FakeClock:
+        return self._clock
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        return isinstance(error, MemoryError)
+
+
+class FakeLoaded:
+    """A fake model on its fake device."""
+
+    def __init__(self, model: FakeModel, clock: FakeClock, memory: FakeMemory, slowdown: float) -> None:
+        self._model, self._clock, self._memory, self._slowdown = model, clock, memory, slowdown
+        steps = itertools.cycle([model.step_s] if isinstance(model.step_s, int | float) else model.step_s)
+        first = () if model.first_step_s is None else (model.first_step_s,)
+        self._durations = itertools.chain(first, steps)
+
+    def put(self, batch: Array) -> Array:
+        self._memory.allocate(batch.nbytes)
+        return batch
+
+    @contextmanager
+    def stepping(self, batch: Array) -> Iterator[Callable[[], Any]]:
+        flat = batch.reshape(len(batch), -1)
+        weights = np.linspace(-1, 1, flat.shape[1] * self._model.classes).reshape(flat.shape[1], -1)
+        outputs = (flat @ weights + self._model.offset).astype(np.float32)
+
+        def step() -> Array:
+            happen(self._model.on_step)
+            seconds = next(self._durations) + self._model.per_sample_s * len(batch)
+            self._clock.advance(seconds * self._slowdown)
+            return outputs
+
+        yield step
+
+    def host_outputs(self, outputs: Any) -> npt.NDArray[np.float32]:
+        answer: npt.NDArray[np.float32] = outputs
+        return answer
+
+
+def _built(build: Build) -> FakeModel:
+    model: FakeModel = build()
+    happen(model.on_build)
+    return model
+
+
+def happen(event: Event | None) -> None:
+    """Let ``event`` happen to this process."""
+    match event:
+        case None:
+            return
+        case "raise":
+            raise ValueError("the fake model was told to raise")
+        case "memory_error":
+            raise MemoryError("the fake model was told to run out of memory")
+        case "exit":
+            os._exit(3)
+        case "segfault":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "hang":
+            while True:
+                time.sleep(3600)
+        case "allocate":
+            _allocate()
+
+
+def _allocate() -> None:
+    chunks = []
+    for _ in range(ALLOCATED_AT_MOST >> 24):
+        chunks.append(bytearray(1 << 24))

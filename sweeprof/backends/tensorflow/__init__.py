@@ -1,0 +1,1 @@
+"""Keras on TensorFlow. ``adapter`` is the backend; ``counting`` counts its models."""

@@ -1,0 +1,112 @@
+"""Keras models on TensorFlow, compiled by ``tf.function`` or eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from sweeprof.backends import Array, Build
+from sweeprof.backends.tensorflow.counting import count_layers
+from sweeprof.errors import Unsupported
+from sweeprof.profiling.layers import LayerTable
+from sweeprof.profiling.memory import ProcessMemory
+from sweeprof.profiling.timing import WallClock
+
+
+@dataclass(frozen=True, slots=True)
+class TensorflowBackend:
+    """Keras models called with ``training=False``."""
+
+    threads: int = 1
+    """Threads within an operator."""
+    mode: Literal["function", "eager"] = "function"
+    """``function`` traces the model once per input shape, as serving does; ``eager`` runs it operator by operator."""
+    layout: Literal["channels_last", "channels_first"] = "channels_last"
+    """Where the model expects the channels of an image; datasets give them first."""
+
+    def configure(self, seed: int) -> None:
+        tf.config.threading.set_intra_op_parallelism_threads(self.threads)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+        keras.utils.set_random_seed(seed)
+
+    def devices(self) -> list[str]:
+        gpus = tf.config.list_physical_devices("GPU")
+        return ["cpu"] + (["cuda", *(f"cuda:{i}" for i in range(len(gpus)))] if gpus else [])
+
+    def load(self, build: Build, device: str, channel_axis: int | None) -> TensorflowModel:
+        name = device.replace("cuda", "gpu")
+        with tf.device(name):
+            model = _checked(build())
+        return TensorflowModel(model, name, self.mode, self._moved(channel_axis))
+
+    def analyze(self, build: Build, batch: Array, channel_axis: int | None) -> LayerTable:
+        axis = self._moved(channel_axis)
+        arranged = batch if axis is None else np.moveaxis(batch, axis, -1)
+        return count_layers(_checked(build()), arranged.shape, arranged.dtype)
+
+    def memory_meter(self) -> ProcessMemory:
+        return ProcessMemory()
+
+    def clock(self) -> WallClock:
+        return WallClock()
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        return isinstance(error, tf.errors.ResourceExhaustedError)
+
+    def _moved(self, channel_axis: int | None) -> int | None:
+        return channel_axis if self.layout == "channels_last" else None
+
+
+def _checked(model: Any) -> Any:
+    if not callable(model):
+        raise TypeError(f"the model's builder returned a {type(model).__name__}, which cannot be called")
+    return model
+
+
+class TensorflowModel:
+    """A Keras model (or any callable of a tensor) on a device."""
+
+    def __init__(self, model: Any, device: str, mode: str, channel_axis: int | None) -> None:
+        self._device, self._channel_axis = device, channel_axis
+        forward = _inference(model)
+        self._forward = tf.function(forward) if mode == "function" else forward
+
+    def put(self, batch: Array) -> Any:
+        arranged = batch if self._channel_axis is None else np.moveaxis(batch, self._channel_axis, -1)
+        with tf.device(self._device):
+            return tf.constant(arranged)
+
+    @contextmanager
+    def stepping(self, batch: Any) -> Iterator[Callable[[], Any]]:
+        forward = self._forward
+
+        def step() -> Any:
+            return forward(batch)
+
+        def synchronised_step() -> Any:
+            outputs = forward(batch)
+            tf.test.experimental.sync_devices()
+            return outputs
+
+        with tf.device(self._device):
+            yield step if self._device == "cpu" else synchronised_step
+
+    def host_outputs(self, outputs: Any) -> npt.NDArray[np.float32]:
+        tensors = [leaf for leaf in tf.nest.flatten(outputs) if tf.is_tensor(leaf)]
+        if not tensors:
+            raise Unsupported(f"the model returned a {type(outputs).__name__} without a tensor")
+        answer: npt.NDArray[np.float32] = tensors[0].numpy().astype(np.float32)
+        return answer
+
+
+def _inference(model: Any) -> Callable[[Any], Any]:
+    if isinstance(model, keras.Layer):
+        return lambda batch: model(batch, training=False)
+    return lambda batch: model(batch)

@@ -1,0 +1,1 @@
+"""PyTorch. ``adapter`` is the backend; ``counting`` counts its models."""

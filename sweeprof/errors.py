@@ -1,0 +1,66 @@
+"""What sweeprof raises.
+
+    SweeprofError                 everything below; catch this one
+    ├── UserError                 a mistake in a config or a command: printed without a traceback, exit code 1
+    ├── Unsupported               a combination that cannot exist (no builder for this backend, ...): a row with a reason
+    └── WorkerError               the machinery between head and worker broke; never the user's model
+
+A user's mistakes are collected as ``Problem`` values and raised together, so that one run of the command shows all of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+class SweeprofError(Exception):
+    """Base class of everything sweeprof raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake of the user: where it is, what was given, what would be right."""
+
+    key: str
+    """The config key, dotted, as it would be written on the command line."""
+    value: object
+    """What was given."""
+    allowed: str
+    """What would be accepted, in words."""
+    nearest: str | None = None
+    """The accepted value or key closest to what was given, when one is close."""
+
+    def __str__(self) -> str:
+        hint = f" Did you mean '{self.nearest}'?" if self.nearest else ""
+        return f"{self.key}: {self.value!r} {self.allowed}{hint}"
+
+
+def choice_problem(key: str, value: object, noun: str, known: Iterable[str]) -> Problem:
+    """The problem of ``value`` not being one of ``known``; ``noun`` reads as in "is not a backend"."""
+    options = sorted(known)
+    article = "an" if noun[0] in "aeiou" else "a"
+    return Problem(key, value, f"is not {article} {noun}. Known: {', '.join(options)}.", nearest(str(value), options))
+
+
+def nearest(word: str, options: Sequence[str]) -> str | None:
+    """The option most like ``word``, or None when none is close."""
+    close = difflib.get_close_matches(word, options, n=1, cutoff=0.6)
+    return close[0] if close else None
+
+
+class UserError(SweeprofError):
+    """One or more problems of a config or a command."""
+
+    def __init__(self, problems: Sequence[Problem] | str) -> None:
+        self.problems: tuple[Problem, ...] = () if isinstance(problems, str) else tuple(problems)
+        super().__init__(problems if isinstance(problems, str) else "\n".join(str(problem) for problem in problems))
+
+
+class Unsupported(SweeprofError):
+    """This combination cannot be measured, for a reason that is no one's mistake."""
+
+
+class WorkerError(SweeprofError):
+    """The template process or its pipe failed."""

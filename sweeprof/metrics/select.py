@@ -1,0 +1,84 @@
+"""From a metric set in a config to metrics with their options bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from sweeprof.errors import Problem, UserError, choice_problem
+from sweeprof.metrics.metric import Metric
+from sweeprof.results.record import PASSES, PassName
+
+FAMILIES = ("params", "compute", "latency", "memory", "quality")
+
+Entry = str | Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """A metric and the options that the metric set gives it."""
+
+    metric: Metric
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@cache
+def builtin_metrics() -> dict[str, Metric]:
+    """The metrics that sweeprof ships, by name."""
+    modules = [import_module(f"sweeprof.metrics.{family}") for family in FAMILIES]
+    found = [value for module in modules for value in vars(module).values() if isinstance(value, Metric)]
+    return {metric.info.name: metric for metric in found}
+
+
+def select(entries: Sequence[Entry]) -> list[Selected]:
+    """The metrics of a set, in its order.
+
+    Raises:
+        UserError: with one problem for each entry that names no metric, sets an unknown option or repeats a name.
+    """
+    chosen: list[Selected] = []
+    problems: list[Problem] = []
+    for entry in entries:
+        found = _resolve(entry)
+        if isinstance(found, Problem):
+            problems.append(found)
+        elif any(other.metric.info.name == found.metric.info.name for other in chosen):
+            problems.append(Problem("metrics.select", found.metric.info.name, "is selected twice."))
+        else:
+            chosen.append(found)
+    if problems:
+        raise UserError(problems)
+    return chosen
+
+
+def passes_of(selected: Sequence[Selected]) -> list[PassName]:
+    """The passes that the metrics need together, in the order they are run."""
+    needed = frozenset[PassName]().union(*(s.metric.passes for s in selected))
+    return [name for name in PASSES if name in needed]
+
+
+def _resolve(entry: Entry) -> Selected | Problem:
+    if isinstance(entry, str):
+        known = builtin_metrics()
+        return Selected(known[entry]) if entry in known else choice_problem("metrics.select", entry, "metric", known)
+    options = {key: value for key, value in entry.items() if key != "_target_"}
+    target = str(entry.get("_target_", ""))
+    found = _imported(target)
+    if isinstance(found, Problem):
+        return found
+    unknown = [key for key in options if key not in found.options]
+    if unknown:
+        return choice_problem(f"metrics.select {target}", unknown[0], "option", found.options)
+    return Selected(found, options)
+
+
+def _imported(target: str) -> Metric | Problem:
+    module, _, name = target.rpartition(".")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        return Problem("metrics.select", target, f"cannot be imported: {error}.")
+    return found if isinstance(found, Metric) else Problem("metrics.select", target, "is not decorated by @sweeprof.metric.")

@@ -1,0 +1,1 @@
+"""Profile one model in this process: the library below the sweeps."""

@@ -1,0 +1,127 @@
+"""Single values of a comparison as text and as numbers; what every report says the same way."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from sweeprof.report.units import scaled, significant
+from sweeprof.results.compare import Cell, Row
+from sweeprof.results.measurement import Measurement, Number
+
+MISSING = "–"
+"""Stands where there is no value: never a zero, never NaN."""
+
+UNCLEAR = "~"
+"""Marks a ratio that is not called; the footnotes say why."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
+_HAS_PREFIX = frozenset({"s", "B", "MAC", "FLOP", "params", "samples/s", "ratio", "abs", ""})
+"""Units whose values read right without naming the unit in the header."""
+
+
+def one_line(text: str) -> str:
+    """``text`` without line breaks, terminal escapes and direction overrides; runs of spaces become one."""
+    return " ".join(_CONTROL.sub(" ", text).split())
+
+
+def shortened(text: str, limit: int) -> str:
+    """``text`` with its middle left out where it is longer than ``limit``: both ends tell names apart."""
+    if len(text) <= limit:
+        return text
+    head = (limit - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"
+
+
+def axis_text(value: Any) -> str:
+    """The value of an axis as it would be written on the command line."""
+    if isinstance(value, str):
+        return one_line(value)
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return one_line(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def axes_text(axes: Mapping[str, Any]) -> str:
+    """Several axes with their values, e.g. ``model=mlp, batch_size=512``."""
+    return ", ".join(f"{one_line(axis)}={axis_text(value)}" for axis, value in axes.items())
+
+
+def axis_number(value: Any) -> Number | None:
+    """The value of an axis where it is a finite number; booleans are not."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    return value
+
+
+def value_of(row: Row, metric: str) -> Number | None:
+    """The value of a metric in base units; None where the row has none, or one that is not a finite number."""
+    cell = row.cells.get(metric)
+    value = cell.measurement.value if cell else None
+    return value if value is not None and math.isfinite(value) else None
+
+
+def reason_of(row: Row, metric: str) -> str:
+    """Why :func:`value_of` is None."""
+    cell = row.cells.get(metric)
+    if cell is None:
+        return "not asked for in this combination"
+    if cell.measurement.value is not None:
+        return f"not a finite number: {cell.measurement.value}"
+    return one_line(cell.measurement.reason or row.reason or "no reason was given")
+
+
+def unit_suffix(unit: str) -> str:
+    """``" (furlongs)"``: what a header adds for a unit that the values themselves do not show."""
+    return "" if unit in _HAS_PREFIX else f" ({one_line(unit)})"
+
+
+def value_text(measurement: Measurement, with_interval: bool = True) -> str:
+    """A value with its 95 % interval, e.g. ``1.23 ms [1.2–1.27]``; the interval names a unit only where it differs."""
+    if measurement.value is None or not math.isfinite(measurement.value):
+        return MISSING
+    text = scaled(measurement.value, measurement.unit)
+    if measurement.interval is None or not with_interval:
+        return text
+    ends = [scaled(end, measurement.unit) for end in measurement.interval]
+    units = {end.partition(" ")[2] for end in (text, *ends)}
+    if len(units) == 1:
+        ends = [end.partition(" ")[0] for end in ends]
+    return f"{text} [{ends[0]}–{ends[1]}]"
+
+
+def ratio_number(value: float) -> str:
+    """A ratio as a factor: two decimals, or two significant digits below 0.1 and three from 100 on."""
+    if 0.095 <= value < 99.995:
+        return f"{value:.2f}"
+    return significant(value, 2 if value < 1 else 3)
+
+
+def ratio_text(cell: Cell) -> str:
+    """A ratio to the baseline with its verdict in words, e.g. ``×1.90 [1.85–1.95] worse``, ``×1.90 ~``."""
+    if cell.ratio is None or not math.isfinite(cell.ratio):
+        return MISSING
+    interval = ""
+    if cell.ratio_interval:
+        low, high = cell.ratio_interval
+        interval = f" [{ratio_number(low)}–{ratio_number(high)}]"
+    mark = {"unclear": UNCLEAR, "not_comparable": UNCLEAR, None: ""}.get(cell.verdict, cell.verdict or "")
+    return f"×{ratio_number(cell.ratio)}{interval} {mark}".rstrip()
+
+
+def detail_text(measurement: Measurement) -> str:
+    """The further figures of a measurement, e.g. ``min 1.2 ms, p90 1.5 ms, p99 not given: n<299``."""
+    parts = []
+    for name, figure in measurement.detail.items():
+        if isinstance(figure, bool) or not isinstance(figure, (int, float)):
+            parts.append(f"{name} not given: {one_line(str(figure))}" if figure is not None else f"{name} not given")
+        elif not math.isfinite(figure):
+            parts.append(f"{name} not given")
+        elif name in ("n", "spread"):
+            parts.append(f"n {figure:,.0f}" if name == "n" else f"spread {100 * figure:.0f} %")
+        else:
+            parts.append(f"{name} {scaled(figure, measurement.unit)}")
+    return ", ".join(parts)

@@ -1,0 +1,97 @@
+"""A comparison as GitHub Markdown, for a tracker's description, an issue or a README."""
+
+from __future__ import annotations
+
+import re
+
+from sweeprof.report.cells import MISSING, axes_text, one_line
+from sweeprof.report.summary import Footnote, best_rows, environment_items, footnotes, headline
+from sweeprof.report.table import Line, Table, tables
+from sweeprof.results.compare import Comparison, Excluded
+
+_SPECIAL = re.compile(r"([\\`*\[\]|~#!@])")
+# Within a word GitHub reads an underscore as itself: escaping it would only spoil `batch_size` in the source.
+_OUTER_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
+
+
+def markdown(comparison: Comparison) -> str:
+    """The whole report; its first line is the headline, since trackers fold what follows."""
+    parts = [f"**{headline(comparison)}.**", _best(comparison)]
+    parts += [_table(table) for table in tables(comparison)]
+    parts += [
+        _excluded(comparison.excluded),
+        _footnotes(footnotes(comparison)),
+        _environment(comparison),
+        _command(comparison),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def escaped(text: str) -> str:
+    """``text`` on one line, without any meaning to Markdown or HTML."""
+    text = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _OUTER_UNDERSCORE.sub(r"\_", _SPECIAL.sub(r"\\\1", text))
+
+
+def _best(comparison: Comparison) -> str:
+    by_model: dict[str, list[str]] = {}
+    for best in best_rows(comparison):
+        place = f" ({escaped(best.where)})" if best.where else ""
+        by_model.setdefault(best.model, []).append(f"{best.what} {best.value}{place}")
+    return "\n".join(f"- {escaped(model)}: {', '.join(found)}" for model, found in by_model.items())
+
+
+def _table(table: Table) -> str:
+    all_ok = all(line.failure is None for line in table.lines)
+    titles = [escaped(column.title) for column in table.columns] + ([] if all_ok else ["status"])
+    marks = ["--:" if column.numeric else ":--" for column in table.columns] + ([] if all_ok else [":--"])
+    parts = [f"### {escaped(table.title)}"]
+    if table.captions:
+        parts.append(" · ".join(f"{escaped(name)} {escaped(value)}" for name, value in table.captions))
+    rows = [_row(line, table, all_ok) for line in table.lines]
+    parts.append("\n".join(f"| {' | '.join(cells)} |" for cells in (titles, marks, *rows)))
+    return "\n\n".join(parts)
+
+
+def _row(line: Line, table: Table, all_ok: bool) -> list[str]:
+    cells = [
+        escaped(entry.text) if column.kind == "axis" else entry.text if line.failure is None else MISSING
+        for column, entry in zip(table.columns, line.entries, strict=True)
+    ]
+    if all_ok:
+        return cells
+    reason = escaped((line.failure or "").removeprefix(line.status))
+    return [*cells, "ok" if line.failure is None else f"**{line.status}**{reason}"]
+
+
+def _excluded(excluded: tuple[Excluded, ...]) -> str:
+    if not excluded:
+        return ""
+    lines = [f"- {escaped(axes_text(item.axes))} – {escaped(item.reason)}" for item in excluded]
+    return "\n".join([f"**Excluded** ({len(excluded)})", "", *lines])
+
+
+def _footnotes(notes: list[Footnote]) -> str:
+    if not notes:
+        return ""
+    lines = []
+    for note in notes:
+        code = one_line(note.code).replace("`", "")
+        rows = "row" if note.rows == 1 else "rows"
+        said = " – ".join(escaped(text) for text in (note.text, note.advice) if text)
+        lines.append(f"- `{code}` in {note.rows} {rows}: {said}")
+    return "\n".join(["**Notes**", "", *lines])
+
+
+def _environment(comparison: Comparison) -> str:
+    items = environment_items(comparison)
+    return "**Environment** " + " · ".join(f"{escaped(name)} {escaped(text)}" for name, text in items) if items else ""
+
+
+def _command(comparison: Comparison) -> str:
+    if not comparison.command:
+        return ""
+    # A fence longer than any run of backticks inside cannot be closed by the command itself.
+    longest = max((len(run) for run in re.findall("`+", comparison.command)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}sh\n{comparison.command}\n{fence}"

@@ -1,0 +1,144 @@
+"""What a report says around its tables: headline, best rows, footnotes, environment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sweeprof.report.cells import UNCLEAR, axis_text, one_line, reason_of, value_of
+from sweeprof.report.columns import MODEL_AXIS, shown_metrics
+from sweeprof.report.table import rows_by_table
+from sweeprof.report.units import scaled
+from sweeprof.results.compare import MIN_ROUNDS, Cell, Comparison, Row
+
+_BEST = (("latency/forward", "lowest latency", min), ("throughput/samples_per_s", "highest throughput", max))
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best measured row of a model by one metric; says what was measured, not that the difference is certain."""
+
+    model: str
+    what: str
+    """E.g. ``lowest latency``."""
+    value: str
+    where: str
+    """The row's other axes, e.g. ``torch, batch_size 1``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footnote:
+    """A warning, or a kind of missing figure, of one or more rows."""
+
+    code: str
+    rows: int
+    text: str
+    """What was seen, in the first of the rows."""
+    advice: str
+
+
+def headline(comparison: Comparison) -> str:
+    """How many combinations were measured, and what became of the others."""
+    counts = comparison.counts()
+    total = len(comparison.rows)
+    noun = "combination" if total == 1 else "combinations"
+    measured = f"{counts.pop('ok')} of {total} {noun} measured"
+    return "; ".join([measured, ", ".join(f"{number} {status}" for status, number in counts.items())]).rstrip("; ")
+
+
+def best_rows(comparison: Comparison) -> list[Best]:
+    """Per model the lowest latency and the highest throughput measured, where at least two rows have one."""
+    found = []
+    varying = comparison.varying_axes()
+    for title, rows in rows_by_table(comparison).items():
+        for metric, what, choose in _BEST:
+            values = [(value, i) for i, row in enumerate(rows) if (value := value_of(row, metric)) is not None]
+            if len(values) < 2:
+                continue
+            value, place = choose(values, key=lambda found: found[0])
+            row = rows[place]
+            found.append(Best(title, what, scaled(value, row.cells[metric].measurement.unit), where(row, varying)))
+    return found
+
+
+def where(row: Row, axes: Sequence[str]) -> str:
+    """The values of the given axes, the model left out; numbers with their axis, as they say little alone."""
+    parts = []
+    for axis in axes:
+        if axis == MODEL_AXIS or axis not in row.axes:
+            continue
+        text = axis_text(row.axes[axis])
+        parts.append(text if isinstance(row.axes[axis], str) else f"{one_line(axis)} {text}")
+    return ", ".join(parts)
+
+
+def footnotes(comparison: Comparison) -> list[Footnote]:
+    """Verdicts that could not be called, figures that are missing, and warnings with their advice; each kind once."""
+    rows: Counter[str] = Counter()
+    first: dict[str, tuple[str, str, str]] = {}
+    for row in comparison.rows:
+        seen = {code + text: (code, text, advice) for code, text, advice in _remarks(comparison, row)}
+        # A warning of one code differs in its figures from row to row: the code alone groups it.
+        keys = {key if code == "missing" else code: (code, text, advice) for key, (code, text, advice) in seen.items()}
+        rows.update(keys.keys())
+        first = {**keys, **first}
+    return [Footnote(code, rows[key], text, advice) for key, (code, text, advice) in sorted(first.items())]
+
+
+def _remarks(comparison: Comparison, row: Row) -> Iterator[tuple[str, str, str]]:
+    """Code, text and advice of everything that limits the row."""
+    for warning in (*row.warnings, *(w for cell in row.cells.values() for w in cell.measurement.warnings)):
+        yield warning.code, one_line(warning.text), one_line(warning.advice)
+    if row.status != "ok":
+        return
+    for info in shown_metrics(comparison):
+        cell = row.cells.get(info.name)
+        if cell and cell.ratio is not None and cell.verdict in ("unclear", "not_comparable"):
+            yield _uncalled(cell, comparison.threshold)
+        if value_of(row, info.name) is None:
+            yield "missing", f"{one_line(info.name)}: {reason_of(row, info.name)}", ""
+
+
+def _uncalled(cell: Cell, threshold: float | None) -> tuple[str, str, str]:
+    code = cell.verdict_reason or cell.verdict or "unclear"
+    if code == "too_few_rounds":
+        rounds = len(cell.measurement.rounds)
+        if rounds >= MIN_ROUNDS:
+            return code, f"{UNCLEAR} the protocol calls no difference better or worse", "use protocol=default"
+        seen = "1 round" if rounds == 1 else f"{rounds} rounds"
+        return (
+            code,
+            f"{UNCLEAR} not called better or worse: {seen} cannot tell a difference from chance",
+            f"measure at least {MIN_ROUNDS} rounds, e.g. protocol=default",
+        )
+    if code == "interval_crosses_threshold":
+        margin = "" if threshold is None else f" of {100 * threshold:g} %"
+        return (
+            code,
+            f"{UNCLEAR} not called better or worse: the 95 % interval of the ratio crosses the threshold{margin}",
+            "more rounds narrow the interval",
+        )
+    return code, f"{UNCLEAR} not comparable with the baseline: {one_line(code)}", ""
+
+
+def environment_items(comparison: Comparison) -> list[tuple[str, str]]:
+    """What the sweep ran on, name and text; nothing that was not recorded."""
+    env = comparison.environment
+    cpu = env.get("cpu") or {}
+    items = [(name, env.get(name)) for name in ("host", "os")]
+    cores = ", ".join(f"{cpu[k]} {k}" for k in ("logical", "physical") if cpu.get(k))
+    items.append(("cpu", " ".join(part for part in (cpu.get("model"), f"({cores} cores)" if cores else "") if part)))
+    items += [(f"cpu {name}", cpu.get(name)) for name in ("governor", "quota")]
+    if env.get("memory_bytes"):
+        items.append(("memory", scaled(env["memory_bytes"], "B")))
+    items += [
+        ("gpu", axis_text(gpu.get("name", gpu) if isinstance(gpu, dict) else gpu)) for gpu in env.get("gpus") or ()
+    ]
+    items.append(("load", ", ".join(str(load) for load in env.get("load") or ())))
+    items.append(("python", env.get("python")))
+    items += sorted((env.get("versions") or {}).items())
+    git = env.get("git") or {}
+    if git.get("revision"):
+        items.append(("git", f"{git['revision']}{' with uncommitted changes' if git.get('dirty') else ''}"))
+    return [(one_line(str(name)), one_line(str(text))) for name, text in items if text not in (None, "")]

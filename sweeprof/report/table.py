@@ -1,0 +1,148 @@
+"""The tables of a comparison as plain data: one per model, candidates beside their baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sweeprof.report.cells import MISSING, axis_number, axis_text, one_line, ratio_text, reason_of, value_of, value_text
+from sweeprof.report.columns import (
+    DERIVED,
+    MODEL_AXIS,
+    Column,
+    axis_column,
+    baseline_text,
+    constant_value,
+    metric_columns,
+    metric_title,
+    shown_metrics,
+)
+from sweeprof.report.units import scaled
+from sweeprof.results.compare import Comparison, Row, Verdict
+from sweeprof.results.measurement import Number
+from sweeprof.results.record import Status
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One cell of a table."""
+
+    text: str
+    number: Number | None = None
+    """What the cell sorts by; None sorts last."""
+    verdict: Verdict | None = None
+    note: str = ""
+    """Why there is no value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row of a table; its entries stand in the order of the columns."""
+
+    row: Row
+    entries: tuple[Entry, ...]
+    starts_group: bool
+    """Whether a new baseline with its candidates begins here."""
+
+    @property
+    def status(self) -> Status:
+        """What became of the row."""
+        return self.row.status
+
+    @property
+    def failure(self) -> str | None:
+        """Status and reason in one line; None for a row that was measured."""
+        if self.row.status == "ok":
+            return None
+        return f"{self.row.status}: {one_line(self.row.reason or 'no reason was given')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """All rows of one model."""
+
+    title: str
+    captions: tuple[tuple[str, str], ...]
+    """Name and value of what is the same in every row."""
+    columns: tuple[Column, ...]
+    lines: tuple[Line, ...]
+
+
+def tables(comparison: Comparison) -> list[Table]:
+    """One table per model; a single one where no axis is the model, or where models are what is compared."""
+    varying = [axis for axis in ordered_axes(comparison) if axis in comparison.varying_axes()]
+    return [_table(comparison, title, rows, varying) for title, rows in rows_by_table(comparison).items()]
+
+
+def rows_by_table(comparison: Comparison) -> dict[str, list[Row]]:
+    """The rows of every table in their order, by its title."""
+    found: dict[str, list[Row]] = {}
+    for row in sorted_rows(comparison):
+        split = _is_split(comparison) and MODEL_AXIS in row.axes
+        found.setdefault(axis_text(row.axes[MODEL_AXIS]) if split else one_line(comparison.name), []).append(row)
+    return found
+
+
+def _is_split(comparison: Comparison) -> bool:
+    return MODEL_AXIS in comparison.axes and (MODEL_AXIS not in comparison.baseline or len(comparison.rows) == 1)
+
+
+def ordered_axes(comparison: Comparison) -> list[str]:
+    """The axes, but the baseline's last: rows sorted by them have every candidate beside its baseline."""
+    return sorted(comparison.axes, key=lambda axis: axis in comparison.baseline)
+
+
+def sorted_rows(comparison: Comparison) -> list[Row]:
+    """All rows by the axes of :func:`ordered_axes`: numbers by size, anything else as the sweep lists it."""
+    places = {axis: _places(comparison, axis) for axis in ordered_axes(comparison)}
+    return sorted(
+        comparison.rows, key=lambda row: [place[axis_text(row.axes.get(axis))] for axis, place in places.items()]
+    )
+
+
+def _places(comparison: Comparison, axis: str) -> dict[str, int]:
+    """Place per value of an axis; the baseline's value comes first."""
+    values = [row.axes.get(axis) for row in comparison.rows]
+    numbers = sorted({n for value in values if (n := axis_number(value)) is not None})
+    first = [comparison.baseline[axis]] if axis in comparison.baseline else []
+    others = [value for value in values if axis_number(value) is None]
+    return {text: place for place, text in enumerate(dict.fromkeys(axis_text(v) for v in (*first, *numbers, *others)))}
+
+
+def _table(comparison: Comparison, title: str, rows: list[Row], varying: list[str]) -> Table:
+    titled = {MODEL_AXIS} if _is_split(comparison) else set()
+    shown = [axis for axis in varying if axis not in titled]
+    fixed = [axis for axis in comparison.axes if axis not in {*varying, *titled} and axis in rows[0].axes]
+    captions = [(one_line(axis), axis_text(rows[0].axes[axis])) for axis in fixed]
+    columns = [axis_column(axis, rows) for axis in shown]
+    for info in shown_metrics(comparison):
+        if (constant := constant_value(info, rows)) is not None:
+            captions.append((metric_title(info), scaled(constant, info.unit)))
+        else:
+            columns += metric_columns(info, rows, baseline_text(comparison))
+    return Table(title, tuple(captions), tuple(columns), tuple(_lines(comparison, columns, rows)))
+
+
+def _lines(comparison: Comparison, columns: Sequence[Column], rows: Sequence[Row]) -> list[Line]:
+    lines: list[Line] = []
+    seen: set[tuple[str, ...]] = set()
+    group_axes = [axis for axis in comparison.axes if axis not in comparison.baseline]
+    for row in rows:
+        group = tuple(axis_text(row.axes.get(axis)) for axis in group_axes)
+        lines.append(Line(row, tuple(_entry(row, column) for column in columns), group not in seen))
+        seen.add(group)
+    return lines
+
+
+def _entry(row: Row, column: Column) -> Entry:
+    if column.kind == "axis":
+        value = row.axes.get(column.key)
+        return Entry(axis_text(value) if column.key in row.axes else MISSING, axis_number(value))
+    if value_of(row, column.key) is None:
+        return Entry(MISSING, note=reason_of(row, column.key))
+    cell = row.cells[column.key]
+    if column.kind == "value":
+        return Entry(value_text(cell.measurement, column.key not in DERIVED), cell.measurement.value)
+    if row.is_baseline:
+        return Entry("baseline", 1)
+    return Entry(ratio_text(cell), cell.ratio, cell.verdict, cell.verdict_reason or "")

@@ -1,0 +1,129 @@
+"""The tables on a terminal: aligned text that keeps to the width, with words where colours say more."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from sweeprof.report.cells import axes_text, one_line
+from sweeprof.report.columns import Column
+from sweeprof.report.summary import footnotes, headline
+from sweeprof.report.table import Entry, Line, Table, tables
+from sweeprof.results.compare import Comparison
+
+_GAP = 2
+_AXIS_LIMIT = 24
+"""Cells that one axis value may take; longer names lose their end."""
+_NARROWEST = 20
+_STYLES = {"better": "green", "worse": "yellow", "unclear": "dim", "not_comparable": "dim", "same": "", None: ""}
+_FAILED = "red"
+_ASCII = str.maketrans({"↓": "v", "↑": "^", "×": "x", "–": "-", "µ": "u", "·": "|", "…": "~", "─": "-", "≥": ">="})
+"""What a terminal without Unicode shows; every stand-in that is aligned takes as many cells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A rich renderable: headline, one table per model, notes."""
+
+    comparison: Comparison
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = max(options.max_width, _NARROWEST)
+        for text in self._parts(width):
+            if options.ascii_only:
+                text.plain = text.plain.translate(_ASCII).encode("ascii", "replace").decode()
+            yield text
+
+    def _parts(self, width: int) -> Iterator[Text]:
+        yield Text(headline(self.comparison), style="bold")
+        for table in tables(self.comparison):
+            yield Text()
+            yield from _table(table, width)
+        notes = footnotes(self.comparison)
+        if notes:
+            yield Text()
+        for note in notes:
+            where = f"{note.code} in {note.rows} {'row' if note.rows == 1 else 'rows'}: "
+            yield Text.assemble((where, "bold dim"), (" – ".join(t for t in (note.text, note.advice) if t), "dim"))
+        for item in self.comparison.excluded:
+            yield Text(f"excluded: {axes_text(item.axes)} ({one_line(item.reason)})", style="dim")
+
+
+def text(comparison: Comparison, width: int = 100) -> str:
+    """The report as plain text, without colours."""
+    out = io.StringIO()
+    Console(file=out, width=width, color_system=None, legacy_windows=False).print(Report(comparison))
+    return out.getvalue()
+
+
+def _table(table: Table, width: int) -> Iterator[Text]:
+    kept, widths = _fitting(table, width)
+    yield _cut(Text(table.title, style="bold"), width)
+    if table.captions:
+        yield Text(" · ".join(f"{name} {value}" for name, value in table.captions), style="dim")
+    titles = [_aligned(table.columns[i].title, widths[i], table.columns[i]) for i in kept]
+    rule = "─" * min(width, sum(widths[i] for i in kept) + _GAP * (len(kept) - 1))
+    yield _cut(Text((" " * _GAP).join(titles), style="bold"), width)
+    yield Text(rule, style="dim")
+    for line in table.lines:
+        yield _cut(_line(line, table, kept, widths), width)
+    dropped = [c.title for i, c in enumerate(table.columns) if i not in kept]
+    if dropped:
+        yield Text(f"not shown at this width: {', '.join(dropped)}", style="dim")
+
+
+def _fitting(table: Table, width: int) -> tuple[list[int], list[int]]:
+    """The columns that fit, and the width of every column; of the others the highest rank goes first."""
+    widths = []
+    for i, column in enumerate(table.columns):
+        shown = [line.entries[i].text for line in table.lines if line.failure is None or column.kind == "axis"]
+        natural = max((cell_len(cell) for cell in (column.title, *shown)), default=0)
+        widths.append(min(natural, _AXIS_LIMIT) if column.kind == "axis" else natural)
+    kept = list(range(len(widths)))
+    while sum(widths[i] for i in kept) + _GAP * (len(kept) - 1) > width:
+        candidates = [i for i in kept if table.columns[i].kind != "axis"]
+        if len(candidates) <= 1:
+            break
+        kept.remove(max(candidates, key=lambda i: (table.columns[i].rank, i)))
+    return kept, widths
+
+
+def _line(line: Line, table: Table, kept: list[int], widths: list[int]) -> Text:
+    """One row; a failed one says why where its numbers would stand."""
+    out = Text()
+    for i in kept:
+        column, entry = table.columns[i], line.entries[i]
+        if line.failure is not None and column.kind != "axis":
+            break
+        out.append(_aligned(entry.text, widths[i], column), _style(column, entry, line))
+        out.append(" " * _GAP)
+    if line.failure is not None:
+        out.append(line.failure, _FAILED)
+    out.rstrip()
+    return out
+
+
+def _style(column: Column, entry: Entry, line: Line) -> str:
+    if line.failure is not None:
+        return _FAILED
+    if column.kind == "ratio":
+        return "dim" if line.row.is_baseline else _STYLES[entry.verdict]
+    return ""
+
+
+def _aligned(cell: str, width: int, column: Column) -> str:
+    """Axis values to the left, figures to the right."""
+    if cell_len(cell) > width:
+        return set_cell_size(cell, width - 1) + "…"
+    pad = " " * (width - cell_len(cell))
+    return cell + pad if column.kind == "axis" and not column.numeric else pad + cell
+
+
+def _cut(line: Text, width: int) -> Text:
+    line.truncate(width, overflow="ellipsis")
+    return line

@@ -1,0 +1,59 @@
+"""Base units into what people read; the only place where numbers are scaled."""
+
+from __future__ import annotations
+
+from sweeprof.results.measurement import Number
+
+_SI = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
+
+_FIXED: dict[str, tuple[str, float]] = {
+    "s": ("ms", 1e3),
+    "B": ("mib", 1 / 2**20),
+    "MAC": ("m", 1e-6),
+    "FLOP": ("m", 1e-6),
+    "params": ("k", 1e-3),
+}
+"""Unit → suffix of the key, factor: one scale for a metric over all its runs, so that a chart's axis means one thing."""
+
+
+def scaled(value: Number, unit: str) -> str:
+    """``value`` with three significant digits and the prefix that suits it, e.g. ``1.23 ms``, ``61.7 k``, ``0.989``."""
+    if unit == "s":
+        return _with_prefix(value, _SECONDS)
+    if unit == "B":
+        return _with_prefix(value, _BYTES)
+    if unit in ("MAC", "FLOP", "params", "samples/s"):
+        suffix = {"MAC": "MAC", "FLOP": "FLOP", "samples/s": "/s", "params": ""}[unit]
+        return _with_prefix(value, tuple((factor, prefix + suffix) for factor, prefix in _SI))
+    return significant(value, 4 if unit == "ratio" else 3)
+
+
+def _with_prefix(value: Number, prefixes: tuple[tuple[float, str], ...]) -> str:
+    # A value that would round up to 1000 takes the next prefix: 999.9 µs is 1 ms.
+    factor, name = next(((f, n) for f, n in prefixes if abs(value) * 1.0005 >= f), prefixes[-1])
+    return f"{significant(value / factor)} {name}".rstrip()
+
+
+def significant(value: Number, digits: int = 3) -> str:
+    """``value`` rounded to significant digits, without an exponent where it stays readable."""
+    rounded = float(f"{value:.{digits - 1}e}")
+    if rounded == 0:
+        return "0"
+    if 1e-4 <= abs(rounded) < 1e6:
+        return f"{rounded:,.{digits}g}" if abs(rounded) < 10**digits else f"{rounded:,.0f}"
+    return f"{rounded:.{digits - 1}e}"
+
+
+def fixed_key(name: str, unit: str) -> str:
+    """The key under which a metric is tracked, its fixed unit included: ``latency/forward`` → ``latency/forward_ms``."""
+    suffix = _FIXED.get(unit)
+    stem = name.removesuffix("_bytes") if unit == "B" else name
+    return f"{stem}_{suffix[0]}" if suffix else name
+
+
+def fixed_value(value: Number, unit: str, digits: int = 5) -> float:
+    """``value`` in the fixed unit of :func:`fixed_key`, rounded to significant digits."""
+    factor = _FIXED.get(unit, ("", 1.0))[1]
+    return float(f"{value * factor:.{digits - 1}e}")

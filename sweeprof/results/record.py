@@ -1,0 +1,107 @@
+"""What a trial leaves behind, always, whatever happened to it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from sweeprof.results.files import read_json, write_json
+
+SCHEMA_VERSION = 1
+"""1: the first. Readers ignore fields they do not know, and refuse a later version."""
+
+Status = Literal["ok", "unsupported", "skipped", "failed", "crashed", "oom", "timeout"]
+PassName = Literal["analysis", "timing", "memory", "quality"]
+
+STATUSES: tuple[Status, ...] = get_args(Status)
+PASSES: tuple[PassName, ...] = get_args(PassName)
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Warning:
+    """Something that makes a number less trustworthy, and what to do about it."""
+
+    code: str
+    """Stable identifier, e.g. ``spread_high``."""
+    text: str
+    """What was seen, with its figures."""
+    advice: str
+    """What the user can do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One trial: a combination, a pass, a round; written once, atomically, when the trial ends."""
+
+    sweep_id: str
+    combination_id: str
+    pass_name: PassName
+    status: Status
+    reason: str | None = None
+    """Why the status is not ``ok``; one line."""
+    round: int = 0
+    attempt: int = 0
+    axes: Json = field(default_factory=dict)
+    """Value per axis."""
+    config: Json = field(default_factory=dict)
+    """The resolved config of the combination."""
+    command: str = ""
+    """The shell command that repeats this combination alone."""
+    observations: Json | None = None
+    """What the pass saw, raw, in base SI units; its form is the dataclass of that pass."""
+    warnings: tuple[Warning, ...] = ()
+    traceback: str | None = None
+    started: str = ""
+    """ISO 8601, UTC."""
+    wall_s: float = 0.0
+    """Whole trial as the shard saw it, from asking for the process to its end."""
+    costs: dict[str, float] = field(default_factory=dict)
+    """Where the wall time went, in seconds: ``fork``, ``build``, ``measure`` …"""
+    environment: Json = field(default_factory=dict)
+    """Host, CPU, memory, threads, load and library versions at the time of the trial."""
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def file_name(self) -> str:
+        """Path below ``records/``."""
+        return f"{self.combination_id}/{self.pass_name}-r{self.round}.json"
+
+    def to_dict(self) -> Json:
+        """Plain JSON data; the pass is spelled ``pass``."""
+        data = dataclasses.asdict(self)
+        data["pass"] = data.pop("pass_name")
+        data["warnings"] = list(data["warnings"])
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Record:
+        """The record that :meth:`to_dict` wrote; unknown fields are ignored.
+
+        Raises:
+            ValueError: the data come from a later schema version.
+        """
+        version = data.get("schema_version", 0)
+        if version > SCHEMA_VERSION:
+            raise ValueError(f"record schema {version} is newer than this sweeprof, which reads up to {SCHEMA_VERSION}")
+        known = {f.name for f in dataclasses.fields(cls)} - {"pass_name", "warnings"}
+        return cls(
+            pass_name=data["pass"],
+            warnings=tuple(Warning(**warning) for warning in data.get("warnings", ())),
+            **{key: value for key, value in data.items() if key in known},
+        )
+
+    def write(self, records: Path) -> Path:
+        """Write this record below the folder ``records``; returns its path."""
+        path = records / self.file_name
+        write_json(path, self.to_dict())
+        return path
+
+
+def read_records(records: Path) -> list[Record]:
+    """Every record below the folder, in the order of their paths."""
+    return [Record.from_dict(read_json(path)) for path in sorted(records.glob("*/*-r*.json"))]

@@ -1,0 +1,68 @@
+"""Estimates, intervals and what a sample size supports: pure functions over numbers.
+
+The choices are justified by simulation in MEASUREMENT.md (B2, B5): medians, because timing samples are skewed; a t interval on
+log ratios paired by round, because samples within one process say nothing about the differences between processes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import stats as scipy_stats
+
+CONFIDENCE = 0.95
+
+
+def percentile_needs(percentile: float, confidence: float = CONFIDENCE) -> int:
+    """Samples needed before the largest one lies above the percentile with the given confidence.
+
+    The smallest n with ``(p/100)^n <= 1 - confidence``: 5 for p50, 29 for p90, 59 for p95, 299 for p99.
+    """
+    return math.ceil(math.log(1 - confidence) / math.log(percentile / 100))
+
+
+def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
+    """Distribution-free interval of the median from order statistics; None with too few samples (n < 6 at 95 %).
+
+    Source: H. A. David and H. N. Nagaraja, "Order Statistics", 3rd ed., section 7.1.
+    """
+    ordered = sorted(samples)
+    n = len(ordered)
+    rank = int(scipy_stats.binom.ppf((1 - confidence) / 2, n, 0.5))
+    # binom.ppf gives the smallest k with P(X <= k) >= alpha/2; the interval [x_(k), x_(n+1-k)] needs P(X < k) <= alpha/2.
+    if rank < 1:
+        return None
+    return ordered[rank - 1], ordered[n - rank]
+
+
+def spread(samples: Sequence[float]) -> float:
+    """Interquartile range over the median: the relative spread that torch.utils.benchmark warns about at 0.1 and 0.25."""
+    low, middle, high = np.percentile(np.asarray(samples, dtype=float), [25, 50, 75])
+    return float((high - low) / middle) if middle else 0.0
+
+
+def rounds_interval(medians: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
+    """t interval of the geometric mean of per-round medians; None for fewer than two rounds."""
+    if len(medians) < 2:
+        return None
+    return _log_t_interval(np.log(np.asarray(medians, dtype=float)), confidence)
+
+
+def ratio_interval(candidate: Sequence[float], baseline: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """t interval of ``candidate / baseline`` on log ratios paired by round.
+
+    Raises:
+        ValueError: the two differ in length, or have fewer than two rounds.
+    """
+    if len(candidate) != len(baseline) or len(candidate) < 2:
+        raise ValueError(f"paired rounds needed: got {len(candidate)} and {len(baseline)}")
+    return _log_t_interval(np.log(np.asarray(candidate, dtype=float) / np.asarray(baseline, dtype=float)), confidence)
+
+
+def _log_t_interval(logs: np.ndarray, confidence: float) -> tuple[float, float]:
+    n = len(logs)
+    half = float(scipy_stats.t.ppf((1 + confidence) / 2, n - 1)) * float(logs.std(ddof=1)) / math.sqrt(n)
+    center = float(logs.mean())
+    return math.exp(center - half), math.exp(center + half)

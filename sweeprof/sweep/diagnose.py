@@ -1,0 +1,102 @@
+"""Why Hydra could not compose: one problem per override, instead of its first complaint alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from sweeprof.errors import Problem, UserError, choice_problem
+from sweeprof.sweep.check import config_problems
+from sweeprof.sweep.sweeper import conf_folder, leaf_keys
+
+
+def diagnosed(error: Exception, arguments: Sequence[str]) -> UserError:
+    """The user's mistakes behind an error that Hydra raised while composing the command line ``arguments``."""
+    extra = _config_dir(arguments)
+    search = [f"hydra.searchpath=[file://{extra}]"] if extra else []
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(conf_folder()), version_base="1.3"):
+        try:
+            base = compose("config", overrides=search, return_hydra_config=True)
+        except (HydraException, OmegaConfBaseException):
+            return UserError(_plain(error))
+        problems, good = [], list(search)
+        for line in arguments:
+            if "=" not in line or line.startswith("-"):
+                continue
+            found = list(_override_problems(line, base))
+            problems += found
+            good += [] if found or _sweeps(line) else [line]
+        problems += _value_problems(good)
+    return UserError(problems) if problems else UserError(_plain(error))
+
+
+def _config_dir(arguments: Sequence[str]) -> Path | None:
+    for position, argument in enumerate(arguments):
+        if argument in ("--config-dir", "-cd") and position + 1 < len(arguments):
+            return Path(arguments[position + 1]).absolute()
+        if argument.startswith("--config-dir="):
+            return Path(argument.partition("=")[2]).absolute()
+    return None
+
+
+def _sweeps(line: str) -> bool:
+    return OverridesParser.create().parse_override(line).is_sweep_override()
+
+
+def _override_problems(line: str, base: DictConfig) -> Iterator[Problem]:
+    loader = GlobalHydra.instance().config_loader()
+    try:
+        override = OverridesParser.create(config_loader=loader).parse_override(line)
+    except HydraException as error:
+        yield Problem(line.partition("=")[0], line.partition("=")[2], f"cannot be read: {_plain(error)}")
+        return
+    key = override.key_or_group
+    groups = loader.list_groups("")
+    if key in groups and key != "hydra":
+        known = loader.get_group_options(key)
+        yield from (choice_problem(key, value, key, known) for value in _values(override) if value not in known)
+    elif "/" in key:
+        parent, _, name = key.rpartition("/")
+        if name not in loader.list_groups(parent):
+            yield choice_problem(key, key, "config group", [f"{parent}/{g}" for g in loader.list_groups(parent)] or groups)
+    elif not override.is_add() and not override.is_force_add() and _is_absent(base, key):
+        yield choice_problem(key, key, "config key", [*leaf_keys(base), *groups])
+
+
+def _values(override: Override) -> list[str]:
+    if override.is_sweep_override():
+        return list(override.sweep_string_iterator())
+    value = override.value()
+    return [str(v) for v in value] if isinstance(value, list) else [str(value)]
+
+
+def _is_absent(base: DictConfig, key: str) -> bool:
+    absent = object()
+    try:
+        return OmegaConf.select(base, key, default=absent) is absent
+    except OmegaConfBaseException:
+        return True
+
+
+def _value_problems(overrides: Sequence[str]) -> list[Problem]:
+    """What else is wrong with the overrides that can be composed."""
+    try:
+        config = compose("config", overrides=list(overrides))
+        return config_problems(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
+    except (HydraException, OmegaConfBaseException, KeyError, AttributeError):
+        return []
+
+
+def _plain(error: Exception) -> str:
+    """The message without Hydra's advice for its own developers."""
+    parts = [str(error), *([str(error.__cause__)] if error.__cause__ else [])]
+    return " ".join(line.strip() for part in parts for line in part.splitlines() if line.strip())

@@ -1,0 +1,168 @@
+"""The head of a sweep: from a plan to a folder with its comparison, whatever happens to single trials.
+
+    check ▶ folder ▶ tracker opens ▶ shards run ▶ reports ▶ tracker closes ▶ three lines
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sweeprof.errors import Problem, UserError
+from sweeprof.report.terminal import Report
+from sweeprof.results.compare import Comparison
+from sweeprof.results.environment import capture
+from sweeprof.results.files import write_json
+from sweeprof.results.record import Json
+from sweeprof.sweep.finish import comparison_of, write_reports
+from sweeprof.sweep.plan import Plan, estimated_seconds
+from sweeprof.sweep.progress import ProgressDisplay
+from sweeprof.sweep.shard import Folder
+from sweeprof.sweep.tracker import TrackerProcess
+from sweeprof.tracking import Ending, Links
+
+EXIT_OK, EXIT_USER_ERROR, EXIT_SOME_FAILED, EXIT_INTERRUPTED = 0, 1, 2, 130
+
+Launch = Callable[[Folder, int], None]
+"""Runs the given number of shards of the folder through a Hydra launcher."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a sweep ended."""
+
+    folder: Path
+    exit_code: int
+
+
+def run(plan: Plan, output: Path, tracking: Json, launch: Launch, out: Console, live: Console) -> Outcome:
+    """Measure the plan; ``out`` gets the tables, ``live`` the progress.
+
+    Raises:
+        UserError: the output folder cannot be written.
+    """
+    folder = _new_folder(output, plan)
+    write_json(folder.path / "environment.json", capture())
+    write_json(folder.plan, plan.to_dict())
+    with TrackerProcess(tracking, output, folder.logs / "tracker.log") as tracker:
+        links = tracker.open(plan)
+        if tracker.trouble:
+            live.print(Text(f"tracking: {tracker.trouble}; measuring goes on, the records stay on disk", style="yellow"))
+        missing, interrupted = _measure(plan, folder, launch, live)
+        comparison = comparison_of(folder, missing)
+        report = write_reports(folder, comparison)
+        code = EXIT_INTERRUPTED if interrupted else _exit_code(comparison)
+        out.print(Report(comparison))
+        tracker.close(folder, _ending(code), missing, len(plan.combinations))
+        _print_links(out, report, links, tracker.trouble)
+    return Outcome(folder.path, code)
+
+
+def _new_folder(output: Path, plan: Plan) -> Folder:
+    """``<output>/<name>/<stamp>``, which did not exist before; two sweeps of one second get different folders."""
+    stamp = datetime.fromisoformat(plan.created).astimezone().strftime("%Y-%m-%d_%H-%M-%S")
+    for suffix in ("", *(f"-{i}" for i in range(2, 1000))):
+        path = output / plan.name / (stamp + suffix)
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            if not path.is_dir():
+                raise UserError([Problem("output", str(output), "is not a folder.")]) from None
+            continue
+        except OSError as error:
+            reason = f"cannot be written: {error.strerror}; choose another folder with output=PATH."
+            raise UserError([Problem("output", str(output), reason)]) from None
+        return Folder(path)
+    raise UserError([Problem("output", str(output), "holds a thousand sweeps of this second.")])
+
+
+def _measure(plan: Plan, folder: Folder, launch: Launch, live: Console) -> tuple[str, bool]:
+    """Launch the shards; returns what to say of trials that were not run, and whether the user ended the sweep."""
+    if not plan.shards:
+        return "nothing was planned for it", False
+    try:
+        with _terminable(), ProgressDisplay(plan, folder.events, live):
+            launch(folder, len(plan.shards))
+    except KeyboardInterrupt:
+        live.print(Text("interrupted: what was measured is kept", style="yellow"))
+        return "interrupted before it was measured", True
+    except Exception as error:  # a launcher may fail in any way; what was measured is on disk
+        log.exception("the launcher failed")
+        live.print(Text(f"the launcher failed: {type(error).__name__}: {error}", style="red"))
+        return f"its shard ended before it was measured ({type(error).__name__}: {error})", False
+    return "its shard ended before it was measured", False
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM (a scheduler, ``kill``) end the sweep as Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> Any:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _exit_code(comparison: Comparison) -> int:
+    fine = all(row.status in ("ok", "unsupported") for row in comparison.rows)
+    return EXIT_OK if fine else EXIT_SOME_FAILED
+
+
+def _ending(code: int) -> Ending:
+    endings: dict[int, Ending] = {EXIT_OK: "finished", EXIT_INTERRUPTED: "interrupted"}
+    return endings.get(code, "failed")
+
+
+def _print_links(out: Console, report: Path, links: Links | None, trouble: str | None) -> None:
+    out.print()
+    lines = [("Report", str(report))]
+    if links and links.command:
+        lines.append(("MLflow UI", links.command))
+    if links:
+        lines.append(("Compare", links.comparison))
+    if trouble:
+        lines.append(("Tracking", trouble))
+    for name, value in lines:
+        out.print(Text.assemble((f"{name:<11}", "bold"), value), soft_wrap=True)
+
+
+def print_plan(plan: Plan, out: Console) -> None:
+    """What would be measured, in which passes, what is left out and why, and roughly how long it would take."""
+    planned = [trial for shard in plan.shards for trial in shard]
+    passes = list(dict.fromkeys(trial.pass_name for trial in planned))
+    table = Table(title=f"{plan.name}: {len(plan.combinations)} combinations", title_justify="left", box=None, pad_edge=False)
+    for axis in plan.axes:
+        table.add_column(axis)
+    table.add_column("id", style="dim")
+    table.add_column("trials")
+    for combination in plan.combinations:
+        count = sum(trial.combination_id == combination.id for trial in planned)
+        said = f"unsupported: {combination.unsupported}" if combination.unsupported else str(count)
+        table.add_row(*(str(combination.axes[axis]) for axis in plan.axes), combination.id, said)
+    out.print(table)
+    out.print()
+    for excluded in plan.excluded:
+        spelled = ", ".join(f"{key}={value}" for key, value in excluded.axes.items())
+        out.print(Text(f"left out: {spelled} ({excluded.reason})"))
+    rounds = max((trial.round for trial in planned), default=-1) + 1
+    seconds = estimated_seconds(plan)
+    out.print(f"passes      {', '.join(passes)} ({rounds} timing {'round' if rounds == 1 else 'rounds'})", highlight=False)
+    out.print(f"trials      {len(planned)} in {len(plan.shards)} {'shard' if len(plan.shards) == 1 else 'shards'}", highlight=False)
+    out.print(f"about       {seconds / 60:.0f} min" if seconds >= 90 else f"about       {seconds:.0f} s", highlight=False)

@@ -1,0 +1,102 @@
+"""Looks at what only an import can tell, in a process of its own: targets that are the user's, and devices.
+
+The head imports neither user code nor frameworks; a crash or a hang of an import must not take it along.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from sweeprof.errors import Problem, WorkerError, choice_problem
+from sweeprof.profiling.build import instantiate
+from sweeprof.sweep.child import Child, answer, inherited_socket, messages
+from sweeprof.sweep.isolation import environment
+from sweeprof.sweep.plan import Combination
+from sweeprof.sweep.template import child_environment
+
+PROBE_S = 120.0
+
+
+def probe(combinations: Sequence[Combination], packaged: frozenset[str]) -> list[Problem]:
+    """What is wrong with the targets and devices of the combinations.
+
+    Args:
+        packaged: targets that sweeprof's own configs name; they need no look.
+    """
+    targets = sorted({pair for c in combinations for pair in _targets(c.config) if pair[1] not in packaged})
+    problems = _asked({"targets": targets}, {}) if targets else []
+    for backend, device in _unusual_devices(combinations):
+        problems += _asked({"backend": backend, "device": device}, environment({"backend": backend}))
+    return problems
+
+
+def _unusual_devices(combinations: Sequence[Combination]) -> list[tuple[dict[str, Any], str]]:
+    """Backend and device once for each pair in the sweep; every backend has the processor."""
+    pairs = {(c.config["backend"]["_target_"], c.config["device"]["type"]): c.config["backend"] for c in combinations}
+    return [(backend, device) for (_, device), backend in pairs.items() if device != "cpu"]
+
+
+def _targets(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    framework = config["backend"]["framework"]
+    node = config["model"].get(framework)
+    if node is not None:
+        yield f"model.{framework}._target_", node["_target_"]
+    for group in ("dataset", "backend"):
+        yield f"{group}._target_", config[group]["_target_"]
+
+
+def _asked(question: Mapping[str, Any], variables: Mapping[str, str]) -> list[Problem]:
+    with TemporaryDirectory() as folder:
+        child = Child("sweeprof.sweep.probe", [], child_environment(variables), Path(folder) / "probe.log")
+        try:
+            answered = child.ask(question, PROBE_S)
+        except WorkerError as error:
+            subject = ", ".join(name for _, name in question.get("targets", [])) or question["backend"]["_target_"]
+            return [Problem("_target_", subject, f"cannot be imported: {error}.")]
+        finally:
+            child.close()
+    return [Problem(**problem) for problem in answered["problems"]]
+
+
+def target_problem(key: str, target: str) -> Problem | None:
+    """What is wrong with a ``_target_``; imports it."""
+    module_name, _, attribute = target.rpartition(".")
+    if not module_name:
+        return Problem(key, target, "is not the dotted name of a class or function, such as my_package.MyNet.")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # importing user code may raise anything
+        return Problem(key, target, f"cannot be imported: {type(error).__name__}: {error}.")
+    if not hasattr(module, attribute):
+        names = [name for name in dir(module) if not name.startswith("_")]
+        found = choice_problem(key, attribute, "name", names)
+        return Problem(key, target, f"cannot be imported: {module_name} has no '{attribute}'.", found.nearest)
+    if not callable(getattr(module, attribute)):
+        kind = type(getattr(module, attribute)).__name__
+        return Problem(key, target, f"is a {kind}, which cannot be called; name a class or a function.")
+    return None
+
+
+def device_problem(backend: Mapping[str, Any], device: str) -> Problem | None:
+    """Whether the backend offers ``device`` on this host; imports the framework."""
+    offered = instantiate(backend).devices()
+    return None if device in offered else choice_problem("device.type", device, "device of this host", offered)
+
+
+def _serve() -> None:
+    connection = inherited_socket()
+    for question in messages(connection):
+        if "targets" in question:
+            found = [target_problem(key, target) for key, target in question["targets"]]
+        else:
+            found = [device_problem(question["backend"], question["device"])]
+        answer(connection, {"problems": [dataclasses.asdict(problem) for problem in found if problem is not None]})
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,157 @@
+"""What is being measured, how far the sweep is, what failed, how long it will take: live on a terminal, else in plain lines.
+
+The display reads the events that the shards append to files, so it shows the same whatever launcher runs them. It wakes once
+a second, and only then, because it shares the machine with the measurement.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from sweeprof.sweep.plan import Plan, Trial
+
+WAKE_S = 1.0
+
+
+@dataclass(slots=True)
+class State:
+    """How far the sweep is; grows by events."""
+
+    trials: dict[tuple[str, str, int], float]
+    """Expected seconds of every trial that has not ended."""
+    total: int
+    current: str = ""
+    failures: list[str] = field(default_factory=list)
+    """One line for each trial that did not end well."""
+    spent: dict[str, list[float]] = field(default_factory=dict)
+    """Seconds per pass, as they came out."""
+    begun: float = 0.0
+
+    @property
+    def done(self) -> int:
+        return self.total - len(self.trials)
+
+    def left_s(self) -> float:
+        """Expected seconds until the end: by the median of what each pass has taken so far, else by the protocol."""
+        return sum(self._expected(key[1], guess) for key, guess in self.trials.items())
+
+    def _expected(self, pass_name: str, guess: float) -> float:
+        seen = sorted(self.spent.get(pass_name, []))
+        return seen[len(seen) // 2] if seen else guess
+
+    def take(self, event: dict[str, Any], label: str) -> str | None:
+        """Account for an event; returns a line to print, if it is worth one."""
+        key = (event["combination_id"], event["pass"], event["round"])
+        if event["event"] == "begin":
+            self.current, self.begun = f"{label} {event['pass']}", event["time"]
+            return None
+        self.trials.pop(key, None)
+        self.spent.setdefault(event["pass"], []).append(event["time"] - self.begun)
+        if event["status"] in ("ok", "unsupported"):
+            return None
+        line = f"{label} {event['pass']}: {event['status']}: {event['reason']}"
+        self.failures.append(line)
+        return line
+
+
+class ProgressDisplay:
+    """Follows the events of a sweep in a thread; a context."""
+
+    def __init__(self, plan: Plan, events: Path, console: Console) -> None:
+        self._events, self._console = events, console
+        self._labels = {c.id: " ".join(str(c.axes[a]) for a in _shown_axes(plan)) for c in plan.combinations}
+        trials = {(t.combination_id, t.pass_name, t.round): _guess(plan, t) for shard in plan.shards for t in shard}
+        self.state = State(trials, len(trials))
+        self._read: dict[Path, int] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="sweeprof-progress", daemon=True)
+        self._bar = Progress(
+            BarColumn(bar_width=28),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[failed]}", style="red"),
+            TextColumn("{task.description}"),
+            console=console,
+        )
+        self._task = self._bar.add_task("", total=len(trials), left="", failed="")
+        self._live = Live(self._bar, console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+
+    def __enter__(self) -> ProgressDisplay:
+        if self._live:
+            self._live.start()
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self._live:
+            self._live.stop()
+
+    def _follow(self) -> None:
+        last_line = 0.0
+        while not self._stop.wait(WAKE_S):
+            self._take_new()
+            if self._live:
+                self._refresh()
+            elif time.monotonic() - last_line >= 10 * WAKE_S and self.state.current:
+                last_line = time.monotonic()
+                self._console.print(self._plain(), highlight=False)
+        self._take_new()
+
+    def _take_new(self) -> None:
+        for path in sorted(self._events.glob("shard-*.jsonl")):
+            with path.open("rb") as file:
+                file.seek(self._read.get(path, 0))
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break  # still being written
+                    self._read[path] = self._read.get(path, 0) + len(line)
+                    event = json.loads(line)
+                    worth = self.state.take(event, self._labels[event["combination_id"]])
+                    if worth:
+                        self._console.print(Text(worth, style="red"))
+
+    def _refresh(self) -> None:
+        assert self._live is not None
+        failed = len(self.state.failures)
+        self._bar.update(
+            self._task,
+            completed=self.state.done,
+            description=self.state.current,
+            left=f"{_duration(self.state.left_s())} left" if self.state.current else "starting",
+            failed=f"{failed} failed" if failed else "",
+        )
+        self._live.refresh()
+
+    def _plain(self) -> str:
+        failed = f", {len(self.state.failures)} failed" if self.state.failures else ""
+        left = _duration(self.state.left_s())
+        return f"[{self.state.done}/{self.state.total}{failed}] {self.state.current} (about {left} left)"
+
+
+def _shown_axes(plan: Plan) -> list[str]:
+    varying = [axis for axis, values in plan.axes.items() if len(values) > 1]
+    return varying or ["model", "backend", "batch_size"]
+
+
+def _guess(plan: Plan, trial: Trial) -> float:
+    protocol = plan.combination(trial.combination_id).config["protocol"]
+    return 1.0 + (protocol["warmup_s"] + protocol["min_s"] if trial.pass_name == "timing" else 0.0)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds + 0.5), 60)
+    return f"{minutes}:{rest:02d}" if minutes else f"{rest} s"

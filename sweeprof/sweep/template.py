@@ -1,0 +1,137 @@
+"""A process that has imported a framework, has run nothing, and forks one child per trial.
+
+Importing TensorFlow takes seconds, forking a process that has done so takes milliseconds. Forking is safe as long as the
+parent has only imported: no thread pool and no device context exists yet (measured in PEERS.md).
+
+    shard ──request, one line of JSON──▶ template ──fork──▶ worker ──▶ record
+          ◀──ending, one line of JSON───          ◀──exit──
+
+The template ends its child when the time limit passes, and when the shard goes away: whatever ends the shard closes the socket.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from sweeprof.sweep.child import Child, answer, inherited_socket, messages
+from sweeprof.sweep.worker import Request, redirect_output, run_trial
+
+PR_SET_PDEATHSIG = 1
+"""prctl(2): the signal a process gets when its parent dies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the process of a trial ended."""
+
+    code: int
+    """Exit code; negative: the signal that ended it."""
+    timed_out: bool = False
+
+
+class Template:
+    """The shard's side.
+
+    Raises:
+        WorkerError: the template could not import what it should, or was killed.
+    """
+
+    def __init__(self, preload: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        self._child = Child("sweeprof.sweep.template", preload, child_environment(environment), log)
+        try:
+            self.preload_s = float(self._child.receive()["preload_s"])
+        except BaseException:
+            self._child.close()
+            raise
+        self.pid = self._child.pid
+
+    def run(self, request: Request) -> Ending:
+        """Run the trial in a fresh child and wait for its end, without polling."""
+        return Ending(**self._child.ask(asdict(request)))
+
+    def close(self) -> None:
+        """End the template and whatever it runs."""
+        self._child.close()
+
+
+def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """This process's environment for a template: without the thread counts that a launcher may have set, and with ``extra``.
+
+    Threads are set by the backend in each worker; numpy's own pool is kept from existing before the fork.
+    """
+    inherited = {key: value for key, value in os.environ.items() if key not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    return {**inherited, "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **extra}
+
+
+def serve(connection: socket.socket, preload: Sequence[str]) -> None:
+    """The template's side: import, then fork a child for every request until the socket closes."""
+    began = time.monotonic()
+    for module in preload:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # what is never collected is never written to, so children go on sharing its memory
+    answer(connection, {"preload_s": time.monotonic() - began})
+    for message in messages(connection):
+        request = Request(**message)
+        child = os.fork()
+        if child == 0:
+            _be_worker(request, connection)
+        ending = _wait(child, request.timeout_s, connection)
+        if ending is None:
+            return
+        answer(connection, asdict(ending))
+
+
+def _be_worker(request: Request, connection: socket.socket) -> None:
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.close(connection.fileno())  # or the shard would not notice the template's death
+        redirect_output(Path(request.log))
+        run_trial(request)
+        code = 0
+    except BaseException as error:
+        print(f"worker: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    finally:
+        os._exit(code)  # never into the template's own clean-up
+
+
+def _wait(child: int, timeout_s: float | None, connection: socket.socket) -> Ending | None:
+    """How the child ended; None when the shard went away, and the child was ended for it."""
+    handle = os.pidfd_open(child)
+    try:
+        waiter = select.poll()
+        waiter.register(handle, select.POLLIN)
+        waiter.register(connection, select.POLLIN | select.POLLHUP)
+        ready = {descriptor for descriptor, _ in waiter.poll(None if timeout_s is None else timeout_s * 1000)}
+    finally:
+        os.close(handle)
+    ended = handle in ready
+    _kill_group(child)  # also what the trial itself may have started
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if not ended and ready:
+        return None
+    return Ending(code, timed_out=not ended)
+
+
+def _kill_group(leader: int) -> None:
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except ProcessLookupError:
+        os.kill(leader, signal.SIGKILL)  # not yet the leader of its own group
+
+
+if __name__ == "__main__":
+    serve(inherited_socket(), sys.argv[2:])

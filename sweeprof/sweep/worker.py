@@ -1,0 +1,134 @@
+"""The process of one trial: run the pass, leave a record, end."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import random
+import resource
+import sys
+import time
+import traceback
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from sweeprof.errors import Unsupported
+from sweeprof.profiling.profiler import Profiler
+from sweeprof.results.environment import busy_processors, load, load_warnings
+from sweeprof.results.record import Json, Record, Status, Warning
+
+REASON_LENGTH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One trial, as it travels from the shard to the process that runs it."""
+
+    blank: Json
+    """The record without its outcome: ids, axes, config, command, environment."""
+    records: str
+    """The folder ``records/``."""
+    log: str
+    """Where the process's own output goes."""
+    timeout_s: float | None
+    memory: int | None
+    """Bytes the process may allocate above its start."""
+    asked: float
+    """``time.monotonic()`` when the shard asked for the process."""
+
+
+def run_trial(request: Request) -> None:
+    """Run the trial in this process and write its record."""
+    costs = {"fork": time.monotonic() - request.asked}
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    blank = Record.from_dict(request.blank)
+    profiler: Profiler | None = None
+    warnings: tuple[Warning, ...] = ()
+    observations: Json | None = None
+    status: Status = "ok"
+    reason: str | None = None
+    trace: str | None = None
+    try:
+        if request.memory is not None:
+            _limit_memory(request.memory)
+        if blank.pass_name == "timing":
+            warnings = tuple(load_warnings(busy_processors()))
+        _seed(blank.config["seed"]["weights"])
+        profiler = Profiler.from_config(blank.config)
+        seen = profiler.run(blank.pass_name)
+        observations = seen.to_dict() if hasattr(seen, "to_dict") else asdict(seen)
+        warnings += getattr(seen, "warnings", ())
+    except Exception as error:
+        status, reason, trace = _outcome(error, profiler)
+    replace(
+        blank,
+        status=status,
+        reason=reason,
+        traceback=trace,
+        observations=observations,
+        warnings=warnings,
+        started=started,
+        wall_s=time.monotonic() - request.asked,
+        costs={**costs, **(profiler.costs if profiler else {})},
+        environment={**blank.environment, "load": load(), "threads": blank.config["backend"].get("threads")},
+    ).write(Path(request.records))
+
+
+def _outcome(error: Exception, profiler: Profiler | None) -> tuple[Status, str, str | None]:
+    cause = _original(error)
+    trace = "".join(traceback.format_exception(error))
+    if isinstance(cause, Unsupported):
+        return "unsupported", str(cause), None
+    ran_out = isinstance(cause, MemoryError) or (profiler is not None and profiler.backend.is_out_of_memory(cause))
+    return "oom" if ran_out else "failed", f"{type(cause).__name__}: {_first_line(str(cause))}"[:REASON_LENGTH], trace
+
+
+def _original(error: BaseException) -> BaseException:
+    """What a builder raised, out of Hydra's wrapping."""
+    while type(error).__module__.startswith("hydra.") and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else "no message"
+
+
+def _seed(seed: int) -> None:
+    """Seed what user code may draw from beside the framework, before anything is built."""
+    random.seed(seed)
+    np.random.seed(seed)
+
+
+def _limit_memory(size: int) -> None:
+    """Let this process allocate ``size`` bytes more; beyond that allocations fail and the pass raises."""
+    info = psutil.Process().memory_info()
+    limit = info.data + size
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
+def redirect_output(log: Path) -> None:
+    """Send everything this process prints, also from C, to ``log``, and a traceback of every thread should it crash."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    faulthandler.enable(file=2)
+
+
+def main() -> None:
+    """``python -m sweeprof.sweep.worker``: the trial on standard input, in an interpreter of its own."""
+    request = Request(**json.loads(sys.stdin.read()))
+    redirect_output(Path(request.log))
+    run_trial(request)
+
+
+if __name__ == "__main__":
+    main()

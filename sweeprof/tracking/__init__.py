@@ -1,0 +1,50 @@
+"""Trackers: readers of finished records that show a sweep elsewhere.
+
+A tracker runs in a process of its own beside the head, is told to open before anything is measured and to close after
+everything is, and may fail at any time without harming a measurement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from sweeprof.results.compare import Comparison
+from sweeprof.results.record import Record
+
+Ending = Literal["finished", "failed", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepInfo:
+    """What a tracker knows of a sweep before anything is measured."""
+
+    sweep_id: str
+    name: str
+    command: str
+    created: str
+    """ISO 8601, UTC."""
+    axes: tuple[str, ...]
+    combinations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Where a user finds the sweep in the tracker."""
+
+    command: str | None
+    """The shell command that starts the viewer, where it has to be started."""
+    comparison: str
+    """The address that opens the comparison."""
+
+
+class Tracker(Protocol):
+    """What the head asks of a tracker; constructed from ``conf/tracking/NAME.yaml``."""
+
+    def open(self, sweep: SweepInfo) -> Links:
+        """Make everything that must exist before the first measurement; safe to call again for the same sweep."""
+
+    def close(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: Ending) -> None:
+        """Send what was measured; ``folder`` holds ``comparison.*``, ``report.html`` and ``plots/``; safe to call again."""

@@ -1,0 +1,42 @@
+"""The files of a combination and of a sweep, laid out as a tracker shows them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sweeprof.results.files import write_json
+from sweeprof.tracking.runs import without_credentials
+
+_OF_SWEEP = ("comparison.md", "comparison.csv", "comparison.json", "report.html")
+
+
+def stage_combination(target: Path, folder: Path, combination_id: str, config: Mapping[str, Any] | None) -> None:
+    """Copy a combination's records below ``target/records`` and write its resolved config to ``target/config.json``."""
+    for path in sorted((folder / "records" / combination_id).glob("*.json")):
+        _copy(path, target / "records" / path.name)
+    if config is not None:
+        write_json(target / "config.json", config)
+        _copy(target / "config.json", target / "config.json")
+
+
+def stage_sweep(target: Path, folder: Path) -> None:
+    """Copy the comparison, the report and the plots of ``folder`` to ``target``, those that there are."""
+    for path in (folder / name for name in _OF_SWEEP):
+        if path.is_file():
+            _copy(path, target / path.name)
+    for path in sorted((folder / "plots").glob("*.png")):
+        _copy(path, target / "plots" / path.name)
+
+
+def _copy(path: Path, target: Path) -> None:
+    """A tracker is read by others than the machine's owner: text loses the passwords of its addresses."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".png":
+        shutil.copyfile(path, target)
+        return
+    # Bytes that are no text pass through unchanged.
+    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    target.write_text(without_credentials(text), encoding="utf-8", errors="surrogateescape")

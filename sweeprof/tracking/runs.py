@@ -1,0 +1,177 @@
+"""What a combination and its sweep leave in a tracker, as plain data within the tracker's limits; does no I/O."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from sweeprof.report.cells import axis_number, axis_text, one_line, reason_of, shortened, value_of
+from sweeprof.report.plots import backend_colour
+from sweeprof.report.units import fixed_value
+from sweeprof.results.compare import Comparison, Row
+from sweeprof.results.record import Record
+from sweeprof.tracking import Ending
+from sweeprof.tracking.keys import INTERVAL_ENDS, INTERVAL_OF, metric_keys, safe_key
+from sweeprof.tracking.views import PLACE_TAG
+
+RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
+
+# MLflow's limits: it cuts longer values at the end, where a reason or a path says most (MLFLOW.md 1.1).
+NAME_LIMIT = 250
+PARAM_LIMIT = 6000
+TAG_LIMIT = 8000
+
+_PART_LIMIT = 40
+"""Of one axis in a run's name; the column that shows it is narrower still."""
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"'<>]+@")
+_SHORT = {"batch_size": "b"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunContent:
+    """A run of the tracker."""
+
+    name: str
+    start_ms: int
+    end_ms: int
+    """Milliseconds since 1970, UTC, as when the combination was measured; also the time of its metrics."""
+    status: RunStatus
+    tags: dict[str, str]
+    params: dict[str, str]
+    metrics: dict[str, float]
+    config: Mapping[str, Any] | None = None
+    """The resolved config; None for a combination that left no record."""
+
+
+def without_credentials(text: str) -> str:
+    """``text`` with the user and password taken out of every address."""
+    return _CREDENTIALS.sub("", text)
+
+
+def milliseconds(iso: str) -> int:
+    """An ISO 8601 time in milliseconds since 1970; UTC where it names no zone."""
+    time = datetime.fromisoformat(iso)
+    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def time_span(comparison: Comparison, records: Sequence[Record]) -> tuple[int, int]:
+    """From when until when the records were measured, in milliseconds; the sweep's beginning where there are none."""
+    timed = [record for record in records if record.started]
+    start = min((milliseconds(r.started) for r in timed), default=milliseconds(comparison.created))
+    return start, max((milliseconds(r.started) + round(r.wall_s * 1000) for r in timed), default=start)
+
+
+def run_contents(
+    comparison: Comparison, records: Sequence[Record], ending: Ending, parent_id: str
+) -> Iterator[tuple[str, RunContent]]:
+    """Id and run of every combination; ``parent_id`` is the run of the sweep."""
+    by_id: dict[str, list[Record]] = {}
+    for record in records:
+        by_id.setdefault(record.combination_id, []).append(record)
+    places = _places(comparison)
+    for row in comparison.rows:
+        own = by_id.get(row.combination_id, [])
+        start, end = time_span(comparison, own)
+        params = {safe_key(a): shortened(axis_text(row.axes[a]), PARAM_LIMIT) for a in comparison.axes if a in row.axes}
+        place = {PLACE_TAG: f"{places[row.combination_id]:05d}", "mlflow.parentRunId": parent_id}
+        yield (
+            row.combination_id,
+            RunContent(
+                name=run_name(comparison, row),
+                start_ms=start,
+                end_ms=end,
+                status=_status(row, own, ending),
+                tags={**_tags(comparison, row), **place},
+                params=params,
+                metrics=_metrics(comparison, row),
+                config=own[-1].config if own else None,
+            ),
+        )
+
+
+def _places(comparison: Comparison) -> dict[str, int]:
+    """The rows' order by combination id; those that differ in the baseline's axes alone stand beside each other."""
+    axes = sorted(comparison.axes, key=lambda axis: axis in comparison.baseline)
+    ranks: dict[str, dict[str, int]] = {}
+    for axis in axes:
+        values = [row.axes.get(axis) for row in comparison.rows]
+        if all(axis_number(value) is not None for value in values):
+            values.sort()
+        ranks[axis] = {text: rank for rank, text in enumerate(dict.fromkeys(map(axis_text, values)))}
+    ordered = sorted(comparison.rows, key=lambda row: [ranks[axis][axis_text(row.axes.get(axis))] for axis in axes])
+    return {row.combination_id: place for place, row in enumerate(ordered, 1)}
+
+
+def run_name(comparison: Comparison, row: Row) -> str:
+    """The values of the varying axes, e.g. ``lenet5/torch/b8``: what is alike in all runs is not repeated in each."""
+    axes = comparison.varying_axes() or tuple(a for a in ("model", "backend") if a in comparison.axes)
+    return shortened("/".join(_name_part(a, row.axes.get(a)) for a in axes) or one_line(comparison.name), NAME_LIMIT)
+
+
+def _status(row: Row, records: Sequence[Record], ending: Ending) -> RunStatus:
+    if row.status == "ok":
+        return "FINISHED"
+    unmeasured = not records or row.status == "skipped"
+    return "KILLED" if ending == "interrupted" and unmeasured else "FAILED"
+
+
+def _name_part(axis: str, value: Any) -> str:
+    text = shortened(axis_text(value), _PART_LIMIT)
+    if isinstance(value, str):
+        return text
+    return f"{_SHORT[axis]}{text}" if axis in _SHORT else f"{axis.rpartition('.')[2]}={text}"
+
+
+def _metrics(comparison: Comparison, row: Row) -> dict[str, float]:
+    keys, found = metric_keys(comparison.metrics), {}
+    for info in comparison.metrics:
+        value = value_of(row, info.name)
+        if value is None:
+            continue
+        found[keys[info.name]] = fixed_value(value, info.unit)
+        interval = row.cells[info.name].measurement.interval
+        if info.name == INTERVAL_OF and interval is not None:
+            ends = zip(INTERVAL_ENDS, interval, strict=True)
+            found |= {keys[name]: fixed_value(end, info.unit) for name, end in ends if math.isfinite(end)}
+    return found
+
+
+def _tags(comparison: Comparison, row: Row) -> dict[str, str]:
+    missing = [f"{i.name}: {reason_of(row, i.name)}" for i in comparison.metrics if value_of(row, i.name) is None]
+    tags = {
+        "sweeprof.kind": "combination",
+        "sweeprof.sweep_id": comparison.sweep_id,
+        "sweeprof.combination_id": row.combination_id,
+        "sweeprof.status": row.status,
+        "sweeprof.reason": one_line(row.reason or ""),
+        "sweeprof.missing": "\n".join(missing),
+        "mlflow.runColor": _colour(comparison, row),
+        "mlflow.note.content": _note(row),
+        "mlflow.source.name": row.command,
+        "mlflow.source.type": "LOCAL",
+        "mlflow.source.git.commit": str((comparison.environment.get("git") or {}).get("revision") or ""),
+    }
+    return {key: capped(text) for key, text in tags.items() if text}
+
+
+def capped(text: str) -> str:
+    """``text`` fit for a tag: without credentials, its middle left out where it is too long."""
+    return shortened(without_credentials(text), TAG_LIMIT)
+
+
+def _colour(comparison: Comparison, row: Row) -> str:
+    # A single backend's colour would say nothing: then the models, or what else varies, take the colours.
+    varying = comparison.varying_axes()
+    axis = next((a for a in ("backend", "model", *varying) if a in varying), "backend")
+    return backend_colour(axis_text(row.axes.get(axis)), [axis_text(r.axes.get(axis)) for r in comparison.rows])
+
+
+def _note(row: Row) -> str:
+    # A fence of four survives a command with a fence in it.
+    reason = shortened(one_line(row.reason or ""), TAG_LIMIT // 4).replace("`", "'")
+    outcome = f"**{row.status}**: `{reason}`" if reason else f"**{row.status}**"
+    return f"{outcome}\n\n````sh\n{shortened(row.command, TAG_LIMIT // 2)}\n````" if row.command else outcome

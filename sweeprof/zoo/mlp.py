@@ -1,0 +1,48 @@
+"""A multilayer perceptron of three linear layers, 1024-128-64-10: 140,106 parameters, 139,904 multiply-accumulates."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from sweeprof.zoo.loading import load_keras, load_torch
+
+if TYPE_CHECKING:
+    import keras
+    import torch
+
+
+def torch_model(pretrained: bool = True) -> torch.nn.Module:
+    """``(batch, 1, 32, 32)`` → logits ``(batch, 10)``."""
+    from torch import nn
+
+    model = nn.Sequential(
+        OrderedDict(
+            flatten=nn.Flatten(),
+            linear1=nn.Linear(1024, 128),
+            relu1=nn.ReLU(),
+            linear2=nn.Linear(128, 64),
+            relu2=nn.ReLU(),
+            linear3=nn.Linear(64, 10),
+        )
+    )
+    return load_torch(model, "mlp") if pretrained else model
+
+
+def keras_model(pretrained: bool = True) -> keras.Model:
+    """``(batch, 32, 32, 1)`` → logits ``(batch, 10)``."""
+    import keras
+    from keras import layers
+
+    image = x = keras.Input((32, 32, 1), name="image")
+    for layer in (
+        layers.Flatten(name="flatten"),
+        layers.Dense(128, name="linear1"),
+        layers.Activation("relu", name="relu1"),
+        layers.Dense(64, name="linear2"),
+        layers.Activation("relu", name="relu2"),
+        layers.Dense(10, name="linear3"),
+    ):
+        x = layer(x)
+    model = keras.Model(image, x, name="mlp")
+    return load_keras(model, "mlp") if pretrained else model

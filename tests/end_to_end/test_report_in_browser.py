@@ -1,0 +1,167 @@
+"""The HTML report in a real browser: it asks nothing of the network, sorts, draws, and survives hostile names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.odd import LONG, hostile
+from support.samples import comparison
+from sweeprof.report.html import html
+from sweeprof.report.plots import plots
+from sweeprof.results.compare import Comparison
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Dialog, Page
+
+driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+CHROMIUM = Path("/usr/bin/chromium")
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no browser at {CHROMIUM}")
+
+Open = Callable[..., "Visit"]
+
+
+class Visit:
+    """An open report with everything that the browser reported about it."""
+
+    def __init__(self, page: Page, path: Path) -> None:
+        self.page = page
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("dialog", self._dialog)
+        page.route(lambda url: not url.startswith("file:"), lambda route: route.abort())
+        page.goto(path.as_uri())
+
+    def _dialog(self, dialog: Dialog) -> None:
+        self.complaints.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def column(self, place: int) -> list[str]:
+        """The texts of one column of the first table; a failed row has its reason there."""
+        found: list[str] = self.page.locator(f"table.results >> nth=0 >> tbody td:nth-child({place})").all_inner_texts()
+        return [text.partition(" [")[0] for text in found]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with driver.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+    pages = []
+
+    def open_report(sample: Comparison, **options: Any) -> Visit:
+        path = tmp_path / "comparison.html"
+        path.write_text(html(sample, plots(sample)), encoding="utf-8")
+        pages.append(browser.new_page(**options))
+        return Visit(pages[-1], path)
+
+    yield open_report
+    for page in pages:
+        page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_report_is_self_contained_and_quiet(visit: Open, scheme: str) -> None:
+    report = visit(comparison(), color_scheme=scheme)
+    report.page.wait_for_selector("#plot-accuracy svg.main-svg")
+    assert report.page.locator(".plot svg.main-svg >> nth=0").is_visible()
+    assert report.page.locator("#plot-latency .scatterlayer .trace").count() == 6
+    assert report.page.locator("#plot-accuracy .scatterlayer .trace").count() == 7
+    assert all(url.startswith("file:") for url in report.requests)
+    assert len(report.requests) == 1
+    assert report.complaints == []
+
+
+def test_the_plots_follow_the_theme(visit: Open) -> None:
+    report = visit(comparison(), color_scheme="dark")
+    title = report.page.locator("#plot-latency .xtitle")
+    dark = title.evaluate("e => getComputedStyle(e).fill")
+    report.page.emulate_media(color_scheme="light")
+    report.page.wait_for_function(
+        "dark => getComputedStyle(document.querySelector('#plot-latency .xtitle')).fill !== dark", arg=dark
+    )
+    assert report.complaints == []
+
+
+def test_a_header_sorts_by_number_up_down_and_back(visit: Open) -> None:
+    report = visit(comparison())
+    original = report.column(3)
+    header = report.page.locator("table.results >> nth=0 >> thead th >> nth=2")
+    header.locator("button").click()
+    assert header.get_attribute("aria-sort") == "ascending"
+    rising = ["128 µs", "187 µs", "244 µs", "355 µs", "653 µs", "crashed: timing: killed by SIGKILL (signal 9)"]
+    assert report.column(3) == rising
+    header.locator("button").press("Enter")
+    assert header.get_attribute("aria-sort") == "descending"
+    assert report.column(3) == [*reversed(rising[:-1]), rising[-1]]
+    header.locator("button").press("Space")
+    assert header.get_attribute("aria-sort") == "none"
+    assert report.column(3) == original
+
+
+def test_units_and_text_sort_too(visit: Open) -> None:
+    report = visit(comparison())
+    headers = report.page.locator("table.results >> nth=0 >> thead button")
+    headers.nth(4).click()
+    assert report.column(5)[:5] == ["4.1 k/s", "7.79 k/s", "22.6 k/s", "42.9 k/s", "98 k/s"]
+    headers.nth(0).click()
+    assert report.column(1) == ["1", "1", "8", "8", "64", "64"]
+    headers.nth(1).click()
+    assert report.column(2) == ["tensorflow"] * 3 + ["torch"] * 3
+
+
+def test_a_link_opens_its_row(visit: Open) -> None:
+    report = visit(comparison())
+    report.page.locator("table.results >> nth=0 >> tbody a >> nth=0").click()
+    opened = report.page.locator("details.row[open]")
+    opened.wait_for()
+    assert "python -m sweeprof +sweep=quickstart model=lenet5" in opened.inner_text()
+    assert report.complaints == []
+
+
+def test_hostile_names_do_no_harm(visit: Open) -> None:
+    report = visit(hostile(), viewport={"width": 1000, "height": 800})
+    report.page.wait_for_selector("#plot-latency svg.main-svg")
+    assert report.complaints == []
+    assert len(report.requests) == 1
+    assert report.page.locator("h2", has_text="<script>alert(1)</script>").count() == 1
+    assert report.page.locator("#plot-latency .legendtext", has_text="<script>").count() == 2
+    assert report.page.locator("h2", has_text=LONG).count() == 1
+    assert report.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_page_never_scrolls_sideways(visit: Open, width: int) -> None:
+    report = visit(comparison(), viewport={"width": width, "height": 800})
+    report.page.wait_for_selector("#plot-latency svg.main-svg")
+    assert report.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_it_prints_light(visit: Open) -> None:
+    report = visit(comparison(), color_scheme="dark")
+    report.page.emulate_media(media="print")
+    assert report.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert report.page.pdf().startswith(b"%PDF")

@@ -1,0 +1,126 @@
+"""The plots as plain data, and as pictures."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.odd import build, hostile, renamed
+from support.samples import comparison
+from sweeprof.report.palette import OTHER_COLOUR
+from sweeprof.report.pareto import pareto_front
+from sweeprof.report.plots import backend_colour, numeric_axis, plots
+from sweeprof.report.png import png
+from sweeprof.results.compare import Comparison
+
+POINTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12)
+
+
+@given(POINTS)
+def test_the_front_is_what_nothing_beats(points: list[tuple[int, int]]) -> None:
+    def beaten(x: int, y: int) -> bool:
+        return any(a <= x and b >= y and (a, b) != (x, y) for a, b in points)
+
+    expected = {i for i, point in enumerate(points) if not beaten(*point)}
+    front = pareto_front(points)
+    assert set(front) == expected
+    assert [points[i] for i in front] == sorted(points[i] for i in front)
+
+
+def test_the_front_follows_its_directions() -> None:
+    points = [(1.0, 1.0), (2.0, 2.0), (3.0, 1.0)]
+    assert pareto_front(points) == [0, 1]
+    assert pareto_front(points, better=("lower", "lower")) == [0]
+    assert pareto_front(points, better=("higher", "higher")) == [2, 1]
+    assert pareto_front([]) == []
+
+
+def test_a_line_per_model_and_backend() -> None:
+    latency, throughput, _ = plots(comparison())
+    assert [plot.key for plot in (latency, throughput)] == ["latency", "throughput"]
+    assert [series.name for series in latency.series][:2] == ["lenet5 · torch", "lenet5 · tensorflow"]
+    assert len({(series.colour, series.dash) for series in latency.series}) == 6
+    assert len({series.colour for series in latency.series}) == 2
+    assert latency.x.ticks == (1, 8, 64)
+    assert (latency.x.log, latency.y.log) == (True, True)
+
+
+def test_a_missing_row_leaves_a_gap() -> None:
+    lines = {series.name: series for series in plots(comparison())[0].series}
+    crashed = lines["lenet5 · tensorflow"]
+    assert crashed.x == (1, 8, 64)
+    assert crashed.y[2] is None
+    assert lines["digits_resnet · tensorflow"].y[0] is None
+
+
+def test_values_are_in_the_unit_of_the_axis_with_their_interval() -> None:
+    plot = plots(comparison())[0]
+    series = plot.series[0]
+    assert plot.y.title == "Latency (ms) – lower is better"
+    assert series.y[0] == pytest.approx(0.12833)
+    assert series.low[0] == pytest.approx(0.12833 * 0.98, rel=1e-3)
+    assert series.high[0] == pytest.approx(0.12833 * 1.03, rel=1e-3)
+    assert series.labels[0] == "lenet5, torch, batch_size 1, 128 µs"
+
+
+def test_accuracy_against_latency_has_its_front() -> None:
+    plot = plots(comparison())[2]
+    front = plot.series[0]
+    assert (plot.key, front.name, front.steps, front.points) == ("accuracy", "Pareto front", True, False)
+    assert front.y == (0.9694, 0.9889, 0.9917)
+    assert all(not series.lines for series in plot.series[1:])
+
+
+def test_nothing_to_see_is_no_plot() -> None:
+    full = comparison()
+    assert plots(dataclasses.replace(full, rows=full.rows[:1])) == []
+    assert plots(dataclasses.replace(full, rows=())) == []
+    without = tuple(info for info in full.metrics if info.name != "quality/accuracy")
+    assert [plot.key for plot in plots(dataclasses.replace(full, metrics=without))] == ["latency", "throughput"]
+
+
+def test_any_numeric_axis_will_do() -> None:
+    points = [{"optimiser": o, "threads": n, "fused": f} for o in ("a", "b") for n in (4, 1) for f in (True, False)]
+    odd = build(points, {"latency/forward": ("s", "lower")}, [{"latency/forward": 0.1 * i + 1} for i in range(8)])
+    assert numeric_axis(odd) == "threads"
+    (plot,) = plots(odd)
+    assert plot.title == "Latency over threads"
+    assert plot.series[0].x == (1, 4)
+    assert [series.name for series in plot.series] == ["a · true", "a · false", "b · true", "b · false"]
+    assert numeric_axis(build([{"a": "x"}, {"a": "y"}], {}, [{}, {}])) is None
+
+
+def test_a_value_that_only_another_model_was_swept_over_is_no_gap() -> None:
+    points = [{"model": "a", "batch_size": n} for n in (1, 8)] + [{"model": "b", "batch_size": n} for n in (2, 16)]
+    odd = build(points, {"latency/forward": ("s", "lower")}, [{"latency/forward": 1.0}] * 4)
+    assert [series.x for series in plots(odd)[0].series] == [(1, 8), (2, 16)]
+
+
+def test_backend_colours_are_stable_and_run_out_into_grey() -> None:
+    names = [f"b{i}" for i in range(9)]
+    colours = [backend_colour(name, names) for name in names]
+    assert len(set(colours[:7])) == 7
+    assert colours[7:] == [OTHER_COLOUR] * 2
+    assert backend_colour("unknown", names) == OTHER_COLOUR
+
+
+@pytest.mark.parametrize("sample", [comparison(), hostile(), renamed("模型")], ids=["quickstart", "hostile", "no font"])
+def test_pictures(sample: Comparison) -> None:
+    for plot in plots(sample):
+        assert png(plot).startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_pictures_do_not_touch_pyplot() -> None:
+    code = (
+        "import sys; from support.samples import comparison;"
+        "from sweeprof.report import html, plots, png, table, terminal;"
+        "assert not {'matplotlib', 'plotly'} & set(sys.modules), 'heavy imports';"
+        "png.png(plots.plots(comparison())[0]); assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    environment = {"PYTHONPATH": ":".join(path for path in sys.path if path)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)

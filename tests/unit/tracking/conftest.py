@@ -1,0 +1,42 @@
+"""MLflow as the head starts it: its own home, no telemetry; and an empty database that is made once, as that takes seconds."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from sweeprof.tracking.mlflow import ENVIRONMENT
+
+
+@pytest.fixture(scope="session")
+def tracker_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**ENVIRONMENT, "HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")}.items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture(scope="session")
+def empty_database(tracker_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("database") / "mlflow.db"
+    MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments(max_results=1)
+    return path
+
+
+@pytest.fixture
+def output(empty_database: Path, tmp_path: Path) -> Path:
+    """The folder of all sweeps."""
+    folder = tmp_path / "outputs"
+    folder.mkdir()
+    shutil.copyfile(empty_database, folder / "mlflow.db")
+    return folder
+
+
+@pytest.fixture
+def client(output: Path) -> MlflowClient:
+    return MlflowClient(tracking_uri=f"sqlite:///{output / 'mlflow.db'}")

@@ -1,0 +1,320 @@
+"""What is in the store after a sweep, read back through MLflow's own client."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow.entities import Run
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+from support.samples import comparison, records
+
+from sweeprof.report.markdown import markdown
+from sweeprof.results.compare import Cell, Comparison
+from sweeprof.results.measurement import Measurement, MetricInfo
+from sweeprof.results.record import Record
+from sweeprof.tracking import Ending, SweepInfo
+from sweeprof.tracking.mlflow import MlflowTracker, TrackingError
+
+CRASHED = "c000000000005"
+FIRST = "c000000000000"
+
+
+def info(of: Comparison) -> SweepInfo:
+    return SweepInfo(of.sweep_id, of.name, of.command, of.created, of.axes, len(of.rows))
+
+
+def track(
+    output: Path, of: Comparison, found: list[Record] | None = None, ending: Ending = "finished", tracker: Any = None
+) -> None:
+    found = records(of) if found is None else found
+    folder = output / of.sweep_id
+    for record in found:
+        record.write(folder / "records")
+    (folder / "plots").mkdir(parents=True, exist_ok=True)
+    (folder / "comparison.md").write_text(markdown(of), encoding="utf-8")
+    (folder / "comparison.json").write_text("{}", encoding="utf-8")
+    (folder / "report.html").write_text("<p>report</p>", encoding="utf-8")
+    (folder / "plots" / "latency.png").write_bytes(b"\x89PNG")
+    tracker = tracker or MlflowTracker(None, output)
+    tracker.open(info(of))
+    tracker.close(of, found, folder, ending)
+
+
+def small(**changes: Any) -> Comparison:
+    """Two rows are enough for most questions."""
+    whole = comparison()
+    return dataclasses.replace(whole, rows=(whole.rows[0], whole.rows[5]), **changes)
+
+
+def runs(client: MlflowClient, name: str = "quickstart") -> tuple[Run, dict[str, Run]]:
+    """The sweep's run, and the others by combination id."""
+    experiment = client.get_experiment_by_name(name)
+    assert experiment is not None
+    found = client.search_runs([experiment.experiment_id], max_results=1000)
+    (parent,) = (run for run in found if run.data.tags["sweeprof.kind"] == "sweep")
+    children = [run for run in found if run.data.tags["sweeprof.kind"] == "combination"]
+    by_id = {run.data.tags["sweeprof.combination_id"]: run for run in children}
+    assert len(by_id) == len(children), "a combination has two runs"
+    return parent, by_id
+
+
+def artifacts(client: MlflowClient, run: Run, folder: str | None = None) -> set[str]:
+    return {file.path for file in client.list_artifacts(run.info.run_id, folder)}
+
+
+def test_a_sweep_leaves_a_run_per_combination(output: Path, client: MlflowClient) -> None:
+    track(output, comparison())
+    parent, children = runs(client)
+    assert len(children) == 18
+    assert {run.data.tags["mlflow.parentRunId"] for run in children.values()} == {parent.info.run_id}
+    assert (parent.info.run_name, parent.info.status) == ("quickstart 2026-11-21 00:30", "FINISHED")
+    assert parent.data.metrics == {"combinations_ok": 16, "combinations_total": 18}
+    assert parent.data.tags["mlflow.source.name"] == "python -m sweeprof +sweep=quickstart"
+    assert parent.data.tags["mlflow.source.git.commit"] == "abc1234"
+    assert parent.data.tags["mlflow.user"]
+    assert parent.data.tags["mlflow.note.content"].startswith("**16 of 18 combinations measured; 1 crashed, 1 unsupported")
+    assert artifacts(client, parent) == {"comparison.json", "comparison.md", "plots", "report.html"}
+    assert artifacts(client, parent, "plots") == {"plots/latency.png"}
+    assert (output / "mlflow-artifacts").is_dir()
+
+
+def test_a_run_says_what_was_measured_and_when(output: Path, client: MlflowClient) -> None:
+    track(output, small())
+    run = runs(client)[1][FIRST]
+    assert (run.info.run_name, run.info.status) == ("torch/b1", "FINISHED")
+    assert run.info.end_time - run.info.start_time == 3200
+    assert run.data.params == {"model": "lenet5", "backend": "torch", "device": "cpu", "batch_size": "1"}
+    assert run.data.metrics["latency/forward_ms"] == 0.12833
+    assert run.data.metrics["latency/forward_low_ms"] == 0.12576
+    assert run.data.metrics["latency/forward_high_ms"] == 0.13218
+    assert run.data.metrics["memory/rss_peak_mib"] == 295.64
+    assert run.data.metrics["compute/macs_m"] == 0.41652
+    assert run.data.metrics["params/total_k"] == 61.706
+    assert len(run.data.metrics) == 15
+    (point,) = client.get_metric_history(run.info.run_id, "latency/forward_ms")
+    assert (point.step, point.timestamp) == (0, run.info.end_time)
+    assert "sweeprof.missing" not in run.data.tags
+    assert run.data.tags["sweeprof.status"] == "ok"
+    assert run.data.tags["mlflow.runColor"].startswith("#")
+    assert "batch_size=1" in run.data.tags["mlflow.note.content"]
+    assert artifacts(client, run) == {"records", "config.json"}
+    assert artifacts(client, run, "records") == {"records/timing-r0.json"}
+
+
+def test_a_crashed_combination_has_a_reason_and_no_numbers(output: Path, client: MlflowClient) -> None:
+    track(output, small())
+    run = runs(client)[1][CRASHED]
+    assert run.info.status == "FAILED"
+    assert run.data.metrics == {}
+    assert run.data.params["batch_size"] == "64"
+    assert run.data.tags["sweeprof.status"] == "crashed"
+    assert run.data.tags["sweeprof.reason"] == "timing: killed by SIGKILL (signal 9)"
+    assert "latency/forward: timing: killed by SIGKILL (signal 9)" in run.data.tags["sweeprof.missing"].splitlines()
+    assert run.data.tags["mlflow.note.content"].startswith("**crashed**: `timing: killed by SIGKILL")
+
+
+def test_tracking_twice_changes_nothing(output: Path, client: MlflowClient) -> None:
+    track(output, small())
+    before = runs(client)
+    track(output, small())
+    after = runs(client)
+    assert after[0].to_dictionary() == before[0].to_dictionary()
+    assert {id: run.to_dictionary() for id, run in after[1].items()} == {
+        id: run.to_dictionary() for id, run in before[1].items()
+    }
+    history = client.get_metric_history(after[1][FIRST].info.run_id, "latency/forward_ms")
+    assert len(history) == 1
+
+
+def test_a_combination_that_succeeds_on_resuming_keeps_its_run(output: Path, client: MlflowClient) -> None:
+    before = small()
+    track(output, before, ending="interrupted")
+    crashed = runs(client)[1][CRASHED]
+    assert runs(client)[0].info.status == "KILLED"
+    whole = dataclasses.replace(before, rows=(before.rows[0], comparison(broken=False).rows[5]))
+    track(output, whole)
+    parent, children = runs(client)
+    run = children[CRASHED]
+    assert (run.info.run_id, run.info.status) == (crashed.info.run_id, "FINISHED")
+    assert run.data.metrics["latency/forward_ms"] > 0
+    assert not {"sweeprof.reason", "sweeprof.missing"} & run.data.tags.keys()
+    assert parent.info.status == "FINISHED"
+    assert parent.data.metrics["combinations_ok"] == 2
+
+
+def test_a_value_that_changed_is_the_one_shown(output: Path, client: MlflowClient) -> None:
+    # At one and the same time MLflow prefers the larger value, whatever came last.
+    before = small()
+    track(output, before)
+    row = before.rows[0]
+    lower = dataclasses.replace(row.cells["latency/forward"].measurement, value=1e-5)
+    faster = dataclasses.replace(row, cells={**row.cells, "latency/forward": Cell(lower)})
+    track(output, dataclasses.replace(before, rows=(faster, before.rows[1])))
+    assert runs(client)[1][FIRST].data.metrics["latency/forward_ms"] == 0.01
+
+
+def test_a_value_that_is_gone_is_not_shown(output: Path, client: MlflowClient) -> None:
+    before = small()
+    track(output, before)
+    cells = {
+        name: Cell(dataclasses.replace(cell.measurement, value=None, interval=None, reason="oom"))
+        for name, cell in before.rows[0].cells.items()
+    }
+    failed = dataclasses.replace(before.rows[0], status="oom", reason="oom", cells=cells)
+    track(output, dataclasses.replace(before, rows=(failed, before.rows[1])))
+    run = runs(client)[1][FIRST]
+    assert (run.info.status, run.data.metrics) == ("FAILED", {})
+
+
+def test_what_an_interruption_left_out_is_killed_not_failed(output: Path, client: MlflowClient) -> None:
+    of = small()
+    row = dataclasses.replace(of.rows[1], status="skipped", reason="the sweep was interrupted")
+    of = dataclasses.replace(of, rows=(of.rows[0], row))
+    track(output, of, [record for record in records(of) if record.combination_id == FIRST], "interrupted")
+    parent, children = runs(client)
+    assert parent.info.status == "KILLED"
+    assert {id: run.info.status for id, run in children.items()} == {FIRST: "FINISHED", CRASHED: "KILLED"}
+    assert artifacts(client, children[CRASHED]) == set()
+
+
+def test_a_run_made_twice_by_a_lost_reply_is_removed(output: Path, client: MlflowClient) -> None:
+    of = small()
+    track(output, of)
+    parent, children = runs(client)
+    first = children[FIRST]
+    client.create_run(first.info.experiment_id, first.info.start_time - 1000, dict(first.data.tags), "ghost")
+    track(output, of)
+    assert set(runs(client)[1]) == set(children)
+
+
+def test_whatever_is_longer_than_the_limits_is_shortened(output: Path, client: MlflowClient) -> None:
+    of = small()
+    model, reason = "m" * 149 + "|" + "n" * 150, "r" * 10_000
+    odd = MetricInfo("ops/(µs) [50%]//x", "s", "lower", "Odd.")
+    twin = MetricInfo("ops/{µs} [50%]//x", "s", "lower", "Odd too.")
+    rows = []
+    for row in of.rows:
+        cells = {info.name: Cell(Measurement(info.name, "s", "lower", 0.5)) for info in (odd, twin)}
+        cells["nan"] = Cell(Measurement("nan", "", None, float("nan")))
+        axes = {**row.axes, "model": model + row.combination_id, "long": ["x" * 7000]}
+        rows.append(dataclasses.replace(row, axes=axes, cells=cells, reason=reason, command="c" * 9000))
+    metrics = (odd, twin, MetricInfo("nan", "", None, "Not a number."))
+    track(output, dataclasses.replace(of, rows=tuple(rows), metrics=metrics, axes=(*of.axes, "long")))
+    run = runs(client)[1][CRASHED]
+    assert run.data.metrics == {"ops/_µs_ _50__/x_ms": 500.0, "ops/_µs_ _50__/x_ms_2": 500.0}
+    assert run.data.params["model"] == model + CRASHED
+    assert len(run.data.params["long"]) == 6000
+    assert run.data.tags["sweeprof.missing"] == "nan: not a finite number: nan"
+    assert len(run.data.tags["sweeprof.reason"]) == 8000
+    assert len(run.data.tags["mlflow.note.content"]) <= 8000
+    assert run.data.tags["mlflow.note.content"].endswith("c\n````")
+    assert run.info.run_name.endswith("/tensorflow/b64")
+    assert len(run.info.run_name) <= 250
+
+
+def test_a_long_report_is_cut_at_a_line(output: Path, client: MlflowClient) -> None:
+    of = comparison(tuple(f"model{i}" if i else "lenet5" for i in range(1)) + ("mlp", "digits_resnet"))
+    tracker = MlflowTracker(None, output)
+    tracker.open(info(of))
+    folder = output / "long"
+    folder.mkdir()
+    (folder / "comparison.md").write_text("**headline.**\n\n" + "| a row of a table |\n" * 1000, encoding="utf-8")
+    tracker.close(dataclasses.replace(of, rows=()), [], folder, "finished")
+    note = runs(client)[0].data.tags["mlflow.note.content"]
+    assert len(note) <= 8000
+    assert note.startswith("**headline.**\n\nCompare as [table](#/experiments/")
+    assert note.endswith("| a row of a table |\n\n… the rest is in the artifact comparison.md")
+
+
+def test_a_deleted_experiment_is_restored(output: Path, client: MlflowClient, caplog: pytest.LogCaptureFixture) -> None:
+    track(output, small())
+    experiment = client.get_experiment_by_name("quickstart")
+    assert experiment is not None
+    client.delete_experiment(experiment.experiment_id)
+    track(output, small(sweep_id="s2"))
+    assert "was deleted; it is restored" in caplog.text
+    restored = client.get_experiment(experiment.experiment_id)
+    assert restored.lifecycle_stage == "active"
+
+
+def test_two_sweeps_may_make_one_experiment_at_once(output: Path, client: MlflowClient) -> None:
+    barrier, failures = threading.Barrier(4), []
+
+    def one(number: int) -> None:
+        tracker = MlflowTracker(None, output)
+        barrier.wait()
+        try:
+            tracker.open(info(small(sweep_id=f"s{number}")))
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert [e.name for e in client.search_experiments()].count("quickstart") == 1
+
+
+def test_a_view_that_is_refused_costs_nothing_else(
+    output: Path, client: MlflowClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise MlflowException("no such thing as a view")
+
+    monkeypatch.setattr(MlflowClient, "set_experiment_tag", refuse)
+    track(output, small())
+    assert len(runs(client)[1]) == 2
+    assert "took no saved view" in caplog.text
+
+
+def test_views_of_every_sweep_are_written_and_old_ones_dropped(output: Path, client: MlflowClient) -> None:
+    for number in range(22):
+        created = f"2026-11-{number + 1:02}T00:30:00+00:00"
+        MlflowTracker(None, output).open(info(small(sweep_id=f"s{number}", created=created)))
+    experiment = client.get_experiment_by_name("quickstart")
+    assert experiment is not None
+    views = {key for key in experiment.tags if key.startswith("mlflow.sharedViewState.")}
+    assert views == {
+        f"mlflow.sharedViewState.sweeprof-s{n}-{kind}" for n in range(2, 22) for kind in ("table", "charts")
+    }
+
+
+def test_passwords_are_neither_shown_nor_sent(output: Path, client: MlflowClient) -> None:
+    of = small(command="python -m sweeprof tracking.uri=https://me:secret@mlflow.example.com")
+    found = [dataclasses.replace(r, config={"tracking": {"uri": "https://me:secret@host"}}) for r in records(of)]
+    track(output, of, found)
+    stored = "".join(path.read_text(errors="replace") for path in (output / "mlflow-artifacts").rglob("*.*"))
+    assert "https://host" in stored
+    assert "secret" not in stored
+    assert "secret" not in json.dumps([run.to_dictionary() for run in client.search_runs(["1"])])
+
+
+def test_a_server_that_is_down_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    tracker = MlflowTracker("http://me:secret@127.0.0.1:9", tmp_path)
+    with pytest.raises(TrackingError, match=r"^MLflow at http://127\.0\.0\.1:9: ") as raised:
+        tracker.open(info(small()))
+    assert "secret" not in str(raised.value)
+    assert not any(tmp_path.iterdir())
+
+
+def test_links(output: Path) -> None:
+    links = MlflowTracker(None, output).open(info(small()))
+    assert links.command is not None
+    assert f"sqlite:///{output / 'mlflow.db'}" in links.command
+    assert links.comparison.startswith("http://127.0.0.1:5000/#/experiments/1/runs?viewStateShareKey=sweeprof-s0123456789ab-table")
+
+
+def test_the_environment_of_the_process_is_left_alone(output: Path) -> None:
+    before = dict(os.environ)
+    track(output, small())
+    assert {name: value for name, value in os.environ.items() if before.get(name) != value} == {}
