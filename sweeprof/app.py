@@ -15,7 +15,19 @@ from sweeprof.errors import UserError
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-HYDRA_MODES = {"--run", "-r", "--multirun", "-m", "--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc"}
+HYDRA_MODES = {
+    "--run",
+    "-r",
+    "--multirun",
+    "-m",
+    "--cfg",
+    "-c",
+    "--info",
+    "-i",
+    "--hydra-help",
+    "--shell-completion",
+    "-sc",
+}
 """Flags that tell Hydra what to do; without one of them it is told to sweep."""
 
 HELP = """\
@@ -63,8 +75,8 @@ def main() -> None:
 
 
 def hydra_arguments(arguments: Sequence[str]) -> list[str]:
-    """The command line as Hydra wants it: always a multirun, and constructor arguments of models and datasets may be new keys."""
-    opened = [f"++{a}" if re.match(r"(model|dataset)\.[\w.]+=", a) else a for a in arguments]
+    """The command line as Hydra wants it: always a multirun, and what constructors and the baseline take is open."""
+    opened = [f"++{a}" if re.match(r"((model|dataset)\.[\w.]+|compare\.baseline)=", a) else a for a in arguments]
     return opened if HYDRA_MODES & set(arguments) else ["--multirun", *opened]
 
 
@@ -104,7 +116,11 @@ def _exit_with(error: UserError) -> NoReturn:
 
 
 def _help() -> str:
-    conf = next(folder for folder in (Path(__file__).parent / "conf", Path(__file__).parents[1] / "conf") if folder.is_dir())
+    conf = next(
+        folder for folder in (Path(__file__).parent / "conf", Path(__file__).parents[1] / "conf") if folder.is_dir()
+    )
     groups = ("model", "dataset", "backend", "device", "metrics", "protocol", "tracking", "sweep")
-    lines = [f"  {group:<9} {' '.join(sorted(path.stem for path in (conf / group).glob('*.yaml')))}" for group in groups]
+    lines = [
+        f"  {group:<9} {' '.join(sorted(path.stem for path in (conf / group).glob('*.yaml')))}" for group in groups
+    ]
     return HELP.format(version=__version__, choices="\n".join(lines))

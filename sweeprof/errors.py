@@ -44,6 +44,18 @@ def choice_problem(key: str, value: object, noun: str, known: Iterable[str]) -> 
     return Problem(key, value, f"is not {article} {noun}. Known: {', '.join(options)}.", nearest(str(value), options))
 
 
+def key_problem(key: str, value: object, known: Iterable[str]) -> Problem:
+    """The problem of ``key`` not being one of the dotted keys ``known``; tells those beside it, and the nearest of all."""
+    options = sorted(set(known))
+    parent = key.rpartition(".")[0]
+    beside = [option for option in options if option.rpartition(".")[0] == parent] or [
+        o for o in options if "." not in o
+    ]
+    return Problem(
+        key, value, f"is given to a key that does not exist. Known: {', '.join(beside)}.", nearest(key, options)
+    )
+
+
 def nearest(word: str, options: Sequence[str]) -> str | None:
     """The option most like ``word``, or None when none is close."""
     close = difflib.get_close_matches(word, options, n=1, cutoff=0.6)

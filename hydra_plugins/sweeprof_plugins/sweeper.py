@@ -16,10 +16,10 @@ class SweeprofSweeper(Sweeper):
         self._params = params
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        self.hydra_context, self.config, self._task_function = hydra_context, config, task_function
+        self._given = hydra_context, task_function, config
 
     def sweep(self, arguments: list[str]) -> Any:
         # Hydra imports every plugin at each start, also for --help and for other applications.
         from sweeprof.sweep.sweeper import sweep
 
-        return sweep(self.hydra_context, self._task_function, self.config, self._params, arguments)
+        return sweep(*self._given, self._params, arguments)

@@ -187,6 +187,4 @@ def happen(event: Event | None) -> None:
 
 
 def _allocate() -> None:
-    chunks = []
-    for _ in range(ALLOCATED_AT_MOST >> 24):
-        chunks.append(bytearray(1 << 24))
+    [bytearray(1 << 24) for _ in range(ALLOCATED_AT_MOST >> 24)]

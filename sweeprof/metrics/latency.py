@@ -38,7 +38,9 @@ def throughput(timing: Rounds, batch_size: int) -> Estimate:
 def first_step(timing: Rounds) -> Estimate:
     """Wall time of the very first forward of a process: tracing, allocation and lazy initialisation included."""
     firsts = tuple(round.first_step_s for round in timing)
-    return Estimate(statistics.geometric_mean(firsts), _estimator(firsts, "single"), rounds_interval(firsts), rounds=firsts)
+    return Estimate(
+        statistics.geometric_mean(firsts), _estimator(firsts, "single"), rounds_interval(firsts), rounds=firsts
+    )
 
 
 def _over_rounds(timing: Rounds, convert: Callable[[float], float]) -> Estimate:

@@ -83,7 +83,9 @@ def metric(*, name: str, unit: str, better: Better) -> Callable[[Callable[..., R
         reads, options = [], []
         for parameter in inspect.signature(function).parameters.values():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                raise TypeError(f"metric {name!r} takes *{parameter.name}: name each thing it reads ({', '.join(SOURCES)})")
+                raise TypeError(
+                    f"metric {name!r} takes *{parameter.name}: name each thing it reads ({', '.join(SOURCES)})"
+                )
             if parameter.default is not parameter.empty:
                 options.append(parameter.name)
             elif parameter.name in SOURCES:

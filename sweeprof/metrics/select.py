@@ -81,4 +81,8 @@ def _imported(target: str) -> Metric | Problem:
         found = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         return Problem("metrics.select", target, f"cannot be imported: {error}.")
-    return found if isinstance(found, Metric) else Problem("metrics.select", target, "is not decorated by @sweeprof.metric.")
+    return (
+        found
+        if isinstance(found, Metric)
+        else Problem("metrics.select", target, "is not decorated by @sweeprof.metric.")
+    )

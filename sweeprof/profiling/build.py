@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-NOT_ARGUMENTS = ("framework", "preload", "environment")
+NOT_ARGUMENTS = ("framework", "preload", "preload_for", "environment")
 """Keys that tell the sweep about a node and are not passed to its constructor."""
 
 

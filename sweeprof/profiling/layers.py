@@ -69,7 +69,9 @@ class LayerTable:
     def from_dict(cls, data: Mapping[str, Any]) -> LayerTable:
         """The table that :meth:`to_dict` wrote."""
         rows = tuple(
-            LayerRow(**{**row, "input_shapes": _shapes(row["input_shapes"]), "output_shapes": _shapes(row["output_shapes"])})
+            LayerRow(
+                **{**row, "input_shapes": _shapes(row["input_shapes"]), "output_shapes": _shapes(row["output_shapes"])}
+            )
             for row in data["rows"]
         )
         return cls(rows, dict(data["uncovered"]), data["method"])

@@ -60,7 +60,9 @@ class ProcessMemory:
         try:
             (PROC / "clear_refs").write_text("5")
         except OSError as error:
-            raise Unsupported(f"this system does not let a process reset its memory high-water mark: {error}") from error
+            raise Unsupported(
+                f"this system does not let a process reset its memory high-water mark: {error}"
+            ) from error
 
     def rss(self) -> int:
         return self._read("VmRSS")

@@ -109,7 +109,9 @@ def measure(step: Callable[[], object], protocol: Protocol, clock: Clock) -> Tim
     with _no_garbage_collection():
         loops = _calibrate(step, protocol, clock)
         samples, unmet = _sample(step, loops, protocol, clock)
-    return Timing(first_step, warmup_steps, loops, samples, unmet, tuple(_warnings(samples, loops, unmet, protocol, clock)))
+    return Timing(
+        first_step, warmup_steps, loops, samples, unmet, tuple(_warnings(samples, loops, unmet, protocol, clock))
+    )
 
 
 def _lasting(step: Callable[[], object], loops: int, clock: Clock) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from sweeprof.results.measurement import Number
 
 _SI = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
@@ -37,13 +39,14 @@ def _with_prefix(value: Number, prefixes: tuple[tuple[float, str], ...]) -> str:
 
 
 def significant(value: Number, digits: int = 3) -> str:
-    """``value`` rounded to significant digits, without an exponent where it stays readable."""
+    """``value`` rounded to significant digits, trailing zeros kept; with an exponent only where it would not stay readable."""
     rounded = float(f"{value:.{digits - 1}e}")
     if rounded == 0:
         return "0"
-    if 1e-4 <= abs(rounded) < 1e6:
-        return f"{rounded:,.{digits}g}" if abs(rounded) < 10**digits else f"{rounded:,.0f}"
-    return f"{rounded:.{digits - 1}e}"
+    exponent = math.floor(math.log10(abs(rounded)))
+    if -4 <= exponent < 6:
+        return f"{rounded:,.{max(0, digits - 1 - exponent)}f}"
+    return f"{rounded:.1e}"
 
 
 def fixed_key(name: str, unit: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sweeprof.results.measurement import Measurement, MetricInfo
+from sweeprof.results.measurement import Better, Measurement, MetricInfo, Number
 from sweeprof.results.record import Json, Status, Warning
 from sweeprof.results.stats import ratio_interval
 
@@ -95,7 +95,9 @@ class Comparison:
         return tuple(a for a in self.axes if len({str(row.axes.get(a)) for row in self.rows}) > 1)
 
 
-def find_baseline(axes: Mapping[str, Any], baseline: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> str | None:
+def find_baseline(
+    axes: Mapping[str, Any], baseline: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]
+) -> str | None:
     """Id of the combination that differs from ``axes`` only in having the baseline's values; None if it is not in the sweep.
 
     Args:
@@ -113,7 +115,7 @@ def compare_cell(measurement: Measurement, base: Measurement | None, threshold: 
         return Cell(measurement)
     ratio = None if base.value == 0 else measurement.value / base.value
     if not measurement.rounds:
-        return _exact_cell(measurement, base, ratio)
+        return Cell(measurement, ratio, None, _exact_verdict(measurement.value, base.value, measurement.better))
     common = min(len(measurement.rounds), len(base.rounds))
     if common < MIN_ROUNDS or threshold is None:
         return Cell(measurement, ratio, None, "unclear", "too_few_rounds")
@@ -123,17 +125,15 @@ def compare_cell(measurement: Measurement, base: Measurement | None, threshold: 
     return Cell(measurement, ratio, interval, verdict, reason)
 
 
-def _exact_cell(measurement: Measurement, base: Measurement, ratio: float | None) -> Cell:
-    if measurement.better is None:
-        return Cell(measurement, ratio)
-    if measurement.value == base.value:
-        return Cell(measurement, ratio, None, "same")
-    assert measurement.value is not None and base.value is not None
-    lower = measurement.value < base.value
-    return Cell(measurement, ratio, None, "better" if lower == (measurement.better == "lower") else "worse")
+def _exact_verdict(value: Number, base: Number, better: Better) -> Verdict | None:
+    if better is None:
+        return None
+    if value == base:
+        return "same"
+    return "better" if (value < base) == (better == "lower") else "worse"
 
 
-def _verdict(interval: tuple[float, float], threshold: float, better: str | None) -> Verdict:
+def _verdict(interval: tuple[float, float], threshold: float, better: Better) -> Verdict:
     low, high = interval
     if 1 - threshold < low and high < 1 + threshold:
         return "same"

@@ -44,14 +44,16 @@ def spread(samples: Sequence[float]) -> float:
 
 
 def rounds_interval(medians: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """t interval of the geometric mean of per-round medians; None for fewer than two rounds."""
+    """T interval of the geometric mean of per-round medians; None for fewer than two rounds."""
     if len(medians) < 2:
         return None
     return _log_t_interval(np.log(np.asarray(medians, dtype=float)), confidence)
 
 
-def ratio_interval(candidate: Sequence[float], baseline: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """t interval of ``candidate / baseline`` on log ratios paired by round.
+def ratio_interval(
+    candidate: Sequence[float], baseline: Sequence[float], confidence: float = CONFIDENCE
+) -> tuple[float, float]:
+    """T interval of ``candidate / baseline`` on log ratios paired by round.
 
     Raises:
         ValueError: the two differ in length, or have fewer than two rounds.

@@ -64,7 +64,11 @@ RULES = (
     Rule("protocol.target_spread", _or_null(_share), "is not a spread: a number between 0 and 1, or null."),
     Rule("protocol.threshold", _or_null(_share), "is not a threshold: a number between 0 and 1, or null."),
     Rule("limits.timeout_s", _or_null(_number_from(0.001)), "is not a time limit: seconds above 0, or null."),
-    Rule("limits.memory", lambda value: value is None or parse_size(value) is not None, "is not a size, such as 2GiB, or null."),
+    Rule(
+        "limits.memory",
+        lambda value: value is None or parse_size(value) is not None,
+        "is not a size, such as 2GiB, or null.",
+    ),
     Rule("isolation", lambda value: value in ISOLATIONS, f"is not an isolation. Known: {', '.join(ISOLATIONS)}."),
     Rule("shards", _or_null(_whole_from(1)), "is not a number of shards: a whole number of at least 1, or null."),
     Rule("name", _or_null(_is_folder_name), "is not a name: letters, digits, '.', '_', '-' and spaces, or null."),
@@ -124,7 +128,9 @@ def _target_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(f"{group}._target_", None, "is missing: it names what to construct.")
     for framework, node in config["model"].items():
         if isinstance(node, Mapping) and not isinstance(node.get("_target_"), str):
-            yield Problem(f"model.{framework}._target_", node.get("_target_"), "is not the dotted name of a class or function.")
+            yield Problem(
+                f"model.{framework}._target_", node.get("_target_"), "is not the dotted name of a class or function."
+            )
 
 
 def _extra_problems(config: Mapping[str, Any]) -> Iterator[Problem]:

@@ -13,15 +13,15 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from sweeprof.errors import Problem, UserError, choice_problem
+from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.sweep.check import config_problems
-from sweeprof.sweep.sweeper import conf_folder, leaf_keys
+from sweeprof.sweep.sweeper import NOUNS, conf_folder, leaf_keys
 
 
 def diagnosed(error: Exception, arguments: Sequence[str]) -> UserError:
     """The user's mistakes behind an error that Hydra raised while composing the command line ``arguments``."""
     extra = _config_dir(arguments)
-    search = [f"hydra.searchpath=[file://{extra}]"] if extra else []
+    search = [f"hydra.searchpath=[file://{extra}]"] if extra and extra.is_dir() else []
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(conf_folder()), version_base="1.3"):
         try:
@@ -63,13 +63,17 @@ def _override_problems(line: str, base: DictConfig) -> Iterator[Problem]:
     groups = loader.list_groups("")
     if key in groups and key != "hydra":
         known = loader.get_group_options(key)
-        yield from (choice_problem(key, value, key, known) for value in _values(override) if value not in known)
+        yield from (
+            choice_problem(key, value, NOUNS.get(key, key), known) for value in _values(override) if value not in known
+        )
     elif "/" in key:
         parent, _, name = key.rpartition("/")
         if name not in loader.list_groups(parent):
-            yield choice_problem(key, key, "config group", [f"{parent}/{g}" for g in loader.list_groups(parent)] or groups)
+            yield choice_problem(
+                key, key, "config group", [f"{parent}/{g}" for g in loader.list_groups(parent)] or groups
+            )
     elif not override.is_add() and not override.is_force_add() and _is_absent(base, key):
-        yield choice_problem(key, key, "config key", [*leaf_keys(base), *groups])
+        yield key_problem(key, ",".join(_values(override)), [*leaf_keys(base), *(g for g in groups if g != "hydra")])
 
 
 def _values(override: Override) -> list[str]:
@@ -98,5 +102,6 @@ def _value_problems(overrides: Sequence[str]) -> list[Problem]:
 
 def _plain(error: Exception) -> str:
     """The message without Hydra's advice for its own developers."""
-    parts = [str(error), *([str(error.__cause__)] if error.__cause__ else [])]
+    cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else None
+    parts = [str(error), *([str(cause)] if cause else [])]
     return " ".join(line.strip() for part in parts for line in part.splitlines() if line.strip())

@@ -67,7 +67,9 @@ def _absent(plan: Plan, combination: Combination, found: Sequence[Record], missi
     ]
 
 
-def _row(combination: Combination, records: Sequence[Record], measured: dict[str, Measurement], base: str | None) -> Row:
+def _row(
+    combination: Combination, records: Sequence[Record], measured: dict[str, Measurement], base: str | None
+) -> Row:
     status, reason = _status(records)
     warnings = [w for record in records for w in record.warnings] + [w for m in measured.values() for w in m.warnings]
     return Row(

@@ -1,6 +1,6 @@
 """The head of a sweep: from a plan to a folder with its comparison, whatever happens to single trials.
 
-    check ▶ folder ▶ tracker opens ▶ shards run ▶ reports ▶ tracker closes ▶ three lines
+check ▶ folder ▶ tracker opens ▶ shards run ▶ reports ▶ tracker closes ▶ three lines
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def run(plan: Plan, output: Path, tracking: Json, launch: Launch, out: Console, 
     with TrackerProcess(tracking, output, folder.logs / "tracker.log") as tracker:
         links = tracker.open(plan)
         if tracker.trouble:
-            live.print(Text(f"tracking: {tracker.trouble}; measuring goes on, the records stay on disk", style="yellow"))
+            live.print(
+                Text(f"tracking: {tracker.trouble}; measuring goes on, the records stay on disk", style="yellow")
+            )
         missing, interrupted = _measure(plan, folder, launch, live)
         comparison = comparison_of(folder, missing)
         report = write_reports(folder, comparison)
@@ -110,7 +112,7 @@ def _measure(plan: Plan, folder: Folder, launch: Launch, live: Console) -> tuple
 def _terminable() -> Iterator[None]:
     """Let SIGTERM (a scheduler, ``kill``) end the sweep as Ctrl-C does."""
 
-    def interrupt(number: int, frame: FrameType | None) -> Any:
+    def interrupt(_number: int, _frame: FrameType | None) -> Any:
         raise KeyboardInterrupt
 
     previous = signal.signal(signal.SIGTERM, interrupt)
@@ -147,7 +149,9 @@ def print_plan(plan: Plan, out: Console) -> None:
     """What would be measured, in which passes, what is left out and why, and roughly how long it would take."""
     planned = [trial for shard in plan.shards for trial in shard]
     passes = list(dict.fromkeys(trial.pass_name for trial in planned))
-    table = Table(title=f"{plan.name}: {len(plan.combinations)} combinations", title_justify="left", box=None, pad_edge=False)
+    table = Table(
+        title=f"{plan.name}: {len(plan.combinations)} combinations", title_justify="left", box=None, pad_edge=False
+    )
     for axis in plan.axes:
         table.add_column(axis)
     table.add_column("id", style="dim")
@@ -163,6 +167,13 @@ def print_plan(plan: Plan, out: Console) -> None:
         out.print(Text(f"left out: {spelled} ({excluded.reason})"))
     rounds = max((trial.round for trial in planned), default=-1) + 1
     seconds = estimated_seconds(plan)
-    out.print(f"passes      {', '.join(passes)} ({rounds} timing {'round' if rounds == 1 else 'rounds'})", highlight=False)
-    out.print(f"trials      {len(planned)} in {len(plan.shards)} {'shard' if len(plan.shards) == 1 else 'shards'}", highlight=False)
-    out.print(f"about       {seconds / 60:.0f} min" if seconds >= 90 else f"about       {seconds:.0f} s", highlight=False)
+    out.print(
+        f"passes      {', '.join(passes)} ({rounds} timing {'round' if rounds == 1 else 'rounds'})", highlight=False
+    )
+    out.print(
+        f"trials      {len(planned)} in {len(plan.shards)} {'shard' if len(plan.shards) == 1 else 'shards'}",
+        highlight=False,
+    )
+    out.print(
+        f"about       {seconds / 60:.0f} min" if seconds >= 90 else f"about       {seconds:.0f} s", highlight=False
+    )

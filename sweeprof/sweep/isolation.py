@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +23,9 @@ class Isolation(Protocol):
 
     def __enter__(self) -> Isolation: ...
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
     def run(self, request: Request) -> Ending:
         """Run the trial and wait for its end.
@@ -42,14 +45,17 @@ class Fork:
     def __enter__(self) -> Fork:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for template in self._templates.values():
             template.close()
 
     def run(self, request: Request) -> Ending:
         config = request.blank["config"]
-        key = json.dumps([preload(config), environment(config)], sort_keys=True)
-        template = self._templates.pop(key, None) or self._started(config)
+        modules = preload(config, request.blank["pass"])
+        key = json.dumps([modules, environment(config)], sort_keys=True)
+        template = self._templates.pop(key, None) or self._started(config, modules)
         try:
             ending = template.run(request)
         except BaseException:
@@ -58,9 +64,9 @@ class Fork:
         self._templates[key] = template
         return ending
 
-    def _started(self, config: Mapping[str, Any]) -> Template:
+    def _started(self, config: Mapping[str, Any], modules: list[str]) -> Template:
         framework = config["backend"]["framework"]
-        return Template(preload(config), environment(config), self._logs / f"template-{framework}.log")
+        return Template(modules, environment(config), self._logs / f"template-{framework}.log")
 
 
 class Spawn:
@@ -86,10 +92,8 @@ class Spawn:
         except subprocess.TimeoutExpired:
             timed_out = True
         finally:
-            try:
+            with suppress(ProcessLookupError):  # the whole group may have ended by itself
                 os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # the whole group has ended by itself
             process.wait()
         return Ending(process.returncode, timed_out)
 
@@ -119,9 +123,14 @@ def isolation(name: str, logs: Path) -> Isolation:
             return Fork(logs)
 
 
-def preload(config: Mapping[str, Any]) -> list[str]:
-    """The modules that the template of this combination imports."""
-    return [*config["backend"].get("preload", []), *config["dataset"].get("preload", [])]
+def preload(config: Mapping[str, Any], pass_name: str) -> list[str]:
+    """The modules that the template for this combination and pass imports."""
+    backend, dataset = config["backend"], config["dataset"]
+    return [
+        *backend.get("preload", []),
+        *backend.get("preload_for", {}).get(pass_name, []),
+        *dataset.get("preload", []),
+    ]
 
 
 def environment(config: Mapping[str, Any]) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The plan of a sweep: which combinations, in which trials, in which order. Pure: data in, data out.
 
-    axes ──product──▶ points ──exclude──▶ combinations ──passes × rounds──▶ trials ──by baseline──▶ shards
+axes ──product──▶ points ──exclude──▶ combinations ──passes × rounds──▶ trials ──by baseline──▶ shards
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ class Plan:
             ValueError: the data come from a later schema version.
         """
         if data["schema_version"] > SCHEMA_VERSION:
-            raise ValueError(f"plan schema {data['schema_version']} is newer than this sweeprof, which reads {SCHEMA_VERSION}")
+            raise ValueError(
+                f"plan schema {data['schema_version']} is newer than this sweeprof, which reads {SCHEMA_VERSION}"
+            )
         return cls(
             **{
                 **data,

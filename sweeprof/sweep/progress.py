@@ -19,6 +19,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from sweeprof.results.record import PassName
 from sweeprof.sweep.plan import Plan, Trial
 
 WAKE_S = 1.0
@@ -28,7 +29,7 @@ WAKE_S = 1.0
 class State:
     """How far the sweep is; grows by events."""
 
-    trials: dict[tuple[str, str, int], float]
+    trials: dict[tuple[str, PassName, int], float]
     """Expected seconds of every trial that has not ended."""
     total: int
     current: str = ""
@@ -86,7 +87,9 @@ class ProgressDisplay:
             console=console,
         )
         self._task = self._bar.add_task("", total=len(trials), left="", failed="")
-        self._live = Live(self._bar, console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        self._live = (
+            Live(self._bar, console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        )
 
     def __enter__(self) -> ProgressDisplay:
         if self._live:
@@ -94,7 +97,9 @@ class ProgressDisplay:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._stop.set()
         self._thread.join()
         if self._live:

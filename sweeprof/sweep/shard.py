@@ -70,7 +70,11 @@ def run_shard(folder: Folder, index: int) -> None:
                 record = _run(place, plan, folder, blank)
             if record.status == "timeout":
                 hung.add(trial.combination_id)
-            print(json.dumps({**_event("end", trial), "status": record.status, "reason": record.reason}), file=events, flush=True)
+            print(
+                json.dumps({**_event("end", trial), "status": record.status, "reason": record.reason}),
+                file=events,
+                flush=True,
+            )
 
 
 def _event(kind: str, trial: Trial) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 from rich.console import Console
 
-from sweeprof.errors import Problem, UserError, choice_problem
+from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.select import passes_of, select
 from sweeprof.sweep import head
 from sweeprof.sweep.check import baseline_problems, config_problems
@@ -43,6 +43,10 @@ from sweeprof.sweep.shard import Folder
 
 ALWAYS = ("model", "backend", "device", "batch_size")
 """Axes that every table has, also with one value."""
+PIPED_WIDTH = 120
+"""Columns where the output is no terminal, as in a log."""
+NOUNS = {"metrics": "metric set"}
+"""What a config group's member is called, where it is not the group's name."""
 FRAMEWORKS = ("torch", "tensorflow", "fake")
 NOT_MEASURED = ("name", "output", "dry_run", "shards", "tracking", "hydra", "sweep", "job")
 """Keys that a command which repeats one combination leaves out."""
@@ -59,7 +63,7 @@ def sweep(
     """
     composer = _Composer(context.config_loader, config, _Arguments.parsed(context.config_loader, arguments, params))
     plan = composer.plan()
-    out = Console(soft_wrap=False)
+    out = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
     if config.dry_run:
         head.print_plan(plan, out)
         return
@@ -114,9 +118,11 @@ class _Arguments:
 def _param_lines(params: DictConfig | None) -> list[str]:
     """``hydra.sweeper.params`` as overrides; a YAML list sweeps over its elements, as one would expect."""
     lines = []
-    for key, value in (params or {}).items():
+    for name, value in (params or {}).items():
+        key = str(name)
         listed = OmegaConf.is_list(value) or isinstance(value, list)
-        lines.append(f"{key}={','.join(_text(v) for v in value) if listed else value}")
+        text = ",".join(_text(v) for v in value) if listed else str(value)
+        lines.append(f"{key}={text}")
     return lines
 
 
@@ -135,7 +141,12 @@ class _Composer:
 
     def plan(self) -> Plan:
         """The plan; raises :class:`UserError` with every problem of every combination."""
-        problems = [*self._axis_problems()]
+        if "sweep" in self.arguments.axes:
+            named = ",".join(str(v) for v in self.arguments.axes["sweep"])
+            raise UserError(
+                [Problem("sweep", named, f"names several sweeps; one run takes them together as +sweep=[{named}].")]
+            )
+        problems = list(self._axis_problems())
         kept, excluded = split_excluded(points(self.axes), self._plain("sweep.exclude"))
         found, per_point = self._combinations(kept)
         problems += per_point
@@ -161,7 +172,7 @@ class _Composer:
             baseline=baseline,
             combinations=combinations,
             excluded=excluded,
-            shards=in_shards(order, combinations, baseline, self._shard_count(combinations, baseline)),
+            shards=in_shards(order, combinations, baseline, self._shard_count(combinations)),
             metrics=entries,
             threshold=self.config.protocol.threshold,
             limits=self._plain("limits"),
@@ -175,7 +186,7 @@ class _Composer:
         axes.update(self.arguments.axes)
         axes.update({key: [override.value()] for key, override in self.arguments.fixed.items() if key in axes})
         choices = self.config.hydra.runtime.choices
-        always = {key: axes.get(key, [choices[key] if key in choices else self.config[key]]) for key in ALWAYS}
+        always = {key: axes.get(key, [str(choices[key]) if key in choices else self.config[key]]) for key in ALWAYS}
         return {**always, **{key: values for key, values in axes.items() if key not in always}}
 
     @cached_property
@@ -201,24 +212,21 @@ class _Composer:
         files = chosen if isinstance(chosen, str) else "+".join(chosen or [])
         return str(self.config.name or files or "adhoc")
 
-    def _shard_count(self, combinations: Sequence[Combination], baseline: Mapping[str, Any]) -> int:
+    def _shard_count(self, combinations: Sequence[Combination]) -> int:
         if self.config.shards is not None:
             return int(self.config.shards)
         launcher = str(self.config.hydra.launcher.get("_target_", ""))
         return 1 if launcher.endswith("BasicLauncher") else min(len(combinations), os.cpu_count() or 1)
 
     def _axis_problems(self) -> Iterator[Problem]:
-        if "sweep" in self.arguments.axes:
-            values = ",".join(str(v) for v in self.arguments.axes["sweep"])
-            yield Problem("sweep", values, f"names several sweeps; one run takes them together as +sweep=[{values}].")
         for key, values in self.axes.items():
             if not values:
                 yield Problem(f"sweep.axes.{key}", values, "has no values.")
             if key in self._groups:
                 known = self.loader.get_group_options(key)
-                yield from (choice_problem(key, v, key, known) for v in values if v not in known)
+                yield from (choice_problem(key, v, NOUNS.get(key, key), known) for v in values if v not in known)
             elif not _is_open(key) and OmegaConf.select(self.config, key, default=_ABSENT) is _ABSENT:
-                yield choice_problem(f"sweep.axes.{key}", key, "config key", leaf_keys(self.config))
+                yield key_problem(key, ",".join(map(str, values)), leaf_keys(self.config))
 
     def _combinations(self, kept: Sequence[Point]) -> tuple[list[Combination], list[Problem]]:
         found: list[Combination] = []
@@ -271,7 +279,7 @@ class _Composer:
     def _custom_model(self, model: Mapping[str, Any], framework: str | None) -> str | None:
         if f"model.{framework}._target_" not in self._model_keys():
             return None
-        return str(model[framework]["_target_"]).rpartition(".")[2]
+        return str(model[str(framework)]["_target_"]).rpartition(".")[2]
 
     def _framework_problems(self, composed: Mapping[str, Any]) -> Iterator[Problem]:
         known = {*FRAMEWORKS, composed["backend"].get("framework")}
@@ -282,7 +290,9 @@ class _Composer:
 
     def _command(self, point: Point) -> str:
         """The sweep's own command with every axis set to one value."""
-        kept = [o.input_line for key, o in self.arguments.fixed.items() if key not in self.axes and not _is_unmeasured(key)]
+        kept = [
+            o.input_line for key, o in self.arguments.fixed.items() if key not in self.axes and not _is_unmeasured(key)
+        ]
         pinned = [f"{key}={_text(value)}" for key, value in point.items()]
         return shlex.join(["python", "-m", "sweeprof", *(line for line in kept if line), *pinned])
 
@@ -296,7 +306,7 @@ def _is_open(key: str) -> bool:
 
 
 def _is_unmeasured(key: str) -> bool:
-    return key.split(".")[0].split("/")[0] in NOT_MEASURED
+    return key.split(".", maxsplit=1)[0].split("/", maxsplit=1)[0] in NOT_MEASURED
 
 
 def _listed(values: Any) -> list[Any]:
@@ -332,7 +342,7 @@ def leaf_keys(config: DictConfig, prefix: str = "") -> list[str]:
     """Every dotted key of a config that a user may set."""
     keys: list[str] = []
     for name in config:
-        key = f"{prefix}{name}"
+        key = prefix + str(name)
         if key in ("hydra", "job"):
             continue
         keys.append(key)

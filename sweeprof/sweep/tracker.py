@@ -46,13 +46,17 @@ class TrackerProcess:
             self._child = Child("sweeprof.sweep.tracker", [], variables, self._log)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._child:
             self._child.close()
 
     def open(self, plan: Plan) -> Links | None:
         """Make what must exist before anything is measured; None without a tracker, or with trouble."""
-        sweep = SweepInfo(plan.sweep_id, plan.name, plan.command, plan.created, tuple(plan.axes), len(plan.combinations))
+        sweep = SweepInfo(
+            plan.sweep_id, plan.name, plan.command, plan.created, tuple(plan.axes), len(plan.combinations)
+        )
         config = {**self._config, "output": str(self._output)}
         found = self._ask({"open": dataclasses.asdict(sweep), "config": config}, OPEN_S)
         return Links(**found) if found else None

@@ -143,7 +143,8 @@ def _parent(client: MlflowClient, experiment: str, sweep: SweepInfo) -> Run:
 def _known(client: MlflowClient, experiment: str, sweep_id: str) -> dict[str, Run]:
     """The runs of the sweep that are there already, by combination id."""
     found: dict[str, Run] = {}
-    for run in _search(client, experiment, sweep_id, "combination"):
+    runs = _search(client, experiment, sweep_id, "combination")
+    for run in sorted(runs, key=lambda run: run.info.status == "RUNNING"):
         id = run.data.tags.get("sweeprof.combination_id", "")
         if found.setdefault(id, run) is not run:
             # A reply was lost and MLflow's client asked again: the second run would be RUNNING for ever.
@@ -169,23 +170,16 @@ def _send(client: MlflowClient, experiment: str, run: Run | None, content: RunCo
     tags: dict[str, str] = {}
     if run is not None:
         tags = {key: text for key, text in run.data.tags.items() if key.startswith("sweeprof.") or key in content.tags}
-        known = run.data.params, run.data.metrics
-        if (
-            tags == content.tags
-            and known == (content.params, content.metrics)
-            and run.info.status == content.status
-            and run.info.end_time == content.end_ms
-        ):
+        if _is_sent(run, tags, content):
             return
-        # Neither a parameter can be changed nor a metric taken back: such a run is replaced.
-        if (
-            any(content.params.get(key) != value for key, value in known[0].items())
-            or known[1].keys() - content.metrics
-        ):
+        # Neither can a parameter be changed nor a metric be taken back: such a run is replaced.
+        if run.data.params.items() - content.params.items() or run.data.metrics.keys() - content.metrics:
             client.delete_run(run.info.run_id)
             run = None
     if run is None:
         run, tags = client.create_run(experiment, content.start_ms, dict(content.tags), content.name), content.tags
+    elif run.info.run_name != content.name:
+        client.update_run(run.info.run_id, name=content.name)
     id = run.info.run_id
     for key in tags.keys() - content.tags.keys():
         client.delete_tag(id, key)
@@ -201,6 +195,11 @@ def _send(client: MlflowClient, experiment: str, run: Run | None, content: RunCo
     )
     client.log_artifacts(id, folder)
     client.set_terminated(id, content.status, content.end_ms)
+
+
+def _is_sent(run: Run, tags: dict[str, str], content: RunContent) -> bool:
+    there = (run.info.run_name, run.info.status, run.info.end_time, tags, run.data.params, run.data.metrics)
+    return there == (content.name, content.status, content.end_ms, content.tags, content.params, content.metrics)
 
 
 def _write_views(client: MlflowClient, experiment: str, of: ViewOf) -> None:

@@ -78,7 +78,8 @@ def sweep_content(
 def description(markdown: str, links: str) -> str:
     """A report of any length as a description: its headline, ``links``, and as many whole lines as fit."""
     head, _, rest = without_credentials(markdown).strip().partition("\n\n")
-    text = f"{head}\n\n{links}\n\n{rest}".strip()
+    # Links on a line of their own would lie below the veil that MLflow draws over a folded description.
+    text = f"{head} {links}\n\n{rest}".strip()
     if len(text) <= TAG_LIMIT:
         return text
     ending = "\n\n… the rest is in the artifact comparison.md"

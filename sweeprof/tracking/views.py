@@ -131,7 +131,7 @@ def _table(of: ViewOf) -> dict[str, Any]:
 
 def _width(letters: int) -> int:
     """Pixels of a column that shows so many bold letters."""
-    return min(max(80, 26 + 7 * letters), 210)
+    return min(max(80, 28 + 15 * letters // 2), 210)
 
 
 def _charts(of: ViewOf) -> dict[str, Any]:

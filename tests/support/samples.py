@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from sweeprof.results.compare import Comparison, Excluded, Row, compare_rows, find_baseline
-from sweeprof.results.measurement import Better, Measurement, MetricInfo, Number
+from sweeprof.results.measurement import Measurement, MetricInfo, Number
 from sweeprof.results.record import Record, Status, Warning
 
 METRICS: tuple[MetricInfo, ...] = (
@@ -54,7 +54,14 @@ def measurement(info: MetricInfo, value: Number | None, reason: str | None = Non
     timed = info.name.startswith(("latency/", "throughput/")) and info.name != "latency/first_step"
     if value is None or not timed:
         return Measurement(info.name, info.unit, info.better, value, reason)
-    detail: dict[str, Any] = {"min": value * 0.95, "max": value * 1.4, "spread": 0.08, "n": 31, "p90": value * 1.2, "p99": "n<299"}
+    detail: dict[str, Any] = {
+        "min": value * 0.95,
+        "max": value * 1.4,
+        "spread": 0.08,
+        "n": 31,
+        "p90": value * 1.2,
+        "p99": "n<299",
+    }
     return Measurement(
         info.name, info.unit, info.better, value, None, "median", (value * 0.98, value * 1.03), detail, (float(value),)
     )
@@ -77,7 +84,9 @@ def comparison(models: tuple[str, ...] = ("lenet5", "mlp", "digits_resnet"), bro
             status, reason = "unsupported", "the model names no builder for tensorflow"
         known = _values(axes["model"], axes["backend"], axes["batch_size"])
         values[id] = {
-            info.name: measurement(info, known[info.name] if status == "ok" else None, None if status == "ok" else reason)
+            info.name: measurement(
+                info, known[info.name] if status == "ok" else None, None if status == "ok" else reason
+            )
             for info in METRICS
         }
         rows.append(

@@ -109,4 +109,5 @@ class TensorflowModel:
 def _inference(model: Any) -> Callable[[Any], Any]:
     if isinstance(model, keras.Layer):
         return lambda batch: model(batch, training=False)
-    return lambda batch: model(batch)
+    answer: Callable[[Any], Any] = model
+    return answer

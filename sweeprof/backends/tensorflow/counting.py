@@ -23,7 +23,9 @@ from sweeprof.profiling.layers import ROOT, LayerRow, LayerTable
 def count_layers(model: Any, batch_shape: tuple[int, ...], dtype: Any) -> LayerTable:
     """The layers of ``model`` for one input of ``batch_shape``, in the layout the model expects."""
     keywords = {"training": False} if isinstance(model, keras.Layer) else {}
-    traced = tf.function(lambda batch: model(batch, **keywords)).get_concrete_function(tf.TensorSpec(batch_shape, dtype))
+    traced = tf.function(lambda batch: model(batch, **keywords)).get_concrete_function(
+        tf.TensorSpec(batch_shape, dtype)
+    )
     layers = list(model._flatten_layers()) if isinstance(model, keras.Layer) else []
     macs: Counter[str] = Counter()
     uncovered: Counter[str] = Counter()
@@ -36,7 +38,7 @@ def count_layers(model: Any, batch_shape: tuple[int, ...], dtype: Any) -> LayerT
             shapes[path] = (_shapes(op.inputs)[:1], _shapes(op.outputs))
         elif op.type not in FREE:
             uncovered[op.type] += 1
-    return LayerTable(tuple(_rows(layers, scopes, macs, shapes)), dict(uncovered))
+    return LayerTable(tuple(_rows(layers, macs, shapes)), dict(uncovered))
 
 
 def _reachable(graph: Any, outputs: Any) -> Iterator[tuple[str, Any]]:
@@ -73,7 +75,7 @@ class _Scopes:
         return stem if stem in self._names else None
 
 
-def _rows(layers: list[Any], scopes: _Scopes, macs: Counter[str], shapes: dict[str, tuple[Any, Any]]) -> Iterator[LayerRow]:
+def _rows(layers: list[Any], macs: Counter[str], shapes: dict[str, tuple[Any, Any]]) -> Iterator[LayerRow]:
     paths = {path.rsplit(".", 1)[-1]: path for path in macs}
     seen: set[int] = set()
     for index, layer in enumerate(layers):
@@ -103,7 +105,7 @@ def _rows(layers: list[Any], scopes: _Scopes, macs: Counter[str], shapes: dict[s
 
 
 def _numel(variable: Any) -> int:
-    return math.prod(variable.shape)
+    return _size(variable.shape)
 
 
 def _shapes(tensors: Any) -> tuple[tuple[int, ...], ...]:
@@ -111,22 +113,26 @@ def _shapes(tensors: Any) -> tuple[tuple[int, ...], ...]:
 
 
 def _outputs(op: Any) -> int:
-    return math.prod(op.outputs[0].shape)
+    return _size(op.outputs[0].shape)
+
+
+def _size(shape: Any) -> int:
+    return math.prod(int(n) for n in shape)
 
 
 def _convolution(op: Any) -> int:
     """Kernel ``(*space, in/groups, out)``: each output element is a sum over space and in/groups."""
-    return _outputs(op) * math.prod(op.inputs[1].shape[:-1])
+    return _outputs(op) * _size(op.inputs[1].shape[:-1])
 
 
 def _depthwise(op: Any) -> int:
     """Kernel ``(height, width, in, multiplier)``: each output element is a sum over space alone."""
-    return _outputs(op) * math.prod(op.inputs[1].shape[:2])
+    return _outputs(op) * _size(op.inputs[1].shape[:2])
 
 
 def _transposed(op: Any) -> int:
     """Inputs are (output shape, kernel ``(*space, out, in)``, values): each value is spread over space and out."""
-    return math.prod(op.inputs[2].shape) * math.prod(op.inputs[1].shape[:-1])
+    return _size(op.inputs[2].shape) * _size(op.inputs[1].shape[:-1])
 
 
 def _matmul(op: Any) -> int:

@@ -1,4 +1,4 @@
-"""Operators of a TensorFlow graph that do no multiply-accumulate, by the definition that MACs are those of products and convolutions."""
+"""Operators of a TensorFlow graph that do no multiply-accumulate: MACs are those of matrix products and convolutions."""
 
 from __future__ import annotations
 

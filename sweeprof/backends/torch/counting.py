@@ -47,7 +47,7 @@ def _count(module: torch.nn.Module, batch: torch.Tensor, method: str) -> LayerTa
     calls = _CallSites(module)
     with torch.no_grad(), _slow_paths(), calls.tracking(), _Counting(calls):
         module(batch)
-    return LayerTable(tuple(_rows(module, calls)), dict(calls.uncovered), method)
+    return LayerTable(tuple(_rows(calls)), dict(calls.uncovered), method)
 
 
 @contextmanager
@@ -89,7 +89,7 @@ class _CallSites:
         self.shapes[self.stack.pop()] = (_shapes_of((args, kwargs)), _shapes_of(outputs))
 
 
-class _Counting(TorchDispatchMode):
+class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Adds each operator's multiply-accumulates to the call that is running."""
 
     @classmethod
@@ -98,7 +98,7 @@ class _Counting(TorchDispatchMode):
         return False
 
     def __init__(self, calls: _CallSites) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._calls = calls
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -120,12 +120,14 @@ def _shapes_of(tree: Any) -> Shapes:
     return tuple(tuple(leaf.shape) for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor))
 
 
-def _rows(root: torch.nn.Module, calls: _CallSites) -> Iterator[LayerRow]:
+def _rows(calls: _CallSites) -> Iterator[LayerRow]:
     seen: set[torch.Tensor] = set()
     for module, path in calls.paths.items():
         own = [p for p in module.parameters(recurse=False) if p not in seen]
         seen.update(own)
-        persistent = {name: b for name, b in module.named_buffers(recurse=False) if name not in module._non_persistent_buffers_set}
+        persistent = {
+            name: b for name, b in module.named_buffers(recurse=False) if name not in module._non_persistent_buffers_set
+        }
         for call in range(calls.times_called[module]) or (-1,):
             first = call <= 0
             inputs, outputs = calls.shapes.get((module, call), ((), ()))

@@ -1,4 +1,4 @@
-"""Which operators do no multiply-accumulate, by the definition that MACs are those of matrix products, convolutions and attention."""
+"""Operators that do no multiply-accumulate: MACs are those of matrix products, convolutions and attention."""
 
 from __future__ import annotations
 
@@ -26,6 +26,4 @@ _FREE = frozenset(
 
 def does_no_macs(func: Any) -> bool:
     """Whether the operator overload is pointwise, a view, or one of the listed reductions, norms, poolings and copies."""
-    return bool(
-        torch.Tag.pointwise in func.tags or func.is_view or func._overloadpacket.__name__ in _FREE
-    )
+    return bool(torch.Tag.pointwise in func.tags or func.is_view or func._overloadpacket.__name__ in _FREE)

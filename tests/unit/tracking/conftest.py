@@ -1,15 +1,21 @@
-"""MLflow as the head starts it: its own home, no telemetry; and an empty database that is made once, as that takes seconds."""
+"""MLflow as the head starts it, with a home of its own, and an empty database, made once as that takes seconds.
+
+MLflow is imported in fixtures and tests only: its telemetry looks at the environment when it is imported.
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from mlflow.tracking import MlflowClient
 
 from sweeprof.tracking.mlflow import ENVIRONMENT
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +29,8 @@ def tracker_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 
 @pytest.fixture(scope="session")
 def empty_database(tracker_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from mlflow.tracking import MlflowClient
+
     path = tmp_path_factory.mktemp("database") / "mlflow.db"
     MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments(max_results=1)
     return path
@@ -39,4 +47,6 @@ def output(empty_database: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def client(output: Path) -> MlflowClient:
+    from mlflow.tracking import MlflowClient
+
     return MlflowClient(tracking_uri=f"sqlite:///{output / 'mlflow.db'}")

@@ -68,7 +68,9 @@ def test_many_metrics_are_compressed_and_too_many_left_out() -> None:
     assert len(tags) == 2
     assert all(len(value) <= TAG_LIMIT for value in tags.values())
     assert len(state(view(keys=keys), "charts")["compareRunCharts"]) == 151
-    assert [key.rpartition("-")[2] for key in view_tags(view(keys={f"m/{i}": f"m/{i}" for i in range(3000)}))] == ["table"]
+    assert [key.rpartition("-")[2] for key in view_tags(view(keys={f"m/{i}": f"m/{i}" for i in range(3000)}))] == [
+        "table"
+    ]
 
 
 def test_writing_again_is_the_same() -> None:
@@ -76,9 +78,16 @@ def test_writing_again_is_the_same() -> None:
 
 
 def test_old_views_are_outdated_and_those_of_others_never() -> None:
-    tags = {f"mlflow.sharedViewState.sweeprof-s{i}-{kind}": json.dumps({"createdAt": i}) for i in range(3) for kind in "ab"}
+    tags = {
+        f"mlflow.sharedViewState.sweeprof-s{i}-{kind}": json.dumps({"createdAt": i + 1})
+        for i in range(3)
+        for kind in "ab"
+    }
     tags |= {"mlflow.sharedViewState.mine": "{}", "mlflow.note.content": "x"}
-    assert outdated_views(tags, keep=2) == ["mlflow.sharedViewState.sweeprof-s0-b", "mlflow.sharedViewState.sweeprof-s0-a"]
+    assert outdated_views(tags, keep=2) == [
+        "mlflow.sharedViewState.sweeprof-s0-b",
+        "mlflow.sharedViewState.sweeprof-s0-a",
+    ]
     broken = {"mlflow.sharedViewState.sweeprof-x-table": "not json"}
     assert outdated_views(tags | broken, keep=3) == list(broken)
 
