@@ -41,8 +41,8 @@ def _with_prefix(value: Number, prefixes: tuple[tuple[float, str], ...]) -> str:
 def significant(value: Number, digits: int = 3) -> str:
     """``value`` rounded to significant digits, trailing zeros kept; with an exponent only where it would not stay readable."""
     rounded = float(f"{value:.{digits - 1}e}")
-    if rounded == 0:
-        return "0"
+    if rounded == 0 or (isinstance(value, int) and abs(value) < 10**digits):
+        return str(int(rounded))
     exponent = math.floor(math.log10(abs(rounded)))
     if -4 <= exponent < 6:
         return f"{rounded:,.{max(0, digits - 1 - exponent)}f}"

@@ -68,7 +68,10 @@ def _override_problems(line: str, base: DictConfig) -> Iterator[Problem]:
         )
     elif "/" in key:
         parent, _, name = key.rpartition("/")
-        if name not in loader.list_groups(parent):
+        if name in loader.list_groups(parent):
+            known = loader.get_group_options(key)
+            yield from (choice_problem(key, value, name, known) for value in _values(override) if value not in known)
+        else:
             yield choice_problem(
                 key, key, "config group", [f"{parent}/{g}" for g in loader.list_groups(parent)] or groups
             )

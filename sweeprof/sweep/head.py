@@ -99,11 +99,11 @@ def _measure(plan: Plan, folder: Folder, launch: Launch, live: Console) -> tuple
         with _terminable(), ProgressDisplay(plan, folder.events, live):
             launch(folder, len(plan.shards))
     except KeyboardInterrupt:
-        live.print(Text("interrupted: what was measured is kept", style="yellow"))
+        live.print(Text("interrupted: what was measured is kept", style="yellow"), soft_wrap=True)
         return "interrupted before it was measured", True
     except Exception as error:  # a launcher may fail in any way; what was measured is on disk
         log.exception("the launcher failed")
-        live.print(Text(f"the launcher failed: {type(error).__name__}: {error}", style="red"))
+        live.print(Text(f"the launcher failed: {type(error).__name__}: {error}", style="red"), soft_wrap=True)
         return f"its shard ended before it was measured ({type(error).__name__}: {error})", False
     return "its shard ended before it was measured", False
 

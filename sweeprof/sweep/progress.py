@@ -113,7 +113,7 @@ class ProgressDisplay:
                 self._refresh()
             elif time.monotonic() - last_line >= 10 * WAKE_S and self.state.current:
                 last_line = time.monotonic()
-                self._console.print(self._plain(), highlight=False)
+                self._console.print(self._plain(), highlight=False, soft_wrap=True)
         self._take_new()
 
     def _take_new(self) -> None:
@@ -127,7 +127,7 @@ class ProgressDisplay:
                     event = json.loads(line)
                     worth = self.state.take(event, self._labels[event["combination_id"]])
                     if worth:
-                        self._console.print(Text(worth, style="red"))
+                        self._console.print(Text(worth, style="red"), soft_wrap=True)
 
     def _refresh(self) -> None:
         assert self._live is not None

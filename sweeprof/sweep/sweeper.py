@@ -241,7 +241,7 @@ class _Composer:
 
     def _combination(self, point: Point, composed: dict[str, Any]) -> Combination:
         framework = composed["backend"].get("framework")
-        label = self._custom_model(composed["model"], framework)
+        label = self._custom_model(composed["model"])
         config = {key: composed[key] for key in IDENTITY}
         unsupported = None if framework in composed["model"] else f"the model names no builder for {framework}"
         axes = {**point, "model": label} if label else dict(point)
@@ -276,10 +276,10 @@ class _Composer:
             own = {key.split(".")[2] for key in given if key.startswith(f"model.{framework}.")}
             model[framework] = {key: value for key, value in model[framework].items() if key in own}
 
-    def _custom_model(self, model: Mapping[str, Any], framework: str | None) -> str | None:
-        if f"model.{framework}._target_" not in self._model_keys():
-            return None
-        return str(model[str(framework)]["_target_"]).rpartition(".")[2]
+    def _custom_model(self, model: Mapping[str, Any]) -> str | None:
+        """The name of the user's own model, where one is given by its builder: the last part of that."""
+        named = [key.split(".")[1] for key in self._model_keys() if key.endswith("._target_")]
+        return str(model[named[0]]["_target_"]).rpartition(".")[2] if named else None
 
     def _framework_problems(self, composed: Mapping[str, Any]) -> Iterator[Problem]:
         known = {*FRAMEWORKS, composed["backend"].get("framework")}

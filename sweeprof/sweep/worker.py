@@ -85,7 +85,9 @@ def _outcome(error: Exception, profiler: Profiler | None) -> tuple[Status, str, 
     if isinstance(cause, Unsupported):
         return "unsupported", str(cause), None
     ran_out = isinstance(cause, MemoryError) or (profiler is not None and profiler.backend.is_out_of_memory(cause))
-    return "oom" if ran_out else "failed", f"{type(cause).__name__}: {_first_line(str(cause))}"[:REASON_LENGTH], trace
+    message = _first_line(str(cause))
+    reason = f"{type(cause).__name__}: {message}" if message else type(cause).__name__
+    return "oom" if ran_out else "failed", reason[:REASON_LENGTH], trace
 
 
 def _original(error: BaseException) -> BaseException:
@@ -96,8 +98,7 @@ def _original(error: BaseException) -> BaseException:
 
 
 def _first_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0] if lines else "no message"
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
 def _seed(seed: int) -> None:

@@ -103,14 +103,13 @@ class MlflowTracker:
     def _connect(self) -> MlflowClient:
         from mlflow.tracking import MlflowClient
 
-        client = MlflowClient(tracking_uri=self._uri)
-        if self._uri.startswith("sqlite:///"):
-            path = Path(self._uri.removeprefix("sqlite:///").partition("?")[0]).absolute()
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Of eight processes that open an empty database at once, seven die in its migration (MLFLOW.md 3).
-            with FileLock(f"{path}.lock", timeout=60):
-                client.search_experiments(max_results=1)
-        return client
+        if not self._uri.startswith("sqlite:///"):
+            return MlflowClient(tracking_uri=self._uri)
+        path = Path(self._uri.removeprefix("sqlite:///").partition("?")[0]).absolute()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Of eight processes that open an empty database at once, seven die in its migration (MLFLOW.md 3).
+        with FileLock(f"{path}.lock", timeout=60):
+            return MlflowClient(tracking_uri=self._uri)
 
     def _experiment(self, client: MlflowClient, sweep_name: str) -> str:
         """Id of the experiment, made or restored where needed."""

@@ -1,4 +1,4 @@
-"""The links that a sweep ends with, followed as a user would: the viewer's command in a shell, the address in Chromium.
+"""The links that a sweep ends with, followed as users do: the viewer's command in a shell, the address in Chromium.
 
 MLflow's format of a saved view is its own affair; this is where a new version of MLflow shows whether it still reads ours.
 """
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.samples import comparison, records
 
+from support.samples import comparison, records
 from sweeprof.report.markdown import markdown
 from sweeprof.tracking import Links, SweepInfo
 from sweeprof.tracking.mlflow import ENVIRONMENT, MlflowTracker
@@ -159,7 +159,7 @@ def test_the_table_lists_every_combination_with_headline_metrics_and_axes(
         "batch_size",
         "Duration",
     ]
-    names = in_order(page, rows, "top")
+    names = in_order(page, f"{rows} a", "top")
     assert len(names) == ROWS
     assert names[:6] == [f"lenet5/{backend}/b{n}" for n in (1, 8, 64) for backend in ("torch", "tensorflow")]
     assert page.get_by_text("timing: killed by SIGKILL (signal 9)").is_visible()

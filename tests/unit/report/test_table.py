@@ -184,7 +184,7 @@ def test_percentiles_that_the_samples_do_not_support_say_so() -> None:
 
 
 def test_an_interval_names_its_unit_where_it_differs() -> None:
-    assert value_text(Measurement("a", "s", None, 1e-3, interval=(0.9e-3, 1.1e-3))) == "1 ms [900 µs–1.1 ms]"
+    assert value_text(Measurement("a", "s", None, 1e-3, interval=(0.9e-3, 1.1e-3))) == "1.00 ms [900 µs–1.10 ms]"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from filelock import FileLock, Timeout
 
 from support.samples import comparison, records
 from sweeprof.report.markdown import markdown
@@ -252,6 +253,22 @@ def test_a_deleted_experiment_is_restored(output: Path, client: MlflowClient, ca
     assert "was deleted; it is restored" in caplog.text
     restored = client.get_experiment(experiment.experiment_id)
     assert restored.lifecycle_stage == "active"
+
+
+def test_an_empty_database_is_made_by_one_process_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # MLflow migrates the schema when its client is constructed, and two migrations at once break each other.
+    class Opened(Exception):
+        pass
+
+    def construct(tracking_uri: str) -> None:
+        assert tracking_uri == f"sqlite:///{tmp_path}/new/mlflow.db"
+        with pytest.raises(Timeout):
+            FileLock(tmp_path / "new" / "mlflow.db.lock").acquire(timeout=0)
+        raise Opened
+
+    monkeypatch.setattr("mlflow.tracking.MlflowClient", construct)
+    with pytest.raises(Opened):
+        MlflowTracker(None, tmp_path / "new").open(info(small()))
 
 
 def test_two_sweeps_may_make_one_experiment_at_once(output: Path, client: MlflowClient) -> None:
