@@ -12,6 +12,7 @@ import numpy as np
 from sweeprof.backends import Analyzes, Backend, Build, LoadedModel, MeasuresMemory
 from sweeprof.datasets import Dataset, batch_of
 from sweeprof.errors import Unsupported
+from sweeprof.profiling import residency
 from sweeprof.profiling.build import builder, instantiate
 from sweeprof.profiling.layers import LayerTable
 from sweeprof.profiling.memory import Memory
@@ -101,6 +102,7 @@ class Profiler:
             raise Unsupported("this backend cannot measure memory")
         inputs = batch_of(self.dataset, self.batch_size)
         meter = self.backend.memory_meter()
+        residency.restore()
         baseline = meter.rss()
         meter.reset_peak()
         model = self._load()

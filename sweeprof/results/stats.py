@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats as scipy_stats
+from scipy import special
 
 CONFIDENCE = 0.95
 
@@ -30,11 +30,10 @@ def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) ->
     """
     ordered = sorted(samples)
     n = len(ordered)
-    rank = int(scipy_stats.binom.ppf((1 - confidence) / 2, n, 0.5))
-    # binom.ppf gives the smallest k with P(X <= k) >= alpha/2; the interval [x_(k), x_(n+1-k)] needs P(X < k) <= alpha/2.
-    if rank < 1:
-        return None
-    return ordered[rank - 1], ordered[n - rank]
+    # [x_(r), x_(n+1-r)] misses the median with probability 2 P(B < r), B ~ Binomial(n, 1/2): take the largest r allowed.
+    below = special.bdtr(np.arange(n), n, 0.5)
+    rank = int(np.searchsorted(below, (1 - confidence) / 2, side="right"))
+    return (ordered[rank - 1], ordered[n - rank]) if rank else None
 
 
 def spread(samples: Sequence[float]) -> float:
@@ -65,6 +64,6 @@ def ratio_interval(
 
 def _log_t_interval(logs: np.ndarray, confidence: float) -> tuple[float, float]:
     n = len(logs)
-    half = float(scipy_stats.t.ppf((1 + confidence) / 2, n - 1)) * float(logs.std(ddof=1)) / math.sqrt(n)
+    half = float(special.stdtrit(n - 1, (1 + confidence) / 2)) * float(logs.std(ddof=1)) / math.sqrt(n)
     center = float(logs.mean())
     return math.exp(center - half), math.exp(center + half)

@@ -127,9 +127,16 @@ def _matches(point: Point, rule: Mapping[str, Any]) -> bool:
 
 def identity(config: Mapping[str, Any]) -> str:
     """The id of a resolved config: a hash of its content, the same on every machine and in every run."""
-    content = {key: config[key] for key in IDENTITY if key in config}
+    content = {key: _essence(config[key]) for key in IDENTITY if key in config}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
     return "c" + digest.hexdigest()[:12]
+
+
+def _essence(node: Any) -> Any:
+    """A node without what is imported ahead of it, which changes how soon a process starts and nothing that it measures."""
+    if not isinstance(node, Mapping):
+        return node
+    return {key: value for key, value in node.items() if key not in ("preload", "preload_for")}
 
 
 def without_repeats(combinations: Sequence[Combination]) -> tuple[tuple[Combination, ...], tuple[Excluded, ...]]:

@@ -24,9 +24,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from sweeprof.profiling import residency
 from sweeprof.sweep.child import Child, answer, inherited_socket, messages
 from sweeprof.sweep.worker import Request, redirect_output, run_trial
 
+PRELOAD_S = 600.0
+"""An import that takes longer hangs."""
 PR_SET_PDEATHSIG = 1
 """prctl(2): the signal a process gets when its parent dies."""
 
@@ -50,7 +53,7 @@ class Template:
     def __init__(self, preload: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self._child = Child("sweeprof.sweep.template", preload, child_environment(environment), log)
         try:
-            self.preload_s = float(self._child.receive()["preload_s"])
+            self.preload_s = float(self._child.receive(PRELOAD_S)["preload_s"])
         except BaseException:
             self._child.close()
             raise
@@ -79,6 +82,7 @@ def serve(connection: socket.socket, preload: Sequence[str]) -> None:
     began = time.monotonic()
     for module in preload:
         importlib.import_module(module)
+    residency.remember()
     gc.collect()
     gc.freeze()  # what is never collected is never written to, so children go on sharing its memory
     answer(connection, {"preload_s": time.monotonic() - began})

@@ -97,7 +97,8 @@ def comparison(models: tuple[str, ...] = ("lenet5", "mlp", "digits_resnet"), bro
                 reason=reason,
                 cells={},
                 baseline_id=find_baseline(axes, {"backend": "torch"}, ids),
-                command=f"python -m sweeprof +sweep=quickstart model={axes['model']} backend={axes['backend']} batch_size={axes['batch_size']}",
+                command="python -m sweeprof +sweep=quickstart "
+                + " ".join(f"{key}={axes[key]}" for key in ("model", "backend", "batch_size")),
                 warnings=(NOISY,) if axes == points[0] else (),
                 wall_s=3.2,
             )

@@ -1,0 +1,53 @@
+# Two commands for a newcomer: `make quickstart` and `make test`. The rest is for those who work on sweeprof.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Installing anew is due when what is to be installed changes, and only then.
+STAMP := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+
+.PHONY: quickstart test check lint types unit browser benchmarks format clean
+
+quickstart: $(VENV)/.quickstart-$(STAMP)
+	$(BIN)/python -m sweeprof +sweep=quickstart
+
+test: check
+
+# Exactly what CI runs.
+check: lint types unit
+
+lint: $(VENV)/.test-$(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/.test-$(STAMP)
+	$(BIN)/mypy
+
+# The import rules are tests/unit/test_imports.py.
+unit: $(VENV)/.test-$(STAMP)
+	$(BIN)/python -m pytest
+
+# Timing claims, measured side by side: printed as ratios, never asserted as times.
+benchmarks: $(VENV)/.test-$(STAMP)
+	$(BIN)/python -m pytest -s tests/benchmarks
+
+format: $(VENV)/.test-$(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# What the browser tests need, on Debian and its kin.
+browser:
+	apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.quickstart-$(STAMP): | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]'
+	@touch $@
+
+$(VENV)/.test-$(STAMP): | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@ $(VENV)/.quickstart-$(STAMP)

@@ -1,0 +1,100 @@
+"""Mistakes: one clear error each, all at once, no traceback, nothing written, exit code 1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.command import Command
+
+CASES = {
+    "unknown model": (["model=lenet6"], ["model: 'lenet6' is not a model. Known:", "Did you mean 'lenet5'?"]),
+    "unknown model in a sweep": (["model=mlp,lenet6"], ["model: 'lenet6' is not a model"]),
+    "unknown backend": (["backend=tensorflw"], ["backend: 'tensorflw' is not a backend", "Did you mean 'tensorflow'?"]),
+    "unknown sweep": (["+sweep=quickstrat"], ["sweep: 'quickstrat' is not a sweep", "Did you mean 'quickstart'?"]),
+    "unknown sweep beside a list": (["+sweep=quickstrat", "model=mlp,lenet5"], ["sweep: 'quickstrat' is not a sweep"]),
+    "unknown metric set": (["metrics=defualt"], ["metrics: 'defualt' is not a metric set", "Did you mean 'default'?"]),
+    "unknown metric": (
+        ["metrics.select=[latency/forwrd]"],
+        ["'latency/forwrd' is not a metric", "Did you mean 'latency/forward'?"],
+    ),
+    "unknown launcher": (["hydra/launcher=slrum"], ["hydra/launcher: 'slrum' is not a launcher"]),
+    "batch size 0": (["batch_size=0"], ["batch_size: 0 is not a batch size: a whole number of at least 1."]),
+    "batch size -1": (["batch_size=-1"], ["batch_size: -1 is not a batch size"]),
+    "batch size abc": (["batch_size=8,abc"], ["batch_size: 'abc' is not a batch size"]),
+    "unknown key": (
+        ["bathc_size=8"],
+        ["bathc_size: '8' is given to a key that does not exist", "Did you mean 'batch_size'?"],
+    ),
+    "unknown nested key": (["protocol.round=2,3"], ["protocol.round: '2,3'", "Did you mean 'protocol.rounds'?"]),
+    "no such device": (["device=cuda"], ["device.type: 'cuda' is not a device of this host. Known: cpu"]),
+    "target that cannot be imported": (
+        ["model.torch._target_=nope.Net"],
+        ["model.torch._target_: 'nope.Net' cannot be imported"],
+    ),
+    "target that is misspelt": (
+        ["model.torch._target_=sweeprof.zoo.mlp.torch_modl"],
+        ["has no 'torch_modl'", "Did you mean 'torch_model'?"],
+    ),
+    "target that is not callable": (
+        ["model.torch._target_=sweeprof.errors.__doc__"],
+        ["is a str, which cannot be called"],
+    ),
+    "misspelt framework": (
+        ["model.toch._target_=a.b"],
+        ["model.toch: 'toch' is not a framework", "Did you mean 'torch'?"],
+    ),
+    "baseline that is no axis": (
+        ["compare.baseline={backnd: torch}"],
+        ["compare.baseline: 'backnd'", "Did you mean 'backend'?"],
+    ),
+    "several sweeps as a list of values": (["+sweep=quickstart,quickstart"], ["+sweep=[quickstart,quickstart]"]),
+    "size": (["limits.memory=lots"], ["limits.memory: 'lots' is not a size, such as 2GiB, or null."]),
+    "isolation": (["isolation=forkk"], ["isolation: 'forkk' is not an isolation", "Did you mean 'fork'?"]),
+    "not an override": (["batch_size=[1"], ["batch_size: '[1' cannot be read"]),
+    "unwritable output": (["output=/proc/nowhere"], ["output: '/proc/nowhere' cannot be written", "output=PATH"]),
+    "several faults": (
+        ["backend=tensorflw", "batch_size=0", "bogus=1", "protocol.rounds=none"],
+        ["'tensorflw' is not a backend", "batch_size: 0", "bogus: '1'", "protocol.rounds: 'none'"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_mistake_gets_one_clear_error(sweeprof: Command, tmp_path: Path, case: str) -> None:
+    arguments, expected = CASES[case]
+    ran = sweeprof(*arguments)
+    assert ran.code == 1
+    for text in expected:
+        assert text in ran.err
+    assert "Traceback" not in ran.err
+    assert "HYDRA_FULL_ERROR" not in ran.err
+    assert all(line.startswith("error: ") for line in ran.err.strip().splitlines())
+    assert ran.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_that_is_a_file_is_refused(sweeprof: Command, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    ran = sweeprof("output=taken", "model=fake", "backend=fake")
+    assert ran.code == 1
+    assert "output: " in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_missing_extra_says_what_to_install(tmp_path: Path) -> None:
+    """An interpreter that cannot see the frameworks, as after ``pip install sweeprof`` alone."""
+    import subprocess
+    import sys
+
+    blind = (
+        "import importlib.util as u, sys; real = u.find_spec\n"
+        "u.find_spec = lambda name, *a: None if name in ('tensorflow', 'mlflow') else real(name, *a)\n"
+        "sys.argv = ['sweeprof', 'backend=tensorflow']\n"
+        "from sweeprof.app import main; main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", blind], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "pip install 'sweeprof[tensorflow]'" in done.stderr
+    assert "pip install 'sweeprof[mlflow]'" in done.stderr

@@ -1,0 +1,202 @@
+"""Trials that end badly, for real: each becomes a row, the others go on, nothing is left running."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import psutil
+import pytest
+
+from support.command import Command, start_command
+
+FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "compare.baseline={batch_size: 1}")
+
+
+@pytest.fixture(autouse=True)
+def _no_process_is_left(tmp_path: Path) -> Iterator[None]:
+    yield
+    deadline = time.monotonic() + 10
+    while (left := _processes(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left == []
+
+
+def _processes(home: Path) -> list[psutil.Process]:
+    """Every process of the command that was run with this home: head, templates, workers, trackers."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get("HOME") == str(home) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def _rows(folder: Path) -> pd.DataFrame:
+    return pd.read_csv(folder / "comparison.csv").set_index("batch_size")
+
+
+@pytest.mark.parametrize(
+    ("event", "status", "reason"),
+    [
+        ("raise", "failed", "ValueError: the fake model was told to raise"),
+        ("memory_error", "oom", "MemoryError: the fake model was told to run out of memory"),
+        ("exit", "crashed", "exited with code 3 without leaving a record"),
+        ("segfault", "crashed", "killed by SIGSEGV (signal 11)"),
+        ("kill", "crashed", "killed by SIGKILL (signal 9)"),
+    ],
+)
+def test_an_ending_is_a_row_with_a_reason(sweeprof: Command, event: str, status: str, reason: str) -> None:
+    ran = sweeprof(*FAKE, f"model.fake.on_step={event}")
+    assert ran.code == 2
+    row = _rows(ran.folder("adhoc")).loc[1]
+    assert row["status"] == status
+    assert reason in row["reason"]
+    assert pd.isna(row["latency/forward"])
+    assert row["params/total"] == 1000  # what another pass measured is kept
+    assert status in ran.out
+    assert "Traceback" not in ran.out + ran.err
+
+
+def test_a_hanging_trial_is_ended_by_its_limit_and_the_others_go_on(sweeprof: Command) -> None:
+    ran = sweeprof(*FAKE, "model.fake.on_step=null,hang", "limits.timeout_s=2")
+    assert ran.code == 2
+    table = pd.read_csv(ran.folder("adhoc") / "comparison.csv").set_index("model.fake.on_step", drop=False)
+    statuses = dict(zip(table["model.fake.on_step"].fillna("null"), table["status"], strict=True))
+    assert statuses == {"null": "ok", "hang": "timeout"}
+    assert "limits.timeout_s=2" in str(table[table["status"] == "timeout"]["reason"].iloc[0])
+
+
+def test_a_memory_limit_ends_the_trial_that_passes_it(sweeprof: Command) -> None:
+    ran = sweeprof(*FAKE, "model.fake.on_step=allocate", "limits.memory=200MiB")
+    assert ran.code == 2
+    assert _rows(ran.folder("adhoc")).loc[1]["status"] == "oom"
+
+
+def test_a_model_without_a_builder_is_unsupported(sweeprof: Command) -> None:
+    ran = sweeprof("model=fake", "backend=fake,torch", "dataset=synthetic", "tracking=none")
+    assert ran.code == 0  # nothing failed
+    table = pd.read_csv(ran.folder("adhoc") / "comparison.csv").set_index("backend")
+    assert table.loc["fake", "status"] == "ok"
+    assert table.loc["torch", "status"] == "unsupported"
+    assert "names no builder for torch" in str(table.loc["torch", "reason"])
+
+
+def test_a_forward_that_rejects_the_shape_fails_with_the_frameworks_words(sweeprof: Command, tmp_path: Path) -> None:
+    (tmp_path / "mynet.py").write_text(
+        "import torch\n"
+        "class Mine(torch.nn.Module):\n"
+        "    def __init__(self, width):\n"
+        "        super().__init__()\n"
+        "        self.linear = torch.nn.Linear(width, 10)\n"
+        "    def forward(self, x):\n"
+        "        return self.linear(x.flatten(1))\n"
+    )
+    ran = sweeprof("model.torch._target_=mynet.Mine", "model.torch.width=1024,7", "backend=torch", "tracking=none")
+    assert ran.code == 2
+    table = pd.read_csv(ran.folder("adhoc") / "comparison.csv").set_index("model.torch.width")
+    assert list(table["model"].unique()) == ["Mine"]
+    assert table.loc[1024, "status"] == "ok"
+    assert table.loc[1024, "params/total"] == 10_250
+    assert table.loc[1024, "compute/macs"] == 10_240
+    assert table.loc[7, "status"] == "failed"
+    assert "mat1 and mat2 shapes cannot be multiplied" in str(table.loc[7, "reason"])
+
+
+def _wait_for(condition: Any, process: subprocess.Popen[str]) -> Any:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if (found := condition()) is not None:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"did not happen; the command said {process.communicate()}")
+
+
+def _begun(cwd: Path, pass_name: str, batch_size: int) -> int | None:
+    """Process id of the worker that runs this pass of this combination, once it does."""
+    for events in cwd.glob("outputs/*/*/events/*.jsonl"):
+        lines = [json.loads(line) for line in events.read_text().splitlines() if line.endswith("}")]
+        plan = json.loads((events.parents[1] / "plan.json").read_text())
+        sizes = {c["id"]: c["axes"]["batch_size"] for c in plan["combinations"]}
+        if lines and lines[-1]["event"] == "begin":
+            last = lines[-1]
+            if (last["pass"], sizes[last["combination_id"]]) == (pass_name, batch_size):
+                return _worker(cwd)
+    return None
+
+
+def _worker(home: Path) -> int | None:
+    """The forked child of a template."""
+    for process in _processes(home):
+        with suppress(psutil.Error):
+            parent = process.parent()
+            lines = [" ".join(p.cmdline()) for p in (process, parent) if p]
+            if len(lines) == 2 and all("sweeprof.sweep.template" in line for line in lines):
+                return int(process.pid)
+    return None
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
+    slow = "model.fake.on_step=null,hang"
+    process = start_command(tmp_path, *FAKE, slow, "name=stopped")
+    _wait_for(lambda: _records(tmp_path, 6), process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, (out, err)
+    (folder,) = (tmp_path / "outputs" / "stopped").iterdir()
+    records = [json.loads(path.read_text()) for path in folder.glob("records/*/*.json")]
+    assert records
+    assert {r["status"] for r in records} == {"ok"}
+    table = pd.read_csv(folder / "comparison.csv")
+    assert "interrupted before it was measured" in " ".join(table["reason"].dropna())
+    assert (folder / "report.html").is_file()
+    assert "Traceback" not in out + err
+
+
+def _records(cwd: Path, least: int) -> int | None:
+    """How many of the combination that does not hang are there, once none is to come before the hang."""
+    found = list(cwd.glob("outputs/*/*/records/*/*.json"))
+    hanging = any(_last_event(path) == ("begin", "memory") for path in cwd.glob("outputs/*/*/events/*.jsonl"))
+    return len(found) if hanging and len(found) >= least - 2 else None
+
+
+def _last_event(path: Path) -> tuple[str, str]:
+    lines = path.read_text().splitlines()
+    event = json.loads(lines[-1]) if lines else {"event": "", "pass": ""}
+    return event["event"], event["pass"]
+
+
+@pytest.mark.timeout(500)
+def test_one_killed_worker_of_the_quickstart_costs_one_row(tmp_path: Path) -> None:
+    process = start_command(tmp_path, "+sweep=quickstart", "tracking=none")
+    worker = _wait_for(lambda: _begun(tmp_path, "timing", 64), process)
+    os.kill(worker, signal.SIGKILL)
+    out, err = process.communicate(timeout=400)
+    assert process.returncode == 2, (out, err)
+    (folder,) = (tmp_path / "outputs" / "quickstart").iterdir()
+    table = pd.read_csv(folder / "comparison.csv")
+    assert list(table["status"]).count("ok") == 17
+    (lost,) = table[table["status"] != "ok"].to_dict("records")
+    assert lost["status"] == "crashed"
+    assert lost["reason"] == "timing: killed by SIGKILL (signal 9)"
+    assert lost["batch_size"] == 64
+    assert table[table["status"] == "ok"]["latency/forward"].notna().all()
+    assert "17 of 18 combinations measured; 1 crashed" in out
+    assert "killed by SIGKILL" in (folder / "report.html").read_text()
+
+
+def test_a_killed_head_leaves_no_process_and_whole_records(tmp_path: Path) -> None:
+    process = start_command(tmp_path, *FAKE, "model.fake.on_step=hang")
+    _wait_for(lambda: _worker(tmp_path), process)
+    process.kill()
+    process.communicate(timeout=30)
+    for path in tmp_path.glob("outputs/*/*/records/*/*.json"):
+        json.loads(path.read_text())

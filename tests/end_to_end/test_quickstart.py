@@ -1,0 +1,185 @@
+"""What a stranger sees after ``python -m sweeprof +sweep=quickstart``."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shlex
+from collections import Counter
+from pathlib import Path
+from runpy import run_path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from support.command import Ran, run_command
+
+HAND = run_path(str(Path(__file__).parents[1] / "unit" / "zoo" / "hand_counts.py"))
+POINTS = set(itertools.product(("lenet5", "mlp", "digits_resnet"), ("torch", "tensorflow"), ("cpu",), (1, 8, 64)))
+METRICS = [
+    "latency/forward",
+    "latency/per_sample",
+    "latency/first_step",
+    "throughput/samples_per_s",
+    "memory/rss_peak_bytes",
+    "quality/accuracy",
+    "quality/agreement",
+    "compute/macs",
+    "compute/macs_per_sample",
+    "params/total",
+    "params/trainable",
+    "params/frozen",
+    "size/params_bytes",
+]
+
+pytestmark = [pytest.mark.timeout(500), pytest.mark.xdist_group("quickstart")]
+
+
+@pytest.fixture(scope="module")
+def folder(quickstart: Ran) -> Path:
+    assert quickstart.code == 0, quickstart.err
+    return quickstart.folder("quickstart")
+
+
+@pytest.fixture(scope="module")
+def table(folder: Path) -> pd.DataFrame:
+    return pd.read_csv(folder / "comparison.csv")
+
+
+@pytest.fixture(scope="module")
+def records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in folder.glob("records/*/*.json")]
+
+
+def test_every_combination_is_measured(table: pd.DataFrame) -> None:
+    assert {tuple(row) for row in table[["model", "backend", "device", "batch_size"]].itertuples(index=False)} == POINTS
+    assert list(table["status"]) == ["ok"] * 18
+    assert table["reason"].isna().all()
+
+
+def test_the_columns_are_axes_status_reason_and_metrics(table: pd.DataFrame) -> None:
+    assert list(table.columns) == ["model", "backend", "device", "batch_size", "status", "reason", *METRICS]
+    assert table[METRICS].notna().all().all()
+
+
+def test_counts_equal_the_hand_calculation_in_both_frameworks(table: pd.DataFrame) -> None:
+    assert HAND["MACS"]["lenet5"] == 416_520
+    assert HAND["PARAMS"]["lenet5"] == 61_706
+    for row in table.to_dict("records"):
+        assert row["compute/macs_per_sample"] == HAND["MACS"][row["model"]]
+        assert row["compute/macs"] == HAND["MACS"][row["model"]] * row["batch_size"]
+        assert row["params/total"] == row["params/trainable"] == HAND["PARAMS"][row["model"]]
+        assert row["params/frozen"] == 0
+        assert row["size/params_bytes"] == 4 * HAND["PARAMS"][row["model"]]
+
+
+def test_both_frameworks_answer_alike_and_well(table: pd.DataFrame) -> None:
+    for model, group in table.groupby("model"):
+        assert group["quality/accuracy"].nunique() == 1
+        assert group["quality/accuracy"].iloc[0] >= (0.95 if model == "mlp" else 0.97)
+    assert (table["quality/agreement"] <= 1e-4).all()
+    assert (table.loc[table["backend"] == "torch", "quality/agreement"] == 0).all()
+    assert (table.loc[table["backend"] == "tensorflow", "quality/agreement"] > 0).all()
+
+
+def test_times_are_consistent_with_each_other(table: pd.DataFrame) -> None:
+    assert (table["latency/forward"] / table["batch_size"]).to_numpy() == pytest.approx(table["latency/per_sample"])
+    assert (table["batch_size"] / table["latency/forward"]).to_numpy() == pytest.approx(
+        table["throughput/samples_per_s"]
+    )
+    assert (table["memory/rss_peak_bytes"] > 50 * 2**20).all()
+
+
+def test_records_are_complete(records: list[dict[str, Any]], table: pd.DataFrame) -> None:
+    assert Counter(r["pass"] for r in records) == {"analysis": 18, "memory": 18, "quality": 18, "timing": 18}
+    for record in records:
+        assert record["schema_version"] == 1
+        assert record["status"] == "ok"
+        environment = record["environment"]
+        assert environment["host"]
+        assert environment["cpu"]["logical"] >= 1
+        assert environment["memory_bytes"] > 2**30
+        assert environment["threads"] == 1
+        assert len(environment["load"]) == 3
+        assert {"sweeprof", "torch", "tensorflow", "keras", "numpy"} <= set(environment["versions"])
+        assert record["command"].startswith("python -m sweeprof ")
+    timing = next(r for r in records if r["pass"] == "timing" and r["axes"]["model"] == "mlp")
+    median = table.set_index(["model", "backend", "batch_size"])["latency/forward"]
+    axes = timing["axes"]
+    samples = timing["observations"]["samples"]
+    assert pd.Series(samples).median() == pytest.approx(median[axes["model"], axes["backend"], axes["batch_size"]])
+    assert len(samples) >= 10
+    assert timing["observations"]["first_step_s"] not in samples
+
+
+def test_percentiles_are_given_only_where_the_samples_support_them(folder: Path) -> None:
+    rows = json.loads((folder / "comparison.json").read_text())["rows"]
+    for row in rows:
+        detail = row["cells"]["latency/forward"]["measurement"]["detail"]
+        for percentile, needed in ((90, 29), (95, 59), (99, 299)):
+            given = detail[f"p{percentile}"]
+            assert given == f"n<{needed}" if detail["n"] < needed else detail["min"] <= given <= detail["max"]
+
+
+def test_the_folder_holds_what_was_promised(folder: Path) -> None:
+    plan = json.loads((folder / "plan.json").read_text())
+    assert len(plan["combinations"]) == 18
+    assert plan["name"] == "quickstart"
+    assert json.loads((folder / "environment.json").read_text())["cpu"]
+    for name in ("comparison.md", "comparison.csv", "comparison.json", "report.html", "sweeprof.log"):
+        assert (folder / name).is_file()
+    assert {path.name for path in (folder / "plots").iterdir()} == {"latency.png", "throughput.png", "accuracy.png"}
+
+
+def test_the_terminal_shows_tables_and_then_three_lines(quickstart: Ran, folder: Path) -> None:
+    assert quickstart.out.startswith("18 of 18 combinations measured")
+    for model in ("lenet5", "mlp", "digits_resnet"):
+        assert f"\n{model}\n" in quickstart.out
+    last = quickstart.out.strip().splitlines()[-3:]
+    assert last[0].split() == ["Report", str(folder / "report.html")]
+    assert "mlflow server --backend-store-uri sqlite:///" in last[1]
+    assert last[2].split()[1].startswith("http://127.0.0.1:5000/#/experiments/")
+    assert re.search(r"\[\d+/72\] \w+ \w+ \d+ \w+ \(about .* left\)", quickstart.err)
+
+
+def test_a_command_in_a_record_repeats_that_combination_alone(quickstart: Ran, records: list[dict[str, Any]]) -> None:
+    record = next(
+        r for r in records if r["axes"] == {"model": "mlp", "backend": "torch", "device": "cpu", "batch_size": 8}
+    )
+    command = shlex.split(record["command"])
+    assert command[:3] == ["python", "-m", "sweeprof"]
+    planned = run_command(quickstart.cwd, *command[3:], "dry_run=true")
+    assert planned.code == 0
+    assert record["combination_id"] in planned.out
+    assert "1 combination" in planned.out
+
+
+def test_mlflow_holds_the_sweep(quickstart: Ran, folder: Path, table: pd.DataFrame) -> None:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{quickstart.cwd}/outputs/mlflow.db")
+    experiment = client.get_experiment_by_name("quickstart")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id], max_results=100)
+    parent = next(run for run in runs if run.data.tags["sweeprof.kind"] == "sweep")
+    children = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
+    assert len(children) == len(runs) - 1 == 18
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    assert "18 of 18" in parent.data.tags["mlflow.note.content"]
+    exact = table.set_index(["model", "backend", "batch_size"])
+    for child in children:
+        point = (child.data.params["model"], child.data.params["backend"], int(child.data.params["batch_size"]))
+        row = exact.loc[point]
+        metrics = child.data.metrics
+        assert metrics["latency/forward_ms"] == pytest.approx(row["latency/forward"] * 1e3, rel=5e-5)
+        assert metrics["memory/rss_peak_mib"] == pytest.approx(row["memory/rss_peak_bytes"] / 2**20, rel=5e-5)
+        assert metrics["compute/macs_m"] == pytest.approx(row["compute/macs"] / 1e6, rel=5e-5)
+        assert metrics["params/total_k"] == pytest.approx(row["params/total"] / 1e3, rel=5e-5)
+        assert float(f"{metrics['latency/forward_ms']:.4e}") == metrics["latency/forward_ms"]
+        assert child.data.tags["sweeprof.status"] == "ok"
+        assert child.data.tags["mlflow.runColor"].startswith("#")
+    artifacts = {a.path for a in client.list_artifacts(parent.info.run_id)}
+    assert {"comparison.csv", "comparison.md", "comparison.json", "report.html", "plots"} <= artifacts
+    assert any(key.startswith("mlflow.sharedViewState.") for key in experiment.tags)

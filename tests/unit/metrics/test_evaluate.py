@@ -1,0 +1,300 @@
+"""Every metric's value from records written by hand, and a reason wherever there is none."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats as scipy_stats
+
+from sweeprof.metrics.evaluate import evaluate
+from sweeprof.metrics.metric import Estimate, Missing, metric
+from sweeprof.metrics.select import Selected, builtin_metrics, select
+from sweeprof.profiling.layers import ROOT, LayerRow, LayerTable
+from sweeprof.profiling.memory import Memory
+from sweeprof.profiling.quality import Quality
+from sweeprof.profiling.timing import Timing
+from sweeprof.results.measurement import Measurement
+from sweeprof.results.record import PassName, Record, Status, Warning
+
+LAYERS = LayerTable(
+    (
+        LayerRow(ROOT, "Net", 0, 0, 0, 0, 0, 0, 0),
+        LayerRow("a", "Linear", 1, 0, 100, 90, 400, 0, 3000),
+        LayerRow("b", "Linear", 1, 0, 20, 20, 40, 7, 1000),
+    )
+)
+SAMPLES = (0.5, 0.25, 0.75, 0.5, 0.375, 0.625, 0.5)
+TIMING = Timing(4.0, 3, 1, SAMPLES)
+MEMORY = Memory(100, 200, 300, 5)
+QUALITY = Quality.of(np.eye(4, dtype=np.float32), np.array([0, 1, 2, 0]))
+BATCH = 4
+
+
+def record(pass_name: PassName, seen: Any, round: int = 0, status: Status = "ok", reason: str | None = None) -> Record:
+    data = None if seen is None else seen.to_dict() if hasattr(seen, "to_dict") else asdict(seen)
+    return Record("s", "c", pass_name, status, reason, round, observations=data)
+
+
+ALL = (record("analysis", LAYERS), record("timing", TIMING), record("memory", MEMORY), record("quality", QUALITY))
+
+
+def evaluated(
+    name: str, records: Sequence[Record] = ALL, baseline: Sequence[Record] | None = ALL, batch: int = BATCH
+) -> Measurement:
+    (found,) = evaluate(select([name]), records, baseline, batch).values()
+    assert (found.value is None) == (found.reason is not None)
+    assert found.value is None or math.isfinite(found.value)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "unit"),
+    [
+        ("params/total", 120, "params"),
+        ("params/trainable", 110, "params"),
+        ("params/frozen", 10, "params"),
+        ("size/params_bytes", 440, "B"),
+        ("compute/macs", 4000, "MAC"),
+        ("compute/macs_per_sample", 1000, "MAC"),
+        ("latency/forward", 0.5, "s"),
+        ("latency/per_sample", 0.125, "s"),
+        ("latency/first_step", 4.0, "s"),
+        ("throughput/samples_per_s", 8.0, "samples/s"),
+        ("memory/rss_peak_bytes", 300, "B"),
+        ("quality/accuracy", 0.75, "ratio"),
+        ("quality/agreement", 0.0, "abs"),
+    ],
+)
+def test_values(name: str, value: float, unit: str) -> None:
+    found = evaluated(name)
+    assert (found.value, found.unit, found.reason) == (pytest.approx(value, rel=1e-15), unit, None)
+
+
+def test_the_values_test_is_complete() -> None:
+    assert len(evaluate(select(list(builtin_metrics())), ALL, ALL, BATCH)) == 13
+
+
+@pytest.mark.parametrize("name", ["params/total", "compute/macs", "compute/macs_per_sample", "memory/rss_peak_bytes"])
+def test_counts_stay_whole_numbers(name: str) -> None:
+    assert isinstance(evaluated(name).value, int)
+
+
+def test_macs_that_the_batch_does_not_divide() -> None:
+    assert evaluated("compute/macs_per_sample", batch=3).value == 4000 / 3
+
+
+def test_memory_tells_what_it_grew_from() -> None:
+    assert evaluated("memory/rss_peak_bytes").detail == {"baseline": 100, "loaded": 200}
+
+
+PASS_OF = {
+    "params/total": "analysis",
+    "latency/forward": "timing",
+    "memory/rss_peak_bytes": "memory",
+    "quality/accuracy": "quality",
+}
+
+
+@pytest.mark.parametrize(("name", "pass_name"), PASS_OF.items())
+def test_a_pass_that_was_not_run_is_a_reason(name: str, pass_name: str) -> None:
+    found = evaluated(name, [r for r in ALL if r.pass_name != pass_name])
+    assert found.reason == f"{pass_name}: not run"
+
+
+@pytest.mark.parametrize(("name", "pass_name"), PASS_OF.items())
+def test_a_pass_that_failed_is_a_reason(name: str, pass_name: PassName) -> None:
+    broken = record(pass_name, None, 0, "oom", "MemoryError: no luck")
+    found = evaluated(name, [broken if r.pass_name == pass_name else r for r in ALL])
+    assert found.reason == f"{pass_name}: oom: MemoryError: no luck"
+
+
+def test_one_failed_pass_leaves_the_other_numbers() -> None:
+    broken = [r if r.pass_name != "timing" else record("timing", None, 0, "crashed", "x") for r in ALL]
+    values = evaluate(select(list(builtin_metrics())), broken, ALL, BATCH)
+    missing = {name for name, m in values.items() if m.value is None}
+    assert missing == {n for n in values if n.startswith(("latency/", "throughput/"))}
+
+
+def one(function: Any, **options: Any) -> Measurement:
+    made = metric(name="mine", unit="u", better=None)(function)
+    return evaluate([Selected(made, options)], ALL, ALL, BATCH)["mine"]
+
+
+def test_a_metric_that_raises_is_a_reason() -> None:
+    def function(layers: Any) -> float:
+        raise KeyError("no luck")
+
+    assert one(function).reason == "the metric raised KeyError: 'no luck'"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_a_reason(value: float) -> None:
+    found = one(lambda layers: value)
+    assert (found.value, found.reason) == (None, f"the metric gave {value}")
+
+
+@pytest.mark.parametrize("value", [None, "much", [1.0], 1j])
+def test_what_is_not_even_a_number_is_a_reason(value: object) -> None:
+    """A user's metric must not take the comparison with it."""
+    found = one(lambda layers: value)
+    assert found.value is None
+    assert found.reason
+
+
+@pytest.mark.parametrize("value", [np.float64(1.5), np.float32(1.5), np.int64(3)])
+def test_a_numpy_number_becomes_plain_data(value: Any) -> None:
+    import json
+
+    found = one(lambda layers: value)
+    assert json.loads(json.dumps(found.value)) == value
+
+
+def test_a_metric_may_say_why_there_is_nothing() -> None:
+    assert one(lambda layers: Missing("too cold")).reason == "too cold"
+
+
+def test_options_are_passed() -> None:
+    assert one(lambda batch_size, factor=1: batch_size * factor, factor=10).value == 40
+
+
+def test_an_estimate_is_taken_over_whole() -> None:
+    warning = Warning("code", "text", "advice")
+    found = one(lambda layers: Estimate(2.0, "guess", (1.0, 3.0), {"n": 1}, (2.0,), (warning,)))
+    assert found == Measurement("mine", "u", None, 2.0, None, "guess", (1.0, 3.0), {"n": 1}, (2.0,), (warning,))
+
+
+def rounds_of(*medians: float, failed: Sequence[int] = ()) -> list[Record]:
+    return [
+        record("timing", None, i, "crashed", "x") if i in failed else record("timing", Timing(1.0, 0, 1, (m,) * 7), i)
+        for i, m in enumerate(medians)
+    ]
+
+
+def test_one_round_is_a_median_with_a_distribution_free_interval() -> None:
+    found = evaluated("latency/forward")
+    assert found.estimator == "median"
+    assert found.interval == (0.25, 0.75)
+    assert found.rounds == (0.5,)
+    assert found.detail["n"] == 7
+    assert (found.detail["min"], found.detail["max"]) == (0.25, 0.75)
+    assert found.detail["spread"] == pytest.approx((0.5625 - 0.4375) / 0.5)
+
+
+def test_several_rounds_are_a_geometric_mean_with_a_t_interval() -> None:
+    medians = (0.5, 0.6, 0.55, 0.52, 0.58)
+    found = evaluated("latency/forward", rounds_of(*medians))
+    expected = scipy_stats.ttest_1samp(np.log(medians), 0).confidence_interval(0.95)
+    assert found.value == pytest.approx(statistics.geometric_mean(medians))
+    assert found.interval == pytest.approx((math.exp(expected.low), math.exp(expected.high)))
+    assert (found.rounds, found.estimator) == (medians, "geometric mean of 5 rounds")
+    assert found.detail["n"] == 35
+
+
+def test_rounds_are_in_their_order_whatever_the_records() -> None:
+    assert evaluated("latency/forward", rounds_of(0.5, 0.6, 0.7)[::-1]).rounds == (0.5, 0.6, 0.7)
+
+
+def test_throughput_inverts_medians_and_bounds() -> None:
+    latency = evaluated("latency/forward", rounds_of(0.5, 0.6, 0.55))
+    found = evaluated("throughput/samples_per_s", rounds_of(0.5, 0.6, 0.55))
+    assert latency.interval is not None
+    assert latency.value is not None
+    assert found.value == pytest.approx(BATCH / latency.value)
+    assert found.interval == pytest.approx((BATCH / latency.interval[1], BATCH / latency.interval[0]))
+    assert found.rounds == pytest.approx(tuple(BATCH / s for s in latency.rounds))
+
+
+def test_the_first_step_has_one_value_per_round() -> None:
+    found = evaluated("latency/first_step", [record("timing", Timing(s, 0, 1, SAMPLES), i) for i, s in enumerate((2.0, 8.0))])
+    assert found.value == pytest.approx(4.0)
+    assert found.rounds == (2.0, 8.0)
+    assert evaluated("latency/first_step").estimator == "single"
+
+
+def test_a_failed_round_leaves_the_others() -> None:
+    found = evaluated("latency/forward", rounds_of(0.5, 0.6, 0.7, failed=[1]))
+    assert found.rounds == (0.5, 0.7)
+
+
+def test_all_rounds_failed() -> None:
+    assert evaluated("latency/forward", rounds_of(0.5, 0.6, failed=[0, 1])).reason == "timing: crashed: x"
+
+
+@pytest.mark.parametrize(("n", "supported"), [(7, ()), (28, ()), (29, (90,)), (59, (90, 95)), (299, (90, 95, 99))])
+def test_percentiles_need_their_samples(n: int, supported: tuple[int, ...]) -> None:
+    samples = tuple(float(i) for i in range(n, 0, -1))
+    detail = evaluated("latency/forward", [record("timing", Timing(1.0, 0, 1, samples))]).detail
+    for percentile, needed in ((90, 29), (95, 59), (99, 299)):
+        expected = np.percentile(samples, percentile) if percentile in supported else f"n<{needed}"
+        assert detail[f"p{percentile}"] == (pytest.approx(expected) if percentile in supported else expected)
+
+
+@pytest.mark.parametrize("name", ["latency/per_sample", "throughput/samples_per_s"])
+def test_details_are_in_the_metrics_own_unit(name: str) -> None:
+    detail = evaluated(name).detail
+    convert = (lambda s: s / BATCH) if name == "latency/per_sample" else (lambda s: BATCH / s)
+    values = [convert(s) for s in SAMPLES]
+    assert (detail["min"], detail["max"]) == (min(values), max(values))
+
+
+def quality(outputs: Any, targets: Any = (0, 1, 2, 0)) -> list[Record]:
+    return [record("quality", Quality.of(np.asarray(outputs), None if targets is None else np.asarray(targets)))]
+
+
+def test_agreement_is_the_largest_difference() -> None:
+    other = np.eye(4)
+    other[2, 1] -= 0.5
+    other[0, 3] += 0.25
+    assert evaluated("quality/agreement", quality(other)).value == 0.5
+
+
+def test_agreement_with_other_shapes() -> None:
+    found = evaluated("quality/agreement", quality(np.zeros((4, 3))))
+    assert found.reason == "outputs (4, 3) cannot be compared with the baseline's (4, 4)"
+
+
+def test_agreement_without_a_baseline() -> None:
+    assert evaluated("quality/agreement", baseline=None).reason == "the sweep has no baseline for this combination"
+
+
+def test_agreement_with_a_baseline_that_failed() -> None:
+    broken = [record("quality", None, 0, "crashed", "x")]
+    assert evaluated("quality/agreement", baseline=broken).reason == "of the baseline, quality: crashed: x"
+    assert evaluated("quality/agreement", baseline=[]).reason == "of the baseline, quality: not run"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_agreement_of_outputs_that_are_not_finite(value: float) -> None:
+    outputs = np.eye(4)
+    outputs[1, 1] = value
+    assert evaluated("quality/agreement", quality(outputs)).reason == "outputs are not finite"
+
+
+def test_accuracy_without_labels() -> None:
+    assert evaluated("quality/accuracy", quality(np.eye(4), None)).reason == "the dataset has no labels"
+
+
+def test_accuracy_without_scores() -> None:
+    found = evaluated("quality/accuracy", quality(np.zeros((4, 3, 2))))
+    assert found.reason == "the outputs are not one row of class scores per sample"
+
+
+def test_an_operator_without_a_formula_is_a_warning() -> None:
+    table = LayerTable(LAYERS.rows, {"aten.mv": 2, "While": 1})
+    for name in ("compute/macs", "compute/macs_per_sample"):
+        found = evaluated(name, [record("analysis", table)])
+        assert found.estimator == "lower bound"
+        (warning,) = found.warnings
+        assert (warning.code, warning.text) == ("count_incomplete", "no formula for While ×1, aten.mv ×2")
+    assert evaluated("params/total", [record("analysis", table)]).warnings == ()
+
+
+def test_a_complete_count_is_exact() -> None:
+    found = evaluated("compute/macs")
+    assert (found.estimator, found.warnings) == ("exact", ())

@@ -1,0 +1,91 @@
+"""The process's memory against psutil, after really taking some."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sweeprof.errors import Unsupported
+from sweeprof.profiling import memory
+from sweeprof.profiling.memory import Memory, ProcessMemory
+
+MB = 1 << 20
+SIZE = 64 * MB
+SLACK = 4 * MB
+"""The kernel keeps its counters per processor and adds them up late."""
+
+PROGRAM = f"""
+import json, psutil
+from sweeprof.profiling.memory import ProcessMemory
+meter = ProcessMemory()
+seen = [(meter.rss(), psutil.Process().memory_info().rss)]
+meter.reset_peak()
+at_reset = meter.rss_peak()
+block = bytearray({SIZE})
+block[::4096] = b"x" * len(block[::4096])
+seen.append((meter.rss(), psutil.Process().memory_info().rss))
+del block
+seen.append((meter.rss(), psutil.Process().memory_info().rss))
+peak = meter.rss_peak()
+meter.reset_peak()
+print(json.dumps([seen, at_reset, peak, meter.rss_peak()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def observed() -> list[object]:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    found: list[object] = json.loads(done.stdout)
+    return found
+
+
+def test_resident_bytes_are_those_psutil_sees(observed: list[list[tuple[int, int]]]) -> None:
+    for own, psutils in observed[0]:
+        assert own == pytest.approx(psutils, abs=SLACK)
+
+
+def test_resident_bytes_grow_by_what_is_touched(observed: list[list[tuple[int, int]]]) -> None:
+    (before, _), (during, _), (after, _) = observed[0]
+    assert during - before == pytest.approx(SIZE, abs=SLACK)
+    assert after == pytest.approx(before, abs=SLACK)
+
+
+def test_the_peak_outlives_what_made_it(observed: list[object]) -> None:
+    seen, at_reset, peak, reset_again = observed
+    assert isinstance(seen, list)
+    (before, _), (during, _), (after, _) = seen
+    assert at_reset == pytest.approx(before, abs=SLACK)
+    assert peak == pytest.approx(during, abs=SLACK)
+    assert reset_again == pytest.approx(after, abs=SLACK)
+
+
+def test_this_process() -> None:
+    assert ProcessMemory().rss() == pytest.approx(psutil.Process().memory_info().rss, rel=0.1)
+    assert ProcessMemory().rss_peak() >= 0.9 * ProcessMemory().rss()
+
+
+def test_a_system_without_proc_is_unsupported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "PROC", tmp_path / "absent")
+    with pytest.raises(Unsupported, match="this system has no"):
+        ProcessMemory().rss()
+    with pytest.raises(Unsupported, match="does not let a process reset"):
+        ProcessMemory().reset_peak()
+
+
+def test_a_system_without_high_water_marks_is_unsupported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "status").write_text("Name:\tpython\nVmRSS:\t    1024 kB\n")
+    monkeypatch.setattr(memory, "PROC", tmp_path)
+    assert ProcessMemory().rss() == 1024 * 1024
+    with pytest.raises(Unsupported, match="has no VmHWM"):
+        ProcessMemory().rss_peak()
+
+
+def test_observations_are_plain_data() -> None:
+    seen = Memory(1, 2, 3, 5)
+    assert Memory.from_dict(json.loads(json.dumps(asdict(seen)))) == seen

@@ -1,0 +1,140 @@
+"""The profiler on the fake backend: every pass, with exact numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.configs import fake_config
+from sweeprof.backends.fake import FakeBackend, FakeModel
+from sweeprof.datasets.synthetic import Synthetic
+from sweeprof.errors import Unsupported
+from sweeprof.profiling.layers import LayerTable
+from sweeprof.profiling.memory import Memory
+from sweeprof.profiling.profiler import MEMORY_STEPS, Profiler
+from sweeprof.profiling.quality import Quality
+from sweeprof.profiling.timing import Protocol, Timing
+
+MB = 1 << 20
+
+
+def profiler(model: FakeModel | None = None, **fields: Any) -> Profiler:
+    made = model or FakeModel()
+    given: dict[str, Any] = {"backend": FakeBackend(), "dataset": Synthetic((3, 4), samples=10), **fields}
+    return Profiler(build=lambda: made, **given)
+
+
+def test_analysis() -> None:
+    table = profiler(FakeModel(params=77, classes=5), batch_size=2).run("analysis")
+    assert isinstance(table, LayerTable)
+    assert (table.params, table.params_bytes, table.macs) == (77, 4 * 77, 2 * 3 * 4 * 5)
+    assert table.rows[0].input_shapes == ((2, 3, 4),)
+    assert table.rows[0].output_shapes == ((2, 5),)
+
+
+def test_timing() -> None:
+    protocol = Protocol(warmup_steps=2, warmup_s=0, sample_s=0, min_samples=4, min_s=0)
+    model = FakeModel(step_s=[0.25, 0.5], first_step_s=8.0, per_sample_s=0.125)
+    timing = profiler(model, batch_size=2, protocol=protocol).run("timing")
+    assert isinstance(timing, Timing)
+    assert timing.first_step_s == 8.25
+    assert timing.warmup_steps == 2
+    assert timing.samples == (0.75, 0.5, 0.75, 0.5)
+
+
+def test_timing_slows_down_with_the_backend() -> None:
+    protocol = Protocol(warmup_steps=0, warmup_s=0, sample_s=0, min_samples=1, min_s=0)
+    timing = profiler(FakeModel(step_s=0.5), backend=FakeBackend(slowdown=4.0), protocol=protocol).run("timing")
+    assert isinstance(timing, Timing)
+    assert timing.samples == (2.0,)
+
+
+def test_memory() -> None:
+    seen = profiler(FakeModel(bytes=5 * MB), backend=FakeBackend(baseline_bytes=7 * MB), batch_size=2).run("memory")
+    loaded = 12 * MB + 2 * 3 * 4 * 4
+    assert seen == Memory(7 * MB, loaded, loaded, MEMORY_STEPS)
+
+
+def test_quality_answers_every_sample_in_order() -> None:
+    whole = profiler(batch_size=10).run("quality")
+    pieces = profiler(batch_size=3).run("quality")
+    assert isinstance(whole, Quality)
+    assert isinstance(pieces, Quality)
+    assert whole.outputs.shape == (10, 10)
+    np.testing.assert_allclose(pieces.outputs, whole.outputs, rtol=1e-6)
+    assert pieces.predictions == whole.predictions
+    assert whole.targets is None
+
+
+def test_costs_are_kept_also_after_an_error() -> None:
+    fine, broken = profiler(), profiler(FakeModel(on_step="raise"))
+    fine.run("timing")
+    assert set(fine.costs) == {"build", "measure"}
+    with pytest.raises(ValueError, match="told to raise"):
+        broken.run("timing")
+    assert set(broken.costs) == {"build", "measure"}
+    assert all(seconds >= 0 for seconds in broken.costs.values())
+
+
+def test_what_the_builder_raises_comes_through() -> None:
+    with pytest.raises(MemoryError):
+        profiler(FakeModel(on_build="memory_error")).run("quality")
+
+
+class Bare:
+    """A backend that can step, and nothing more."""
+
+    def __init__(self) -> None:
+        self._inner = FakeBackend()
+        self.seeds: list[int] = []
+        self.clock: Callable[[], Any] = self._inner.clock
+        self.load: Callable[..., Any] = self._inner.load
+
+    def configure(self, seed: int) -> None:
+        self.seeds.append(seed)
+
+    def devices(self) -> list[str]:
+        return ["cpu"]
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        return False
+
+
+def test_a_capability_that_is_missing_is_unsupported() -> None:
+    bare = profiler(backend=Bare())
+    with pytest.raises(Unsupported, match="this backend cannot count layers"):
+        bare.run("analysis")
+    with pytest.raises(Unsupported, match="this backend cannot measure memory"):
+        bare.run("memory")
+    assert isinstance(bare.run("timing"), Timing)
+    assert isinstance(bare.run("quality"), Quality)
+
+
+def test_the_backend_gets_the_seed_before_every_pass() -> None:
+    backend = Bare()
+    made = profiler(backend=backend, seed=17)
+    made.run("quality")
+    made.run("timing")
+    assert backend.seeds == [17, 17]
+
+
+def test_from_config() -> None:
+    config = fake_config("batch_size=5", "backend.slowdown=2", "seed.weights=3", "++model.fake.step_s=0.5")
+    made = Profiler.from_config(config)
+    assert made.backend == FakeBackend(threads=1, slowdown=2.0) or isinstance(made.backend, FakeBackend)
+    assert made.build() == FakeModel(step_s=0.5)
+    assert (made.batch_size, made.device, made.seed) == (5, "cpu", 3)
+    assert made.protocol == Protocol(**config["protocol"])
+    timing = made.run("timing")
+    assert isinstance(timing, Timing)
+    assert timing.median_s == 1.0
+
+
+def test_a_model_without_a_builder_for_the_framework_is_unsupported() -> None:
+    config = fake_config()
+    config["model"] = {"torch": {"_target_": "x.y"}}
+    with pytest.raises(Unsupported, match="the model names no builder for fake"):
+        Profiler.from_config(config)

@@ -1,0 +1,323 @@
+"""Timing with a scripted clock. Every duration is a multiple of a power of two, so that sums and differences are exact."""
+
+from __future__ import annotations
+
+import gc
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sweeprof.backends.fake import FakeClock
+from sweeprof.profiling.timing import Protocol, Timing, WallClock, measure
+
+BARE: dict[str, Any] = {"warmup_steps": 0, "warmup_s": 0, "sample_s": 0, "min_samples": 1, "min_s": 0, "max_s": 1e9}
+"""One sample and nothing else: a step is first, one calibrates, one is sampled."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_full_collections() -> Iterator[None]:
+    """A full collection takes a tenth of a second once the frameworks are imported."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gc, "collect", lambda: 0)
+        yield
+
+
+class Script:
+    """A step that takes the scripted seconds, and then the last of them for ever."""
+
+    def __init__(self, durations: Iterable[float], clock: FakeClock | None = None) -> None:
+        self.clock = clock or FakeClock()
+        self.steps = 0
+        self._durations: Iterator[float] = iter(durations)
+        self._last = 0.0
+
+    def __call__(self) -> None:
+        self.steps += 1
+        self._last = next(self._durations, self._last)
+        self.clock.advance(self._last)
+
+
+def run(durations: Iterable[float], **protocol: Any) -> Timing:
+    script = Script(durations)
+    return measure(script, Protocol(**{**BARE, **protocol}), script.clock)
+
+
+def of_samples(*samples: float, **protocol: Any) -> Timing:
+    """The timing whose samples are these: a first step and a calibrating one come before."""
+    return run([1.0, 1.0, *samples], min_samples=len(samples), **protocol)
+
+
+def codes(timing: Timing) -> list[str]:
+    return [warning.code for warning in timing.warnings]
+
+
+def test_the_first_step_is_apart_and_in_no_sample() -> None:
+    timing = run([64.0, 2.0], min_samples=3)
+    assert timing.first_step_s == 64.0
+    assert timing.samples == (2.0, 2.0, 2.0)
+
+
+def test_samples_are_exact_and_in_order() -> None:
+    timing = of_samples(3.0, 1.0, 2.0)
+    assert timing.samples == (3.0, 1.0, 2.0)
+    assert timing.median_s == 2.0
+    assert timing.loops == 1
+    assert timing.unmet == ()
+
+
+def test_every_step_is_accounted_for() -> None:
+    script = Script([1.0])
+    measure(script, Protocol(**{**BARE, "warmup_steps": 4, "sample_s": 4.0, "min_samples": 5}), script.clock)
+    assert script.steps == 1 + 4 + (1 + 2 + 4) + 5 * 4
+
+
+@pytest.mark.parametrize(
+    ("warmup_steps", "warmup_s", "taken"),
+    [(0, 0.0, 0), (3, 0.0, 3), (0, 4.0, 8), (3, 4.0, 8), (20, 4.0, 20), (1, 0.75, 2)],
+)
+def test_warm_up_takes_both_steps_and_seconds(warmup_steps: int, warmup_s: float, taken: int) -> None:
+    assert run([0.5], warmup_steps=warmup_steps, warmup_s=warmup_s).warmup_steps == taken
+
+
+def test_warm_up_ends_at_the_maximum() -> None:
+    timing = run([1.0], warmup_steps=1000, max_s=8.0)
+    assert timing.warmup_steps == 8
+
+
+def test_warm_up_steps_are_in_no_sample() -> None:
+    timing = run([1.0, 32.0, 32.0, 32.0, 1.0], warmup_steps=3, min_samples=2)
+    assert timing.samples == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(("sample_s", "loops"), [(0.0, 1), (0.25, 1), (0.26, 2), (0.5, 2), (0.51, 4), (8.0, 32)])
+def test_loops_double_until_a_sample_lasts(sample_s: float, loops: int) -> None:
+    timing = run([0.25], sample_s=sample_s, min_samples=3)
+    assert timing.loops == loops
+    assert timing.samples == (0.25, 0.25, 0.25)
+
+
+def test_a_sample_is_the_mean_of_its_loops() -> None:
+    # first 1, calibration 1 then 1+1, samples of 2 loops: (1+3)/2 and (2+4)/2
+    timing = run([1.0, 1.0, 1.0, 1.0, 1.0, 3.0, 2.0, 4.0], sample_s=2.0, min_samples=2)
+    assert timing.loops == 2
+    assert timing.samples == (2.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("min_samples", "min_s", "taken"), [(5, 0.0, 5), (1, 4.0, 8), (5, 4.0, 8), (10, 4.0, 10), (1, 3.75, 8)]
+)
+def test_both_minimums_are_met(min_samples: int, min_s: float, taken: int) -> None:
+    timing = run([0.5], min_samples=min_samples, min_s=min_s)
+    assert len(timing.samples) == taken
+    assert timing.unmet == ()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "unmet"),
+    [
+        ({"min_samples": 100}, ("min_samples=100",)),
+        ({"min_s": 100.0}, ("min_s=100",)),
+        ({"target_spread": 0.01}, ("target_spread=0.01",)),
+        ({"min_samples": 100, "min_s": 50.5, "target_spread": 0.01}, None),
+    ],
+)
+def test_the_maximum_names_what_was_not_met(protocol: dict[str, Any], unmet: tuple[str, ...] | None) -> None:
+    samples = [2.0 ** (i % 4 - i // 4) for i in range(100)]  # whose spread neither falls below 1 % nor settles
+    timing = run([1.0, 1.0, *samples], **{"min_samples": 2, **protocol}, max_s=4.0)
+    expected = ("min_samples=100", "min_s=50.5", "target_spread=0.01") if unmet is None else unmet
+    assert timing.unmet == expected
+    (warning,) = [w for w in timing.warnings if w.code == "max_time"]
+    assert warning.text == f"protocol.max_s=4 ended the round before {', '.join(expected)}"
+
+
+def test_the_maximum_is_reached_but_not_far_passed() -> None:
+    assert len(run([0.5], min_samples=100, max_s=4.0).samples) == 8
+
+
+def test_at_least_one_sample_is_taken_whatever_the_maximum() -> None:
+    assert run([16.0], max_s=1.0, min_samples=3).samples == (16.0,)
+
+
+def test_meeting_the_minimums_at_the_maximum_is_no_cut() -> None:
+    timing = run([0.5], min_samples=8, max_s=4.0)
+    assert (len(timing.samples), timing.unmet, codes(timing)) == (8, (), [])
+
+
+def test_sampling_goes_on_until_the_spread_is_low() -> None:
+    noisy = [1.0, 2.0, 1.0, 2.0]
+    timing = run([1.0, 1.0, *noisy, 1.0], min_samples=4, target_spread=0.1)
+    # With the four noisy ones the upper quartile leaves 2.0 when three quarters of n - 1 lie at 1.0.
+    n = len(timing.samples)
+    assert n == 9
+    assert sorted(timing.samples)[int(0.75 * (n - 1))] == 1.0
+    assert timing.unmet == ()
+
+
+def test_a_low_spread_does_not_cut_the_minimums_short() -> None:
+    assert len(run([1.0], min_samples=7, min_s=12.0, target_spread=0.5).samples) == 12
+
+
+def test_sampling_ends_when_the_noise_has_settled() -> None:
+    """Three low samples in five keep the median low, two high ones the upper quartile high: the spread is always 1."""
+    timing = run([1.0, 1.0, *[4.0, 4.0, 4.0, 8.0, 8.0] * 100], min_samples=16, target_spread=0.01)
+    assert len(timing.samples) == 16 + 4  # five looks
+    assert timing.unmet == ()
+    assert codes(timing) == ["spread_severe"]
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        ((5.0, 4.5, 4.75, 5.25, 5.5), []),  # IQR 0.5 of 5: exactly 10 %
+        ((5.0, 4.5, 4.6875, 5.25, 5.5), ["spread_high"]),
+        ((4.0, 3.0, 3.5, 4.5, 5.0), ["spread_high"]),  # 1 of 4: exactly 25 %
+        ((4.0, 3.0, 3.5, 4.5625, 5.0), ["spread_severe"]),
+    ],
+)
+def test_spread_warnings_at_their_thresholds(samples: tuple[float, ...], expected: list[str]) -> None:
+    assert codes(of_samples(*samples)) == expected
+
+
+def test_a_spread_warning_has_its_figures() -> None:
+    (warning,) = of_samples(4.0, 3.0, 3.5, 4.5, 5.0).warnings
+    assert warning.text == "IQR is 25% of the median over 5 samples"
+
+
+@pytest.mark.parametrize(("first", "expected"), [(6.0, []), (6.25, ["first_sample_slow"])])
+def test_first_sample_slow_at_its_threshold(first: float, expected: list[str]) -> None:
+    assert codes(of_samples(first, 4.0, 4.0, 4.0, 4.0)) == expected
+
+
+def test_one_sample_alone_is_never_slow() -> None:
+    assert codes(of_samples(6.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"), [(0.9375, []), (1.0625, []), (0.875, ["drift"]), (1.125, ["drift"])]
+)
+def test_drift_at_its_threshold(second: float, expected: list[str]) -> None:
+    timing = of_samples(*[1.0] * 5, *[second] * 5)
+    assert [code for code in codes(timing) if code == "drift"] == expected
+
+
+def test_drift_says_its_direction() -> None:
+    warnings = {w.code: w for w in of_samples(*[1.0] * 5, *[2.0] * 5).warnings}
+    assert warnings["drift"].text == "the second half of the samples is +100% off the first"
+
+
+def test_few_samples_show_no_drift() -> None:
+    assert "drift" not in codes(of_samples(*[1.0] * 4, *[2.0] * 4, 2.0))
+
+
+def test_the_middle_sample_is_in_neither_half() -> None:
+    assert codes(of_samples(*[1.0] * 5, 64.0, *[1.0] * 5)) == []
+
+
+class CoarseClock(FakeClock):
+    resolution = 2.0**-10
+
+
+@pytest.mark.parametrize(("ticks", "expected"), [(1000, []), (999, ["timer_coarse"])])
+def test_timer_coarse_at_its_threshold(ticks: int, expected: list[str]) -> None:
+    script = Script([ticks * CoarseClock.resolution], CoarseClock())
+    assert codes(measure(script, Protocol(**BARE), script.clock)) == expected
+
+
+def test_loops_make_a_coarse_clock_fine() -> None:
+    script = Script([500 * CoarseClock.resolution], CoarseClock())
+    protocol = Protocol(**{**BARE, "sample_s": 1000 * CoarseClock.resolution})
+    assert codes(measure(script, protocol, script.clock)) == []
+
+
+def test_a_quiet_round_has_no_warning() -> None:
+    assert of_samples(*[1.0] * 20).warnings == ()
+
+
+def test_garbage_is_not_collected_within_samples() -> None:
+    seen: list[bool] = []
+    clock = FakeClock()
+
+    def step() -> None:
+        seen.append(gc.isenabled())
+        clock.advance(1.0)
+
+    assert gc.isenabled()
+    measure(step, Protocol(**{**BARE, "warmup_steps": 1, "min_samples": 3}), clock)
+    assert seen == [True, True, False, False, False, False]
+    assert gc.isenabled()
+
+
+def test_garbage_is_collected_once_before_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script([1.0])
+    collected_at: list[int] = []
+    monkeypatch.setattr(gc, "collect", lambda: collected_at.append(script.steps))
+    measure(script, Protocol(**{**BARE, "warmup_steps": 2, "min_samples": 3}), script.clock)
+    assert collected_at == [1 + 2]
+
+
+@pytest.mark.parametrize("fails_at", [1, 2, 3, 4])
+def test_the_collector_is_back_after_an_exception(fails_at: int) -> None:
+    script = Script([1.0])
+
+    def step() -> None:
+        script()
+        if script.steps == fails_at:
+            raise RuntimeError("no luck")
+
+    with pytest.raises(RuntimeError, match="no luck"):
+        measure(step, Protocol(**{**BARE, "min_samples": 5}), script.clock)
+    assert gc.isenabled()
+
+
+def test_a_collector_that_was_off_stays_off() -> None:
+    gc.disable()
+    try:
+        of_samples(1.0, 1.0)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+@given(
+    step=st.sampled_from([2.0**-i for i in range(8)]),
+    protocol=st.fixed_dictionaries(
+        {
+            "warmup_steps": st.integers(0, 20),
+            "warmup_s": st.integers(0, 8),
+            "sample_s": st.integers(0, 16).map(lambda n: n / 8),
+            "min_samples": st.integers(1, 30),
+            "min_s": st.integers(0, 16),
+            "target_spread": st.none() | st.just(0.05),
+        }
+    ),
+)
+def test_a_steady_step_meets_every_protocol(step: float, protocol: dict[str, Any]) -> None:
+    timing = run([step], **protocol)
+    assert set(timing.samples) == {step}
+    assert len(timing.samples) >= protocol["min_samples"]
+    assert len(timing.samples) * timing.loops * step >= protocol["min_s"]
+    assert timing.loops * step >= protocol["sample_s"]
+    assert timing.loops == 1 or timing.loops / 2 * step < protocol["sample_s"]
+    assert timing.warmup_steps >= protocol["warmup_steps"]
+    assert timing.warmup_steps * step >= protocol["warmup_s"]
+    assert (timing.unmet, timing.warnings) == ((), ())
+
+
+def test_observations_are_plain_data() -> None:
+    timing = of_samples(6.25, 4.0, 4.0, 4.0, 4.0)
+    read = Timing.from_dict(json.loads(json.dumps(asdict(timing))))
+    assert read == Timing(timing.first_step_s, timing.warmup_steps, timing.loops, timing.samples, timing.unmet)
+
+
+def test_the_wall_clock_is_the_hosts() -> None:
+    clock = WallClock()
+    now: Callable[[], float] = clock.now
+    before = time.perf_counter()
+    assert before <= now() <= time.perf_counter()
+    assert 0 < clock.resolution <= 1e-3
