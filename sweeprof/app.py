@@ -30,6 +30,10 @@ HYDRA_MODES = {
 }
 """Flags that tell Hydra what to do; without one of them it is told to sweep."""
 
+VALUED_FLAGS = {"--config-dir", "-cd", "--config-name", "-cn", "--cfg", "-c", "--info", "-i", "--package", "-p"}
+"""Flags that are followed by a value."""
+SWEEP_GROUP = "sweep@_global_"
+
 HELP = """\
 sweeprof {version}: sweeps that profile machine-learning models
 
@@ -75,9 +79,20 @@ def main() -> None:
 
 
 def hydra_arguments(arguments: Sequence[str]) -> list[str]:
-    """The command line as Hydra wants it: always a multirun, and what constructors and the baseline take is open."""
-    opened = [f"++{a}" if re.match(r"((model|dataset)\.[\w.]+|compare\.baseline)=", a) else a for a in arguments]
-    return opened if HYDRA_MODES & set(arguments) else ["--multirun", *opened]
+    """The command line as Hydra wants it: a multirun unless a flag says otherwise, and flags before overrides."""
+    flags: list[str] = [] if HYDRA_MODES & set(arguments) else ["--multirun"]
+    overrides: list[str] = []
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        is_flag = argument.startswith("-") or (before in VALUED_FLAGS and "=" not in argument)
+        (flags if is_flag else overrides).append(argument)
+    return [*flags, *map(_for_hydra, overrides)]
+
+
+def _for_hydra(argument: str) -> str:
+    if re.match(r"((model|dataset)\.[\w.]+|compare\.baseline)=", argument):
+        return f"++{argument}"
+    # A sweep file speaks of the whole config. Hydra would take that from its first line, which is the command that runs it.
+    return re.sub(r"^(\+?)sweep=", rf"\1{SWEEP_GROUP}=", argument)
 
 
 def _run_hydra() -> None:

@@ -57,7 +57,9 @@ def _file_mappings() -> Iterator[tuple[int, int]]:
 
 def _present(pagemap: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
     """The runs of pages in memory between two addresses, as address and length."""
-    entries = np.frombuffer(os.pread(pagemap, (end - begin) // mmap.PAGESIZE * 8, begin // mmap.PAGESIZE * 8), dtype="<u8")
+    entries = np.frombuffer(
+        os.pread(pagemap, (end - begin) // mmap.PAGESIZE * 8, begin // mmap.PAGESIZE * 8), dtype="<u8"
+    )
     edges = np.flatnonzero(np.diff(np.concatenate(([0], ((entries & PRESENT) != 0).astype(np.int8), [0]))))
     for first, last in edges.reshape(-1, 2).tolist():
         yield begin + first * mmap.PAGESIZE, (last - first) * mmap.PAGESIZE

@@ -79,7 +79,7 @@ def metric_columns(info: MetricInfo, rows: Sequence[Row], baseline: str) -> list
     cells = [row.cells[info.name] for row in rows if info.name in row.cells]
     if info.name == _COMPARED and any(cell.ratio is not None for cell in cells):
         hint = "This value over the baseline's, with the verdict."
-        columns.append(Column(info.name, "ratio", f"vs {baseline}", _RATIO_RANK, hint=hint))
+        columns.append(Column(info.name, "ratio", f"vs {baseline}{_ARROWS[info.better]}", _RATIO_RANK, hint=hint))
     return columns
 
 

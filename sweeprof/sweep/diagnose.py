@@ -32,7 +32,7 @@ def diagnosed(error: Exception, arguments: Sequence[str]) -> UserError:
         for line in arguments:
             if "=" not in line or line.startswith("-"):
                 continue
-            found = list(_override_problems(line, base))
+            found = list(_override_problems(line, base, extra))
             problems += found
             good += [] if found or _sweeps(line) else [line]
         problems += _value_problems(good)
@@ -52,7 +52,7 @@ def _sweeps(line: str) -> bool:
     return OverridesParser.create().parse_override(line).is_sweep_override()
 
 
-def _override_problems(line: str, base: DictConfig) -> Iterator[Problem]:
+def _override_problems(line: str, base: DictConfig, extra: Path | None) -> Iterator[Problem]:
     loader = GlobalHydra.instance().config_loader()
     try:
         override = OverridesParser.create(config_loader=loader).parse_override(line)
@@ -62,7 +62,8 @@ def _override_problems(line: str, base: DictConfig) -> Iterator[Problem]:
     key = override.key_or_group
     groups = loader.list_groups("")
     if key in groups and key != "hydra":
-        known = loader.get_group_options(key)
+        own = [path.stem for path in (extra / key).glob("*.yaml")] if extra else []
+        known = [*loader.get_group_options(key), *own]
         yield from (
             choice_problem(key, value, NOUNS.get(key, key), known) for value in _values(override) if value not in known
         )

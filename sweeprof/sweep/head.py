@@ -60,9 +60,8 @@ def run(plan: Plan, output: Path, tracking: Json, launch: Launch, out: Console, 
     with TrackerProcess(tracking, output, folder.logs / "tracker.log") as tracker:
         links = tracker.open(plan)
         if tracker.trouble:
-            live.print(
-                Text(f"tracking: {tracker.trouble}; measuring goes on, the records stay on disk", style="yellow")
-            )
+            said = f"tracking: {tracker.trouble}; measuring goes on, the records stay on disk"
+            live.print(Text(said, style="yellow"), soft_wrap=True)
         missing, interrupted = _measure(plan, folder, launch, live)
         comparison = comparison_of(folder, missing)
         report = write_reports(folder, comparison)

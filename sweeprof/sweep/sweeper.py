@@ -41,6 +41,8 @@ from sweeprof.sweep.plan import (
 from sweeprof.sweep.probe import probe
 from sweeprof.sweep.shard import Folder
 
+SWEEP_GROUP = "sweep@_global_"
+"""The group of sweep files, with the package that `app.py` puts them into."""
 ALWAYS = ("model", "backend", "device", "batch_size")
 """Axes that every table has, also with one value."""
 PIPED_WIDTH = 120
@@ -48,7 +50,7 @@ PIPED_WIDTH = 120
 NOUNS = {"metrics": "metric set"}
 """What a config group's member is called, where it is not the group's name."""
 FRAMEWORKS = ("torch", "tensorflow", "fake")
-NOT_MEASURED = ("name", "output", "dry_run", "shards", "tracking", "hydra", "sweep", "job")
+NOT_MEASURED = ("name", "output", "dry_run", "shards", "tracking", "hydra", "axes", "exclude", "job")
 """Keys that a command which repeats one combination leaves out."""
 
 
@@ -141,13 +143,13 @@ class _Composer:
 
     def plan(self) -> Plan:
         """The plan; raises :class:`UserError` with every problem of every combination."""
-        if "sweep" in self.arguments.axes:
-            named = ",".join(str(v) for v in self.arguments.axes["sweep"])
+        if SWEEP_GROUP in self.arguments.axes:
+            named = ",".join(str(v) for v in self.arguments.axes[SWEEP_GROUP])
             raise UserError(
                 [Problem("sweep", named, f"names several sweeps; one run takes them together as +sweep=[{named}].")]
             )
         problems = list(self._axis_problems())
-        kept, excluded = split_excluded(points(self.axes), self._plain("sweep.exclude"))
+        kept, excluded = split_excluded(points(self.axes), self._plain("exclude"))
         found, per_point = self._combinations(kept)
         problems += per_point
         baseline = self._baseline()
@@ -167,7 +169,7 @@ class _Composer:
             sweep_id=f"s{now:%Y%m%d%H%M%S}{secrets.token_hex(3)}",
             name=self._name(),
             created=now.isoformat(timespec="seconds"),
-            command=_redacted(shlex.join(["python", "-m", "sweeprof", *self._task_overrides()])),
+            command=_redacted(shlex.join(["python", "-m", "sweeprof", *map(_as_typed, self._task_overrides())])),
             axes={axis: _distinct([c.axes[axis] for c in combinations]) for axis in self.axes},
             baseline=baseline,
             combinations=combinations,
@@ -182,7 +184,7 @@ class _Composer:
     @cached_property
     def axes(self) -> dict[str, list[Any]]:
         """Values per axis: from sweep files, replaced by the command line's; the headline axes first."""
-        axes = {str(key): _listed(values) for key, values in self._plain("sweep.axes").items()}
+        axes = {str(key): _listed(values) for key, values in self._plain("axes").items()}
         axes.update(self.arguments.axes)
         axes.update({key: [override.value()] for key, override in self.arguments.fixed.items() if key in axes})
         choices = self.config.hydra.runtime.choices
@@ -205,10 +207,10 @@ class _Composer:
         given = self.arguments.fixed.get("compare.baseline")
         if given is not None:
             return given.value()
-        return self._plain("sweep.baseline") or self._plain("compare.baseline")
+        return self._plain("compare.baseline")
 
     def _name(self) -> str:
-        chosen = self.config.hydra.runtime.choices.get("sweep")
+        chosen = self.config.hydra.runtime.choices.get(SWEEP_GROUP)
         files = chosen if isinstance(chosen, str) else "+".join(chosen or [])
         return str(self.config.name or files or "adhoc")
 
@@ -221,7 +223,7 @@ class _Composer:
     def _axis_problems(self) -> Iterator[Problem]:
         for key, values in self.axes.items():
             if not values:
-                yield Problem(f"sweep.axes.{key}", values, "has no values.")
+                yield Problem(f"axes.{key}", values, "has no values.")
             if key in self._groups:
                 known = self.loader.get_group_options(key)
                 yield from (choice_problem(key, v, NOUNS.get(key, key), known) for v in values if v not in known)
@@ -294,7 +296,7 @@ class _Composer:
             o.input_line for key, o in self.arguments.fixed.items() if key not in self.axes and not _is_unmeasured(key)
         ]
         pinned = [f"{key}={_text(value)}" for key, value in point.items()]
-        return shlex.join(["python", "-m", "sweeprof", *(line for line in kept if line), *pinned])
+        return shlex.join(["python", "-m", "sweeprof", *(_as_typed(line) for line in kept if line), *pinned])
 
 
 _ABSENT = object()
@@ -331,6 +333,11 @@ def _text(value: Any) -> str:
 def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
+
+
+def _as_typed(override: str) -> str:
+    """An override as the user would type it; undoes what `app.py` does for Hydra."""
+    return override.removeprefix("++").replace(SWEEP_GROUP, "sweep")
 
 
 def _redacted(command: str) -> str:

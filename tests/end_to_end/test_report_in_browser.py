@@ -126,7 +126,7 @@ def test_units_and_text_sort_too(visit: Open) -> None:
     report = visit(comparison())
     headers = report.page.locator("table.results >> nth=0 >> thead button")
     headers.nth(4).click()
-    assert report.column(5)[:5] == ["4.1 k/s", "7.79 k/s", "22.6 k/s", "42.9 k/s", "98 k/s"]
+    assert report.column(5)[:5] == ["4.10 k/s", "7.79 k/s", "22.6 k/s", "42.9 k/s", "98.0 k/s"]
     headers.nth(0).click()
     assert report.column(1) == ["1", "1", "8", "8", "64", "64"]
     headers.nth(1).click()

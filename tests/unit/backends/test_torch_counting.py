@@ -415,9 +415,7 @@ class Block(nn.Module):
         )
         self.shortcut: nn.Module = nn.Identity()
         if stride > 1:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
-            )
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return functional.relu(self.body(x) + self.shortcut(x))

@@ -43,7 +43,9 @@ def test_the_splits_do_not_overlap_and_miss_nothing() -> None:
     from sklearn.datasets import load_digits
 
     # No two scans are equal, so their bytes tell them apart.
-    train, test = ({image.tobytes() for image in Digits().split(name).inputs[:, 0, ::4, ::4]} for name in ("train", "test"))
+    train, test = (
+        {image.tobytes() for image in Digits().split(name).inputs[:, 0, ::4, ::4]} for name in ("train", "test")
+    )
     scans = {(image / 16).astype(np.float32).reshape(8, 8).tobytes() for image in load_digits().data}
     assert len(scans) == 1797
     assert not train & test

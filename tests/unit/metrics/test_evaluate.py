@@ -211,7 +211,9 @@ def test_throughput_inverts_medians_and_bounds() -> None:
 
 
 def test_the_first_step_has_one_value_per_round() -> None:
-    found = evaluated("latency/first_step", [record("timing", Timing(s, 0, 1, SAMPLES), i) for i, s in enumerate((2.0, 8.0))])
+    found = evaluated(
+        "latency/first_step", [record("timing", Timing(s, 0, 1, SAMPLES), i) for i, s in enumerate((2.0, 8.0))]
+    )
     assert found.value == pytest.approx(4.0)
     assert found.rounds == (2.0, 8.0)
     assert evaluated("latency/first_step").estimator == "single"

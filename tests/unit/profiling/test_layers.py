@@ -22,9 +22,7 @@ TABLE = LayerTable(
 
 counts = st.integers(0, 10**15)
 shapes = st.lists(st.lists(st.integers(0, 4096), max_size=4).map(tuple), max_size=2).map(tuple)
-rows = st.builds(
-    LayerRow, st.text(), st.text(), st.integers(0, 9), st.integers(-1, 9), *[counts] * 5, shapes, shapes
-)
+rows = st.builds(LayerRow, st.text(), st.text(), st.integers(0, 9), st.integers(-1, 9), *[counts] * 5, shapes, shapes)
 
 
 def test_totals() -> None:

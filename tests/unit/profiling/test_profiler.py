@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.configs import fake_config
+from support.fakes import fake_config
 from sweeprof.backends.fake import FakeBackend, FakeModel
 from sweeprof.datasets.synthetic import Synthetic
 from sweeprof.errors import Unsupported

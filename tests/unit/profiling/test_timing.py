@@ -198,9 +198,7 @@ def test_one_sample_alone_is_never_slow() -> None:
     assert codes(of_samples(6.0)) == []
 
 
-@pytest.mark.parametrize(
-    ("second", "expected"), [(0.9375, []), (1.0625, []), (0.875, ["drift"]), (1.125, ["drift"])]
-)
+@pytest.mark.parametrize(("second", "expected"), [(0.9375, []), (1.0625, []), (0.875, ["drift"]), (1.125, ["drift"])])
 def test_drift_at_its_threshold(second: float, expected: list[str]) -> None:
     timing = of_samples(*[1.0] * 5, *[second] * 5)
     assert [code for code in codes(timing) if code == "drift"] == expected

@@ -31,7 +31,7 @@ def test_candidates_stand_beside_their_baselines() -> None:
     assert column(table, "batch_size") == ["1", "1", "8", "8", "64", "64"]
     assert column(table, "backend") == ["torch", "tensorflow"] * 3
     assert [line.starts_group for line in table.lines] == [True, False] * 3
-    assert column(table, "vs torch") == ["baseline", "×1.90 ~"] * 3
+    assert column(table, "vs torch ↓") == ["baseline", "×1.90 ~"] * 3
 
 
 def test_the_baseline_comes_first_wherever_the_sweep_lists_it() -> None:
@@ -51,7 +51,7 @@ def test_what_is_constant_stands_in_the_caption() -> None:
         "batch_size",
         "backend",
         "latency ↓",
-        "vs torch",
+        "vs torch ↓",
         "throughput ↑",
         "peak memory ↓",
         "agreement ↓",
@@ -130,7 +130,7 @@ def test_ratios_carry_their_verdict_in_words(cell: dict[str, Any], text: str) ->
         ),
     )
     table = tables(dataclasses.replace(full, rows=(*rows, full.rows[4])))[0]
-    assert column(table, "vs torch")[1] == text
+    assert column(table, "vs torch ↓")[1] == text
 
 
 def test_unclear_verdicts_have_a_footnote_that_says_why() -> None:

@@ -1,0 +1,176 @@
+"""The ways of the README to run it: launchers, overrides, trackers, a wheel, a folder of one's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from support.command import Command, environment, start_command
+
+ROOT = Path(__file__).parents[2]
+FAKE = ("model=fake", "backend=fake", "dataset=synthetic")
+UNTRACKED = (*FAKE, "tracking=none")
+
+
+def _table(folder: Path) -> pd.DataFrame:
+    return pd.read_csv(folder / "comparison.csv")
+
+
+def test_a_fake_sweep_is_exact(sweeprof: Command) -> None:
+    ran = sweeprof(*UNTRACKED, "batch_size=1,4", "model.fake.step_s=0.002,0.003", "backend.slowdown=1.0,1.5")
+    assert ran.code == 0, ran.err
+    table = _table(ran.folder("adhoc"))
+    assert len(table) == 8
+    expected = table["model.fake.step_s"] * table["backend.slowdown"]
+    assert list(table["latency/forward"]) == pytest.approx(list(expected))
+    assert list(table["throughput/samples_per_s"]) == pytest.approx(list(table["batch_size"] / expected))
+
+
+@pytest.mark.parametrize("isolation", ["spawn", "inline"])
+def test_other_isolations_give_the_same_numbers(sweeprof: Command, isolation: str) -> None:
+    ran = sweeprof(*UNTRACKED, f"isolation={isolation}", "model.fake.step_s=0.002")
+    assert ran.code == 0, ran.err
+    assert _table(ran.folder("adhoc"))["latency/forward"].item() == pytest.approx(0.002)
+
+
+def test_rounds_give_intervals_and_verdicts(sweeprof: Command) -> None:
+    ran = sweeprof(
+        *UNTRACKED,
+        "protocol=default",
+        "protocol.min_s=0.1",
+        "backend.slowdown=1.0,1.5",
+        "compare.baseline={backend.slowdown: 1.0}",
+    )
+    assert ran.code == 0, ran.err
+    rows = json.loads((ran.folder("adhoc") / "comparison.json").read_text())["rows"]
+    (slower,) = [row for row in rows if row["axes"]["backend.slowdown"] == 1.5]
+    cell = slower["cells"]["latency/forward"]
+    assert cell["verdict"] == "worse"
+    assert cell["ratio"] == pytest.approx(1.5)
+    assert len(cell["measurement"]["rounds"]) == 5
+    assert "worse" in ran.out
+
+
+def test_joblib_runs_the_same_plan_in_several_shards(sweeprof: Command) -> None:
+    ran = sweeprof(*UNTRACKED, "batch_size=1,2,3,4", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "shards=2")
+    assert ran.code == 0, ran.err
+    folder = ran.folder("adhoc")
+    assert len(json.loads((folder / "plan.json").read_text())["shards"]) == 2
+    assert list(_table(folder)["status"]) == ["ok"] * 4
+    assert {path.name for path in (folder / "events").iterdir()} == {"shard-0.jsonl", "shard-1.jsonl"}
+
+
+def test_a_sweep_file_of_ones_own(sweeprof: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "sweep").mkdir(parents=True)
+    (tmp_path / "mine" / "sweep" / "small.yaml").write_text(
+        "# python -m sweeprof +sweep=small --config-dir mine\n"
+        "defaults: [override /tracking: none]\n"
+        "axes: {model: fake, backend: fake, dataset: synthetic, batch_size: [1, 2, 4]}\n"
+        "exclude: [{batch_size: [2]}]\n"
+        "compare: {baseline: {batch_size: 1}}\n"
+    )
+    ran = sweeprof("+sweep=small", "--config-dir", "mine", "protocol=quick")
+    assert ran.code == 0, ran.err
+    folder = ran.folder("small")
+    assert list(_table(folder)["batch_size"]) == [1, 4]
+    rows = json.loads((folder / "comparison.json").read_text())["rows"]
+    assert rows[1]["cells"]["throughput/samples_per_s"]["ratio"] == pytest.approx(4)
+
+
+def test_a_dry_run_measures_and_writes_nothing(sweeprof: Command, tmp_path: Path) -> None:
+    ran = sweeprof("+sweep=quickstart", "dry_run=true", "exclude=[{model: mlp, batch_size: [1, 8]}]")
+    assert ran.code == 0, ran.err
+    assert "quickstart: 14 combinations" in ran.out
+    assert ran.out.count("left out: model=mlp") == 4
+    assert "exclude: model=mlp, batch_size=[1, 8]" in ran.out
+    assert "analysis, memory, quality, timing (1 timing round)" in ran.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_metric_of_ones_own(sweeprof: Command, tmp_path: Path) -> None:
+    (tmp_path / "mymetrics.py").write_text(
+        "from sweeprof import metric\n\n\n"
+        '@metric(name="latency/worst", unit="s", better="lower")\n'
+        "def worst(timing):\n"
+        '    """Slowest sample of all rounds."""\n'
+        "    return max(sample for round in timing for sample in round.samples)\n"
+    )
+    ran = sweeprof(
+        *UNTRACKED, "metrics.select=[latency/forward,{_target_: mymetrics.worst}]", "model.fake.step_s=[0.001,0.004]"
+    )
+    assert ran.code == 0, ran.err
+    table = _table(ran.folder("adhoc"))
+    assert table["latency/worst"].item() == pytest.approx(0.004)
+    assert not list(ran.folder("adhoc").glob("records/*/memory*"))  # no metric asked for it
+
+
+def test_a_dead_tracking_server_costs_nothing_but_the_tracking(sweeprof: Command) -> None:
+    ran = sweeprof(*FAKE, "tracking.uri=http://user:secret@127.0.0.1:9")
+    assert ran.code == 0, ran.err
+    folder = ran.folder("adhoc")
+    assert list(_table(folder)["status"]) == ["ok"]
+    assert "measuring goes on" in ran.err
+    assert "Tracking" in ran.out
+    written = "".join(
+        path.read_text() for path in folder.rglob("*") if path.suffix in (".json", ".jsonl", ".md", ".log", ".html")
+    )
+    assert "secret" not in written + ran.out + ran.err
+
+
+def test_two_sweeps_at_once_keep_apart(tmp_path: Path) -> None:
+    both = [start_command(tmp_path, *FAKE, f"batch_size={size}") for size in (1, 2)]
+    for process in both:
+        out, err = process.communicate(timeout=200)
+        assert process.returncode == 0, (out, err)
+    tables = [_table(folder) for folder in (tmp_path / "outputs" / "adhoc").iterdir()]
+    assert sorted(table["batch_size"].item() for table in tables) == [1, 2]
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{tmp_path}/outputs/mlflow.db")
+    experiment = client.get_experiment_by_name("adhoc")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id])
+    assert sorted(run.data.tags["sweeprof.kind"] for run in runs) == ["combination", "combination", "sweep", "sweep"]
+    assert {run.info.status for run in runs} == {"FINISHED"}
+
+
+def test_the_wheel_runs_from_any_directory(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(ROOT)],
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    assert (tmp_path / "site" / "sweeprof" / "conf" / "sweep" / "quickstart.yaml").is_file()
+    assert not (tmp_path / "site" / "tests").exists()
+    away = tmp_path / "away"
+    away.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "sweeprof", *UNTRACKED],
+        cwd=away,
+        env={**environment(away), "PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (folder,) = (away / "outputs" / "adhoc").iterdir()
+    assert list(_table(folder)["status"]) == ["ok"]
+    where = subprocess.run(
+        [sys.executable, "-c", "from sweeprof.sweep.sweeper import conf_folder; print(conf_folder())"],
+        cwd=away,
+        env={**environment(away), "PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert where.stdout.strip() == os.fspath(tmp_path / "site" / "sweeprof" / "conf")

@@ -1,0 +1,139 @@
+"""What a backend does, observed in forked processes: ``python -m support.conforming ANSWERS`` reads tasks from standard input.
+
+A framework takes its thread settings once per process, so every task has a process of its own, as in a sweep.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+TASKS: dict[str, Callable[[Mapping[str, Any]], Any]] = {}
+
+
+def task(function: Callable[[Mapping[str, Any]], Any]) -> Callable[[Mapping[str, Any]], Any]:
+    TASKS[function.__name__] = function
+    return function
+
+
+def observed(config: Mapping[str, Any], pass_name: Any) -> Any:
+    from dataclasses import asdict
+
+    from sweeprof.profiling.profiler import Profiler
+
+    profiler = Profiler.from_config(config)
+    seen = profiler.run(pass_name)
+    data = seen.to_dict() if hasattr(seen, "to_dict") else asdict(seen)
+    return {"type": type(seen).__name__, "data": data, "costs": profiler.costs}
+
+
+@task
+def run_pass(question: Mapping[str, Any]) -> Any:
+    return observed(question["config"], question["pass"])
+
+
+@task
+def facts(question: Mapping[str, Any]) -> Any:
+    """Everything that needs the backend but no model."""
+    from sweeprof.backends import Analyzes, MeasuresMemory
+    from sweeprof.profiling.build import instantiate
+
+    backend = instantiate(question["config"]["backend"])
+    backend.configure(0)
+    return {
+        "devices": backend.devices(),
+        "analyzes": isinstance(backend, Analyzes),
+        "measures_memory": isinstance(backend, MeasuresMemory),
+        "threads": eval(question["threads"]) if question["threads"] else None,
+        "resolution": backend.clock().resolution,
+        "ordinary_is_out_of_memory": backend.is_out_of_memory(ValueError("no luck")),
+    }
+
+
+@task
+def clock(question: Mapping[str, Any]) -> Any:
+    """The clock before and after a step, and what a step returned on the host."""
+    from sweeprof.datasets import batch_of
+    from sweeprof.profiling.profiler import Profiler
+
+    profiler = Profiler.from_config(question["config"])
+    backend = profiler.backend
+    backend.configure(0)
+    loaded = backend.load(profiler.build, "cpu", profiler.dataset.channel_axis)
+    batch = loaded.put(batch_of(profiler.dataset, profiler.batch_size))
+    times = [backend.clock().now()]
+    with loaded.stepping(batch) as step:
+        for _ in range(3):
+            outputs = step()
+            times.append(backend.clock().now())
+    answer = loaded.host_outputs(outputs)
+    return {"times": times, "shape": list(answer.shape), "dtype": str(answer.dtype)}
+
+
+@task
+def exhaust(question: Mapping[str, Any]) -> Any:
+    """Really run out of memory, and ask the backend what that was."""
+    from sweeprof.profiling.build import instantiate
+
+    backend = instantiate(question["config"]["backend"])
+    try:
+        eval(question["exhaust"])
+    except Exception as error:
+        return {"recognised": backend.is_out_of_memory(error), "error": f"{type(error).__name__}: {error}"}
+    return {"recognised": None}
+
+
+@task
+def without_capabilities(question: Mapping[str, Any]) -> Any:
+    """The reasons of a backend that can step only."""
+    from sweeprof.errors import Unsupported
+    from sweeprof.profiling.profiler import Profiler
+
+    class Bare:
+        def __init__(self, inner: Any) -> None:
+            for name in ("configure", "devices", "load", "is_out_of_memory", "clock"):
+                setattr(self, name, getattr(inner, name))
+
+    profiler = Profiler.from_config(question["config"])
+    profiler.backend = Bare(profiler.backend)  # type: ignore[assignment]
+    profiler.backend.configure = lambda seed: None  # type: ignore[method-assign]
+    reasons = {}
+    for name in ("analysis", "memory"):
+        try:
+            profiler.run(name)  # type: ignore[arg-type]
+        except Unsupported as error:
+            reasons[name] = str(error)
+    return reasons
+
+
+def answered(question: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return {"answer": TASKS[question["task"]](question)}
+    except Exception as error:
+        original = error.__cause__ if type(error).__module__.startswith("hydra.") and error.__cause__ else error
+        return {"error": type(original).__name__, "message": str(original), "trace": traceback.format_exc()}
+
+
+def main() -> None:
+    questions = json.loads(sys.stdin.read())
+    folder = Path(sys.argv[1])
+    for module in questions["preload"]:
+        importlib.import_module(module)
+    for name, question in questions["tasks"].items():
+        child = os.fork()
+        if child == 0:
+            try:
+                (folder / f"{name}.json").write_text(json.dumps(answered(question)))
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Plans of fake combinations, and the folder of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from support.fakes import fake_config
+from sweeprof.results.files import write_json
+from sweeprof.results.record import PassName
+from sweeprof.sweep.plan import IDENTITY, Combination, Plan, in_shards, trials
+from sweeprof.sweep.shard import Folder
+
+QUICK = {"warmup_steps": 0, "warmup_s": 0, "sample_s": 0, "min_samples": 3, "min_s": 0, "max_s": 5}
+
+
+def fake_plan(
+    models: Mapping[str, Mapping[str, Any]],
+    passes: Sequence[PassName] = ("analysis", "timing"),
+    isolation: str = "inline",
+    limits: Mapping[str, Any] | None = None,
+    rounds: int = 1,
+    metrics: Sequence[str] = ("compute/macs", "latency/forward"),
+) -> Plan:
+    """One combination per entry of ``models``: a label and the fake model's arguments; the first is the baseline."""
+    base = fake_config()
+    combinations = []
+    for label, arguments in models.items():
+        config = {key: base[key] for key in IDENTITY}
+        config["model"] = {"fake": {"_target_": "sweeprof.backends.fake.FakeModel", **arguments}}
+        config["protocol"] = {**config["protocol"], **QUICK, "rounds": rounds}
+        config["dataset"] = {"_target_": "sweeprof.datasets.synthetic.Synthetic", "shape": [2, 3], "samples": 4}
+        axes = {"model": label, "backend": "fake", "device": "cpu", "batch_size": config["batch_size"]}
+        combinations.append(Combination(f"c{label}", axes, config, f"python -m sweeprof model={label}"))
+    order = trials(combinations, passes, 0)
+    baseline = {"model": next(iter(models), "")}
+    return Plan(
+        sweep_id="s1",
+        name="test",
+        created="2026-11-21T00:30:00+00:00",
+        command="python -m sweeprof",
+        axes={"model": list(models), "backend": ["fake"], "device": ["cpu"], "batch_size": [1]},
+        baseline=baseline,
+        combinations=tuple(combinations),
+        excluded=(),
+        shards=in_shards(order, combinations, baseline, 1),
+        metrics=list(metrics),
+        threshold=0.05,
+        limits={"timeout_s": None, "memory": None, **(limits or {})},
+        isolation=isolation,
+    )
+
+
+def sweep_folder(path: Path, plan: Plan) -> Folder:
+    """The folder of a sweep of which nothing has been measured."""
+    folder = Folder(path)
+    write_json(folder.plan, plan.to_dict())
+    write_json(path / "environment.json", {})
+    return folder

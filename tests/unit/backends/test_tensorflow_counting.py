@@ -1,0 +1,279 @@
+"""Counts of Keras models against formulas written out by hand, and against torch where the zoo has both."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+import torch
+from keras import layers
+
+from sweeprof.backends.tensorflow.counting import count_layers
+from sweeprof.backends.torch.counting import count_layers as count_torch
+from sweeprof.profiling.layers import ROOT, LayerRow, LayerTable
+
+HAND = runpy.run_path(str(Path(__file__).parents[1] / "zoo" / "hand_counts.py"))
+
+
+def counted(model: Any, *shape: int, dtype: Any = "float32") -> LayerTable:
+    return count_layers(model, shape, dtype)
+
+
+def complete(model: Any, *shape: int, dtype: Any = "float32") -> LayerTable:
+    table = counted(model, *shape, dtype=dtype)
+    assert table.uncovered == {}
+    return table
+
+
+def sequential(*parts: Any) -> Any:
+    return keras.Sequential(list(parts))
+
+
+def row(table: LayerTable, path: str) -> LayerRow:
+    """The row of a layer; its parents are left out."""
+    (found,) = [r for r in table.rows if r.path.rsplit(".", 1)[-1] == path]
+    return found
+
+
+@pytest.mark.parametrize("batch", [1, 7])
+@pytest.mark.parametrize("name", sorted(HAND["MACS"]))
+def test_the_zoo_is_as_counted_by_hand_and_by_torch(name: str, batch: int) -> None:
+    builders = import_module(f"sweeprof.zoo.{name}")
+    table = complete(builders.keras_model(), batch, 32, 32, 1)
+    assert table.macs == batch * HAND["MACS"][name]
+    assert table.params == table.trainable == HAND["PARAMS"][name]
+    assert table.params_bytes == 4 * HAND["PARAMS"][name]
+    in_torch = count_torch(builders.torch_model, (batch, 1, 32, 32), torch.float32)
+    assert (table.macs, table.params, table.trainable) == (in_torch.macs, in_torch.params, in_torch.trainable)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "macs"),
+    [
+        (lambda: layers.Dense(32), (1, 8), 8 * 32),
+        (lambda: layers.Dense(8), (2, 3, 4), 2 * 3 * 4 * 8),
+        (lambda: layers.Dense(8, use_bias=False), (2, 3, 5, 4), 2 * 3 * 5 * 4 * 8),
+        (lambda: layers.Conv2D(6, 3), (2, 8, 8, 4), 2 * 6 * 6 * 6 * (4 * 3 * 3)),
+        (lambda: layers.Conv2D(6, 3, groups=2), (2, 8, 8, 4), 2 * 6 * 6 * 6 * (2 * 3 * 3)),
+        (lambda: layers.Conv2D(6, 3, dilation_rate=2), (2, 9, 9, 4), 2 * 6 * 5 * 5 * (4 * 3 * 3)),
+        (lambda: layers.Conv2D(6, 3, padding="same", dilation_rate=2), (2, 9, 9, 4), 2 * 6 * 9 * 9 * (4 * 3 * 3)),
+        (lambda: layers.Conv1D(6, 3, dilation_rate=2, padding="causal"), (2, 9, 4), 2 * 9 * 6 * (4 * 3)),
+        (lambda: layers.DepthwiseConv2D(3, dilation_rate=2), (2, 9, 9, 4), 2 * 5 * 5 * 4 * (3 * 3)),
+        (lambda: layers.Conv2D(6, (3, 5), (2, 1)), (2, 9, 9, 4), 2 * 6 * 4 * 5 * (4 * 3 * 5)),
+        (lambda: layers.Conv2D(6, 3, 2, "same"), (2, 9, 9, 4), 2 * 6 * 5 * 5 * (4 * 3 * 3)),
+        (lambda: layers.Conv1D(4, 2), (8, 9, 2), 8 * 4 * 8 * (2 * 2)),
+        (lambda: layers.Conv3D(3, 2), (2, 4, 5, 6, 2), 2 * 3 * 3 * 4 * 5 * (2 * 2 * 2 * 2)),
+        (lambda: layers.DepthwiseConv2D(3), (2, 8, 8, 4), 2 * 4 * 6 * 6 * (3 * 3)),
+        (lambda: layers.DepthwiseConv2D(3, depth_multiplier=2), (2, 8, 8, 4), 2 * 8 * 6 * 6 * (3 * 3)),
+        (lambda: layers.SeparableConv2D(6, 3), (2, 8, 8, 4), 2 * 6 * 6 * (4 * 3 * 3 + 4 * 6)),
+        (lambda: layers.Conv2DTranspose(6, 4, 2, "same"), (2, 8, 8, 4), 2 * 4 * 8 * 8 * (6 * 4 * 4)),  # 49,152
+        (lambda: layers.Conv2DTranspose(6, 3), (2, 8, 8, 4), 2 * 4 * 8 * 8 * (6 * 3 * 3)),
+        (lambda: layers.Conv1DTranspose(6, 3, 2), (2, 8, 4), 2 * 4 * 8 * (6 * 3)),
+        (lambda: layers.EinsumDense("abc,cde->abde", (None, 5, 6)), (2, 3, 4), 2 * 3 * 4 * 5 * 6),
+    ],
+)
+def test_layers_by_hand(layer: Callable[[], Any], shape: tuple[int, ...], macs: int) -> None:
+    model = sequential(keras.Input(shape[1:]), layer())
+    table = complete(model, *shape)
+    assert table.macs == macs
+    assert table.params == model.count_params()
+
+
+def test_a_layer_of_its_own_is_a_model() -> None:
+    layer = layers.Dense(5)
+    table = complete(layer, 2, 3)
+    assert (table.macs, table.params) == (30, 20)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (lambda: layers.ReLU(), (2, 8)),
+        (lambda: layers.Activation("gelu"), (2, 8)),
+        (lambda: layers.Softmax(), (2, 8)),
+        (lambda: layers.BatchNormalization(), (2, 8, 8, 3)),
+        (lambda: layers.LayerNormalization(), (2, 8)),
+        (lambda: layers.MaxPooling2D(), (2, 8, 8, 3)),
+        (lambda: layers.AveragePooling2D(2), (2, 8, 8, 3)),
+        (lambda: layers.GlobalAveragePooling2D(), (2, 8, 8, 3)),
+        (lambda: layers.Dropout(0.5), (2, 8)),
+        (lambda: layers.Flatten(), (2, 8, 3)),
+        (lambda: layers.ZeroPadding2D(), (2, 8, 8, 3)),
+        (lambda: layers.UpSampling2D(), (2, 8, 8, 3)),
+    ],
+)
+def test_what_does_no_multiply_accumulate_is_covered(layer: Callable[[], Any], shape: tuple[int, ...]) -> None:
+    assert complete(sequential(keras.Input(shape[1:]), layer()), *shape).macs == 0
+
+
+def test_multi_head_attention() -> None:
+    batch, length, width, heads, key = 2, 5, 16, 4, 4
+    image = keras.Input((length, width))
+    attention = layers.MultiHeadAttention(heads, key)
+    table = complete(keras.Model(image, attention(image, image)), batch, length, width)
+    projections = 3 * batch * length * width * heads * key + batch * length * heads * key * width
+    scores = 2 * batch * heads * length * length * key
+    assert table.macs == projections + scores
+    assert table.params == 4 * (width * heads * key) + 3 * heads * key + width
+
+
+def test_moving_statistics_are_buffers() -> None:
+    model = sequential(keras.Input((8,)), layers.BatchNormalization(name="bn"))
+    table = complete(model, 2, 8)
+    assert (table.params, table.trainable) == (16, 16)
+    assert row(table, "bn").buffers == 16
+
+
+def test_the_state_of_a_random_generator_is_no_buffer() -> None:
+    table = complete(sequential(keras.Input((8,)), layers.Dropout(0.5)), 2, 8)
+    assert sum(r.buffers for r in table.rows) == 0
+
+
+def test_frozen_layers_are_parameters() -> None:
+    model = sequential(keras.Input((4,)), layers.Dense(4, name="frozen"), layers.Dense(2))
+    model.get_layer("frozen").trainable = False
+    table = complete(model, 1, 4)
+    assert (table.params, table.trainable) == (20 + 10, 10)
+    assert row(table, "frozen").trainable == 0
+
+
+def test_a_frozen_batch_norm_keeps_its_buffers_apart() -> None:
+    model = sequential(keras.Input((4,)), layers.BatchNormalization(name="bn"))
+    model.trainable = False
+    table = complete(model, 1, 4)
+    assert (table.params, table.trainable, row(table, "bn").buffers) == (8, 0, 8)
+
+
+def test_a_shared_layer_computes_twice_and_is_stored_once() -> None:
+    image = keras.Input((4,))
+    shared = layers.Dense(4, name="shared")
+    table = complete(keras.Model(image, shared(shared(image))), 1, 4)
+    assert (table.params, table.macs) == (20, 32)
+
+
+def test_a_layer_shared_by_three_models() -> None:
+    shared = layers.Dense(100, name="shared")
+    image = x = keras.Input((100,))
+    for i in range(3):
+        inner = keras.Input((100,))
+        x = keras.Model(inner, shared(inner), name=f"parent{i}")(x)
+    table = complete(keras.Model(image, x), 1, 100)
+    assert (table.params, table.macs) == (10_100, 30_000)
+
+
+def test_a_nested_model_has_the_counts_of_its_parts() -> None:
+    inner = sequential(keras.Input((4,)), layers.Dense(8, name="first"), layers.Dense(4, name="second"))
+    model = sequential(keras.Input((4,)), inner, layers.Dense(2, name="third"))
+    table = complete(model, 3, 4)
+    assert table.macs == 3 * (4 * 8 + 8 * 4 + 4 * 2)
+    assert table.params == 40 + 36 + 10
+    assert {r.path.rsplit(".", 1)[-1]: r.macs for r in table.rows if r.macs} == {
+        "first": 96,
+        "second": 96,
+        "third": 24,
+    }
+
+
+class Subclassed(keras.Model):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = layers.Dense(8, name="hidden")
+        self.out = layers.Dense(2, name="out")
+
+    def call(self, x: Any) -> Any:
+        return self.out(self.hidden(x) * 2) @ tf.ones((2, 3))
+
+
+def test_a_subclassed_model_has_its_own_products_too() -> None:
+    table = complete(Subclassed(), 3, 4)
+    assert (table.macs, table.params) == (3 * (4 * 8 + 8 * 2 + 2 * 3), 40 + 18)
+    assert row(table, "hidden").macs == 3 * 4 * 8
+    assert row(table, ROOT).macs == 3 * 2 * 3
+
+
+def test_a_plain_function_is_counted_too() -> None:
+    weights = tf.ones((4, 6))
+    table = complete(lambda x: tf.nn.relu(x @ weights), 3, 4)
+    assert (table.macs, table.params) == (3 * 4 * 6, 0)
+
+
+def test_transposed_products() -> None:
+    table = complete(lambda x: tf.matmul(x, x, transpose_a=True), 3, 4)
+    assert table.macs == 4 * 4 * 3
+    table = complete(lambda x: tf.matmul(x, x, transpose_b=True), 2, 3, 4)
+    assert table.macs == 2 * 3 * 3 * 4
+    table = complete(lambda x: tf.matmul(x, x, transpose_a=True), 2, 3, 4)
+    assert table.macs == 2 * 4 * 4 * 3
+
+
+def test_what_the_outputs_do_not_need_is_not_counted() -> None:
+    def model(x: Any) -> Any:
+        tf.matmul(x, x)
+        return x + 1
+
+    assert complete(model, 4, 4).macs == 0
+
+
+@pytest.mark.parametrize("layer", [lambda: layers.LSTM(16), lambda: layers.GRU(16), lambda: layers.SimpleRNN(16)])
+def test_a_recurrent_layer_is_listed_and_never_silently_zero(layer: Callable[[], Any]) -> None:
+    model = sequential(keras.Input((5, 8)), layer())
+    table = counted(model, 4, 5, 8)
+    assert any("While" in name for name in table.uncovered)
+    assert table.params == model.count_params()
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: tf.linalg.inv(x), lambda x: tf.abs(tf.signal.rfft(x)), lambda x: tf.linalg.qr(x)[0]]
+)
+def test_an_operator_without_a_formula_is_listed(function: Callable[[Any], Any]) -> None:
+    assert counted(function, 4, 4).uncovered
+
+
+def test_a_branch_is_listed() -> None:
+    def model(x: Any) -> Any:
+        return tf.cond(tf.reduce_sum(x) > 0, lambda: x @ x, lambda: x)
+
+    assert counted(model, 4, 4).uncovered
+
+
+def test_several_inputs_of_tokens() -> None:
+    model = sequential(keras.Input((3,), dtype="int64"), layers.Embedding(10, 4), layers.Dense(2))
+    table = complete(model, 2, 3, dtype="int64")
+    assert (table.macs, table.params) == (2 * 3 * 4 * 2, 50)
+
+
+def test_rows_know_their_shapes() -> None:
+    model = sequential(keras.Input((4,)), layers.Dense(6, name="dense"))
+    dense = row(complete(model, 3, 4), "dense")
+    assert (dense.input_shapes, dense.output_shapes, dense.type, dense.depth) == (((3, 4),), ((3, 6),), "Dense", 1)
+
+
+def test_layers_beside_each_other_have_paths_beside_each_other() -> None:
+    """Whether a layer multiplies does not change where it is."""
+    parts = [layers.Dense(6, name="dense"), layers.BatchNormalization(name="bn")]
+    table = complete(sequential(keras.Input((4,)), *parts), 3, 4)
+    assert [(r.path, r.depth) for r in table.rows] == [(ROOT, 0), ("dense", 1), ("bn", 1)]
+
+
+def test_two_layers_of_one_name_in_two_models_keep_the_total() -> None:
+    image = x = keras.Input((4,))
+    for i in range(2):
+        inner = keras.Input((4,))
+        x = keras.Model(inner, layers.Dense(4, name="dense")(inner), name=f"parent{i}")(x)
+    table = complete(keras.Model(image, x), 1, 4)
+    assert (table.params, table.macs) == (40, 32)
+
+
+def test_counting_leaves_the_model_as_it_was() -> None:
+    model = import_module("sweeprof.zoo.mlp").keras_model()
+    before = [tuple(map(float, w.numpy().ravel()[:3])) for w in model.weights]
+    first = complete(model, 2, 32, 32, 1)
+    assert complete(model, 2, 32, 32, 1) == first
+    assert [tuple(map(float, w.numpy().ravel()[:3])) for w in model.weights] == before
+    assert model.trainable

@@ -1,0 +1,185 @@
+"""Every rule of a config, with values it takes and values it refuses."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.fakes import fake_config
+from sweeprof.errors import Problem
+from sweeprof.sweep import check
+from sweeprof.sweep.check import RULES, baseline_problems, config_problems, parse_size
+
+BASE = fake_config()
+
+NOT_WHOLE = [1.5, "1", None, True, [1], float("nan")]
+WHOLE_FROM_1 = ([1, 2, 10**6], [0, -1, *NOT_WHOLE])
+WHOLE_FROM_0 = ([0, 1, 10**6], [-1, *NOT_WHOLE])
+SECONDS = ([0, 0.5, 3], [-0.1, "1", None, True, float("nan")])
+SHARE_OR_NULL = ([None, 0.05, 0.999], [0, 1, 1.5, -0.1, "x", True, float("nan")])
+
+CASES: dict[str, tuple[list[Any], list[Any]]] = {
+    "batch_size": WHOLE_FROM_1,
+    "backend.threads": WHOLE_FROM_1,
+    "seed.weights": WHOLE_FROM_0,
+    "seed.order": WHOLE_FROM_0,
+    "protocol.rounds": WHOLE_FROM_1,
+    "protocol.warmup_steps": WHOLE_FROM_0,
+    "protocol.warmup_s": SECONDS,
+    "protocol.sample_s": SECONDS,
+    "protocol.min_samples": WHOLE_FROM_1,
+    "protocol.min_s": SECONDS,
+    "protocol.max_s": SECONDS,
+    "protocol.target_spread": SHARE_OR_NULL,
+    "protocol.threshold": SHARE_OR_NULL,
+    "limits.timeout_s": ([None, 0.001, 5, 1e6], [0, -1, "1", True]),
+    "limits.memory": ([None, "2GiB", 4096, "1.5 MB"], [0, -1, "2 apples", "GiB", "", True, 1.5]),
+    "isolation": (["fork", "spawn", "inline"], ["thread", None, 1, "Fork"]),
+    "shards": ([None, 1, 4], [0, -1, 1.5, "2", True]),
+    "name": ([None, "a", "my sweep-1.2_x"], ["", ".", "..", "a/b", " ", 3, "a\nb"]),
+    "dry_run": ([True, False], [None, 0, 1, "true"]),
+}
+
+
+def with_value(key: str, value: Any) -> dict[str, Any]:
+    config = copy.deepcopy(BASE)
+    *parents, last = key.split(".")
+    node = config
+    for part in parents:
+        node = node[part]
+    node[last] = value
+    return config
+
+
+def test_every_rule_has_its_cases() -> None:
+    assert {rule.key for rule in RULES} == set(CASES)
+
+
+def test_the_defaults_have_no_problem() -> None:
+    assert config_problems(BASE) == []
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, (good, _) in CASES.items() for value in good])
+def test_accepted_values(key: str, value: Any) -> None:
+    assert config_problems(with_value(key, value)) == []
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, (_, bad) in CASES.items() for value in bad])
+def test_refused_values(key: str, value: Any) -> None:
+    (problem,) = config_problems(with_value(key, value))
+    assert problem.key == key
+    assert problem.value is value
+    assert problem.allowed == next(rule.allowed for rule in RULES if rule.key == key)
+    assert problem.allowed.startswith("is not ")
+
+
+@pytest.mark.parametrize("key", ["protocol.warmup_s", "protocol.min_s", "protocol.max_s", "limits.timeout_s"])
+def test_an_endless_duration_is_refused(key: str) -> None:
+    """Records are JSON, which has no infinity."""
+    assert [p.key for p in config_problems(with_value(key, float("inf")))] == [key]
+
+
+def test_all_problems_at_once() -> None:
+    config = with_value("batch_size", 0)
+    config["isolation"] = "frok"
+    config["metrics"]["select"] = ["params/totl"]
+    problems = config_problems(config)
+    assert [(p.key, p.nearest) for p in problems] == [
+        ("batch_size", None),
+        ("isolation", "fork"),
+        ("metrics.select", "params/total"),
+    ]
+
+
+@pytest.mark.parametrize("entries", [None, [], "params/total", {}])
+def test_metrics_must_be_a_list(entries: Any) -> None:
+    (problem,) = config_problems(with_value("metrics.select", entries))
+    assert problem == Problem("metrics.select", entries, "is not a list of at least one metric.")
+
+
+@pytest.mark.parametrize("group", ["dataset", "backend"])
+def test_a_missing_target(group: str) -> None:
+    config = copy.deepcopy(BASE)
+    del config[group]["_target_"]
+    (problem,) = config_problems(config)
+    assert (problem.key, problem.allowed) == (f"{group}._target_", "is missing: it names what to construct.")
+
+
+@pytest.mark.parametrize("target", [None, 3, ["a"]])
+def test_a_model_without_a_name(target: Any) -> None:
+    config = copy.deepcopy(BASE)
+    config["model"]["fake"]["_target_"] = target
+    (problem,) = config_problems(config)
+    assert (problem.key, problem.value) == ("model.fake._target_", target)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_a_framework_that_is_not_installed(framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "find_spec", lambda name: None)
+    config = copy.deepcopy(BASE)
+    config["tracking"] = {"_target_": None}
+    config["backend"]["framework"] = framework
+    (problem,) = config_problems(config)
+    assert str(problem) == f"backend: '{framework}' is not installed here: pip install 'sweeprof[{framework}]'."
+
+
+def test_a_tracker_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "find_spec", lambda name: None)
+    (problem,) = config_problems(BASE)
+    assert str(problem) == "tracking: 'mlflow' is not installed here: pip install 'sweeprof[mlflow]'."
+    assert importlib.util.find_spec("psutil")
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [
+        (1, 1),
+        ("1", 1),
+        ("1B", 1),
+        ("2KiB", 2048),
+        ("2 MiB", 2 * 2**20),
+        ("1.5GiB", 3 * 2**29),
+        ("1TiB", 2**40),
+        ("2kB", 2000),
+        ("2MB", 2_000_000),
+        ("2GB", 2 * 10**9),
+        ("2TB", 2 * 10**12),
+        ("0", None),
+        ("0GiB", None),
+        (0, None),
+        (-5, None),
+        (1.5, None),
+        (True, None),
+        (None, None),
+        ("", None),
+        ("GiB", None),
+        ("-1GiB", None),
+        ("2gib", None),
+        ("2KB", None),
+        ("1e3", None),
+        ("2GiB ", None),
+        ("0.2B", None),
+    ],
+)
+def test_sizes(value: Any, size: int | None) -> None:
+    assert parse_size(value) == size
+
+
+@given(st.integers(1, 2**50))
+def test_whole_numbers_of_bytes_are_kept(size: int) -> None:
+    assert parse_size(size) == parse_size(str(size)) == parse_size(f"{size}B") == size
+
+
+def test_baselines() -> None:
+    keys = ["model", "backend", "batch_size"]
+    assert list(baseline_problems({"backend": "torch", "batch_size": 1}, keys)) == []
+    (problem,) = baseline_problems({"backnd": "torch"}, keys)
+    assert (problem.key, problem.value, problem.nearest) == ("compare.baseline", "backnd", "backend")
+    assert "is not an axis of this sweep" in problem.allowed
+    (problem,) = baseline_problems("torch", keys)
+    assert str(problem) == "compare.baseline: 'torch' is not {axis: value}."

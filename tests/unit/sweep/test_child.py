@@ -1,0 +1,95 @@
+"""Lines of JSON with a child process, and every way in which it may go silent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sweeprof.errors import WorkerError
+from sweeprof.sweep.child import Child
+
+ECHO = """
+import os, sys, time
+from sweeprof.sweep.child import answer, inherited_socket, messages
+connection = inherited_socket()
+for message in messages(connection):
+    match message["do"]:
+        case "echo":
+            answer(connection, {"said": message["text"], "arguments": sys.argv[2:], "variable": os.environ.get("VARIABLE")})
+        case "twice":
+            connection.sendall(b'{"n": 1}\\n{"n": 2}\\n')
+        case "exit":
+            print("last words", flush=True)
+            os._exit(5)
+        case "sleep":
+            time.sleep(600)
+"""
+
+
+@pytest.fixture
+def child(tmp_path: Path) -> Iterator[Child]:
+    (tmp_path / "echoing_child.py").write_text(ECHO)
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path, "VARIABLE": "value"}
+    made = Child("echoing_child", ["one", "two"], environment, tmp_path / "logs" / "child.log")
+    yield made
+    if psutil.pid_exists(made.pid):
+        os.kill(made.pid, signal.SIGKILL)
+    made.close()
+
+
+def test_question_and_answer(child: Child) -> None:
+    for text in ("a", "ü × \n", "x" * 300_000):
+        found = child.ask({"do": "echo", "text": text})
+        assert found == {"said": text, "arguments": ["one", "two"], "variable": "value"}
+
+
+def test_several_messages_in_one_piece(child: Child) -> None:
+    assert child.ask({"do": "twice"}) == {"n": 1}
+    assert child.receive() == {"n": 2}
+
+
+def test_a_child_that_ends_has_an_obituary(child: Child, tmp_path: Path) -> None:
+    with pytest.raises(WorkerError) as raised:
+        child.ask({"do": "exit"})
+    log = tmp_path / "logs" / "child.log"
+    assert str(raised.value) == f"echoing_child ended with code 5: last words (see {log})"
+    with pytest.raises(WorkerError, match="echoing_child (is gone|ended with code 5)"):
+        child.ask({"do": "echo", "text": ""})
+
+
+def test_a_child_that_does_not_answer(child: Child) -> None:
+    began = time.monotonic()
+    with pytest.raises(WorkerError, match=r"echoing_child did not answer within 0.2 s \(see "):
+        child.ask({"do": "sleep"}, 0.2)
+    assert time.monotonic() - began < 10
+
+
+def test_a_killed_child(child: Child) -> None:
+    os.kill(child.pid, signal.SIGKILL)
+    with pytest.raises(WorkerError, match=r"echoing_child (is gone|ended with code -9: no output)"):
+        child.ask({"do": "echo", "text": "x" * 300_000})
+
+
+def test_it_has_a_session_of_its_own(child: Child) -> None:
+    child.ask({"do": "echo", "text": ""})
+    assert os.getsid(child.pid) == child.pid != os.getsid(0)
+
+
+def test_closing_ends_it(child: Child) -> None:
+    child.close()
+    assert not psutil.pid_exists(child.pid)
+
+
+def test_closing_ends_one_that_does_not_listen(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sweeprof.sweep.child.CLOSING_S", 0.2)
+    with pytest.raises(WorkerError):
+        child.ask({"do": "sleep"}, 0.2)
+    child.close()
+    assert not psutil.pid_exists(child.pid)

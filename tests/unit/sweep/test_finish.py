@@ -1,0 +1,180 @@
+"""A comparison from the records of a folder, complete or not."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.plans import fake_plan, sweep_folder
+from sweeprof.profiling.layers import ROOT, LayerRow, LayerTable
+from sweeprof.profiling.timing import Timing
+from sweeprof.results.compare import Comparison, Row
+from sweeprof.results.record import Record, Status, Warning
+from sweeprof.results.stats import ratio_interval
+from sweeprof.sweep.finish import SEVERITY, comparison_of, write_reports
+from sweeprof.sweep.plan import Plan
+
+TABLE = LayerTable((LayerRow(ROOT, "Net", 0, 0, 10, 10, 40, 0, 100),))
+
+
+def analysis(id: str, status: Status = "ok", reason: str | None = None) -> Record:
+    seen = TABLE.to_dict() if status == "ok" else None
+    return Record("s1", id, "analysis", status, reason, observations=seen, wall_s=1.0)
+
+
+def timing(id: str, seconds: float, round: int = 0, status: Status = "ok", **fields: Any) -> Record:
+    seen = asdict(Timing(1.0, 0, 1, (seconds,) * 7)) if status == "ok" else None
+    return Record("s1", id, "timing", status, round=round, observations=seen, wall_s=2.0, **fields)
+
+
+def compared(path: Path, plan: Plan, records: Sequence[Record], **fields: Any) -> Comparison:
+    folder = sweep_folder(path, plan)
+    for record in records:
+        record.write(folder.records)
+    return comparison_of(folder, **fields)
+
+
+def by_id(comparison: Comparison) -> dict[str, Row]:
+    return {row.combination_id: row for row in comparison.rows}
+
+
+def test_all_measured(tmp_path: Path) -> None:
+    plan = fake_plan({"a": {}, "b": {}})
+    records = [r for id, s in (("ca", 0.5), ("cb", 1.0)) for r in (analysis(id), timing(id, s))]
+    found = compared(tmp_path, plan, records)
+    rows = by_id(found)
+    assert found.counts() == {"ok": 2}
+    assert (found.sweep_id, found.name, found.axes) == ("s1", "test", ("model", "backend", "device", "batch_size"))
+    assert [m.name for m in found.metrics] == ["compute/macs", "latency/forward"]
+    assert (rows["ca"].baseline_id, rows["cb"].baseline_id) == ("ca", "ca")
+    assert rows["ca"].is_baseline
+    assert rows["cb"].cells["latency/forward"].ratio == 2.0
+    assert rows["cb"].cells["compute/macs"].verdict == "same"
+    assert rows["ca"].wall_s == 3.0
+
+
+def test_nothing_measured(tmp_path: Path) -> None:
+    found = compared(tmp_path, fake_plan({"a": {}, "b": {}}), [], missing="interrupted before it was measured")
+    for row in found.rows:
+        assert row.status == "skipped"
+        assert row.reason == "analysis: interrupted before it was measured"
+        assert set(row.cells) == {"compute/macs", "latency/forward"}
+        for cell in row.cells.values():
+            assert cell.measurement.value is None
+            assert "skipped: interrupted before it was measured" in str(cell.measurement.reason)
+
+
+def test_a_missing_record_is_skipped_and_not_written(tmp_path: Path) -> None:
+    found = compared(tmp_path, fake_plan({"a": {}}), [analysis("ca")])
+    (row,) = found.rows
+    assert (row.status, row.reason) == ("skipped", "timing: its shard ended before it was measured")
+    assert row.cells["compute/macs"].measurement.value == 100
+    assert [p.name for p in (tmp_path / "records").rglob("*.json")] == ["analysis-r0.json"]
+
+
+def test_a_missing_round_is_skipped(tmp_path: Path) -> None:
+    records = [analysis("ca"), timing("ca", 0.5, 0), timing("ca", 0.5, 2)]
+    (row,) = compared(tmp_path, fake_plan({"a": {}}, rounds=3), records).rows
+    assert row.status == "skipped"
+    assert row.cells["latency/forward"].measurement.rounds == (0.5, 0.5)
+
+
+def test_a_partly_failed_combination_keeps_its_other_numbers(tmp_path: Path) -> None:
+    records = [analysis("ca"), timing("ca", 0, status="crashed", reason="killed")]
+    (row,) = compared(tmp_path, fake_plan({"a": {}}), records).rows
+    assert (row.status, row.reason) == ("crashed", "timing: killed")
+    assert row.cells["compute/macs"].measurement.value == 100
+    assert row.cells["latency/forward"].measurement.reason == "timing: crashed: killed"
+
+
+@pytest.mark.parametrize("worse", range(len(SEVERITY) - 2))
+def test_the_gravest_status_is_the_rows(tmp_path: Path, worse: int) -> None:
+    grave, mild = SEVERITY[worse], SEVERITY[worse + 1]
+    statuses: list[Status] = [mild, grave]
+    random.Random(worse).shuffle(statuses)
+    records = [timing("ca", 1, round, status, reason=f"why {status}") for round, status in enumerate(statuses)]
+    (row,) = compared(tmp_path, fake_plan({"a": {}}, ["timing"], rounds=2), records).rows
+    assert (row.status, row.reason) == (grave, f"timing: why {grave}")
+
+
+def test_one_capability_that_is_missing_does_not_make_a_row_unsupported(tmp_path: Path) -> None:
+    records = [analysis("ca", "unsupported", "this backend cannot count layers"), timing("ca", 0.5)]
+    (row,) = compared(tmp_path, fake_plan({"a": {}}), records).rows
+    assert (row.status, row.reason) == ("ok", None)
+    reason = row.cells["compute/macs"].measurement.reason
+    assert reason == "analysis: unsupported: this backend cannot count layers"
+    assert row.cells["latency/forward"].measurement.value == 0.5
+
+
+def test_all_passes_unsupported(tmp_path: Path) -> None:
+    records = [analysis("ca", "unsupported", "no"), timing("ca", 0, status="unsupported", reason="no")]
+    (row,) = compared(tmp_path, fake_plan({"a": {}}), records).rows
+    assert (row.status, row.reason) == ("unsupported", "no")
+
+
+def test_a_combination_known_to_be_unsupported(tmp_path: Path) -> None:
+    plan = fake_plan({"a": {}, "b": {}})
+    changed = dataclasses.replace(plan.combinations[1], unsupported="the model names no builder for fake")
+    shards = tuple(tuple(t for t in shard if t.combination_id == "ca") for shard in plan.shards)
+    plan = dataclasses.replace(plan, combinations=(plan.combinations[0], changed), shards=shards)
+    rows = by_id(compared(tmp_path, plan, [analysis("ca"), timing("ca", 0.5)]))
+    assert (rows["cb"].status, rows["cb"].reason) == ("unsupported", "the model names no builder for fake")
+    assert rows["ca"].status == "ok"
+    for cell in rows["cb"].cells.values():
+        assert "the model names no builder for fake" in str(cell.measurement.reason)
+
+
+def test_rounds_are_paired_by_their_numbers(tmp_path: Path) -> None:
+    """MEASUREMENT.md B4: a round that one side lacks is left out on both, or a drift is taken for noise."""
+    drift = [1.0, 8.0, 2.0, 0.5, 4.0]
+    plan = fake_plan({"a": {}, "b": {}}, ["timing"], rounds=5, metrics=["latency/forward"])
+    base = [timing("ca", s, i) for i, s in enumerate(drift)]
+    other = [timing("cb", 2 * s, i, "crashed" if i == 1 else "ok", reason="x") for i, s in enumerate(drift)]
+    cell = by_id(compared(tmp_path, plan, [*base, *other]))["cb"].cells["latency/forward"]
+    kept = [s for i, s in enumerate(drift) if i != 1]
+    assert cell.ratio_interval == pytest.approx(ratio_interval([2 * s for s in kept], kept))
+    assert cell.verdict == "worse"
+
+
+def test_the_ratio_lies_within_its_interval(tmp_path: Path) -> None:
+    """Both must be of the same rounds."""
+    drift = [1.0, 8.0, 2.0, 0.5, 4.0]
+    plan = fake_plan({"a": {}, "b": {}}, ["timing"], rounds=5, metrics=["latency/forward"])
+    base = [timing("ca", s, i) for i, s in enumerate(drift)]
+    other = [timing("cb", 2 * s, i, "crashed" if i == 1 else "ok", reason="x") for i, s in enumerate(drift)]
+    cell = by_id(compared(tmp_path, plan, [*base, *other]))["cb"].cells["latency/forward"]
+    assert cell.ratio == pytest.approx(2.0)
+
+
+def test_warnings_are_gathered_once(tmp_path: Path) -> None:
+    warning = Warning("drift", "seen", "do")
+    records = [timing("ca", 0.5, i, warnings=(warning,)) for i in range(2)]
+    (row,) = compared(tmp_path, fake_plan({"a": {}}, ["timing"], rounds=2), records).rows
+    assert row.warnings == (warning,)
+
+
+def test_no_plan_no_rows(tmp_path: Path) -> None:
+    assert compared(tmp_path, fake_plan({}), []).rows == ()
+
+
+def test_reports_are_files(tmp_path: Path) -> None:
+    plan = fake_plan({"a": {}, "b": {}})
+    made = compared(tmp_path, plan, [analysis("ca"), timing("ca", 0.5), analysis("cb", "failed", "x")])
+    report = write_reports(sweep_folder(tmp_path, plan), made)
+    assert report == tmp_path / "report.html"
+    names = {p.name for p in tmp_path.iterdir()}
+    assert {"comparison.json", "comparison.csv", "comparison.md", "report.html", "plots"} <= names
+    assert json.loads((tmp_path / "comparison.json").read_text()) == json.loads(json.dumps(made.to_dict()))
+
+
+def test_it_can_be_done_again(tmp_path: Path) -> None:
+    plan = fake_plan({"a": {}})
+    records = [analysis("ca"), timing("ca", 0.5)]
+    assert compared(tmp_path, plan, records) == compared(tmp_path, plan, records)

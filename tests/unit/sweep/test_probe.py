@@ -1,0 +1,106 @@
+"""Targets and devices, as only an import can tell them."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from pathlib import Path
+
+import pytest
+
+from support.fakes import fake_config
+from sweeprof.sweep.plan import Combination
+from sweeprof.sweep.probe import device_problem, probe, target_problem
+
+KEY = "model.torch._target_"
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "probed_fine.py").write_text("SIZE = 3\nclass MyNet: ...\ndef build(): ...\n")
+    (tmp_path / "probed_raising.py").write_text("raise RuntimeError('no luck')\n")
+    (tmp_path / "probed_unparsable.py").write_text("def (:\n")
+    (tmp_path / "probed_exiting.py").write_text("import sys\nsys.exit('bye')\n")
+    (tmp_path / "probed_crashing.py").write_text("import os\nos._exit(7)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    importlib.invalidate_caches()
+    return tmp_path
+
+
+@pytest.mark.parametrize("target", ["probed_fine.MyNet", "probed_fine.build", "sweeprof.zoo.mlp.torch_model"])
+def test_fine(modules: Path, target: str) -> None:
+    assert target_problem(KEY, target) is None
+
+
+@pytest.mark.parametrize(
+    ("target", "said", "nearest"),
+    [
+        ("MyNet", "is not the dotted name of a class or function, such as my_package.MyNet.", None),
+        ("no_such_module.MyNet", "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'.", None),
+        ("probed_raising.MyNet", "cannot be imported: RuntimeError: no luck.", None),
+        ("probed_fine.MyNett", "cannot be imported: probed_fine has no 'MyNett'.", "MyNet"),
+        ("probed_fine.zzz", "cannot be imported: probed_fine has no 'zzz'.", None),
+        ("probed_fine.SIZE", "is a int, which cannot be called; name a class or a function.", None),
+    ],
+)
+def test_problems(modules: Path, target: str, said: str, nearest: str | None) -> None:
+    problem = target_problem(KEY, target)
+    assert problem is not None
+    assert (problem.key, problem.value, problem.allowed, problem.nearest) == (KEY, target, said, nearest)
+
+
+def test_a_syntax_error(modules: Path) -> None:
+    problem = target_problem(KEY, "probed_unparsable.MyNet")
+    assert problem is not None
+    assert "cannot be imported: SyntaxError" in problem.allowed
+
+
+@pytest.mark.parametrize("target", [".MyNet", "probed_fine.", ""])
+def test_odd_names_are_problems_too(modules: Path, target: str) -> None:
+    assert target_problem(KEY, target) is not None
+
+
+def combination(target: str, device: str = "cpu") -> Combination:
+    config = copy.deepcopy(fake_config())
+    config["model"]["fake"]["_target_"] = target
+    config["device"]["type"] = device
+    return Combination("c", {}, config, "")
+
+
+PACKAGED = frozenset(["sweeprof.datasets.digits.Digits", "sweeprof.backends.fake.FakeBackend"])
+
+
+def test_a_process_of_its_own_looks(modules: Path) -> None:
+    targets = ("probed_fine.MyNet", "probed_fine.MyNett", "probed_raising.MyNet", "probed_fine.MyNett")
+    problems = probe([combination(target) for target in targets], PACKAGED)
+    assert [(p.key, p.value) for p in problems] == [
+        ("model.fake._target_", "probed_fine.MyNett"),
+        ("model.fake._target_", "probed_raising.MyNet"),
+    ]
+
+
+@pytest.mark.parametrize("module", ["probed_exiting", "probed_crashing"])
+def test_an_import_that_ends_its_process_is_a_problem(modules: Path, module: str) -> None:
+    (problem,) = probe([combination(f"{module}.MyNet")], PACKAGED)
+    assert problem.value == f"{module}.MyNet"
+    assert problem.allowed.startswith("cannot be imported: ")
+
+
+def test_packaged_targets_need_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sweeprof.sweep.probe.Child", None)
+    assert probe([combination("packaged.Model")], PACKAGED | {"packaged.Model"}) == []
+
+
+def test_a_device_that_the_host_lacks(modules: Path) -> None:
+    (problem,) = probe([combination("probed_fine.MyNet", "cuda")], PACKAGED)
+    assert (problem.key, problem.value) == ("device.type", "cuda")
+    assert problem.allowed == "is not a device of this host. Known: cpu."
+
+
+def test_devices_are_the_backends() -> None:
+    backend = fake_config()["backend"]
+    assert device_problem(backend, "cpu") is None
+    problem = device_problem(backend, "cpus")
+    assert problem is not None
+    assert problem.nearest == "cpu"

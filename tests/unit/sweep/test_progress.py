@@ -1,0 +1,119 @@
+"""How far a sweep is, from its events."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from support.plans import fake_plan
+from sweeprof.sweep import progress
+from sweeprof.sweep.progress import ProgressDisplay, State
+
+
+def event(kind: str, id: str, pass_name: str = "timing", time: float = 0, **fields: Any) -> dict[str, Any]:
+    return {"event": kind, "combination_id": id, "pass": pass_name, "round": 0, "time": time, **fields}
+
+
+def ended(id: str, time: float, status: str = "ok", reason: str | None = None, **fields: Any) -> dict[str, Any]:
+    return event("end", id, time=time, status=status, reason=reason, **fields)
+
+
+@pytest.fixture
+def state() -> State:
+    return State({(id, "timing", 0): 5.0 for id in "abcd"}, 4)
+
+
+def test_at_the_beginning(state: State) -> None:
+    assert (state.done, state.left_s(), state.current) == (0, 20.0, "")
+
+
+def test_a_begun_trial_is_the_current_one(state: State) -> None:
+    assert state.take(event("begin", "a", time=100), "mlp torch") is None
+    assert (state.current, state.done) == ("mlp torch timing", 0)
+
+
+def test_what_is_left_is_the_median_of_what_was_seen(state: State) -> None:
+    for id, begin, end in (("a", 0, 2), ("b", 10, 20), ("c", 30, 33)):
+        state.take(event("begin", id, time=begin), "")
+        assert state.take(ended(id, end), "") is None
+    assert (state.done, state.left_s()) == (3, 3.0)
+    assert state.spent == {"timing": [2, 10, 3]}
+
+
+def test_a_pass_not_seen_yet_is_guessed() -> None:
+    state = State({("a", "timing", 0): 5.0, ("a", "quality", 0): 1.0, ("b", "quality", 0): 1.0}, 3)
+    state.take(event("begin", "a", "quality", 0), "")
+    state.take(event("end", "a", "quality", 4, status="ok", reason=None), "")
+    assert state.left_s() == 5.0 + 4.0
+
+
+@pytest.mark.parametrize("status", ["failed", "crashed", "oom", "timeout", "skipped"])
+def test_failures_are_worth_a_line(state: State, status: str) -> None:
+    state.take(event("begin", "a"), "mlp torch")
+    line = state.take(ended("a", 1, status, "why"), "mlp torch")
+    assert line == f"mlp torch timing: {status}: why"
+    assert state.failures == [line]
+    assert state.done == 1
+
+
+@pytest.mark.parametrize("status", ["ok", "unsupported"])
+def test_what_is_no_failure_is_not(state: State, status: str) -> None:
+    assert state.take(ended("a", 1, status, "why"), "mlp") is None
+    assert state.failures == []
+
+
+def test_an_end_that_is_told_twice_counts_once(state: State) -> None:
+    state.take(ended("a", 1), "")
+    state.take(ended("a", 1), "")
+    assert state.done == 1
+
+
+def test_two_shards_at_once_keep_their_times_apart(state: State) -> None:
+    state.take(event("begin", "a", time=0), "")
+    state.take(event("begin", "b", time=9), "")
+    state.take(ended("a", 10), "")
+    state.take(ended("b", 12), "")
+    assert state.spent == {"timing": [10, 3]}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 s"), (59.4, "59 s"), (59.6, "1:00"), (61, "1:01"), (3601, "60:01")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert progress._duration(seconds) == text
+
+
+def test_the_display_follows_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "WAKE_S", 0.01)
+    output = io.StringIO()
+    plan = fake_plan({"fine": {}, "broken": {}}, ["quality"])
+    with ProgressDisplay(plan, tmp_path, Console(file=output, width=100)) as display:
+        with (tmp_path / "shard-0.jsonl").open("w") as file:
+            for line in (
+                event("begin", "cfine", "quality", 0),
+                event("end", "cfine", "quality", 1, status="ok", reason=None),
+                event("begin", "cbroken", "quality", 1),
+            ):
+                print(json.dumps(line), file=file)
+            half = json.dumps(event("end", "cbroken", "quality", 3, status="failed", reason="why"))
+            file.write(half[:20])
+            file.flush()
+            file.write(half[20:] + "\n")
+    assert (display.state.done, display.state.total) == (2, 2)
+    assert output.getvalue().count("broken quality: failed: why") == 1
+    assert not display._thread.is_alive()
+
+
+def test_a_line_that_is_being_written_waits(tmp_path: Path) -> None:
+    display = ProgressDisplay(fake_plan({"a": {}}, ["quality"]), tmp_path, Console(file=io.StringIO()))
+    (tmp_path / "shard-0.jsonl").write_text(json.dumps(event("begin", "ca", "quality"))[:-5])
+    display._take_new()
+    assert display.state.current == ""
+    (tmp_path / "shard-0.jsonl").write_text(json.dumps(event("begin", "ca", "quality")) + "\n")
+    display._take_new()
+    assert display.state.current.endswith("quality")

@@ -1,0 +1,206 @@
+"""A shard leaves a record for every trial, whatever its end."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from support.plans import fake_plan, sweep_folder
+from sweeprof.errors import WorkerError
+from sweeprof.results.record import PassName, Record, read_records
+from sweeprof.sweep import isolation, lock, shard
+from sweeprof.sweep.plan import Plan
+from sweeprof.sweep.shard import run_shard
+from sweeprof.sweep.template import Ending
+
+MODELS: dict[str, dict[str, Any]] = {
+    "ok": {"step_s": 0.5},
+    "raise": {"on_step": "raise"},
+    "memory": {"on_step": "memory_error"},
+    "exit": {"on_step": "exit"},
+    "segfault": {"on_step": "segfault"},
+    "kill": {"on_step": "kill"},
+}
+REASONS = {
+    "ok": ("ok", None),
+    "raise": ("failed", "ValueError: the fake model was told to raise"),
+    "memory": ("oom", "MemoryError: the fake model was told to run out of memory"),
+    "exit": ("crashed", "exited with code 3 without leaving a record"),
+    "segfault": ("crashed", "killed by SIGSEGV (signal 11)"),
+    "kill": ("crashed", "killed by SIGKILL (signal 9)"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "FOLDER", tmp_path / "locks")
+
+
+def run(tmp_path: Path, plan: Plan) -> dict[str, Record]:
+    folder = sweep_folder(tmp_path / "sweep", plan)
+    run_shard(folder, 0)
+    return {f"{r.combination_id}/{r.pass_name}-{r.round}": r for r in read_records(folder.records)}
+
+
+@pytest.mark.parametrize(
+    ("ending", "oom_kill", "output", "status", "reason"),
+    [
+        (Ending(-9, timed_out=True), False, None, "timeout", "took longer than limits.timeout_s=2.5"),
+        (Ending(-9, timed_out=True), True, "std::bad_alloc", "timeout", "took longer than limits.timeout_s=2.5"),
+        (Ending(-9), True, None, "oom", "the system ran out of memory and killed it"),
+        (Ending(-9), False, None, "crashed", "killed by SIGKILL (signal 9)"),
+        (Ending(-11), True, None, "crashed", "killed by SIGSEGV (signal 11)"),
+        (Ending(-6), False, "what():  std::bad_alloc", "oom", "std::bad_alloc"),
+        (Ending(-6), False, "assertion failed", "crashed", "killed by SIGABRT (signal 6)"),
+        (Ending(3), False, None, "crashed", "exited with code 3 without leaving a record"),
+        (Ending(1), False, "no space", "crashed", "exited with code 1 without leaving a record: no space"),
+        (Ending(0), False, None, "crashed", "exited with code 0 without leaving a record"),
+    ],
+)
+def test_endings(ending: Ending, oom_kill: bool, output: str | None, status: str, reason: str) -> None:
+    assert shard._judged(ending, 2.5, oom_kill, output) == (status, reason)
+
+
+def test_a_real_time_signal_has_no_name_but_an_ending() -> None:
+    status, reason = shard._judged(Ending(-(signal.SIGRTMIN + 5)), None, False, None)
+    assert status == "crashed"
+    assert str(signal.SIGRTMIN + 5) in reason
+
+
+@pytest.mark.parametrize("place", ["fork", "spawn", "inline"])
+def test_every_trial_has_its_record(tmp_path: Path, place: str) -> None:
+    names = (
+        ["ok", "raise", "memory"] if place == "inline" else list(MODELS) if place == "fork" else ["ok", "raise", "kill"]
+    )
+    passes: list[PassName] = ["quality"] if place == "spawn" else ["analysis", "quality"]
+    plan = fake_plan({name: MODELS[name] for name in names}, passes, place, {"timeout_s": 60})
+    found = run(tmp_path, plan)
+    assert list(found) == sorted(f"c{name}/{p}-0" for name in names for p in passes)
+    for name in names:
+        record = found[f"c{name}/quality-0"]
+        assert (record.status, record.reason) == REASONS[name]
+        combination = plan.combination(f"c{name}")
+        assert (record.axes, record.config, record.command) == (
+            combination.axes,
+            combination.config,
+            combination.command,
+        )
+        assert record.wall_s > 0
+        assert record.started
+        assert record.environment["host"]
+        assert (record.observations is not None) == (name == "ok")
+    if "analysis" in passes:
+        assert {r.status for r in found.values() if r.pass_name == "analysis"} == {"ok"}
+    assert psutil.Process().children() == []
+
+
+@pytest.mark.parametrize("place", ["fork", "spawn"])
+def test_after_a_timeout_the_combination_is_skipped(tmp_path: Path, place: str) -> None:
+    models = {"hang": {"on_step": "hang"}}
+    limit = 0.5 if place == "fork" else 2
+    found = run(tmp_path, fake_plan(models, ["timing", "quality"], place, {"timeout_s": limit}, rounds=2))
+    ended = {key: (r.status, r.reason) for key, r in found.items()}
+    skipped = ("skipped", "an earlier trial of this combination ran into limits.timeout_s")
+    assert ended == {
+        "chang/quality-0": ("timeout", f"took longer than limits.timeout_s={limit:g}"),
+        "chang/timing-0": skipped,
+        "chang/timing-1": skipped,
+    }
+    assert psutil.Process().children() == []
+
+
+def test_a_timeout_leaves_the_other_combinations(tmp_path: Path) -> None:
+    models: dict[str, dict[str, Any]] = {"hang": {"on_step": "hang"}, "fine": {}}
+    found = run(tmp_path, fake_plan(models, ["quality", "timing"], "fork", {"timeout_s": 2}))
+    assert {key: r.status for key, r in found.items()} == {
+        "chang/quality-0": "timeout",
+        "chang/timing-0": "skipped",
+        "cfine/quality-0": "ok",
+        "cfine/timing-0": "ok",
+    }
+
+
+def test_timing_in_rounds(tmp_path: Path) -> None:
+    found = run(tmp_path, fake_plan({"ok": {"step_s": 0.5}}, ["timing"], "inline", rounds=3))
+    assert [r.round for r in found.values()] == [0, 1, 2]
+    for record in found.values():
+        assert record.observations is not None
+        assert record.observations["samples"] == [0.5, 0.5, 0.5]
+        assert record.environment["threads"] == 1
+
+
+def test_a_memory_limit(tmp_path: Path) -> None:
+    plan = fake_plan({"big": {"on_step": "allocate"}}, ["quality"], "fork", {"memory": "64MiB"})
+    (record,) = run(tmp_path, plan).values()
+    assert record.status == "oom"
+
+
+def test_events_tell_begin_and_end(tmp_path: Path) -> None:
+    run(tmp_path, fake_plan({name: MODELS[name] for name in ("ok", "raise")}, ["quality"]))
+    lines = (tmp_path / "sweep" / "events" / "shard-0.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    assert [(e["event"], e["combination_id"], e.get("status")) for e in events] == [
+        ("begin", "cok", None),
+        ("end", "cok", "ok"),
+        ("begin", "craise", None),
+        ("end", "craise", "failed"),
+    ]
+    assert [e["time"] for e in events] == sorted(e["time"] for e in events)
+    assert {(e["pass"], e["round"]) for e in events} == {("quality", 0)}
+
+
+def test_logs_without_output_are_removed(tmp_path: Path) -> None:
+    run(tmp_path, fake_plan({"ok": {}, "segfault": MODELS["segfault"]}, ["quality"], "fork"))
+    logs = tmp_path / "sweep" / "logs"
+    assert not (logs / "cok" / "quality-r0.log").exists()
+    assert "Segmentation fault" in (logs / "csegfault" / "quality-r0.log").read_text()
+
+
+def test_a_crash_keeps_the_last_words(tmp_path: Path) -> None:
+    record = run(tmp_path, fake_plan({"segfault": MODELS["segfault"]}, ["quality"], "fork"))["csegfault/quality-0"]
+    assert record.traceback is not None
+    assert "in happen" in record.traceback
+
+
+def test_measuring_passes_wait_for_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    real = shard.measuring_lock
+
+    def recorded(device: str) -> Any:
+        asked.append(device)
+        return real(device)
+
+    monkeypatch.setattr(shard, "measuring_lock", recorded)
+    run(tmp_path, fake_plan({"ok": {}}, ["analysis", "timing", "memory", "quality"]))
+    assert asked == ["cpu", "cpu"]
+
+
+def test_a_broken_template_is_a_crash_of_that_trial_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    real = isolation.Template.run
+
+    def breaks_once(self: Any, request: Any) -> Ending:
+        calls.append(1)
+        if len(calls) == 1:
+            raise WorkerError("the template is gone")
+        return real(self, request)
+
+    monkeypatch.setattr(isolation.Template, "run", breaks_once)
+    found = run(tmp_path, fake_plan({"a": {}, "b": {}}, ["quality"], "fork"))
+    assert (found["ca/quality-0"].status, found["ca/quality-0"].reason) == ("crashed", "the template is gone")
+    assert found["cb/quality-0"].status == "ok"
+    assert psutil.Process().children() == []
+
+
+def test_a_record_of_an_earlier_run_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    plan = fake_plan({"exit": {"on_step": "exit"}}, ["quality"], "fork")
+    folder = sweep_folder(tmp_path / "sweep", plan)
+    Record("s1", "cexit", "quality", "ok").write(folder.records)
+    run_shard(folder, 0)
+    (record,) = read_records(folder.records)
+    assert record.status == "crashed"

@@ -1,0 +1,270 @@
+"""A real template: whatever ends a trial, the shard learns of it and no process is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from support.plans import fake_plan
+from sweeprof.errors import WorkerError
+from sweeprof.results.files import read_json
+from sweeprof.results.record import PassName, Record
+from sweeprof.sweep.template import Ending, Template, child_environment
+from sweeprof.sweep.worker import Request
+
+PRELOAD = ["sweeprof.backends.fake"]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Template]:
+    """A template for the tests that leave it alive."""
+    template = Template(PRELOAD, {}, tmp_path_factory.mktemp("template") / "template.log")
+    yield template
+    template.close()
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Template]:
+    """A template for the tests that kill it."""
+    template = Template(PRELOAD, {}, tmp_path / "template.log")
+    yield template
+    template.close()
+
+
+def request_of(folder: Path, timeout_s: float | None = 60, pass_name: PassName = "quality", **model: Any) -> Request:
+    plan = fake_plan({"x": model})
+    combination = plan.combinations[0]
+    blank = Record("s", combination.id, pass_name, "crashed", config=combination.config)
+    return Request(
+        blank.to_dict(), str(folder / "records"), str(folder / "logs" / "x.log"), timeout_s, None, time.monotonic()
+    )
+
+
+def record_of(request: Request) -> Record:
+    path = Path(request.records) / Record.from_dict(request.blank).file_name
+    return Record.from_dict(read_json(path))
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 20) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def is_gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def running_child(template: Template) -> psutil.Process:
+    process = psutil.Process(template.pid)
+    assert wait_until(lambda: bool(process.children()))
+    return process.children()[0]
+
+
+def test_a_trial_leaves_its_record(shared: Template, tmp_path: Path) -> None:
+    request = request_of(tmp_path)
+    assert shared.run(request) == Ending(0)
+    record = record_of(request)
+    assert (record.status, record.reason) == ("ok", None)
+    assert record.observations is not None
+    assert record.costs["fork"] < record.wall_s
+    assert set(record.costs) == {"fork", "build", "measure"}
+    assert shared.preload_s > 0
+
+
+def test_one_child_after_the_other(shared: Template, tmp_path: Path) -> None:
+    for pass_name in ("analysis", "memory", "quality", "timing"):
+        request = request_of(tmp_path, pass_name=pass_name)
+        assert shared.run(request) == Ending(0)
+        assert record_of(request).pass_name == pass_name
+    assert psutil.Process(shared.pid).children() == []
+
+
+@pytest.mark.parametrize(
+    ("model", "status", "reason"),
+    [
+        ({"on_step": "raise"}, "failed", "ValueError: the fake model was told to raise"),
+        ({"on_build": "raise"}, "failed", "ValueError: the fake model was told to raise"),
+        ({"on_step": "memory_error"}, "oom", "MemoryError: the fake model was told to run out of memory"),
+        ({"on_build": "memory_error"}, "oom", "MemoryError: the fake model was told to run out of memory"),
+        ({"no_such_argument": 1}, "failed", None),
+    ],
+)
+def test_a_trial_that_raises_ends_well(
+    shared: Template, tmp_path: Path, model: dict[str, Any], status: str, reason: str | None
+) -> None:
+    request = request_of(tmp_path, **model)
+    assert shared.run(request) == Ending(0)
+    record = record_of(request)
+    assert record.status == status
+    assert record.reason == reason or (reason is None and "no_such_argument" in str(record.reason))
+    assert record.traceback is not None
+
+
+@pytest.mark.parametrize(("event", "code"), [("exit", 3), ("kill", -signal.SIGKILL), ("segfault", -signal.SIGSEGV)])
+@pytest.mark.parametrize("when", ["on_build", "on_step"])
+def test_a_trial_that_dies_tells_how(shared: Template, tmp_path: Path, when: str, event: str, code: int) -> None:
+    request = request_of(tmp_path, **{when: event})
+    assert shared.run(request) == Ending(code)
+    assert not Path(request.records).exists()
+    if event == "segfault":
+        assert "Segmentation fault" in Path(request.log).read_text()
+    assert shared.run(request_of(tmp_path)) == Ending(0)
+
+
+def test_a_trial_that_hangs_is_ended(shared: Template, tmp_path: Path) -> None:
+    began = time.monotonic()
+    assert shared.run(request_of(tmp_path, 0.5, on_step="hang")) == Ending(-signal.SIGKILL, timed_out=True)
+    assert 0.5 <= time.monotonic() - began < 20
+    assert psutil.Process(shared.pid).children() == []
+
+
+PARENT = """
+import os, pathlib, subprocess, sys, time
+class Model:
+    def __init__(self, folder, hang):
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        pathlib.Path(folder, "grandchild").write_text(str(child.pid))
+        while hang:
+            time.sleep(1)
+        self.on_build = None
+        os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("hang", [True, False])
+def test_what_a_trial_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hang: bool) -> None:
+    (tmp_path / "model_with_a_child.py").write_text(PARENT)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}")
+    template = Template(PRELOAD, {}, tmp_path / "template.log")
+    try:
+        request = request_of(tmp_path, 2.0 if hang else 60)
+        target = {"_target_": "model_with_a_child.Model", "folder": str(tmp_path), "hang": hang}
+        request.blank["config"]["model"] = {"fake": target}
+        ending = template.run(request)
+        assert ending.timed_out is hang
+        grandchild = int((tmp_path / "grandchild").read_text())
+        assert wait_until(lambda: is_gone(grandchild))
+    finally:
+        template.close()
+
+
+def test_output_goes_to_the_log(shared: Template, tmp_path: Path) -> None:
+    request = request_of(tmp_path, on_step="raise")
+    shared.run(request)
+    assert Path(request.log).read_text() == ""
+
+
+def test_a_memory_limit_is_met_and_stays_in_its_trial(shared: Template, tmp_path: Path) -> None:
+    request = replace(request_of(tmp_path, on_step="allocate"), memory=64 << 20)
+    assert shared.run(request) == Ending(0)
+    assert record_of(request).status == "oom"
+    roomy = replace(request_of(tmp_path), memory=512 << 20)
+    assert shared.run(roomy) == Ending(0)
+    assert record_of(roomy).status == "ok"
+
+
+def test_a_killed_template_is_a_workers_error(own: Template, tmp_path: Path) -> None:
+    os.kill(own.pid, signal.SIGKILL)
+    with pytest.raises(WorkerError, match=r"sweeprof.sweep.template (ended with code -9|is gone)"):
+        own.run(request_of(tmp_path))
+
+
+def test_a_template_killed_during_a_trial_takes_it_along(own: Template, tmp_path: Path) -> None:
+    import threading
+
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            own.run(request_of(tmp_path, None, on_step="hang"))
+        except WorkerError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    child = running_child(own)
+    os.kill(own.pid, signal.SIGKILL)
+    thread.join(30)
+    assert len(failures) == 1
+    assert "ended with code -9" in str(failures[0])
+    assert wait_until(lambda: is_gone(child.pid))
+
+
+def test_closing_during_a_trial_leaves_no_process(own: Template, tmp_path: Path) -> None:
+    import threading
+
+    request = request_of(tmp_path, None, on_step="hang")
+    thread = threading.Thread(target=lambda: pytest.raises(WorkerError, own.run, request))
+    thread.start()
+    child = running_child(own)
+    own._child._socket.shutdown(2)  # what the end of the shard's process does
+    thread.join(30)
+    own.close()
+    assert wait_until(lambda: is_gone(child.pid))
+    assert is_gone(own.pid)
+
+
+SHARD = """
+import json, pathlib, sys, time
+from sweeprof.sweep.template import Template
+from sweeprof.sweep.worker import Request
+template = Template(["sweeprof.backends.fake"], {}, pathlib.Path(sys.argv[1], "template.log"))
+print(template.pid, flush=True)
+template.run(Request(**json.loads(sys.stdin.readline())))
+"""
+
+
+def test_a_killed_shard_leaves_no_process(tmp_path: Path) -> None:
+    import json
+    import subprocess
+    from dataclasses import asdict
+
+    with subprocess.Popen(
+        [sys.executable, "-c", SHARD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as shard:
+        assert shard.stdout is not None
+        assert shard.stdin is not None
+        template = psutil.Process(int(shard.stdout.readline()))
+        shard.stdin.write(json.dumps(asdict(request_of(tmp_path, None, on_step="hang"))) + "\n")
+        shard.stdin.flush()
+        assert wait_until(lambda: bool(template.children()))
+        child = template.children()[0]
+        shard.kill()
+    assert wait_until(lambda: is_gone(template.pid) and is_gone(child.pid))
+
+
+def test_closing_an_idle_template_leaves_no_process(tmp_path: Path) -> None:
+    template = Template(PRELOAD, {}, tmp_path / "template.log")
+    template.close()
+    assert is_gone(template.pid)
+
+
+def test_a_module_that_cannot_be_imported(tmp_path: Path) -> None:
+    with pytest.raises(WorkerError, match="ended with code 1: ModuleNotFoundError: No module named 'no_such_module'"):
+        Template(["no_such_module"], {}, tmp_path / "template.log")
+
+
+def test_the_environment_of_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.setenv(name, "7")
+    monkeypatch.setenv("KEPT", "yes")
+    before = dict(os.environ)
+    found = child_environment({"MINE": "1"})
+    assert "OMP_NUM_THREADS" not in found
+    assert "MKL_NUM_THREADS" not in found
+    assert (found["OPENBLAS_NUM_THREADS"], found["KEPT"], found["MINE"]) == ("1", "yes", "1")
+    assert child_environment({"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"] == "3"
+    assert dict(os.environ) == before

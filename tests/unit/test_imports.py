@@ -1,0 +1,273 @@
+"""Who may import whom (ARCHITECTURE.md), what a start may cost, and how long a file may be."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "sweeprof"
+FILES = sorted(PACKAGE.rglob("*.py"))
+PLUGINS = sorted((ROOT / "hydra_plugins").rglob("*.py"))
+
+FLOORS: tuple[tuple[str, ...], ...] = (
+    (
+        "sweeprof.errors",
+        "sweeprof.results.stats",
+        "sweeprof.results.record",
+        "sweeprof.results.measurement",
+        "sweeprof.results.files",
+        "sweeprof.results",
+    ),
+    ("sweeprof.sweep.plan", "sweeprof.results.compare", "sweeprof.report", "sweeprof.results.environment"),
+    ("sweeprof.profiling", "sweeprof.metrics", "sweeprof.datasets", "sweeprof.backends", "sweeprof.zoo"),
+    ("sweeprof.sweep", "sweeprof.tracking"),
+    ("sweeprof.app", "sweeprof.__main__"),
+)
+"""A module may import its own floor and lower ones; the longest name that fits says on which floor it is."""
+
+FRAMEWORKS = ("torch", "tensorflow", "keras", "mlflow", "hydra", "omegaconf")
+NOT_AT_START = {"torch", "tensorflow", "keras", "mlflow", "hydra", "pandas"}
+
+WRITES_ENVIRONMENT = {
+    # HYDRA_FULL_ERROR makes Hydra raise instead of exiting; it has no other switch.
+    "app.py",
+    # MLflow reads its settings from the environment only, in a process of its own.
+    "sweep/tracker.py",
+}
+READS_PROC = {"results/environment.py", "profiling/memory.py", "profiling/residency.py"}
+
+
+def relative(file: Path) -> str:
+    return file.relative_to(PACKAGE).as_posix()
+
+
+def module_name(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+MODULES = {module_name(file) for file in FILES}
+
+
+def for_types_only(tree: ast.Module) -> set[ast.AST]:
+    """Every node below an ``if TYPE_CHECKING``: it is never run."""
+    guards = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test).endswith("TYPE_CHECKING")]
+    return {inner for guard in guards for statement in guard.body for inner in ast.walk(statement)}
+
+
+def imports(file: Path, types_too: bool = True) -> Iterator[str]:
+    """Modules that the file imports, at its top and within functions; ``from a import b`` is ``a.b`` where that is a module."""
+    tree = parsed(file)
+    ignored = set() if types_too else for_types_only(tree)
+    for node in ast.walk(tree):
+        if node in ignored:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: a relative import"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if full in MODULES else str(node.module)
+
+
+def floor_of(module: str) -> int | None:
+    fitting = [
+        (len(name), floor)
+        for floor, names in enumerate(FLOORS)
+        for name in names
+        if module == name or module.startswith(f"{name}.")
+    ]
+    return max(fitting)[1] if fitting else None
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if f != PACKAGE / "__init__.py"], ids=relative)
+def test_imports_go_down(file: Path) -> None:
+    own = floor_of(module_name(file))
+    assert own is not None, "on no floor: add it to FLOORS"
+    for imported in imports(file):
+        # `sweeprof` itself holds the version and imports nothing before it is asked.
+        if imported.startswith("sweeprof."):
+            below = floor_of(imported)
+            assert below is not None
+            assert below <= own, f"imports {imported}, which is on a higher floor"
+
+
+def test_the_public_names_are_imported_when_asked() -> None:
+    assert [name for name in imports(PACKAGE / "__init__.py", types_too=False) if name.startswith("sweeprof")] == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=relative)
+def test_frameworks_stay_in_their_rooms(file: Path) -> None:
+    """As pyproject.toml has it for ruff, which sees the same; here also through ``import_module``."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["ruff"]["lint"]
+    assert set(FRAMEWORKS) == set(settings["flake8-tidy-imports"]["banned-api"])
+    allowed = any(
+        "TID251" in codes and fnmatch(file.relative_to(ROOT).as_posix(), pattern.replace("**", "*"))
+        for pattern, codes in settings["per-file-ignores"].items()
+    )
+    found = {name.split(".")[0] for name in imports(file)} & set(FRAMEWORKS)
+    found |= set(re.findall(rf"import_module\([\"'](?:{'|'.join(FRAMEWORKS)})\b", file.read_text(encoding="utf-8")))
+    assert allowed or not found
+
+
+ROOMS = {
+    "backends/torch/": {"torch"},
+    "backends/tensorflow/": {"tensorflow", "keras"},
+    "zoo/": {"torch", "tensorflow", "keras"},
+    "tracking/": {"mlflow"},
+    "app.py": {"hydra", "omegaconf"},
+    "sweep/sweeper.py": {"hydra", "omegaconf"},
+    "sweep/diagnose.py": {"hydra", "omegaconf"},
+    "profiling/build.py": {"hydra"},
+}
+
+
+@pytest.mark.parametrize("file", FILES, ids=relative)
+def test_a_room_imports_no_other_rooms_framework(file: Path) -> None:
+    """What ruff cannot say: that the torch folder must not import TensorFlow."""
+    allowed = next((names for place, names in ROOMS.items() if relative(file).startswith(place)), set())
+    assert {name.split(".")[0] for name in imports(file)} & set(FRAMEWORKS) <= allowed
+
+
+@pytest.mark.parametrize("file", sorted((PACKAGE / "zoo").glob("*.py")), ids=relative)
+def test_the_zoo_imports_frameworks_in_its_builders_only(file: Path) -> None:
+    tree = parsed(file)
+    skipped = for_types_only(tree)
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom) and node not in skipped:
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else [str(node.module)]
+            assert not {name.split(".")[0] for name in names} & set(FRAMEWORKS)
+
+
+def test_metrics_and_backends_do_not_know_each_other() -> None:
+    for file in FILES:
+        own = module_name(file)
+        for a, b in (("sweeprof.metrics", "sweeprof.backends"), ("sweeprof.backends", "sweeprof.metrics")):
+            assert not own.startswith(a) or not any(name.startswith(b) for name in imports(file)), own
+
+
+def test_metrics_import_no_framework_and_backends_not_each_other() -> None:
+    folders = {"torch", "tensorflow"}
+    for file in (PACKAGE / "backends").rglob("*.py"):
+        for name in imports(file):
+            parts = name.split(".")
+            if parts[:2] == ["sweeprof", "backends"] and len(parts) > 2 and parts[2] in folders:
+                assert parts[2] == file.parent.name, f"{file} imports {name}"
+
+
+def names_in(file: Path) -> Iterator[tuple[ast.AST, str]]:
+    for node in ast.walk(parsed(file)):
+        if isinstance(node, ast.Attribute | ast.Name | ast.Subscript):
+            yield node, ast.unparse(node)
+
+
+def environment_writes(file: Path) -> list[str]:
+    found = []
+    for node in ast.walk(parsed(file)):
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.Delete | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else [node.target]
+            found += [ast.unparse(t) for t in targets if ast.unparse(t).startswith("os.environ")]
+        elif isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            if re.fullmatch(r"os\.(putenv|unsetenv|environ\.(update|setdefault|pop|clear|popitem|__setitem__))", called):
+                found.append(called)
+    return found
+
+
+@pytest.mark.parametrize("file", FILES, ids=relative)
+def test_the_environment_is_left_alone(file: Path) -> None:
+    """A child's environment is a dictionary of its own (sweep/template.py), and no change to this process's."""
+    assert not environment_writes(file) or relative(file) in WRITES_ENVIRONMENT
+
+
+@pytest.mark.parametrize("file", FILES, ids=relative)
+def test_the_systems_files_are_read_in_two_places(file: Path) -> None:
+    strings = [n.value for n in ast.walk(parsed(file)) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    found = [text for text in strings if re.match(r"/(proc|sys)(/|$)", text)]
+    assert not found or relative(file) in READS_PROC
+
+
+@pytest.mark.parametrize("file", FILES, ids=relative)
+def test_processes_are_the_sweeps(file: Path) -> None:
+    starting = r"os\.(fork|forkpty|posix_spawnp?|spawn\w+|exec\w+|system|popen|kill|killpg)"
+    found = [text for _, text in names_in(file) if re.fullmatch(starting, text)]
+    found += [name for name in imports(file) if name.split(".")[0] in ("subprocess", "multiprocessing")]
+    allowed = relative(file).startswith("sweep/") or relative(file) in {
+        "results/environment.py",  # asks git for the revision
+        "backends/fake.py",  # ends its own process, as it is told to
+    }
+    assert not found or allowed
+
+
+@pytest.mark.parametrize(
+    "file", [f for f in FILES if re.match(r"report/|results/(compare|stats)|sweep/plan", relative(f))], ids=relative
+)
+def test_what_is_pure_does_no_input_or_output(file: Path) -> None:
+    calls = [ast.unparse(n.func) for n in ast.walk(parsed(file)) if isinstance(n, ast.Call)]
+    forbidden = [c for c in calls if re.search(r"(^open|\bprint|\.(open|write_text|write_bytes|mkdir|unlink))$", c)]
+    # The templates and the font of a report lie beside the code that fills them, and are read once.
+    assert forbidden == []
+
+
+@pytest.mark.parametrize("file", [*FILES, *PLUGINS], ids=lambda file: file.relative_to(ROOT).as_posix())
+def test_a_file_is_short_and_says_what_it_is(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert ast.get_docstring(ast.parse(text))
+    assert len(text.splitlines()) <= 400
+
+
+def test_the_median_file_is_short() -> None:
+    lengths = sorted(len(file.read_text(encoding="utf-8").splitlines()) for file in FILES)
+    assert lengths[len(lengths) // 2] < 150
+
+
+def imported_by(program: str) -> set[str]:
+    """Top-level modules that a fresh interpreter has after ``program``."""
+    listing = "import atexit, sys; atexit.register(lambda: print('|' + ' '.join(sorted({m.split('.')[0] for m in sys.modules}))))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{listing}\n{program}"], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    return set(done.stdout.rpartition("|")[2].split())
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import sweeprof",
+        "import sweeprof; dir(sweeprof); sweeprof.__version__",
+        "import runpy, sys; sys.argv = ['sweeprof', '--help']; runpy.run_module('sweeprof', run_name='__main__')",
+        "import runpy, sys; sys.argv = ['sweeprof', '--version']; runpy.run_module('sweeprof', run_name='__main__')",
+    ],
+)
+def test_a_start_imports_nothing_heavy(program: str) -> None:
+    found = imported_by(program)
+    assert "sweeprof" in found
+    assert not found & NOT_AT_START
+
+
+@pytest.mark.parametrize("module", ["sweeprof.sweep.template", "sweeprof.metrics.select", "sweeprof.sweep.shard"])
+def test_the_machinery_imports_no_framework(module: str) -> None:
+    assert not imported_by(f"import {module}") & {"torch", "tensorflow", "keras", "mlflow"}
+
+
+def test_every_public_name_can_be_had() -> None:
+    import sweeprof
+
+    assert all(getattr(sweeprof, name) is not None for name in sweeprof.__all__)
+    assert set(sweeprof.__all__) == {*sweeprof._HOMES, "__version__"}
+    with pytest.raises(AttributeError, match="module 'sweeprof' has no attribute 'absent'"):
+        getattr(sweeprof, "absent")  # noqa: B009  # what `sweeprof.absent` does
