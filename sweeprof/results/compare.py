@@ -105,6 +105,8 @@ def find_baseline(
         baseline: the axis values that make a combination a baseline.
         rows: axes by combination id.
     """
+    if not baseline:
+        return None
     wanted = {**axes, **{key: value for key, value in baseline.items() if key in axes}}
     return next((id for id, candidate in rows.items() if dict(candidate) == wanted), None)
 

@@ -146,11 +146,13 @@ def _missing_extra(key: str, extra: str) -> Problem:
     return Problem(key, extra, f"is not installed here: pip install 'sweeprof[{extra}]'.")
 
 
-def baseline_problems(baseline: Any, keys: list[str]) -> Iterator[Problem]:
-    """What is wrong with ``compare.baseline``, given the keys of the axes."""
+def baseline_problems(baseline: Any, axes: Mapping[str, list[Any]]) -> Iterator[Problem]:
+    """What is wrong with ``compare.baseline``, given the values per axis."""
     if not isinstance(baseline, Mapping):
         yield Problem("compare.baseline", baseline, "is not {axis: value}.")
         return
-    for key in baseline:
-        if key not in keys:
-            yield choice_problem("compare.baseline", key, "axis of this sweep", keys)
+    for key, value in baseline.items():
+        if key not in axes:
+            yield choice_problem("compare.baseline", key, "axis of this sweep", axes)
+        elif value not in axes[key]:
+            yield choice_problem(f"compare.baseline.{key}", value, "value of that axis", [str(v) for v in axes[key]])

@@ -47,6 +47,7 @@ ALWAYS = ("model", "backend", "device", "batch_size")
 """Axes that every table has, also with one value."""
 PIPED_WIDTH = 120
 """Columns where the output is no terminal, as in a log."""
+DEFAULT_BASELINE = {"backend": "torch"}
 NOUNS = {"metrics": "metric set"}
 """What a config group's member is called, where it is not the group's name."""
 FRAMEWORKS = ("torch", "tensorflow", "fake")
@@ -153,7 +154,7 @@ class _Composer:
         found, per_point = self._combinations(kept)
         problems += per_point
         baseline = self._baseline()
-        problems += baseline_problems(baseline, list(self.axes))
+        problems += baseline_problems(baseline, self.axes)
         if not problems:
             problems += probe(found, packaged_targets())
         if problems:
@@ -207,7 +208,10 @@ class _Composer:
         given = self.arguments.fixed.get("compare.baseline")
         if given is not None:
             return given.value()
-        return self._plain("compare.baseline")
+        chosen = self._plain("compare.baseline")
+        if chosen is not None:
+            return chosen
+        return {key: value for key, value in DEFAULT_BASELINE.items() if value in self.axes[key]}
 
     def _name(self) -> str:
         chosen = self.config.hydra.runtime.choices.get(SWEEP_GROUP)

@@ -119,7 +119,10 @@ def answers(backend: str) -> dict[str, dict[str, Any]]:
         return {path.stem: json.loads(path.read_text()) for path in Path(folder).glob("*.json")}
 
 
-pytestmark = pytest.mark.parametrize("backend", BACKENDS)
+# One worker asks a backend for everything; those with one model are compared, so they share it.
+pytestmark = pytest.mark.parametrize(
+    "backend", [pytest.param(name, marks=pytest.mark.xdist_group(case.model)) for name, case in BACKENDS.items()]
+)
 batches = pytest.mark.parametrize("batch", BATCHES)
 
 

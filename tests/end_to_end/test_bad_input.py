@@ -49,6 +49,10 @@ CASES = {
         ["compare.baseline={backnd: torch}"],
         ["compare.baseline: 'backnd'", "Did you mean 'backend'?"],
     ),
+    "baseline that is no value": (
+        ["compare.baseline={backend: trch}"],
+        ["compare.baseline.backend: 'trch' is not a value of that axis"],
+    ),
     "several sweeps as a list of values": (["+sweep=quickstart,quickstart"], ["+sweep=[quickstart,quickstart]"]),
     "size": (["limits.memory=lots"], ["limits.memory: 'lots' is not a size, such as 2GiB, or null."]),
     "isolation": (["isolation=forkk"], ["isolation: 'forkk' is not an isolation", "Did you mean 'fork'?"]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from functools import cache
 from typing import Any
 
 from hydra import compose, initialize_config_dir
@@ -11,7 +13,12 @@ from sweeprof.sweep.sweeper import conf_folder
 
 
 def composed_of(*overrides: str) -> dict[str, Any]:
-    """The resolved config for ``overrides``, which are written as on the command line."""
+    """The resolved config for ``overrides``, which are written as on the command line; each caller has its own."""
+    return copy.deepcopy(_composed(overrides))
+
+
+@cache
+def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
     with initialize_config_dir(str(conf_folder()), version_base="1.3"):
         config = compose("config", list(overrides))
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]

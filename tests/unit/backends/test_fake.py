@@ -103,7 +103,8 @@ def test_an_offset_makes_outputs_disagree() -> None:
 
 @pytest.mark.parametrize("event", ["on_build", "on_step"])
 def test_events_happen_where_they_are_told_to(event: str) -> None:
-    model = FakeModel(**{event: "raise"})
+    arguments: dict[str, Any] = {event: "raise"}
+    model = FakeModel(**arguments)
     loads = FakeBackend()
     if event == "on_build":
         with pytest.raises(ValueError, match="told to raise"):

@@ -94,18 +94,18 @@ def test_a_layer_of_its_own_is_a_model() -> None:
 @pytest.mark.parametrize(
     ("layer", "shape"),
     [
-        (lambda: layers.ReLU(), (2, 8)),
+        (layers.ReLU, (2, 8)),
         (lambda: layers.Activation("gelu"), (2, 8)),
-        (lambda: layers.Softmax(), (2, 8)),
-        (lambda: layers.BatchNormalization(), (2, 8, 8, 3)),
-        (lambda: layers.LayerNormalization(), (2, 8)),
-        (lambda: layers.MaxPooling2D(), (2, 8, 8, 3)),
+        (layers.Softmax, (2, 8)),
+        (layers.BatchNormalization, (2, 8, 8, 3)),
+        (layers.LayerNormalization, (2, 8)),
+        (layers.MaxPooling2D, (2, 8, 8, 3)),
         (lambda: layers.AveragePooling2D(2), (2, 8, 8, 3)),
-        (lambda: layers.GlobalAveragePooling2D(), (2, 8, 8, 3)),
+        (layers.GlobalAveragePooling2D, (2, 8, 8, 3)),
         (lambda: layers.Dropout(0.5), (2, 8)),
-        (lambda: layers.Flatten(), (2, 8, 3)),
-        (lambda: layers.ZeroPadding2D(), (2, 8, 8, 3)),
-        (lambda: layers.UpSampling2D(), (2, 8, 8, 3)),
+        (layers.Flatten, (2, 8, 3)),
+        (layers.ZeroPadding2D, (2, 8, 8, 3)),
+        (layers.UpSampling2D, (2, 8, 8, 3)),
     ],
 )
 def test_what_does_no_multiply_accumulate_is_covered(layer: Callable[[], Any], shape: tuple[int, ...]) -> None:
@@ -228,9 +228,7 @@ def test_a_recurrent_layer_is_listed_and_never_silently_zero(layer: Callable[[],
     assert table.params == model.count_params()
 
 
-@pytest.mark.parametrize(
-    "function", [lambda x: tf.linalg.inv(x), lambda x: tf.abs(tf.signal.rfft(x)), lambda x: tf.linalg.qr(x)[0]]
-)
+@pytest.mark.parametrize("function", [tf.linalg.inv, lambda x: tf.abs(tf.signal.rfft(x)), lambda x: tf.linalg.qr(x)[0]])
 def test_an_operator_without_a_formula_is_listed(function: Callable[[Any], Any]) -> None:
     assert counted(function, 4, 4).uncovered
 

@@ -159,8 +159,8 @@ def test_a_baseline_on_no_axis_is_the_combination_itself() -> None:
     assert find_baseline(POINTS["a-torch-1"], {"device": "cpu"}, POINTS) == "a-torch-1"
 
 
-def test_an_empty_baseline_is_the_combination_itself() -> None:
-    assert find_baseline(POINTS["a-torch-1"], {}, POINTS) == "a-torch-1"
+def test_an_empty_baseline_is_none() -> None:
+    assert find_baseline(POINTS["a-torch-1"], {}, POINTS) is None
 
 
 def row(id: str, baseline: str | None) -> Row:

@@ -176,10 +176,13 @@ def test_whole_numbers_of_bytes_are_kept(size: int) -> None:
 
 
 def test_baselines() -> None:
-    keys = ["model", "backend", "batch_size"]
-    assert list(baseline_problems({"backend": "torch", "batch_size": 1}, keys)) == []
-    (problem,) = baseline_problems({"backnd": "torch"}, keys)
+    axes: dict[str, list[Any]] = {"model": ["mlp"], "backend": ["torch", "tensorflow"], "batch_size": [1, 8]}
+    assert list(baseline_problems({"backend": "torch", "batch_size": 1}, axes)) == []
+    assert list(baseline_problems({}, axes)) == []
+    (problem,) = baseline_problems({"backnd": "torch"}, axes)
     assert (problem.key, problem.value, problem.nearest) == ("compare.baseline", "backnd", "backend")
     assert "is not an axis of this sweep" in problem.allowed
-    (problem,) = baseline_problems("torch", keys)
+    (problem,) = baseline_problems({"backend": "trch"}, axes)
+    assert (problem.key, problem.value, problem.nearest) == ("compare.baseline.backend", "trch", "torch")
+    (problem,) = baseline_problems("torch", axes)
     assert str(problem) == "compare.baseline: 'torch' is not {axis: value}."

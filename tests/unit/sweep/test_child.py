@@ -60,7 +60,7 @@ def test_a_child_that_ends_has_an_obituary(child: Child, tmp_path: Path) -> None
         child.ask({"do": "exit"})
     log = tmp_path / "logs" / "child.log"
     assert str(raised.value) == f"echoing_child ended with code 5: last words (see {log})"
-    with pytest.raises(WorkerError, match="echoing_child (is gone|ended with code 5)"):
+    with pytest.raises(WorkerError, match=r"echoing_child (is gone|ended with code 5)"):
         child.ask({"do": "echo", "text": ""})
 
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from support.plans import fake_plan
 from sweeprof.results.compare import Excluded
 from sweeprof.results.record import PASSES
-from sweeprof.sweep import plan as plan_module
 from sweeprof.sweep.plan import (
     IDENTITY,
     SCHEMA_VERSION,
@@ -246,7 +245,7 @@ def test_ten_thousand_combinations_take_bounded_work(monkeypatch: pytest.MonkeyP
         calls["dumps"] += 1
         return dumps(*arguments, **keywords)
 
-    monkeypatch.setattr(plan_module.json, "dumps", counting)
+    monkeypatch.setattr(json, "dumps", counting)
     order = trials(combinations, PASSES, 0)
     assert len(order) == 10_000 * (3 + 3)
     shards = in_shards(order, combinations, {"backend": 0}, 8)

@@ -92,18 +92,18 @@ def test_the_display_follows_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(progress, "WAKE_S", 0.01)
     output = io.StringIO()
     plan = fake_plan({"fine": {}, "broken": {}}, ["quality"])
-    with ProgressDisplay(plan, tmp_path, Console(file=output, width=100)) as display:
-        with (tmp_path / "shard-0.jsonl").open("w") as file:
-            for line in (
-                event("begin", "cfine", "quality", 0),
-                event("end", "cfine", "quality", 1, status="ok", reason=None),
-                event("begin", "cbroken", "quality", 1),
-            ):
-                print(json.dumps(line), file=file)
-            half = json.dumps(event("end", "cbroken", "quality", 3, status="failed", reason="why"))
-            file.write(half[:20])
-            file.flush()
-            file.write(half[20:] + "\n")
+    display = ProgressDisplay(plan, tmp_path, Console(file=output, width=100))
+    with display, (tmp_path / "shard-0.jsonl").open("w") as file:
+        for line in (
+            event("begin", "cfine", "quality", 0),
+            event("end", "cfine", "quality", 1, status="ok", reason=None),
+            event("begin", "cbroken", "quality", 1),
+        ):
+            print(json.dumps(line), file=file)
+        half = json.dumps(event("end", "cbroken", "quality", 3, status="failed", reason="why"))
+        file.write(half[:20])
+        file.flush()
+        file.write(half[20:] + "\n")
     assert (display.state.done, display.state.total) == (2, 2)
     assert output.getvalue().count("broken quality: failed: why") == 1
     assert not display._thread.is_alive()

@@ -13,7 +13,7 @@ import pytest
 from support.plans import fake_plan, sweep_folder
 from sweeprof.errors import WorkerError
 from sweeprof.results.record import PassName, Record, read_records
-from sweeprof.sweep import isolation, lock, shard
+from sweeprof.sweep import lock, shard, template
 from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.shard import run_shard
 from sweeprof.sweep.template import Ending
@@ -169,7 +169,7 @@ def test_a_crash_keeps_the_last_words(tmp_path: Path) -> None:
 
 def test_measuring_passes_wait_for_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    real = shard.measuring_lock
+    real = lock.measuring_lock
 
     def recorded(device: str) -> Any:
         asked.append(device)
@@ -182,7 +182,7 @@ def test_measuring_passes_wait_for_the_device(tmp_path: Path, monkeypatch: pytes
 
 def test_a_broken_template_is_a_crash_of_that_trial_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    real = isolation.Template.run
+    real = template.Template.run
 
     def breaks_once(self: Any, request: Any) -> Ending:
         calls.append(1)
@@ -190,7 +190,7 @@ def test_a_broken_template_is_a_crash_of_that_trial_alone(tmp_path: Path, monkey
             raise WorkerError("the template is gone")
         return real(self, request)
 
-    monkeypatch.setattr(isolation.Template, "run", breaks_once)
+    monkeypatch.setattr(template.Template, "run", breaks_once)
     found = run(tmp_path, fake_plan({"a": {}, "b": {}}, ["quality"], "fork"))
     assert (found["ca/quality-0"].status, found["ca/quality-0"].reason) == ("crashed", "the template is gone")
     assert found["cb/quality-0"].status == "ok"

@@ -116,7 +116,8 @@ def test_a_trial_that_raises_ends_well(
 @pytest.mark.parametrize(("event", "code"), [("exit", 3), ("kill", -signal.SIGKILL), ("segfault", -signal.SIGSEGV)])
 @pytest.mark.parametrize("when", ["on_build", "on_step"])
 def test_a_trial_that_dies_tells_how(shared: Template, tmp_path: Path, when: str, event: str, code: int) -> None:
-    request = request_of(tmp_path, **{when: event})
+    model: dict[str, Any] = {when: event}
+    request = request_of(tmp_path, **model)
     assert shared.run(request) == Ending(code)
     assert not Path(request.records).exists()
     if event == "segfault":
@@ -207,7 +208,12 @@ def test_closing_during_a_trial_leaves_no_process(own: Template, tmp_path: Path)
     import threading
 
     request = request_of(tmp_path, None, on_step="hang")
-    thread = threading.Thread(target=lambda: pytest.raises(WorkerError, own.run, request))
+
+    def run() -> None:
+        with pytest.raises(WorkerError):
+            own.run(request)
+
+    thread = threading.Thread(target=run)
     thread.start()
     child = running_child(own)
     own._child._socket.shutdown(2)  # what the end of the shard's process does
