@@ -28,7 +28,7 @@ unit: $(VENV)/.test-$(STAMP)
 
 # Timing claims, measured side by side: printed as ratios, never asserted as times.
 benchmarks: $(VENV)/.test-$(STAMP)
-	$(BIN)/python -m pytest -s tests/benchmarks
+	$(BIN)/python -m pytest -s --numprocesses=0 tests/benchmarks
 
 format: $(VENV)/.test-$(STAMP)
 	$(BIN)/ruff format .

@@ -159,7 +159,9 @@ class FakeLoaded:
 
 
 def _built(build: Build) -> FakeModel:
-    model: FakeModel = build()
+    model = build()
+    if not isinstance(model, FakeModel):
+        raise TypeError(f"the model's builder returned a {type(model).__name__}, not a FakeModel")
     happen(model.on_build)
     return model
 

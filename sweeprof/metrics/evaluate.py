@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -61,7 +63,7 @@ def _rounds(records: Sequence[Record]) -> Any:
     done = [r for r in timings if r.status == "ok"]
     if not done:
         return _single(records, "timing")
-    return tuple(Timing.from_dict(r.observations or {}) for r in done)
+    return tuple(Timing.from_dict(r.observations or {}, r.round) for r in done)
 
 
 def _baseline_quality(baseline: Sequence[Record] | None) -> Any:
@@ -76,8 +78,6 @@ def _evaluated(selected: Selected, values: Mapping[str, Any]) -> Measurement:
     result = _result(selected, values)
     if isinstance(result, Missing):
         return Measurement(info.name, info.unit, info.better, None, result.reason)
-    if not math.isfinite(result.value):
-        return Measurement(info.name, info.unit, info.better, None, f"the metric gave {result.value}")
     return Measurement(
         name=info.name,
         unit=info.unit,
@@ -87,6 +87,7 @@ def _evaluated(selected: Selected, values: Mapping[str, Any]) -> Measurement:
         interval=result.interval,
         detail=result.detail,
         rounds=result.rounds,
+        round_numbers=result.round_numbers,
         warnings=result.warnings,
     )
 
@@ -99,7 +100,30 @@ def _result(selected: Selected, values: Mapping[str, Any]) -> Estimate | Missing
         result = selected.metric(values, **selected.options)
     except Exception as error:  # a user's metric must not take the comparison with it
         return Missing(f"the metric raised {type(error).__name__}: {error}")
-    return result if isinstance(result, Estimate | Missing) else Estimate(result, "exact")
+    if isinstance(result, Missing):
+        return result
+    estimate = result if isinstance(result, Estimate) else Estimate(result, "exact")
+    value: Any = estimate.value  # a user's function may return anything
+    if not isinstance(value, numbers.Real) or not math.isfinite(value):
+        return Missing(f"the metric gave {value!r}, which is not a finite number")
+    return _plain(estimate)
+
+
+def _plain(estimate: Estimate) -> Estimate:
+    """The estimate in Python's own numbers; a metric may have computed in numpy's, which JSON does not take."""
+    return dataclasses.replace(
+        estimate,
+        value=_number(estimate.value),
+        interval=None if estimate.interval is None else (float(estimate.interval[0]), float(estimate.interval[1])),
+        detail={key: _number(value) for key, value in estimate.detail.items()},
+        rounds=tuple(float(value) for value in estimate.rounds),
+    )
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    return float(value) if isinstance(value, numbers.Real) else value
 
 
 assert {p for p in SOURCES.values() if p} == set(_READERS)

@@ -39,7 +39,11 @@ def first_step(timing: Rounds) -> Estimate:
     """Wall time of the very first forward of a process: tracing, allocation and lazy initialisation included."""
     firsts = tuple(round.first_step_s for round in timing)
     return Estimate(
-        statistics.geometric_mean(firsts), _estimator(firsts, "single"), rounds_interval(firsts), rounds=firsts
+        statistics.geometric_mean(firsts),
+        _estimator(firsts, "single"),
+        rounds_interval(firsts),
+        rounds=firsts,
+        round_numbers=_numbers(timing),
     )
 
 
@@ -50,8 +54,18 @@ def _over_rounds(timing: Rounds, convert: Callable[[float], float]) -> Estimate:
     interval = rounds_interval(medians) if len(medians) > 1 else median_interval(samples)
     warnings = tuple(warning for round in timing for warning in round.warnings)
     return Estimate(
-        statistics.geometric_mean(medians), _estimator(medians, "median"), interval, _detail(samples), medians, warnings
+        statistics.geometric_mean(medians),
+        _estimator(medians, "median"),
+        interval,
+        _detail(samples),
+        medians,
+        warnings,
+        _numbers(timing),
     )
+
+
+def _numbers(timing: Rounds) -> tuple[int, ...]:
+    return tuple(round.round for round in timing)
 
 
 def _estimator(rounds: tuple[float, ...], within: str) -> str:

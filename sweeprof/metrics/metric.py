@@ -46,6 +46,7 @@ class Estimate:
     detail: dict[str, Any] = field(default_factory=dict)
     rounds: tuple[float, ...] = ()
     warnings: tuple[Warning, ...] = ()
+    round_numbers: tuple[int, ...] = ()
 
 
 Result = Number | Estimate | Missing
@@ -76,7 +77,8 @@ def metric(*, name: str, unit: str, better: Better) -> Callable[[Callable[..., R
     """Register a function as the metric ``name``; the first line of its docstring is its definition.
 
     Raises:
-        TypeError: it takes ``*args`` or ``**kwargs``, or a parameter without a default that is not in :data:`SOURCES`.
+        TypeError: it takes ``*args``, ``**kwargs`` or a positional-only parameter, or a parameter without a default that is
+            not in :data:`SOURCES`.
     """
 
     def register(function: Callable[..., Result]) -> Metric:
@@ -85,6 +87,10 @@ def metric(*, name: str, unit: str, better: Better) -> Callable[[Callable[..., R
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise TypeError(
                     f"metric {name!r} takes *{parameter.name}: name each thing it reads ({', '.join(SOURCES)})"
+                )
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                raise TypeError(
+                    f"metric {name!r} takes {parameter.name!r} by position: parameters are passed by their names"
                 )
             if parameter.default is not parameter.empty:
                 options.append(parameter.name)

@@ -79,8 +79,8 @@ def _imported(target: str) -> Metric | Problem:
     module, _, name = target.rpartition(".")
     try:
         found = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        return Problem("metrics.select", target, f"cannot be imported: {error}.")
+    except Exception as error:  # importing a user's module may raise anything
+        return Problem("metrics.select", target, f"cannot be imported: {type(error).__name__}: {error}.")
     return (
         found
         if isinstance(found, Metric)

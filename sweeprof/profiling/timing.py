@@ -27,6 +27,8 @@ DRIFT_WARNING = 0.10
 """Relative difference between the medians of the first and the second half of the samples."""
 MIN_TICKS = 1000
 """Clock ticks a sample must last: a tick is then at most 0.1 % of it."""
+MAX_LOOPS = 2**20
+"""Steps per sample at most, should a step take no time at all."""
 STABLE_WINDOW = 5
 STABLE_TOLERANCE = 0.05
 """The noise has settled when the last five looks at the spread differ by at most 5 % of it (nvbench's ``stdrel``)."""
@@ -89,16 +91,23 @@ class Timing:
     unmet: tuple[str, ...] = ()
     """Conditions of the protocol that ``max_s`` cut short."""
     warnings: tuple[Warning, ...] = field(default=())
+    round: int = 0
+    """Which repetition this is; what a comparison pairs by."""
 
     @property
     def median_s(self) -> float:
         return statistics.median(self.samples)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Timing:
-        """The timing in a record's observations."""
+    def from_dict(cls, data: Mapping[str, Any], round: int = 0) -> Timing:
+        """The timing in the observations of the record of a round."""
         return cls(
-            data["first_step_s"], data["warmup_steps"], data["loops"], tuple(data["samples"]), tuple(data["unmet"])
+            first_step_s=data["first_step_s"],
+            warmup_steps=data["warmup_steps"],
+            loops=data["loops"],
+            samples=tuple(data["samples"]),
+            unmet=tuple(data["unmet"]),
+            round=round,
         )
 
 
@@ -134,7 +143,7 @@ def _warm_up(step: Callable[[], object], protocol: Protocol, clock: Clock) -> in
 
 def _calibrate(step: Callable[[], object], protocol: Protocol, clock: Clock) -> int:
     loops = 1
-    while _lasting(step, loops, clock) < protocol.sample_s:
+    while _lasting(step, loops, clock) < protocol.sample_s and loops < MAX_LOOPS:
         loops *= 2
     return loops
 
@@ -210,7 +219,7 @@ def _warnings(
             "raise protocol.warmup_s or protocol.warmup_steps",
         )
     half = len(samples) // 2
-    if half >= 5:
+    if half >= 5 and median > 0:
         drift = statistics.median(samples[-half:]) / statistics.median(samples[:half]) - 1
         if abs(drift) > DRIFT_WARNING:
             yield Warning(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -118,13 +119,18 @@ def compare_cell(measurement: Measurement, base: Measurement | None, threshold: 
     ratio = None if base.value == 0 else measurement.value / base.value
     if not measurement.rounds:
         return Cell(measurement, ratio, None, _exact_verdict(measurement.value, base.value, measurement.better))
-    common = min(len(measurement.rounds), len(base.rounds))
-    if common < MIN_ROUNDS or threshold is None:
+    own, theirs = measurement.by_round(), base.by_round()
+    common = sorted(own.keys() & theirs.keys())
+    if len(common) < MIN_ROUNDS or threshold is None:
         return Cell(measurement, ratio, None, "unclear", "too_few_rounds")
-    interval = ratio_interval(measurement.rounds[:common], base.rounds[:common])
+    pairs = [(own[number], theirs[number]) for number in common]
+    if any(value <= 0 for pair in pairs for value in pair):
+        return Cell(measurement, ratio, None, "unclear", "test_failed")
+    interval = ratio_interval([value for value, _ in pairs], [value for _, value in pairs])
     verdict = _verdict(interval, threshold, measurement.better)
     reason = "interval_crosses_threshold" if verdict == "unclear" else None
-    return Cell(measurement, ratio, interval, verdict, reason)
+    # Of the same rounds as the interval, which is symmetric in the logarithm.
+    return Cell(measurement, math.sqrt(interval[0] * interval[1]), interval, verdict, reason)
 
 
 def _exact_verdict(value: Number, base: Number, better: Better) -> Verdict | None:

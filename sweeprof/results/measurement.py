@@ -45,3 +45,10 @@ class Measurement:
     rounds: tuple[float, ...] = ()
     """One estimate per round, where the metric was measured in rounds; what a comparison pairs."""
     warnings: tuple[Warning, ...] = ()
+    round_numbers: tuple[int, ...] = ()
+    """Which rounds the estimates are of; a round that failed is not among them."""
+
+    def by_round(self) -> dict[int, float]:
+        """Estimate by number of the round."""
+        numbers = self.round_numbers or range(len(self.rounds))
+        return dict(zip(numbers, self.rounds, strict=True))

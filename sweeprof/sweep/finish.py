@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweeprof.metrics.evaluate import evaluate
-from sweeprof.metrics.select import select
+from sweeprof.metrics.select import passes_of, select
 from sweeprof.report.csv import csv_text
 from sweeprof.report.html import html
 from sweeprof.report.markdown import markdown
@@ -57,7 +57,10 @@ def comparison_of(folder: Folder, missing: str = "its shard ended before it was 
 def _absent(plan: Plan, combination: Combination, found: Sequence[Record], missing: str) -> list[Record]:
     """Stand-ins for the trials that left no record; they are never written, so that the trials can still be run."""
     if combination.unsupported is not None:
-        return [Record(plan.sweep_id, combination.id, "analysis", "unsupported", combination.unsupported)]
+        reason = combination.unsupported
+        return [
+            Record(plan.sweep_id, combination.id, p, "unsupported", reason) for p in passes_of(select(plan.metrics))
+        ]
     there = {(r.pass_name, r.round) for r in found}
     return [
         Record(plan.sweep_id, combination.id, trial.pass_name, "skipped", missing, trial.round)

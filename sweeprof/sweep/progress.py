@@ -37,7 +37,8 @@ class State:
     """One line for each trial that did not end well."""
     spent: dict[str, list[float]] = field(default_factory=dict)
     """Seconds per pass, as they came out."""
-    begun: float = 0.0
+    begun: dict[tuple[str, PassName, int], float] = field(default_factory=dict)
+    """When each running trial began; several shards run at once."""
 
     @property
     def done(self) -> int:
@@ -55,10 +56,10 @@ class State:
         """Account for an event; returns a line to print, if it is worth one."""
         key = (event["combination_id"], event["pass"], event["round"])
         if event["event"] == "begin":
-            self.current, self.begun = f"{label} {event['pass']}", event["time"]
+            self.current, self.begun[key] = f"{label} {event['pass']}", event["time"]
             return None
         self.trials.pop(key, None)
-        self.spent.setdefault(event["pass"], []).append(event["time"] - self.begun)
+        self.spent.setdefault(event["pass"], []).append(event["time"] - self.begun.pop(key, event["time"]))
         if event["status"] in ("ok", "unsupported"):
             return None
         line = f"{label} {event['pass']}: {event['status']}: {event['reason']}"

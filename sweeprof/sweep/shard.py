@@ -147,8 +147,13 @@ def _judged(ending: Ending, timeout_s: float | None, oom_kill: bool, output: str
         return "oom", "std::bad_alloc"
     said = f": {output}" if output and ending.code >= 0 else ""
     if ending.code < 0:
-        return "crashed", f"killed by {signal.Signals(-ending.code).name} (signal {-ending.code})"
+        return "crashed", f"killed by {_signal_name(-ending.code)} (signal {-ending.code})"
     return "crashed", f"exited with code {ending.code} without leaving a record{said}"
+
+
+def _signal_name(number: int) -> str:
+    known = {member.value: member.name for member in signal.Signals}
+    return known.get(number, "a real-time signal")
 
 
 def _tail(log: Path, lines: int = 1) -> str | None:

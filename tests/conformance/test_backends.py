@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from support.fakes import composed_of
 from sweeprof.profiling.layers import ROOT, LayerTable
@@ -25,7 +25,6 @@ from sweeprof.profiling.timing import Timing
 from sweeprof.sweep.isolation import environment, preload
 
 TESTS = Path(__file__).parents[1]
-ZOO = "sweeprof.zoo.mlp"
 MLP_MACS, MLP_PARAMS = 139_904, 140_106
 
 
@@ -70,9 +69,7 @@ SHORT = {"warmup_steps": 2, "warmup_s": 0, "sample_s": 0.0001, "min_samples": 5,
 
 
 def config_of(case: Case, batch: int = 1) -> dict[str, Any]:
-    config = composed_of(
-        f"model={case.model}", f"backend={case.config}", f"batch_size={batch}", "backend.threads=3", "tracking=none"
-    )
+    config = composed_of(f"model={case.model}", f"backend={case.config}", f"batch_size={batch}", "tracking=none")
     config["protocol"].update(SHORT)
     return config
 
@@ -83,7 +80,9 @@ def questions(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{name}-{batch}", {"task": "run_pass", "pass": name, "config": config_of(case, batch)}
     config = config_of(case, 3)
     yield "again", {"task": "run_pass", "pass": "quality", "config": config}
-    yield "facts", {"task": "facts", "config": config, "threads": case.threads}
+    threaded = copy.deepcopy(config)
+    threaded["backend"]["threads"] = 3
+    yield "facts", {"task": "facts", "config": threaded, "threads": case.threads}
     yield "clock", {"task": "clock", "config": config}
     yield "exhaust", {"task": "exhaust", "config": config, "exhaust": case.exhaust}
     yield "bare", {"task": "without_capabilities", "config": config}
@@ -100,29 +99,42 @@ def questions(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "lost", {"task": "run_pass", "pass": "timing", "config": lost}
 
 
+shared: list[Path] = []
+"""The folder that all workers of this run share."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    own = tmp_path_factory.getbasetemp()
+    shared[:] = [own.parent if "PYTEST_XDIST_WORKER" in os.environ else own]
+
+
 @cache
 def answers(backend: str) -> dict[str, dict[str, Any]]:
-    """Every answer of a backend, from one process that imports it and forks for each question."""
-    case = BACKENDS[backend]
+    """Every answer of a backend, from one process that imports it and forks for each question; asked once per run."""
+    folder = shared[0] / f"conformance-{backend}"
+    with FileLock(shared[0] / f"conformance-{backend}.lock"):
+        if not folder.exists():
+            folder.mkdir()
+            ask(BACKENDS[backend], folder)
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")}
+
+
+def ask(case: Case, folder: Path) -> None:
     config = config_of(case)
-    with TemporaryDirectory() as folder:
-        asked = {"preload": preload(config, "analysis"), "tasks": dict(questions(case))}
-        subprocess.run(
-            [sys.executable, "-m", "support.conforming", folder],
-            input=json.dumps(asked),
-            text=True,
-            cwd=TESTS.parent,
-            env={**os.environ, **environment(config), "PYTHONPATH": str(TESTS)},
-            check=True,
-            capture_output=True,
-        )
-        return {path.stem: json.loads(path.read_text()) for path in Path(folder).glob("*.json")}
+    asked = {"preload": preload(config, "analysis"), "tasks": dict(questions(case))}
+    subprocess.run(
+        [sys.executable, "-m", "support.conforming", str(folder)],
+        input=json.dumps(asked),
+        text=True,
+        cwd=TESTS.parent,
+        env={**os.environ, **environment(config), "PYTHONPATH": str(TESTS)},
+        check=True,
+        capture_output=True,
+    )
 
 
-# One worker asks a backend for everything; those with one model are compared, so they share it.
-pytestmark = pytest.mark.parametrize(
-    "backend", [pytest.param(name, marks=pytest.mark.xdist_group(case.model)) for name, case in BACKENDS.items()]
-)
+pytestmark = pytest.mark.parametrize("backend", BACKENDS)
 batches = pytest.mark.parametrize("batch", BATCHES)
 
 

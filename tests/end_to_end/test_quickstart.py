@@ -34,7 +34,7 @@ METRICS = [
     "size/params_bytes",
 ]
 
-pytestmark = [pytest.mark.timeout(500), pytest.mark.xdist_group("quickstart")]
+pytestmark = pytest.mark.timeout(500)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +171,7 @@ def test_mlflow_holds_the_sweep(quickstart: Ran, folder: Path, table: pd.DataFra
     exact = table.set_index(["model", "backend", "batch_size"])
     for child in children:
         point = (child.data.params["model"], child.data.params["backend"], int(child.data.params["batch_size"]))
-        row = exact.loc[point]
+        row = exact.loc[[point]].iloc[0]
         metrics = child.data.metrics
         assert metrics["latency/forward_ms"] == pytest.approx(row["latency/forward"] * 1e3, rel=5e-5)
         assert metrics["memory/rss_peak_mib"] == pytest.approx(row["memory/rss_peak_bytes"] / 2**20, rel=5e-5)

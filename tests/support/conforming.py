@@ -125,7 +125,7 @@ def answered(question: Mapping[str, Any]) -> dict[str, Any]:
 def main() -> None:
     questions = json.loads(sys.stdin.read())
     folder = Path(sys.argv[1])
-    for module in questions["preload"]:
+    for module in (*questions["preload"], "hydra.utils", "sweeprof.profiling.profiler"):
         importlib.import_module(module)
     for name, question in questions["tasks"].items():
         child = os.fork()

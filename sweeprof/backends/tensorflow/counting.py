@@ -79,7 +79,7 @@ def _rows(layers: list[Any], macs: Counter[str], shapes: dict[str, tuple[Any, An
     paths = {path.rsplit(".", 1)[-1]: path for path in macs}
     seen: set[int] = set()
     for index, layer in enumerate(layers):
-        path = ROOT if index == 0 else paths.get(layer.name, layer.path or layer.name).replace("/", ".")
+        path = ROOT if index == 0 else paths.get(layer.name) or _below(layers[0], layer)
         # Keras puts what the optimizer may change into _trainable_variables whether or not the layer is frozen; the public
         # lists move frozen parameters in with the moving statistics.
         own = [v for v in layer._trainable_variables if id(v) not in seen]
@@ -104,6 +104,11 @@ def _rows(layers: list[Any], macs: Counter[str], shapes: dict[str, tuple[Any, An
         yield LayerRow(path, "", path.count(".") + 1, 0, 0, 0, 0, 0, count)
 
 
+def _below(root: Any, layer: Any) -> str:
+    """The path of a layer without multiply-accumulates, which Keras may begin with the name of the model."""
+    return str(layer.path or layer.name).removeprefix(f"{root.name}/").replace("/", ".")
+
+
 def _numel(variable: Any) -> int:
     return _size(variable.shape)
 
@@ -116,18 +121,27 @@ def _outputs(op: Any) -> int:
     return _size(op.outputs[0].shape)
 
 
+def _positions(op: Any) -> int:
+    """Output elements of a convolution; a dilated one computes padding between SpaceToBatchND and BatchToSpaceND, which is cut."""
+    consumers = op.outputs[0].consumers()
+    while len(consumers) == 1 and consumers[0].type == "Squeeze":
+        consumers = consumers[0].outputs[0].consumers()
+    is_cut = len(consumers) == 1 and consumers[0].type == "BatchToSpaceND"
+    return _outputs(consumers[0] if is_cut else op)
+
+
 def _size(shape: Any) -> int:
     return math.prod(int(n) for n in shape)
 
 
 def _convolution(op: Any) -> int:
     """Kernel ``(*space, in/groups, out)``: each output element is a sum over space and in/groups."""
-    return _outputs(op) * _size(op.inputs[1].shape[:-1])
+    return _positions(op) * _size(op.inputs[1].shape[:-1])
 
 
 def _depthwise(op: Any) -> int:
     """Kernel ``(height, width, in, multiplier)``: each output element is a sum over space alone."""
-    return _outputs(op) * _size(op.inputs[1].shape[:2])
+    return _positions(op) * _size(op.inputs[1].shape[:2])
 
 
 def _transposed(op: Any) -> int:

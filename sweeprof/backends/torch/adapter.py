@@ -13,7 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from sweeprof.backends import Array, Build
-from sweeprof.backends.torch.counting import count_layers
+from sweeprof.backends.torch.counting import built, count_layers
 from sweeprof.errors import Unsupported
 from sweeprof.profiling.layers import LayerTable
 from sweeprof.profiling.memory import ProcessMemory
@@ -41,10 +41,7 @@ class TorchBackend:
         return found
 
     def load(self, build: Build, device: str, channel_axis: int | None) -> TorchModel:
-        module = build()
-        if not isinstance(module, torch.nn.Module):
-            raise TypeError(f"the model's builder returned a {type(module).__name__}, not a torch.nn.Module")
-        return TorchModel(module.to(device).eval(), torch.device(device))
+        return TorchModel(built(build).to(device).eval(), torch.device(device))
 
     def analyze(self, build: Build, batch: Array, channel_axis: int | None) -> LayerTable:
         return count_layers(build, tuple(batch.shape), torch.from_numpy(batch[:0]).dtype)

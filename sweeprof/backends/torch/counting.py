@@ -37,9 +37,21 @@ def count_layers(build: Build, batch_shape: tuple[int, ...], dtype: torch.dtype)
     try:
         with warnings.catch_warnings(), torch.device("meta"):
             warnings.simplefilter("ignore")  # a module loading its weights onto meta is what is wanted here
-            return _count(build(), torch.empty(batch_shape, dtype=dtype), "shapes")
+            return _count(built(build), torch.empty(batch_shape, dtype=dtype), "shapes")
     except Exception:  # whatever it is, the real forward below either works or reports it
-        return _count(build(), torch.zeros(batch_shape, dtype=dtype), "real forward")
+        return _count(built(build), torch.zeros(batch_shape, dtype=dtype), "real forward")
+
+
+def built(build: Build) -> torch.nn.Module:
+    """What the builder makes.
+
+    Raises:
+        TypeError: that is no module.
+    """
+    module = build()
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"the model's builder returned a {type(module).__name__}, not a torch.nn.Module")
+    return module
 
 
 def _count(module: torch.nn.Module, batch: torch.Tensor, method: str) -> LayerTable:
@@ -121,9 +133,9 @@ def _shapes_of(tree: Any) -> Shapes:
 
 
 def _rows(calls: _CallSites) -> Iterator[LayerRow]:
-    seen: set[torch.Tensor] = set()
+    seen: set[tuple[int, int, int]] = set()
     for module, path in calls.paths.items():
-        own = [p for p in module.parameters(recurse=False) if p not in seen]
+        own = {_place(p): p for p in module.parameters(recurse=False) if _place(p) not in seen}
         seen.update(own)
         persistent = {
             name: b for name, b in module.named_buffers(recurse=False) if name not in module._non_persistent_buffers_set
@@ -136,11 +148,16 @@ def _rows(calls: _CallSites) -> Iterator[LayerRow]:
                 type=type(module).__name__,
                 depth=0 if path == ROOT else path.count(".") + 1,
                 call=call,
-                params=sum(p.numel() for p in own) if first else 0,
-                trainable=sum(p.numel() for p in own if p.requires_grad) if first else 0,
-                params_bytes=sum(p.numel() * p.element_size() for p in own) if first else 0,
+                params=sum(p.numel() for p in own.values()) if first else 0,
+                trainable=sum(p.numel() for p in own.values() if p.requires_grad) if first else 0,
+                params_bytes=sum(p.numel() * p.element_size() for p in own.values()) if first else 0,
                 buffers=sum(b.numel() for b in persistent.values()) if first else 0,
                 macs=calls.macs[module, call],
                 input_shapes=inputs,
                 output_shapes=outputs,
             )
+
+
+def _place(parameter: torch.Tensor) -> tuple[int, int, int]:
+    """What two tensors share that are one in memory, whatever their shapes; on meta there are no addresses."""
+    return parameter.untyped_storage()._cdata, int(parameter.storage_offset()), parameter.numel()

@@ -137,7 +137,7 @@ def test_a_metric_that_raises_is_a_reason() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_is_a_reason(value: float) -> None:
     found = one(lambda layers: value)
-    assert (found.value, found.reason) == (None, f"the metric gave {value}")
+    assert (found.value, found.reason) == (None, f"the metric gave {value}, which is not a finite number")
 
 
 @pytest.mark.parametrize("value", [None, "much", [1.0], 1j])
