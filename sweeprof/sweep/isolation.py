@@ -18,6 +18,9 @@ from typing import Any, Protocol
 from sweeprof.sweep.template import Ending, Template, child_environment
 from sweeprof.sweep.worker import Request, run_trial
 
+EVERY_TRIAL = ("hydra.utils",)
+"""Modules that the worker itself needs, whatever it measures."""
+
 
 class Isolation(Protocol):
     """Runs trials; a context that leaves no process behind."""
@@ -127,11 +130,8 @@ def isolation(name: str, logs: Path) -> Isolation:
 def preload(config: Mapping[str, Any], pass_name: str) -> list[str]:
     """The modules that the template for this combination and pass imports."""
     backend, dataset = config["backend"], config["dataset"]
-    return [
-        *backend.get("preload", []),
-        *backend.get("preload_for", {}).get(pass_name, []),
-        *dataset.get("preload", []),
-    ]
+    special = backend.get("preload_for", {}).get(pass_name, [])
+    return [*EVERY_TRIAL, *backend.get("preload", []), *special, *dataset.get("preload", [])]
 
 
 def environment(config: Mapping[str, Any]) -> dict[str, str]:

@@ -32,8 +32,11 @@ class TensorflowBackend:
     """Where the model expects the channels of an image; datasets give them first."""
 
     def configure(self, seed: int) -> None:
-        tf.config.threading.set_intra_op_parallelism_threads(self.threads)
-        tf.config.threading.set_inter_op_parallelism_threads(1)
+        threading = tf.config.threading
+        if threading.get_intra_op_parallelism_threads() != self.threads:  # cannot be set once the run-time has started
+            threading.set_intra_op_parallelism_threads(self.threads)
+        if threading.get_inter_op_parallelism_threads() != 1:
+            threading.set_inter_op_parallelism_threads(1)
         keras.utils.set_random_seed(seed)
 
     def devices(self) -> list[str]:

@@ -29,7 +29,8 @@ class TorchBackend:
 
     def configure(self, seed: int) -> None:
         torch.set_num_threads(self.threads)
-        torch.set_num_interop_threads(1)
+        if torch.get_num_interop_threads() != 1:  # can be set once in a process
+            torch.set_num_interop_threads(1)
         torch.manual_seed(seed)
 
     def devices(self) -> list[str]:
