@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sweeprof import __version__
 from sweeprof.errors import UserError
+from sweeprof.sweep.spelling import SWEEP_GROUP
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -32,7 +33,6 @@ HYDRA_MODES = {
 
 VALUED_FLAGS = {"--config-dir", "-cd", "--config-name", "-cn", "--cfg", "-c", "--info", "-i", "--package", "-p"}
 """Flags that are followed by a value."""
-SWEEP_GROUP = "sweep@_global_"
 
 HELP = """\
 sweeprof {version}: sweeps that profile machine-learning models
@@ -100,7 +100,7 @@ def _run_hydra() -> None:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from sweeprof.sweep.sweeper import conf_folder
+    from sweeprof.sweep.conf import conf_folder
 
     # Hydra then raises instead of printing its own version of an error and exiting.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")

@@ -15,7 +15,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.sweep.check import config_problems
-from sweeprof.sweep.sweeper import NOUNS, conf_folder, leaf_keys
+from sweeprof.sweep.compose import NOUNS
+from sweeprof.sweep.conf import conf_folder, leaf_keys
 
 
 def diagnosed(error: Exception, arguments: Sequence[str]) -> UserError:

@@ -56,6 +56,10 @@ CASES = {
     "several sweeps as a list of values": (["+sweep=quickstart,quickstart"], ["+sweep=[quickstart,quickstart]"]),
     "size": (["limits.memory=lots"], ["limits.memory: 'lots' is not a size, such as 2GiB, or null."]),
     "isolation": (["isolation=forkk"], ["isolation: 'forkk' is not an isolation", "Did you mean 'fork'?"]),
+    "an axis that changes nothing": (
+        ["isolation=fork,spawn"],
+        ["axes.isolation", "is no axis, for it changes nothing that is measured"],
+    ),
     "not an override": (["batch_size=[1"], ["batch_size: '[1' cannot be read"]),
     "unwritable output": (["output=/proc/nowhere"], ["output: '/proc/nowhere' cannot be written", "output=PATH"]),
     "several faults": (

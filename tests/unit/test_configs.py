@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 
 from support.fakes import composed_of
 from sweeprof.sweep.check import config_problems
+from sweeprof.sweep.conf import conf_folder, packaged_targets
 from sweeprof.sweep.plan import points, split_excluded
-from sweeprof.sweep.sweeper import conf_folder, packaged_targets
 
 CONF = Path(conf_folder())
 FILES = sorted(CONF.rglob("*.yaml"))

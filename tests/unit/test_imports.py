@@ -131,6 +131,9 @@ ROOMS = {
     "tracking/": {"mlflow"},
     "app.py": {"hydra", "omegaconf"},
     "sweep/sweeper.py": {"hydra", "omegaconf"},
+    "sweep/arguments.py": {"hydra", "omegaconf"},
+    "sweep/compose.py": {"hydra", "omegaconf"},
+    "sweep/conf.py": {"omegaconf"},
     "sweep/diagnose.py": {"hydra", "omegaconf"},
     "profiling/build.py": {"hydra"},
 }

@@ -1,0 +1,34 @@
+"""The configs that travel with the package."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+
+def leaf_keys(config: DictConfig, prefix: str = "") -> list[str]:
+    """Every dotted key of a config that a user may set."""
+    keys: list[str] = []
+    for name in config:
+        key = prefix + str(name)
+        if key in ("hydra", "job"):
+            continue
+        keys.append(key)
+        node = config._get_node(name)
+        if isinstance(node, DictConfig) and not node._is_none():
+            keys += leaf_keys(node, f"{key}.")
+    return keys
+
+
+def packaged_targets() -> frozenset[str]:
+    """The targets that sweeprof's own configs name; the suite tests them, so a run need not."""
+    files = conf_folder().rglob("*.yaml")
+    return frozenset(t for file in files for t in re.findall(r"_target_: (\S+)", file.read_text(encoding="utf-8")))
+
+
+def conf_folder() -> Path:
+    """The folder of the configs: beside the package in a checkout, inside it when installed from a wheel."""
+    package = Path(__file__).resolve().parents[1]
+    return next(folder for folder in (package / "conf", package.parent / "conf") if (folder / "config.yaml").is_file())

@@ -1,0 +1,36 @@
+"""Overrides as text: in Hydra's grammar, as the user typed them, without secrets."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+SWEEP_GROUP = "sweep@_global_"
+"""The group of sweep files, with the package that `app.py` puts them into."""
+
+
+def spelled(value: Any) -> str:
+    """``value`` in Hydra's override grammar."""
+    if isinstance(value, list):
+        return f"[{','.join(spelled(v) for v in value)}]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{spelled(v)}" for key, v in value.items()) + "}"
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    return quoted(value) if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][\w./\-]*", value) else str(value)
+
+
+def quoted(text: str) -> str:
+    """``text`` in quotes, whatever it holds."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def as_typed(override: str) -> str:
+    """An override as the user would type it; undoes what `app.py` does for Hydra."""
+    return override.removeprefix("++").replace(SWEEP_GROUP, "sweep")
+
+
+def redacted(command: str) -> str:
+    """``command`` without the credentials of an address."""
+    return re.sub(r"://[^/@\s']+@", "://***@", command)
