@@ -61,8 +61,10 @@ def shown_metrics(comparison: Comparison) -> list[MetricInfo]:
 
 
 def baseline_text(comparison: Comparison) -> str:
-    """The baseline's axis values, e.g. ``torch``."""
-    return ", ".join(axis_text(value) for value in comparison.baseline.values()) or "baseline"
+    """The baseline's axis values: ``torch``; a value that is no name comes with its axis, as ``batch_size=1``."""
+    values = comparison.baseline.items()
+    named = [axis_text(v) if isinstance(v, str) else f"{axis}={axis_text(v)}" for axis, v in values]
+    return ", ".join(named) or "baseline"
 
 
 def metric_title(info: MetricInfo) -> str:
