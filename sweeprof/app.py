@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from sweeprof import __version__
-from sweeprof.errors import UserError
+from sweeprof.errors import Problem, UserError, choice_problem
 from sweeprof.sweep.spelling import SWEEP_GROUP
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ HYDRA_MODES = {
 
 VALUED_FLAGS = {"--config-dir", "-cd", "--config-name", "-cn", "--cfg", "-c", "--info", "-i", "--package", "-p"}
 """Flags that are followed by a value."""
+FLAGS = sorted(HYDRA_MODES | VALUED_FLAGS | {"--help", "-h", "--version", "--resolve", "--config-path", "-cp"})
 
 HELP = """\
 sweeprof {version}: sweeps that profile machine-learning models
@@ -69,13 +70,27 @@ def main() -> None:
     if "--version" in arguments:
         print(f"sweeprof {__version__}")
         sys.exit(0)
-    sys.argv[1:] = hydra_arguments(arguments)
     try:
+        check_arguments(arguments)
+        sys.argv[1:] = hydra_arguments(arguments)
         _run_hydra()
     except UserError as error:
         _exit_with(error)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Raise a :class:`UserError` for words that are neither flags nor overrides."""
+    problems = []
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        flag = argument.partition("=")[0]
+        if argument.startswith("-") and flag not in FLAGS:
+            problems.append(choice_problem("command line", flag, "flag", FLAGS))
+        elif not argument.startswith(("-", "~")) and "=" not in argument and before not in VALUED_FLAGS:
+            problems.append(Problem("command line", argument, "is no override: KEY=VALUE."))
+    if problems:
+        raise UserError(problems)
 
 
 def hydra_arguments(arguments: Sequence[str]) -> list[str]:
@@ -97,6 +112,7 @@ def _for_hydra(argument: str) -> str:
 
 def _run_hydra() -> None:
     import hydra
+    import yaml
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -108,6 +124,8 @@ def _run_hydra() -> None:
     run = hydra.main(config_path=str(conf_folder()), config_name="config", **version_base)(task)
     try:
         run()
+    except yaml.YAMLError as error:
+        raise UserError(f"a config file cannot be read: {' '.join(str(error).split())}") from None
     except (HydraException, OmegaConfBaseException) as error:
         from sweeprof.sweep.diagnose import diagnosed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -46,6 +46,10 @@ def _share(value: Any) -> bool:
     return _is_number(value) and 0 < value < 1
 
 
+def _is_address(value: Any) -> bool:
+    return isinstance(value, str) and re.match(r"(https?|sqlite|postgresql|mysql|mssql)(\+\w+)?://", value) is not None
+
+
 def _is_folder_name(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[\w.\- ]+", value) is not None and value.strip(". ") != ""
 
@@ -73,6 +77,11 @@ RULES = (
     Rule("isolation", lambda value: value in ISOLATIONS, f"is not an isolation. Known: {', '.join(ISOLATIONS)}."),
     Rule("shards", _or_null(_whole_from(1)), "is not a number of shards: a whole number of at least 1, or null."),
     Rule("name", _or_null(_is_folder_name), "is not a name: letters, digits, '.', '_', '-' and spaces, or null."),
+    Rule(
+        "tracking.uri",
+        _or_null(_is_address),
+        "is not an address of MLflow: http://…, https://…, sqlite:///…, another database, or null.",
+    ),
     Rule("dry_run", lambda value: isinstance(value, bool), "is not true or false."),
 )
 
@@ -157,3 +166,20 @@ def baseline_problems(baseline: Any, axes: Mapping[str, list[Any]]) -> Iterator[
             yield choice_problem("compare.baseline", key, "axis of this sweep", axes)
         elif value not in axes[key]:
             yield choice_problem(f"compare.baseline.{key}", value, "value of that axis", [str(v) for v in axes[key]])
+
+
+def exclude_problems(rules: Any, axes: Mapping[str, list[Any]], narrowed: Collection[str]) -> Iterator[Problem]:
+    """What is wrong with ``exclude``, given the values per axis; a rule that can match nothing is a mistake.
+
+    An axis that the command line narrowed may have lost the values that a sweep file excludes.
+    """
+    if not isinstance(rules, list) or any(not isinstance(rule, Mapping) or not rule for rule in rules):
+        yield Problem("exclude", rules, "is not a list of {axis: value or [values]}.")
+        return
+    for key, value in (item for rule in rules for item in rule.items()):
+        if key not in axes:
+            yield choice_problem("exclude", key, "axis of this sweep", axes)
+            continue
+        for one in value if isinstance(value, list) else [value]:
+            if one not in axes[key] and key not in narrowed:
+                yield choice_problem(f"exclude {key}", one, "value of that axis", [str(v) for v in axes[key]])

@@ -41,6 +41,11 @@ class Child:
         self._socket, self._unread, self._module, self._log = ours, b"", module, log
 
     @property
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._process.poll() is None
+
+    @property
     def pid(self) -> int:
         """Process id."""
         return self._process.pid
@@ -79,6 +84,8 @@ class Child:
             code = self._process.wait(CLOSING_S)
         except subprocess.TimeoutExpired:
             return f"{self._module} closed its socket (see {self._log})"
+        if code < 0:
+            return f"its {self._module.rpartition('.')[2]} process was killed by {signal_name(-code)} (signal {-code})"
         tail = self._log.read_text(errors="replace").strip().splitlines()[-1:]
         return f"{self._module} ended with code {code}: {' '.join(tail) or 'no output'} (see {self._log})"
 
@@ -90,6 +97,12 @@ class Child:
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+
+
+def signal_name(number: int) -> str:
+    """``SIGKILL`` for 9; real-time signals have no names."""
+    known = {member.value: member.name for member in signal.Signals}
+    return known.get(number, "a real-time signal")
 
 
 def messages(connection: socket.socket) -> Any:

@@ -17,8 +17,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.select import passes_of, select
 from sweeprof.sweep.arguments import Arguments
-from sweeprof.sweep.check import baseline_problems, config_problems
-from sweeprof.sweep.conf import leaf_keys, packaged_targets
+from sweeprof.sweep.check import baseline_problems, config_problems, exclude_problems
+from sweeprof.sweep.conf import leaf_keys, packaged_targets, top_level_keys
 from sweeprof.sweep.plan import (
     IDENTITY,
     Combination,
@@ -60,8 +60,13 @@ class Composer:
             raise UserError(
                 [Problem("sweep", named, f"names several sweeps; one run takes them together as +sweep=[{named}].")]
             )
-        problems = list(self._axis_problems())
-        kept, excluded = split_excluded(points(self.axes), self._plain("exclude"))
+        problems = [*self._key_problems(), *self._axis_problems()]
+        rules = self._plain("exclude")
+        unusable = list(exclude_problems(rules, self.axes, self._narrowed))
+        problems += unusable
+        kept, excluded = split_excluded(points(self.axes), [] if unusable else rules)
+        if not kept and not problems:
+            problems.append(Problem("exclude", rules, "leaves nothing to measure."))
         found, per_point = self._combinations(kept)
         problems += per_point
         baseline = self._baseline()
@@ -69,7 +74,7 @@ class Composer:
         if not problems:
             problems += probe(found, packaged_targets())
         if problems:
-            raise UserError(list(dict.fromkeys(problems)))
+            raise UserError(_distinct(problems))
         combinations, repeats = without_repeats(found)
         return self._assembled(combinations, (*excluded, *repeats), baseline)
 
@@ -81,7 +86,7 @@ class Composer:
             sweep_id=f"s{now:%Y%m%d%H%M%S}{secrets.token_hex(3)}",
             name=self._name(),
             created=now.isoformat(timespec="seconds"),
-            command=redacted(shlex.join(["python", "-m", "sweeprof", *map(as_typed, self._task_overrides())])),
+            command=redacted(shlex.join([*self._program(), *map(as_typed, self._task_overrides())])),
             axes={axis: _distinct([c.axes[axis] for c in combinations]) for axis in self.axes},
             baseline=baseline,
             combinations=combinations,
@@ -104,6 +109,11 @@ class Composer:
         return {**always, **{key: values for key, values in axes.items() if key not in always}}
 
     @cached_property
+    def _narrowed(self) -> set[str]:
+        """The axes that the command line speaks of."""
+        return {key for key in self.axes if key in self.arguments.fixed or key in self.arguments.axes}
+
+    @cached_property
     def _groups(self) -> set[str]:
         return set(self.loader.list_groups(""))
 
@@ -120,9 +130,13 @@ class Composer:
         if given is not None:
             return given.value()
         chosen = self._plain("compare.baseline")
-        if chosen is not None:
+        if chosen is not None and not isinstance(chosen, dict):
             return chosen
-        return {key: value for key, value in DEFAULT_BASELINE.items() if value in self.axes[key]}
+        # What a file names may have been narrowed away on the command line; the sweep then has no baseline.
+        wanted = DEFAULT_BASELINE if chosen is None else chosen
+        gone = [key for key, value in wanted.items() if key in self.axes and value not in self.axes[key]]
+        dropped = [key for key in gone if chosen is None or key in self._narrowed]
+        return {} if dropped else wanted
 
     def _name(self) -> str:
         chosen = self.config.hydra.runtime.choices.get(SWEEP_GROUP)
@@ -134,6 +148,18 @@ class Composer:
             return int(self.config.shards)
         launcher = str(self.config.hydra.launcher.get("_target_", ""))
         return 1 if launcher.endswith("BasicLauncher") else min(len(combinations), os.cpu_count() or 1)
+
+    def _key_problems(self) -> Iterator[Problem]:
+        """Keys that a sweep file adds and nothing reads."""
+        known = {*top_level_keys(), *self._groups}
+        for key in self.config:
+            if key not in known and key != "hydra":
+                yield key_problem(str(key), self._plain(str(key)), known - {"hydra", "job"})
+
+    def _is_unknown(self, key: str) -> bool:
+        if key in self._groups or _is_open(key):
+            return False
+        return OmegaConf.select(self.config, key, default=_ABSENT) is _ABSENT
 
     def _axis_problems(self) -> Iterator[Problem]:
         for key, values in self.axes.items():
@@ -148,12 +174,14 @@ class Composer:
             if key in self._groups:
                 known = self.loader.get_group_options(key)
                 yield from (choice_problem(key, v, NOUNS.get(key, key), known) for v in values if v not in known)
-            elif not _is_open(key) and OmegaConf.select(self.config, key, default=_ABSENT) is _ABSENT:
+            elif self._is_unknown(key):
                 yield key_problem(key, ",".join(map(str, values)), leaf_keys(self.config))
 
     def _combinations(self, kept: Sequence[Point]) -> tuple[list[Combination], list[Problem]]:
         found: list[Combination] = []
         problems: list[Problem] = []
+        if any(self._is_unknown(key) for key in self.axes):
+            return found, problems  # already a problem of that axis
         for point in kept:
             if any(point[key] not in self.loader.get_group_options(key) for key in point if key in self._groups):
                 continue  # already a problem of its axis
@@ -211,13 +239,18 @@ class Composer:
             if framework not in known:
                 yield choice_problem(key.rpartition(".")[0], framework, "framework", [str(name) for name in known])
 
+    def _program(self) -> list[str]:
+        sources = self.config.hydra.runtime.config_sources
+        folders = [str(source.path) for source in sources if source.provider == "command-line"]
+        return ["python", "-m", "sweeprof", *(word for folder in folders for word in ("--config-dir", folder))]
+
     def _command(self, point: Point) -> str:
         """The sweep's own command with every axis set to one value."""
         kept = [
             o.input_line for key, o in self.arguments.fixed.items() if key not in self.axes and not _is_unmeasured(key)
         ]
         pinned = [f"{key}={spelled(value)}" for key, value in point.items()]
-        return shlex.join(["python", "-m", "sweeprof", *(as_typed(line) for line in kept if line), *pinned])
+        return shlex.join([*self._program(), *(as_typed(line) for line in kept if line), *pinned])
 
 
 _ABSENT = object()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 
 def leaf_keys(config: DictConfig, prefix: str = "") -> list[str]:
@@ -20,6 +20,11 @@ def leaf_keys(config: DictConfig, prefix: str = "") -> list[str]:
         if isinstance(node, DictConfig) and not node._is_none():
             keys += leaf_keys(node, f"{key}.")
     return keys
+
+
+def top_level_keys() -> set[str]:
+    """The keys that ``config.yaml`` defines itself, beside those of the config groups."""
+    return {str(key) for key in OmegaConf.load(conf_folder() / "config.yaml")} - {"defaults"}
 
 
 def packaged_targets() -> frozenset[str]:

@@ -26,7 +26,7 @@ def diagnosed(error: Exception, arguments: Sequence[str]) -> UserError:
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(conf_folder()), version_base="1.3"):
         try:
-            base = compose("config", overrides=search, return_hydra_config=True)
+            base = compose("config", overrides=[*search, *_good_choices(arguments)], return_hydra_config=True)
         except (HydraException, OmegaConfBaseException):
             return UserError(_plain(error))
         problems, good = [], list(search)
@@ -38,6 +38,14 @@ def diagnosed(error: Exception, arguments: Sequence[str]) -> UserError:
             good += [] if found or _sweeps(line) else [line]
         problems += _value_problems(good)
     return UserError(problems) if problems else UserError(_plain(error))
+
+
+def _good_choices(arguments: Sequence[str]) -> list[str]:
+    """The choices of config groups that exist, because they decide which keys there are."""
+    loader = GlobalHydra.instance().config_loader()
+    groups = loader.list_groups("")
+    chosen = [argument.partition("=") for argument in arguments]
+    return [f"{key}={value}" for key, _, value in chosen if key in groups and value in loader.get_group_options(key)]
 
 
 def _config_dir(arguments: Sequence[str]) -> Path | None:

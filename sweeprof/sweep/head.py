@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -57,7 +57,7 @@ def run(plan: Plan, output: Path, tracking: Json, launch: Launch, out: Console, 
     folder = _new_folder(output, plan)
     write_json(folder.path / "environment.json", capture())
     write_json(folder.plan, plan.to_dict())
-    with TrackerProcess(tracking, output, folder.logs / "tracker.log") as tracker:
+    with _terminable(), TrackerProcess(tracking, output, folder.logs / "tracker.log") as tracker:
         links = tracker.open(plan)
         if tracker.trouble:
             said = f"tracking: {tracker.trouble}; measuring goes on, the records stay on disk"
@@ -66,8 +66,12 @@ def run(plan: Plan, output: Path, tracking: Json, launch: Launch, out: Console, 
         comparison = comparison_of(folder, missing)
         report = write_reports(folder, comparison)
         code = EXIT_INTERRUPTED if interrupted else _exit_code(comparison)
+        try:
+            tracker.close(folder, _ending(code), missing, len(plan.combinations))
+        except KeyboardInterrupt:  # everything is on disk; what is left is to say so
+            code, tracker.trouble = EXIT_INTERRUPTED, "interrupted before everything was sent"
+    with suppress(SystemExit, BrokenPipeError):  # nobody reads on, as with `| head`
         out.print(Report(comparison))
-        tracker.close(folder, _ending(code), missing, len(plan.combinations))
         _print_links(out, report, links, tracker.trouble)
     return Outcome(folder.path, code)
 
@@ -95,7 +99,7 @@ def _measure(plan: Plan, folder: Folder, launch: Launch, live: Console) -> tuple
     if not plan.shards:
         return "nothing was planned for it", False
     try:
-        with _terminable(), ProgressDisplay(plan, folder.events, live):
+        with ProgressDisplay(plan, folder.events, live):
             launch(folder, len(plan.shards))
     except KeyboardInterrupt:
         live.print(Text("interrupted: what was measured is kept", style="yellow"), soft_wrap=True)
@@ -149,7 +153,10 @@ def print_plan(plan: Plan, out: Console) -> None:
     planned = [trial for shard in plan.shards for trial in shard]
     passes = list(dict.fromkeys(trial.pass_name for trial in planned))
     table = Table(
-        title=f"{plan.name}: {len(plan.combinations)} combinations", title_justify="left", box=None, pad_edge=False
+        title=f"{plan.name}: {len(plan.combinations)} combination{'s' * (len(plan.combinations) != 1)}",
+        title_justify="left",
+        box=None,
+        pad_edge=False,
     )
     for axis in plan.axes:
         table.add_column(axis)

@@ -59,7 +59,11 @@ class Fork:
         config = request.blank["config"]
         modules = preload(config, request.blank["pass"])
         key = json.dumps([modules, environment(config)], sort_keys=True)
-        template = self._templates.pop(key, None) or self._started(config, modules)
+        template = self._templates.pop(key, None)
+        if template is not None and not template.alive:  # killed while it waited: no trial's fault
+            template.close()
+            template = None
+        template = template or self._started(config, modules)
         try:
             ending = template.run(replace(request, asked=time.monotonic()))  # the import was no part of this trial
         except BaseException:

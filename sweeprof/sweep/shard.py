@@ -17,6 +17,7 @@ from sweeprof.results.environment import capture, oom_kills
 from sweeprof.results.files import read_json
 from sweeprof.results.record import Record, Status
 from sweeprof.sweep.check import parse_size
+from sweeprof.sweep.child import signal_name
 from sweeprof.sweep.isolation import Isolation, isolation
 from sweeprof.sweep.lock import measuring_lock
 from sweeprof.sweep.plan import Combination, Plan, Trial
@@ -147,13 +148,8 @@ def _judged(ending: Ending, timeout_s: float | None, oom_kill: bool, output: str
         return "oom", "std::bad_alloc"
     said = f": {output}" if output and ending.code >= 0 else ""
     if ending.code < 0:
-        return "crashed", f"killed by {_signal_name(-ending.code)} (signal {-ending.code})"
+        return "crashed", f"killed by {signal_name(-ending.code)} (signal {-ending.code})"
     return "crashed", f"exited with code {ending.code} without leaving a record{said}"
-
-
-def _signal_name(number: int) -> str:
-    known = {member.value: member.name for member in signal.Signals}
-    return known.get(number, "a real-time signal")
 
 
 def _tail(log: Path, lines: int = 1) -> str | None:

@@ -17,7 +17,12 @@ def spelled(value: Any) -> str:
         return "{" + ",".join(f"{key}:{spelled(v)}" for key, v in value.items()) + "}"
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
-    return quoted(value) if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][\w./\-]*", value) else str(value)
+    return quoted(value) if isinstance(value, str) and not _reads_as_itself(value) else str(value)
+
+
+def _reads_as_itself(text: str) -> bool:
+    keyword = text.lower() in ("true", "false", "null", "inf", "nan")
+    return re.fullmatch(r"[A-Za-z_][\w./\-]*", text) is not None and not keyword
 
 
 def quoted(text: str) -> str:

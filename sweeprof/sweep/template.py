@@ -59,6 +59,11 @@ class Template:
             raise
         self.pid = self._child.pid
 
+    @property
+    def alive(self) -> bool:
+        """Whether it can still be asked."""
+        return self._child.alive
+
     def run(self, request: Request) -> Ending:
         """Run the trial in a fresh child and wait for its end, without polling."""
         return Ending(**self._child.ask(asdict(request)))

@@ -60,6 +60,24 @@ CASES = {
         ["isolation=fork,spawn"],
         ["axes.isolation", "is no axis, for it changes nothing that is measured"],
     ),
+    "a list for a number": (["batch_size=[1,8]"], ["batch_size: [1, 8] is not a batch size"]),
+    "no metrics": (["metrics.select=[]"], ["metrics.select: [] is not a list of at least one metric."]),
+    "exclude names no axis": (
+        ["batch_size=1,2", "exclude=[{batchsize: 2}]"],
+        ["exclude: 'batchsize'", "Did you mean 'batch_size'?"],
+    ),
+    "exclude is no rule": (
+        ["exclude=[batch_size]"],
+        ["exclude: ['batch_size'] is not a list of {axis: value or [values]}."],
+    ),
+    "exclude leaves nothing": (["exclude=[{batch_size: 1}]"], ["leaves nothing to measure"]),
+    "no address": (["tracking.uri=foo"], ["tracking.uri: 'foo' is not an address of MLflow"]),
+    "no such key in the chosen group": (
+        ["tracking=none", "tracking.uri=http://x"],
+        ["tracking.uri: 'http://x' is given to a key"],
+    ),
+    "a word": (["quickstart"], ["command line: 'quickstart' is no override: KEY=VALUE."]),
+    "unknown flag": (["--mutirun"], ["command line: '--mutirun' is not a flag", "Did you mean '--multirun'?"]),
     "not an override": (["batch_size=[1"], ["batch_size: '[1' cannot be read"]),
     "unwritable output": (["output=/proc/nowhere"], ["output: '/proc/nowhere' cannot be written", "output=PATH"]),
     "several faults": (
@@ -106,3 +124,22 @@ def test_a_missing_extra_says_what_to_install(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "pip install 'sweeprof[tensorflow]'" in done.stderr
     assert "pip install 'sweeprof[mlflow]'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("axis: {batch_size: [1, 2]}", "Did you mean 'axes'?"),
+        ("axes: {batchsize: [1, 2]}", "Did you mean 'batch_size'?"),
+        ("axes: {batch_size: []}", "axes.batch_size: [] has no values."),
+        ("axes: {batch_size: [1, 2}", "a config file cannot be read: "),
+    ],
+)
+def test_a_mistake_in_a_sweep_file(sweeprof: Command, tmp_path: Path, content: str, expected: str) -> None:
+    (tmp_path / "mine" / "sweep").mkdir(parents=True)
+    (tmp_path / "mine" / "sweep" / "small.yaml").write_text(content)
+    ran = sweeprof("--config-dir", "mine", "+sweep=small", "model=fake", "backend=fake", "tracking=none")
+    assert ran.code == 1
+    assert expected in ran.err
+    assert "Traceback" not in ran.err
+    assert not (tmp_path / "outputs").exists()

@@ -144,16 +144,18 @@ def test_the_terminal_shows_tables_and_then_three_lines(quickstart: Ran, folder:
     assert re.search(r"\[\d+/72\] \w+ \w+ \d+ \w+ \(about .* left\)", quickstart.err)
 
 
-def test_a_command_in_a_record_repeats_that_combination_alone(quickstart: Ran, records: list[dict[str, Any]]) -> None:
-    record = next(
-        r for r in records if r["axes"] == {"model": "mlp", "backend": "torch", "device": "cpu", "batch_size": 8}
-    )
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+def test_a_command_in_a_record_repeats_that_combination_alone(
+    quickstart: Ran, records: list[dict[str, Any]], backend: str
+) -> None:
+    point = {"model": "mlp", "backend": backend, "device": "cpu", "batch_size": 8}
+    record = next(r for r in records if r["axes"] == point)
     command = shlex.split(record["command"])
     assert command[:3] == ["python", "-m", "sweeprof"]
     planned = run_command(quickstart.cwd, *command[3:], "dry_run=true")
-    assert planned.code == 0
+    assert planned.code == 0, planned.err
     assert record["combination_id"] in planned.out
-    assert "1 combination" in planned.out
+    assert "1 combination\n" in re.sub(" +\n", "\n", planned.out)
 
 
 def test_mlflow_holds_the_sweep(quickstart: Ran, folder: Path, table: pd.DataFrame) -> None:

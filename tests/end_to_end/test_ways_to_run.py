@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -82,6 +84,9 @@ def test_a_sweep_file_of_ones_own(sweeprof: Command, tmp_path: Path) -> None:
     assert list(_table(folder)["batch_size"]) == [1, 4]
     rows = json.loads((folder / "comparison.json").read_text())["rows"]
     assert rows[1]["cells"]["throughput/samples_per_s"]["ratio"] == pytest.approx(4)
+    command = shlex.split(rows[1]["command"])
+    again = sweeprof(*command[3:], "dry_run=true")
+    assert rows[1]["combination_id"] in again.out, again.err
 
 
 def test_a_dry_run_measures_and_writes_nothing(sweeprof: Command, tmp_path: Path) -> None:
@@ -174,3 +179,36 @@ def test_the_wheel_runs_from_any_directory(tmp_path: Path) -> None:
         check=True,
     )
     assert where.stdout.strip() == os.fspath(tmp_path / "site" / "sweeprof" / "conf")
+
+
+def test_a_reader_that_leaves_harms_nothing(tmp_path: Path) -> None:
+    """As ``python -m sweeprof … | head -1`` does."""
+    process = start_command(tmp_path, *FAKE, "batch_size=1,2")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    with process.stderr:
+        said = process.stderr.read()
+    assert process.wait(timeout=120) == 0, said
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{tmp_path}/outputs/mlflow.db")
+    experiment = client.get_experiment_by_name("adhoc")
+    assert experiment is not None
+    assert [run.info.status for run in client.search_runs([experiment.experiment_id])] == ["FINISHED"] * 3
+
+
+def test_sigterm_ends_a_sweep_as_ctrl_c_does(tmp_path: Path) -> None:
+    process = start_command(tmp_path, *FAKE, "model.fake.on_step=hang")
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("outputs/*/*/records/*/analysis*.json")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.terminate()
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, (out, err)
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{tmp_path}/outputs/mlflow.db")
+    experiment = client.get_experiment_by_name("adhoc")
+    assert experiment is not None
+    assert {run.info.status for run in client.search_runs([experiment.experiment_id])} == {"KILLED"}

@@ -40,6 +40,10 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "limits.timeout_s": ([None, 0.001, 5, 1e6], [0, -1, "1", True]),
     "limits.memory": ([None, "2GiB", 4096, "1.5 MB"], [0, -1, "2 apples", "GiB", "", True, 1.5]),
     "isolation": (["fork", "spawn", "inline"], ["thread", None, 1, "Fork"]),
+    "tracking.uri": (
+        [None, "http://h:5000", "https://u:p@h", "sqlite:////a/b.db", "postgresql+psycopg://h/d"],
+        ["foo", "", 5, "ftp://h", "/a/b"],
+    ),
     "shards": ([None, 1, 4], [0, -1, 1.5, "2", True]),
     "name": ([None, "a", "my sweep-1.2_x"], ["", ".", "..", "a/b", " ", 3, "a\nb"]),
     "dry_run": ([True, False], [None, 0, 1, "true"]),
