@@ -32,7 +32,7 @@ from sweeprof.sweep.shard import Folder
 from sweeprof.sweep.tracker import TrackerProcess
 from sweeprof.tracking import Ending, Links
 
-EXIT_OK, EXIT_USER_ERROR, EXIT_SOME_FAILED, EXIT_INTERRUPTED = 0, 1, 2, 130
+EXIT_OK, EXIT_SOME_FAILED, EXIT_INTERRUPTED = 0, 2, 130
 
 Launch = Callable[[Folder, int], None]
 """Runs the given number of shards of the folder through a Hydra launcher."""

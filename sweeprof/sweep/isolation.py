@@ -116,7 +116,7 @@ class Inline:
         """There is nothing to end."""
 
     def run(self, request: Request) -> Ending:
-        run_trial(request)
+        run_trial(replace(request, memory=None))  # a limit would stay with this process
         return Ending(0)
 
 

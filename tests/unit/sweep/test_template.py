@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import time
@@ -18,7 +19,7 @@ from support.plans import fake_plan
 from sweeprof.errors import WorkerError
 from sweeprof.results.files import read_json
 from sweeprof.results.record import PassName, Record
-from sweeprof.sweep.isolation import Fork
+from sweeprof.sweep.isolation import Fork, Inline
 from sweeprof.sweep.template import Ending, Template, child_environment
 from sweeprof.sweep.worker import Request
 
@@ -226,7 +227,7 @@ def test_closing_during_a_trial_leaves_no_process(own: Template, tmp_path: Path)
 
 SHARD = """
 import json, pathlib, sys, time
-from sweeprof.sweep.isolation import Fork
+from sweeprof.sweep.isolation import Fork, Inline
 from sweeprof.sweep.template import Template
 from sweeprof.sweep.worker import Request
 template = Template(["sweeprof.backends.fake"], {}, pathlib.Path(sys.argv[1], "template.log"))
@@ -285,3 +286,13 @@ def test_a_template_that_died_while_it_waited_costs_no_trial(tmp_path: Path) -> 
         os.kill(template.pid, signal.SIGKILL)
         assert wait_until(lambda: not template.alive)
         assert fork.run(request_of(tmp_path)) == Ending(0)
+
+
+def test_a_trial_run_inline_leaves_no_memory_limit(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    try:
+        with Inline() as inline:
+            assert inline.run(replace(request_of(tmp_path), memory=1 << 30)) == Ending(0)
+        assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
