@@ -116,7 +116,7 @@ def _run_hydra() -> None:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from sweeprof.sweep.conf import conf_folder
+    from sweeprof.configs import conf_folder
 
     # Hydra then raises instead of printing its own version of an error and exiting.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")

@@ -3,6 +3,8 @@
     SweeprofError                 everything below; catch this one
     ├── UserError                 a mistake in a config or a command: printed without a traceback, exit code 1
     ├── Unsupported               a combination that cannot exist (no builder for this backend, ...): a row with a reason
+    ├── Uncounted                 an operator has no formula, and `strict=error` was asked for
+    ├── OverrideError             two metrics both override a third
     └── WorkerError               the machinery between head and worker broke; never the user's model
 
 A user's mistakes are collected as ``Problem`` values and raised together, so that one run of the command shows all of them.
@@ -62,7 +64,7 @@ def nearest(word: str, options: Sequence[str]) -> str | None:
     return close[0] if close else None
 
 
-class UserError(SweeprofError):
+class UserError(SweeprofError, ValueError):
     """One or more problems of a config or a command."""
 
     def __init__(self, problems: Sequence[Problem] | str) -> None:
@@ -76,3 +78,15 @@ class Unsupported(SweeprofError):
 
 class WorkerError(SweeprofError):
     """The template process or its pipe failed."""
+
+
+class Uncounted(SweeprofError):
+    """An operator has no formula, and the caller wants complete counts or none."""
+
+
+class OverrideError(SweeprofError, RuntimeError):
+    """Two metrics of one name were both registered with ``override=True``."""
+
+
+class UncountedWarning(UserWarning):
+    """An operator has no formula, so that counts are a lower bound."""

@@ -13,9 +13,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from sweeprof.profiling.layers import LayerTable
+from sweeprof.profiling.formulas import Formulas
+from sweeprof.profiling.inputs import Inputs
 from sweeprof.profiling.memory import MemoryMeter
 from sweeprof.profiling.timing import Clock
+from sweeprof.results.layers import LayerTable, Training
 
 Array = npt.NDArray[Any]
 Build = Callable[[], Any]
@@ -25,8 +27,12 @@ Build = Callable[[], Any]
 class LoadedModel(Protocol):
     """A model on its device, ready to step."""
 
-    def put(self, batch: Array) -> Any:
-        """``batch`` on the model's device, in the layout the framework wants."""
+    @property
+    def native(self) -> Any:
+        """The framework's own model, for metrics that ask for it."""
+
+    def put(self, inputs: Inputs) -> Any:
+        """``inputs`` on the model's device, in the layout the framework wants."""
 
     def stepping(self, batch: Any) -> AbstractContextManager[Callable[[], Any]]:
         """Within the context: a function that runs one forward of ``batch`` and returns its outputs when they are complete."""
@@ -56,10 +62,29 @@ class Backend(Protocol):
 
 @runtime_checkable
 class Analyzes(Protocol):
-    """Can count parameters and multiply-accumulates from shapes alone."""
+    """Can count parameters, operations and activations from shapes alone."""
 
-    def analyze(self, build: Build, batch: Array, channel_axis: int | None) -> LayerTable:
-        """The layers of the model for inputs shaped like ``batch``."""
+    def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
+        """The layers of the model for ``inputs``, in inference mode."""
+
+
+@runtime_checkable
+class AnalyzesTraining(Protocol):
+    """Can count a training step from shapes alone."""
+
+    def analyze_training(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Training:
+        """One training step of the model on ``inputs``."""
+
+
+@runtime_checkable
+class Borrows(Protocol):
+    """Can profile a model that a caller has in hands, and leaves it as it was."""
+
+    def device_of(self, model: Any) -> str:
+        """Where the model is, e.g. ``cuda:0`` or, without weights, ``meta``."""
+
+    def borrowed(self, model: Any) -> AbstractContextManager[None]:
+        """Within it the model is in inference mode; afterwards it is as it was, whatever was done to it."""
 
 
 @runtime_checkable

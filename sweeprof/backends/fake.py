@@ -19,7 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sweeprof.backends import Array, Build
-from sweeprof.profiling.layers import ROOT, LayerRow, LayerTable
+from sweeprof.profiling.formulas import Formulas
+from sweeprof.profiling.inputs import Inputs
+from sweeprof.results.layers import ROOT, LayerRow, LayerTable
 
 Event = Literal["raise", "memory_error", "exit", "segfault", "kill", "hang", "allocate"]
 ALLOCATED_AT_MOST = 2**32
@@ -108,8 +110,8 @@ class FakeBackend:
         self._memory.allocate(model.bytes)
         return FakeLoaded(model, self._clock, self._memory, self.slowdown)
 
-    def analyze(self, build: Build, batch: Array, channel_axis: int | None) -> LayerTable:
-        model = _built(build)
+    def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
+        model, (batch,) = _built(build), inputs.args
         macs = math.prod(batch.shape) * model.classes
         shapes = (tuple(batch.shape),), ((batch.shape[0], model.classes),)
         return LayerTable(
@@ -130,12 +132,14 @@ class FakeLoaded:
     """A fake model on its fake device."""
 
     def __init__(self, model: FakeModel, clock: FakeClock, memory: FakeMemory, slowdown: float) -> None:
+        self.native = model
         self._model, self._clock, self._memory, self._slowdown = model, clock, memory, slowdown
         steps = itertools.cycle([model.step_s] if isinstance(model.step_s, int | float) else model.step_s)
         first = () if model.first_step_s is None else (model.first_step_s,)
         self._durations = itertools.chain(first, steps)
 
-    def put(self, batch: Array) -> Array:
+    def put(self, inputs: Inputs) -> Array:
+        batch: Array = inputs.args[0]
         self._memory.allocate(batch.nbytes)
         return batch
 

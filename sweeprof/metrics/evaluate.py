@@ -1,4 +1,4 @@
-"""From the records of a combination to its measurements."""
+"""From what the passes saw to measurements."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sweeprof.metrics.metric import SOURCES, Estimate, Missing
+from sweeprof.metrics.metric import SOURCES, Estimate, Metric, Missing, declared
 from sweeprof.metrics.select import Selected
-from sweeprof.profiling.layers import LayerTable
+from sweeprof.profiling.live import Live
 from sweeprof.profiling.memory import Memory
 from sweeprof.profiling.quality import Quality
 from sweeprof.profiling.timing import Timing
+from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import PassName, Record
 
 _READERS: dict[PassName, Callable[[Mapping[str, Any]], Any]] = {
     "analysis": LayerTable.from_dict,
+    "training": Training.from_dict,
     "timing": Timing.from_dict,
     "memory": Memory.from_dict,
     "quality": Quality.from_dict,
+    "live": Live.from_dict,
 }
 
 
@@ -34,18 +37,25 @@ def evaluate(
         records: of the combination.
         baseline: of the combination it is compared with; its own records for a baseline, None where there is none.
     """
-    values = _values(records, baseline, batch_size)
-    return {s.metric.info.name: _evaluated(s, values) for s in selected}
+    return measured(selected, _values(records, baseline, batch_size))
+
+
+def measured(selected: Sequence[Selected], values: Mapping[str, Any]) -> dict[str, Measurement]:
+    """Every selected metric of ``values``: what each source is, or :class:`Missing`; live results are under ``live``."""
+    reading = _Reading(selected, values)
+    return {s.metric.info.name: reading.measurement(s) for s in selected}
 
 
 def _values(records: Sequence[Record], baseline: Sequence[Record] | None, batch_size: int) -> dict[str, Any]:
     return {
         "layers": _single(records, "analysis"),
+        "training": _single(records, "training"),
         "timing": _rounds(records),
         "memory": _single(records, "memory"),
         "quality": _single(records, "quality"),
         "baseline_quality": _baseline_quality(baseline),
         "batch_size": batch_size,
+        "live": _single(records, "live"),
     }
 
 
@@ -73,33 +83,77 @@ def _baseline_quality(baseline: Sequence[Record] | None) -> Any:
     return Missing(f"of the baseline, {found.reason}") if isinstance(found, Missing) else found
 
 
-def _evaluated(selected: Selected, values: Mapping[str, Any]) -> Measurement:
-    info = selected.metric.info
-    result = _result(selected, values)
-    if isinstance(result, Missing):
-        return Measurement(info.name, info.unit, info.better, None, result.reason)
-    return Measurement(
-        name=info.name,
-        unit=info.unit,
-        better=info.better,
-        value=result.value,
-        estimator=result.estimator,
-        interval=result.interval,
-        detail=result.detail,
-        rounds=result.rounds,
-        round_numbers=result.round_numbers,
-        warnings=result.warnings,
-    )
+class _Reading:
+    """Metrics of one set of values; a function is called once however many metrics are made of what it returns."""
+
+    def __init__(self, selected: Sequence[Selected], values: Mapping[str, Any]) -> None:
+        self._values = values
+        self._selected = {id(s.metric): s for s in selected}
+        self._results: dict[tuple[int, str], Any] = {}
+        self._asked: list[str] = []
+
+    def measurement(self, selected: Selected) -> Measurement:
+        """The measurement of a metric."""
+        info, result = selected.metric.info, self._estimate(selected)
+        if isinstance(result, Missing):
+            return Measurement(info.name, info.unit, info.better, None, result.reason)
+        return Measurement(
+            name=info.name,
+            unit=info.unit,
+            better=info.better,
+            value=result.value,
+            estimator=result.estimator,
+            interval=result.interval,
+            detail=result.detail,
+            rounds=result.rounds,
+            round_numbers=result.round_numbers,
+            warnings=result.warnings,
+        )
+
+    def _estimate(self, selected: Selected) -> Estimate | Missing:
+        metric = selected.metric
+        if metric.is_live:
+            return self._found_live(metric)
+        arguments = {name: self._argument(name) for name in metric.reads}
+        absent = next((v for v in arguments.values() if isinstance(v, Missing)), None)
+        if absent is not None:
+            return absent
+        key = (id(metric.function), repr(sorted(selected.options.items())))
+        if key not in self._results:
+            self._results[key] = _called(metric, {**arguments, **selected.options})
+        returned = self._results[key]
+        return checked(returned if isinstance(returned, Missing) else metric.part_of(returned))
+
+    def _argument(self, name: str) -> Any:
+        if name in SOURCES:
+            return self._values[name]
+        if name in self._asked:
+            return Missing(f"the metrics {', '.join([*self._asked, name])} read each other")
+        other = declared()[name]
+        self._asked.append(name)
+        try:
+            result = self._estimate(self._selected.get(id(other), Selected(other)))
+        finally:
+            self._asked.pop()
+        return Missing(f"{other.info.name}: {result.reason}") if isinstance(result, Missing) else result.value
+
+    def _found_live(self, metric: Metric) -> Estimate | Missing:
+        live = self._values["live"]
+        if isinstance(live, Missing):
+            return live
+        found = live.results.get(metric.info.name, {"reason": "live: it was not computed"})
+        return Missing(found["reason"]) if "reason" in found else Estimate(**found)
 
 
-def _result(selected: Selected, values: Mapping[str, Any]) -> Estimate | Missing:
-    absent = next((v for name in selected.metric.reads if isinstance(v := values[name], Missing)), None)
-    if absent is not None:
-        return absent
+def _called(metric: Metric, arguments: Mapping[str, Any]) -> Any:
     try:
-        result = selected.metric(values, **selected.options)
+        return metric.function(**arguments)
     except Exception as error:  # a user's metric must not take the comparison with it
         return Missing(f"the metric raised {type(error).__name__}: {error}")
+
+
+def checked(result: Any) -> Estimate | Missing:
+    """What a metric's function gave, as an estimate in plain numbers, or why it is none."""
     if isinstance(result, Missing):
         return result
     estimate = result if isinstance(result, Estimate) else Estimate(result, "exact")

@@ -3,14 +3,16 @@
     @metric(name="throughput/samples_per_s", unit="samples/s", better="higher")
     def throughput(timing: Rounds, batch_size: int) -> Estimate: ...
 
-The parameters are resolved like fixtures: ``layers``, ``timing``, ``memory`` and ``quality`` are what the passes saw,
-``baseline_quality`` is what the baseline's quality pass saw, ``batch_size`` comes from the config. A parameter with a default
-is an option. A metric that cannot be computed returns :class:`Missing`.
+The parameters are resolved like fixtures: ``layers``, ``training``, ``timing``, ``memory`` and ``quality`` are what the passes
+saw, ``baseline_quality`` is what the baseline's quality pass saw, ``batch_size`` comes from the config, ``model`` and ``data`` are
+the live objects, and the name of another metric, its slashes as underscores (``compute_macs``), is its value. A parameter with
+a default is an option. A metric that cannot be computed returns :class:`Missing`.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,11 +22,14 @@ from sweeprof.results.record import PassName, Warning
 
 SOURCES: dict[str, PassName | None] = {
     "layers": "analysis",
+    "training": "training",
     "timing": "timing",
     "memory": "memory",
     "quality": "quality",
     "baseline_quality": "quality",
     "batch_size": None,
+    "model": "live",
+    "data": "live",
 }
 """What a parameter may be called, and the pass that provides it."""
 
@@ -50,6 +55,7 @@ class Estimate:
 
 
 Result = Number | Estimate | Missing
+Function = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,51 +63,123 @@ class Metric:
     """A registered metric function."""
 
     info: MetricInfo
-    function: Callable[..., Result]
+    function: Function
     reads: tuple[str, ...]
-    """Parameters to resolve, all of them in :data:`SOURCES`."""
+    """Parameters to resolve: each in :data:`SOURCES`, or another metric."""
     options: tuple[str, ...]
     """Parameters with a default, which a metric set may set."""
+    part: str | None = None
+    """Key of this metric in what the function returns, where it returns several."""
 
     @property
     def passes(self) -> frozenset[PassName]:
-        """The passes this metric needs."""
-        return frozenset(p for name in self.reads if (p := SOURCES[name]) is not None)
+        """The passes this metric needs, and those of the metrics it reads."""
+        needed: set[PassName] = set()
+        for name in self.reads:
+            if name in SOURCES:
+                source = SOURCES[name]
+                needed |= {source} if source is not None else set()
+            else:
+                needed |= declared()[name].passes
+        return frozenset(needed)
 
-    def __call__(self, values: Mapping[str, Any], **options: Any) -> Result:
+    @property
+    def is_live(self) -> bool:
+        """Whether it asks for the model or its data, and so is computed while they are there."""
+        return "live" in self.passes
+
+    def __call__(self, values: Mapping[str, Any], **options: Any) -> Any:
         """The metric of ``values``, which holds everything in :attr:`reads`."""
-        return self.function(**{name: values[name] for name in self.reads}, **options)
+        return self.part_of(self.function(**{name: values[name] for name in self.reads}, **options))
+
+    def part_of(self, result: Any) -> Any:
+        """This metric's share of what the function returned."""
+        if self.part is None:
+            return result
+        if not isinstance(result, Mapping):
+            return Missing(f"the function returned a {type(result).__name__}, not a mapping with {self.part!r}")
+        return result.get(self.part, Missing(f"the function returned no {self.part!r}"))
+
+
+_DECLARED: dict[str, Metric] = {}
+
+
+def declared() -> Mapping[str, Metric]:
+    """Every metric that can be read by another one, by its name as a parameter; the newest of a name."""
+    return _DECLARED
+
+
+def parameter_name(name: str) -> str:
+    """How a metric is called as a parameter: ``compute_macs`` for ``compute/macs``."""
+    return re.sub(r"\W", "_", name)
 
 
 def metric(*, name: str, unit: str, better: Better) -> Callable[[Callable[..., Result]], Metric]:
     """Register a function as the metric ``name``; the first line of its docstring is its definition.
 
     Raises:
-        TypeError: it takes ``*args``, ``**kwargs`` or a positional-only parameter, or a parameter without a default that is
-            not in :data:`SOURCES`.
+        TypeError: it takes ``*args``, ``**kwargs`` or a positional-only parameter, a parameter without a default that nothing
+            provides, or a live object together with what a pass saw.
     """
 
     def register(function: Callable[..., Result]) -> Metric:
-        reads, options = [], []
-        for parameter in inspect.signature(function).parameters.values():
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                raise TypeError(
-                    f"metric {name!r} takes *{parameter.name}: name each thing it reads ({', '.join(SOURCES)})"
-                )
-            if parameter.kind is parameter.POSITIONAL_ONLY:
-                raise TypeError(
-                    f"metric {name!r} takes {parameter.name!r} by position: parameters are passed by their names"
-                )
-            if parameter.default is not parameter.empty:
-                options.append(parameter.name)
-            elif parameter.name in SOURCES:
-                reads.append(parameter.name)
-            else:
-                raise TypeError(
-                    f"metric {name!r} reads {parameter.name!r}, which nothing provides. Known: {', '.join(SOURCES)}; "
-                    "an option needs a default"
-                )
         definition = (inspect.getdoc(function) or "").partition("\n")[0]
-        return Metric(MetricInfo(name, unit, better, definition), function, tuple(reads), tuple(options))
+        return _made(MetricInfo(name, unit, better, definition), function, None)
 
     return register
+
+
+def metric_group(*infos: MetricInfo) -> Callable[[Callable[..., Mapping[str, Result]]], tuple[Metric, ...]]:
+    """Register a function that returns several metrics, as a mapping from their names; it is called once for all of them.
+
+    Raises:
+        TypeError: as :func:`metric`.
+    """
+
+    def register(function: Callable[..., Mapping[str, Result]]) -> tuple[Metric, ...]:
+        return tuple(_made(info, function, info.name) for info in infos)
+
+    return register
+
+
+def _made(info: MetricInfo, function: Function, part: str | None) -> Metric:
+    reads, options = _parameters(info.name, function)
+    made = Metric(info, function, reads, options, part)
+    live = {name for name in reads if name in ("model", "data")}
+    if live and len(live) != len(reads):
+        others = ", ".join(name for name in reads if name not in live)
+        raise TypeError(
+            f"metric {info.name!r} reads {', '.join(sorted(live))}, which are not there when {others} can be read"
+        )
+    _DECLARED[parameter_name(info.name)] = made
+    return made
+
+
+def _parameters(name: str, function: Function) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    reads, options = [], []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise TypeError(f"metric {name!r} takes *{parameter.name}: name each thing it reads ({', '.join(SOURCES)})")
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise TypeError(
+                f"metric {name!r} takes {parameter.name!r} by position: parameters are passed by their names"
+            )
+        if parameter.default is not parameter.empty:
+            options.append(parameter.name)
+        elif parameter.name in SOURCES or parameter.name in _readable(function):
+            reads.append(parameter.name)
+        else:
+            raise TypeError(
+                f"metric {name!r} reads {parameter.name!r}, which nothing provides. Known: {', '.join(SOURCES)}, "
+                "and metrics such as compute_macs; an option needs a default"
+            )
+    return tuple(reads), tuple(options)
+
+
+def _readable(function: Function) -> Mapping[str, Metric]:
+    """The metrics declared so far; the built-in ones too, for a function that is not one of them."""
+    if not function.__module__.startswith("sweeprof.metrics."):
+        from sweeprof.metrics.select import builtin_metrics
+
+        builtin_metrics()
+    return _DECLARED

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sweeprof.metrics.metric import metric
-from sweeprof.profiling.layers import LayerTable
+from sweeprof.results.layers import LayerTable
+from sweeprof.results.measurement import Number
 
 
 @metric(name="params/total", unit="params", better="lower")
@@ -24,7 +25,26 @@ def frozen(layers: LayerTable) -> int:
     return layers.params - layers.trainable
 
 
+@metric(name="params/buffers", unit="params", better=None)
+def buffers(layers: LayerTable) -> int:
+    """Elements of persistent state that no optimizer sees, such as the moving statistics of batch norms."""
+    return layers.buffers
+
+
 @metric(name="size/params_bytes", unit="B", better="lower")
-def params_bytes(layers: LayerTable) -> int:
-    """Bytes of all unique parameters in their own data types."""
+def params_bytes(layers: LayerTable) -> Number:
+    """Bytes of all unique parameters in their own data types, or in those that a module declares."""
     return layers.params_bytes
+
+
+@metric(name="size/params_bits", unit="bit", better="lower")
+def params_bits(layers: LayerTable) -> Number:
+    """Bits of all unique parameters in their own data types, or in those that a module declares."""
+    bits = 8 * layers.params_bytes
+    return int(bits) if bits == int(bits) else bits
+
+
+@metric(name="size/buffers_bytes", unit="B", better=None)
+def buffers_bytes(layers: LayerTable) -> Number:
+    """Bytes of persistent state that no optimizer sees."""
+    return layers.buffers_bytes

@@ -11,12 +11,50 @@ from sweeprof.profiling.quality import Quality
 @metric(name="quality/accuracy", unit="ratio", better="higher")
 def accuracy(quality: Quality) -> Result:
     """Share of the test split whose most likely class is the true one, over all samples."""
+    return _top(quality, 1)
+
+
+@metric(name="quality/error", unit="ratio", better="lower")
+def error(quality: Quality) -> Result:
+    """Share of the test split whose most likely class is not the true one, over all samples."""
+    share = _top(quality, 1)
+    return share if isinstance(share, Missing) else 1 - share
+
+
+@metric(name="quality/top5", unit="ratio", better="higher")
+def top5(quality: Quality) -> Result:
+    """Share of the test split whose true class is among the five most likely, over all samples."""
+    return _top(quality, 5)
+
+
+@metric(name="quality/topk", unit="ratio", better="higher")
+def topk(quality: Quality, k: int = 1) -> Result:
+    """Share of the test split whose true class is among the k most likely, over all samples."""
+    return _top(quality, k)
+
+
+@metric(name="quality/loss", unit="nat", better="lower")
+def loss(quality: Quality) -> Result:
+    """Cross-entropy of the outputs taken as logits: its mean over all samples of the test split."""
+    absent = _absent(quality)
+    if absent is not None or quality.loss_sum is None or not quality.ranks:
+        return absent or Missing("outputs are not finite")
+    return quality.loss_sum / len(quality.ranks)
+
+
+def _top(quality: Quality, k: int) -> Missing | float:
+    absent = _absent(quality)
+    if absent is not None or not quality.ranks:
+        return absent or Missing("there are no samples")
+    return sum(rank < k for rank in quality.ranks) / len(quality.ranks)
+
+
+def _absent(quality: Quality) -> Missing | None:
     if quality.targets is None:
         return Missing("the dataset has no labels")
     if quality.predictions is None:
         return Missing("the outputs are not one row of class scores per sample")
-    hits = sum(p == t for p, t in zip(quality.predictions, quality.targets, strict=True))
-    return hits / len(quality.targets)
+    return None if quality.ranks is not None else Missing("the targets are not one class per sample")
 
 
 @metric(name="quality/agreement", unit="abs", better="lower")

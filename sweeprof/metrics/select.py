@@ -8,11 +8,14 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+import yaml
+
+from sweeprof.configs import conf_folder
 from sweeprof.errors import Problem, UserError, choice_problem
 from sweeprof.metrics.metric import Metric
 from sweeprof.results.record import PASSES, PassName
 
-FAMILIES = ("params", "compute", "latency", "memory", "quality")
+FAMILIES = ("params", "compute", "activations", "latency", "memory", "quality")
 
 Entry = str | Mapping[str, Any]
 
@@ -45,13 +48,30 @@ def select(entries: Sequence[Entry]) -> list[Selected]:
         found = _resolve(entry)
         if isinstance(found, Problem):
             problems.append(found)
-        elif any(other.metric.info.name == found.metric.info.name for other in chosen):
-            problems.append(Problem("metrics.select", found.metric.info.name, "is selected twice."))
-        else:
-            chosen.append(found)
+            continue
+        for one in found:
+            if any(other.metric.info.name == one.metric.info.name for other in chosen):
+                problems.append(Problem("metrics.select", one.metric.info.name, "is selected twice."))
+            else:
+                chosen.append(one)
     if problems:
         raise UserError(problems)
     return chosen
+
+
+def metric_set(name: str) -> Sequence[Entry]:
+    """The entries of ``conf/metrics/NAME.yaml``; a metric's own name is a set of one.
+
+    Raises:
+        UserError: there is no such set.
+    """
+    if name in builtin_metrics():
+        return [name]
+    sets = {path.stem: path for path in (conf_folder() / "metrics").glob("*.yaml")}
+    if name not in sets:
+        raise UserError([choice_problem("metrics", name, "metric set", sets)])
+    entries: Sequence[Entry] = yaml.safe_load(sets[name].read_text(encoding="utf-8"))["select"]
+    return entries
 
 
 def passes_of(selected: Sequence[Selected]) -> list[PassName]:
@@ -60,29 +80,28 @@ def passes_of(selected: Sequence[Selected]) -> list[PassName]:
     return [name for name in PASSES if name in needed]
 
 
-def _resolve(entry: Entry) -> Selected | Problem:
+def _resolve(entry: Entry) -> list[Selected] | Problem:
     if isinstance(entry, str):
         known = builtin_metrics()
-        return Selected(known[entry]) if entry in known else choice_problem("metrics.select", entry, "metric", known)
+        return [Selected(known[entry])] if entry in known else choice_problem("metrics.select", entry, "metric", known)
     options = {key: value for key, value in entry.items() if key != "_target_"}
     target = str(entry.get("_target_", ""))
-    found = _imported(target)
+    found = _imported(target) if target not in builtin_metrics() else [builtin_metrics()[target]]
     if isinstance(found, Problem):
         return found
-    unknown = [key for key in options if key not in found.options]
+    unknown = [key for key in options if any(key not in metric.options for metric in found)]
     if unknown:
-        return choice_problem(f"metrics.select {target}", unknown[0], "option", found.options)
-    return Selected(found, options)
+        return choice_problem(f"metrics.select {target}", unknown[0], "option", found[0].options)
+    return [Selected(metric, options) for metric in found]
 
 
-def _imported(target: str) -> Metric | Problem:
+def _imported(target: str) -> list[Metric] | Problem:
     module, _, name = target.rpartition(".")
     try:
         found = getattr(import_module(module), name)
     except Exception as error:  # importing a user's module may raise anything
         return Problem("metrics.select", target, f"cannot be imported: {type(error).__name__}: {error}.")
-    return (
-        found
-        if isinstance(found, Metric)
-        else Problem("metrics.select", target, "is not decorated by @sweeprof.metric.")
-    )
+    several = list(found) if isinstance(found, tuple) else [found]
+    if all(isinstance(one, Metric) for one in several):
+        return several
+    return Problem("metrics.select", target, "is not decorated by @sweeprof.metric.")

@@ -1,50 +1,99 @@
-"""Profiler: one model, one backend, one batch size, in this process."""
+"""Profiler: every metric of one model, in this process."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
-from sweeprof.backends import Analyzes, Backend, Build, LoadedModel, MeasuresMemory
-from sweeprof.datasets import Dataset, batch_of
-from sweeprof.errors import Unsupported
-from sweeprof.profiling import residency
+from sweeprof.backends import Backend
+from sweeprof.backends.lookup import backend_named, backend_of
+from sweeprof.errors import OverrideError, Uncounted, UncountedWarning, Unsupported, UserError, choice_problem
+from sweeprof.metrics.evaluate import measured
+from sweeprof.metrics.live import live_functions
+from sweeprof.metrics.metric import SOURCES, Metric, Missing
+from sweeprof.metrics.select import Entry, Selected, builtin_metrics, metric_set, select
 from sweeprof.profiling.build import builder, instantiate
-from sweeprof.profiling.layers import LayerTable
-from sweeprof.profiling.memory import Memory
-from sweeprof.profiling.quality import Quality, batches
-from sweeprof.profiling.timing import Protocol, Timing, measure
+from sweeprof.profiling.data import Data
+from sweeprof.profiling.formulas import DEFAULTS, Formula, Formulas, Key
+from sweeprof.profiling.inputs import Inputs
+from sweeprof.profiling.session import BuiltSession, LiveSession, Observations, Session, Strict
+from sweeprof.profiling.timing import Protocol
+from sweeprof.results.differences import Difference, differences
+from sweeprof.results.layers import LayerTable
+from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import PassName
 
-MEMORY_STEPS = 5
-"""Enough for allocators to reach their high-water mark."""
-
-Observations = LayerTable | Timing | Memory | Quality
+Options = Mapping[str, Any]
 
 
-@dataclass(slots=True)
 class Profiler:
-    """Runs passes over a model; each pass belongs in a fresh process, which the sweep's worker provides.
+    """The metrics of a model: registered by name, computed when asked for, kept until the options change.
 
     Example:
-        >>> profiler = Profiler(backend, build=MyNet, dataset=Digits(), batch_size=8)
-        >>> profiler.run("timing").median_s
+        >>> profiler = Profiler(model, data=loader)
+        >>> profiler.compute("compute/macs").value
+        416520
+        >>> profiler.compute_all("static")
+
+    The model is left exactly as it was found. Passes are run when a metric needs them, each once.
     """
 
-    backend: Backend
-    build: Build
-    dataset: Dataset
-    batch_size: int = 1
-    device: str = "cpu"
-    protocol: Protocol = field(default_factory=Protocol)
-    seed: int = 0
-    """Seed of the weights and of whatever the framework draws."""
-    costs: dict[str, float] = field(default_factory=dict)
-    """Seconds spent per activity (``build``, ``measure``), filled in by :meth:`run`."""
+    def __init__(  # noqa: PLR0913  # one argument for each thing a caller may know
+        self,
+        model: Any,
+        data: Iterable[Any] | Mapping[str, Any] | Data | None = None,
+        *,
+        inputs: Any = None,
+        backend: str | Backend = "auto",
+        device: str | None = None,
+        protocol: Protocol | None = None,
+        input_pattern: Callable[[Sequence[Any]], Inputs] | None = None,
+        forward: Callable[..., Any] | None = None,
+        formulas: Mapping[Key, Formula] | None = None,
+        strict: Strict = "warn",
+    ) -> None:
+        """Args:
+        model: a model of a framework that sweeprof knows; it may be on the meta device.
+        data: batches, or a mapping of splits to batches; the first batch is what is measured, all of ``test`` what is
+            evaluated.
+        inputs: what the model is called with instead of the first batch (:meth:`sweeprof.Inputs.of`).
+        backend: name or object; ``auto`` takes the framework of the model.
+        device: where to run; None where the model is.
+        input_pattern: from a batch to the model's arguments (:func:`sweeprof.pattern_of`).
+        forward: ``forward(model, *args, **kwargs)`` where a step is more than calling the model.
+        formulas: by module type or operator, for this model alone.
+        strict: what an operator without a formula does: ``error``, ``warn`` or ``ignore``.
+
+        Raises:
+            UserError: the framework of the model is not known, or an argument is not one of those allowed.
+        """
+        if strict not in ("error", "warn", "ignore"):
+            raise UserError([choice_problem("strict", strict, "way to handle operators without a formula", _STRICT)])
+        found = (
+            backend_of(model) if backend == "auto" else backend_named(backend) if isinstance(backend, str) else backend
+        )
+        session = LiveSession(
+            backend=found,
+            protocol=protocol or Protocol(),
+            formulas=Formulas(formulas, DEFAULTS),
+            strict=strict,
+            model=model,
+            given=None if inputs is None else Inputs.of(inputs),
+            forward=forward,
+            given_data=Data.of(data, input_pattern),
+            device=device,
+        )
+        self._set_up(session)
+
+    def _set_up(self, session: Session) -> None:
+        self.session = session
+        self._registered: dict[str, Metric] = {}
+        self._overriding: set[str] = set()
+        self._seen: dict[PassName, Observations | Missing] = {}
+        self._computed: dict[tuple[str, str], Measurement] = {}
+        self._newest: dict[str, Measurement] = {}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Profiler:
@@ -57,85 +106,251 @@ class Profiler:
         node = model.get(backend["framework"])
         if node is None:
             raise Unsupported(f"the model names no builder for {backend['framework']}")
-        return cls(
-            backend=instantiate(backend),
-            build=builder(node),
-            dataset=instantiate(config["dataset"]),
-            batch_size=config["batch_size"],
-            device=config["device"]["type"],
-            protocol=Protocol(**config["protocol"]),
-            seed=config["seed"]["weights"],
+        chosen = config.get("metrics", {})
+        made = cls.__new__(cls)
+        made._set_up(
+            BuiltSession(
+                backend=instantiate(backend),
+                protocol=Protocol(**config["protocol"]),
+                strict=chosen.get("strict", "warn"),
+                live_metrics=live_functions(select(chosen.get("select", ()))),
+                build=builder(node),
+                dataset=instantiate(config["dataset"]),
+                batch_size=config["batch_size"],
+                device=config["device"]["type"],
+                seed=config["seed"]["weights"],
+            )
         )
+        return made
 
-    def run(self, pass_name: PassName) -> Observations:
-        """What the pass saw.
+    @property
+    def backend(self) -> Backend:
+        """The backend that runs the model."""
+        return self.session.backend
+
+    @property
+    def costs(self) -> dict[str, float]:
+        """Seconds spent per activity."""
+        return self.session.costs
+
+    @property
+    def layers(self) -> LayerTable:
+        """The layers of the model.
 
         Raises:
-            Unsupported: the backend lacks the capability.
-            Exception: whatever the model raised.
+            Exception: whatever the analysis raised.
         """
-        self.backend.configure(self.seed)
-        match pass_name:
-            case "analysis":
-                return self._analysis()
-            case "timing":
-                return self._timing()
-            case "memory":
-                return self._memory()
-            case "quality":
-                return self._quality()
+        seen = self._seen.get("analysis")
+        table = seen if isinstance(seen, LayerTable) else self.run("analysis")
+        assert isinstance(table, LayerTable)
+        self._seen["analysis"] = table
+        return table
 
-    def _analysis(self) -> LayerTable:
-        if not isinstance(self.backend, Analyzes):
-            raise Unsupported("this backend cannot count layers")
-        with _Stopwatch(self.costs, "measure"):
-            return self.backend.analyze(self.build, batch_of(self.dataset, self.batch_size), self.dataset.channel_axis)
+    @property
+    def status(self) -> Mapping[str, Measurement]:
+        """What has been computed, by metric name; the newest where a metric was computed with several options."""
+        return MappingProxyType(self._newest)
 
-    def _timing(self) -> Timing:
-        model = self._load()
-        batch = model.put(batch_of(self.dataset, self.batch_size))
-        with model.stepping(batch) as step, _Stopwatch(self.costs, "measure"):
-            return measure(step, self.protocol, self.backend.clock())
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        """Every metric that can be computed, by name."""
+        return MappingProxyType({**builtin_metrics(), **self._registered})
 
-    def _memory(self) -> Memory:
-        if not isinstance(self.backend, MeasuresMemory):
-            raise Unsupported("this backend cannot measure memory")
-        inputs = batch_of(self.dataset, self.batch_size)
-        meter = self.backend.memory_meter()
-        residency.restore()
-        baseline = meter.rss()
-        meter.reset_peak()
-        model = self._load()
-        batch = model.put(inputs)
-        loaded = meter.rss()
-        with model.stepping(batch) as step, _Stopwatch(self.costs, "measure"):
-            for _ in range(MEMORY_STEPS):
-                step()
-        return Memory(baseline, loaded, meter.rss_peak(), MEMORY_STEPS)
+    def run(self, pass_name: PassName) -> Observations:
+        """What a pass sees; see :meth:`sweeprof.profiling.session.Session.run`."""
+        return self.session.run(pass_name)
 
-    def _quality(self) -> Quality:
-        test = self.dataset.split("test")
-        model = self._load()
-        answers = []
-        with _Stopwatch(self.costs, "measure"):
-            for inputs in batches(test.inputs, self.batch_size):
-                with model.stepping(model.put(inputs)) as step:
-                    answers.append(model.host_outputs(step()))
-        return Quality.of(np.concatenate(answers), test.targets)
+    def register(self, metric: Metric | Sequence[Metric], *, override: bool = False) -> None:
+        """Add a metric, or several that one function returns.
 
-    def _load(self) -> LoadedModel:
-        with _Stopwatch(self.costs, "build"):
-            return self.backend.load(self.build, self.device, self.dataset.channel_axis)
+        One of the name of another replaces it, with a warning, unless the other was registered with ``override=True``: that one
+        stays. With ``override=True`` it replaces any and is not replaced itself.
+
+        Raises:
+            OverrideError: both are registered with ``override=True``.
+            TypeError: it is no metric.
+        """
+        for one in metric if isinstance(metric, Sequence) else (metric,):
+            if not isinstance(one, Metric):
+                raise TypeError(f"{one!r} is not decorated by @sweeprof.metric")
+            self._register(one, override)
+
+    def _register(self, metric: Metric, override: bool) -> None:
+        name = metric.info.name
+        if name in self._overriding:
+            if override:
+                raise OverrideError(f"two metrics override {name!r}")
+            return
+        if not override and name in self.metrics:
+            warnings.warn(f"metric {name!r} is replaced; say override=True to do so on purpose", stacklevel=3)
+        if override:
+            self._overriding.add(name)
+        self._registered[name] = metric
+        self._forget(name)
+
+    def compute(self, name: str, *, recompute: bool = False, **options: Any) -> Measurement:
+        """One metric; a value computed before with the same options is taken unless ``recompute``.
+
+        Raises:
+            UserError: there is no such metric, or it has no such option.
+        """
+        selected = self._selected(name, options)
+        key = _key(selected)
+        if recompute:
+            self._forget(name)
+        if key not in self._computed:
+            self._compute([selected])
+        self._newest[name] = self._computed[key]
+        return self._computed[key]
+
+    def compute_all(
+        self,
+        metrics: str | Sequence[Entry] | None = None,
+        *,
+        recompute: bool = False,
+        options: Mapping[str, Options] | None = None,
+    ) -> dict[str, Measurement]:
+        """Several metrics at once.
+
+        Args:
+            metrics: a metric set by name (``static``, ``full``), names, or None for every metric that is registered or built in.
+            options: by metric name.
+
+        Raises:
+            UserError: a name or an option is not known.
+        """
+        names = self._names(metrics)
+        given = {**dict(names), **(options or {})}
+        unknown = [name for name in options or {} if name not in dict(names)]
+        if unknown:
+            raise UserError([choice_problem("options", unknown[0], "metric that is computed", dict(names))])
+        selected = [self._selected(name, given[name]) for name, _ in names]
+        if recompute:
+            for name, _ in names:
+                self._forget(name)
+        self._compute([s for s in selected if _key(s) not in self._computed])
+        found = {s.metric.info.name: self._computed[_key(s)] for s in selected}
+        self._newest.update(found)
+        return found
+
+    def clone(self, *, model: Any = None, data: Any = None, inputs: Any = None) -> Profiler:
+        """A profiler with the same registered metrics and settings, of another model or on other data.
+
+        What has been computed is kept only where neither changes.
+        """
+        session = self.session
+        if not isinstance(session, LiveSession):
+            raise Unsupported("a profiler made from a config is cloned by changing the config")
+        made = Profiler(
+            session.model if model is None else model,
+            session.given_data if data is None else data,
+            inputs=session.given if inputs is None and data is None else inputs,
+            backend=session.backend if model is None else "auto",
+            device=session.device,
+            protocol=session.protocol,
+            input_pattern=session.given_data.pattern,
+            forward=session.forward,
+            strict=session.strict,
+        )
+        made.session.formulas = session.formulas
+        made._registered, made._overriding = dict(self._registered), set(self._overriding)
+        if model is None and data is None and inputs is None:
+            made._seen, made._computed, made._newest = dict(self._seen), dict(self._computed), dict(self._newest)
+        return made
+
+    @staticmethod
+    def compare(baseline: Profiler, candidate: Profiler) -> list[Difference]:
+        """What both have computed, side by side; see :func:`sweeprof.compare`."""
+        return differences(baseline.status, candidate.status)
+
+    def _names(self, metrics: str | Sequence[Entry] | None) -> list[tuple[str, Options]]:
+        if metrics is None:
+            return [(name, {}) for name in self.metrics]
+        entries: Sequence[Entry] = metric_set(metrics) if isinstance(metrics, str) else metrics
+        names: list[tuple[str, Options]] = []
+        for entry in entries:
+            if isinstance(entry, str) and entry in self.metrics:
+                names.append((entry, {}))
+                continue
+            for one in select([entry]):
+                self._registered.setdefault(one.metric.info.name, one.metric)
+                names.append((one.metric.info.name, one.options))
+        return names
+
+    def _selected(self, name: str, options: Options) -> Selected:
+        known = self.metrics
+        if name not in known:
+            raise UserError([choice_problem("metrics", name, "metric", known)])
+        metric = known[name]
+        unknown = [option for option in options if option not in metric.options]
+        if unknown:
+            raise UserError([choice_problem(name, unknown[0], "option", metric.options)])
+        return Selected(metric, dict(options))
+
+    def _compute(self, selected: Sequence[Selected]) -> None:
+        passes = {name for s in selected for name in s.metric.passes}
+        values: dict[str, Any] = {"batch_size": self._batch_size() if _reads_batch_size(selected) else 0}
+        for source, needed in SOURCES.items():
+            if needed in passes and needed != "live":
+                values[source] = self._saw(needed)
+        values["timing"] = _as_rounds(values.get("timing"))
+        values["baseline_quality"] = Missing("a single profiler has no baseline: use sweeprof.compare")
+        values["live"] = self._saw_live(selected)
+        for name, measurement in measured(selected, values).items():
+            (one,) = (s for s in selected if s.metric.info.name == name)
+            self._computed[_key(one)] = measurement
+
+    def _saw(self, pass_name: PassName) -> Observations | Missing:
+        if pass_name not in self._seen:
+            self._seen[pass_name] = self._tried(pass_name)
+            uncovered = getattr(self._seen[pass_name], "uncovered", {})
+            if uncovered and self.session.strict == "warn":
+                names = ", ".join(f"{name} ×{calls}" for name, calls in sorted(uncovered.items()))
+                warnings.warn(f"no formula for {names}: counts are a lower bound", UncountedWarning, stacklevel=5)
+        return self._seen[pass_name]
+
+    def _tried(self, pass_name: PassName) -> Observations | Missing:
+        """What the pass saw; a model that raises, and an operator without a formula under ``strict=error``, are the caller's."""
+        try:
+            return self.session.run(pass_name)
+        except Unsupported as error:
+            return Missing(f"{pass_name}: unsupported: {error}")
+        except Uncounted:
+            raise
+
+    def _saw_live(self, selected: Sequence[Selected]) -> Observations | Missing:
+        functions = live_functions(selected)
+        if not functions:
+            return Missing("live: not run")
+        self.session.live_metrics = functions
+        return self._tried("live")
+
+    def _batch_size(self) -> int | Missing:
+        """Length of the first axis of the first tensor among the inputs."""
+        shapes: list[Sequence[int]] = []
+        self.session.inputs().map(lambda leaf: shapes.append(leaf.shape) if hasattr(leaf, "shape") else None)
+        return int(shapes[0][0]) if shapes and len(shapes[0]) else Missing("the inputs have no batch axis")
+
+    def _forget(self, name: str) -> None:
+        """Drop what was computed of a metric and what its passes saw."""
+        metric = self.metrics[name]
+        for pass_name in metric.passes:
+            self._seen.pop(pass_name, None)
+        self._computed = {key: value for key, value in self._computed.items() if key[0] != name}
+        self._newest.pop(name, None)
 
 
-class _Stopwatch:
-    """Adds the seconds spent within it to ``costs[key]``, also when it is left by an exception."""
+_STRICT = ("error", "warn", "ignore")
 
-    def __init__(self, costs: dict[str, float], key: str) -> None:
-        self._costs, self._key = costs, key
 
-    def __enter__(self) -> None:
-        self._begin = time.perf_counter()
+def _key(selected: Selected) -> tuple[str, str]:
+    """What a kept value belongs to: the metric and its options."""
+    return selected.metric.info.name, repr(sorted(selected.options.items()))
 
-    def __exit__(self, *_: object) -> None:
-        self._costs[self._key] = self._costs.get(self._key, 0.0) + time.perf_counter() - self._begin
+
+def _as_rounds(timing: Any) -> Any:
+    return timing if timing is None or isinstance(timing, Missing) else (timing,)
+
+
+def _reads_batch_size(selected: Sequence[Selected]) -> bool:
+    return any("batch_size" in s.metric.reads for s in selected)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import logsumexp
 
 KEPT_BYTES = 4 * 2**20
 """Outputs kept in a record at most; enough for 1,000 classes of 1,000 samples."""
@@ -25,16 +26,25 @@ class Quality:
     """True class per sample; None where the dataset has no labels."""
     outputs: npt.NDArray[np.float32]
     """Raw outputs of the first samples, as many as :data:`KEPT_BYTES` allows."""
+    ranks: tuple[int, ...] | None = None
+    """Per sample, how many classes score higher than the true one; ties are broken by the class index, lower first."""
+    loss_sum: float | None = None
+    """Cross-entropy of the outputs taken as logits, summed over all samples; None where an output is not finite."""
 
     @classmethod
     def of(cls, outputs: npt.NDArray[Any], targets: npt.NDArray[Any] | None) -> Quality:
         """The quality of ``outputs`` ``(n, ...)`` for the class indices ``targets`` ``(n,)``."""
         answers = outputs.astype(np.float32)
         kept = max(1, KEPT_BYTES // max(1, answers[:1].nbytes))
+        scores = _class_scores(answers)
+        classes = None if targets is None else np.asarray(targets)
+        ranked = scores is not None and classes is not None and _are_classes(classes, scores)
         return cls(
-            tuple(int(i) for i in answers.argmax(axis=1)) if answers.ndim == 2 else None,
-            None if targets is None else tuple(int(i) for i in targets),
+            None if scores is None else tuple(int(i) for i in scores.argmax(axis=1)),
+            None if classes is None else tuple(int(i) for i in classes.reshape(-1)),
             answers[:kept],
+            _ranks(scores, classes) if ranked else None,
+            _loss_sum(scores, classes) if ranked else None,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -43,6 +53,8 @@ class Quality:
         return {
             "predictions": None if self.predictions is None else list(self.predictions),
             "targets": None if self.targets is None else list(self.targets),
+            "ranks": None if self.ranks is None else list(self.ranks),
+            "loss_sum": self.loss_sum,
             "outputs": {"shape": list(self.outputs.shape), "zlib_f4": base64.b64encode(zlib.compress(raw)).decode()},
         }
 
@@ -55,7 +67,38 @@ class Quality:
             None if data["predictions"] is None else tuple(data["predictions"]),
             None if data["targets"] is None else tuple(data["targets"]),
             np.frombuffer(raw, dtype="<f4").reshape(packed["shape"]),
+            None if data.get("ranks") is None else tuple(data["ranks"]),
+            data.get("loss_sum"),
         )
+
+
+def _class_scores(answers: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | None:
+    """``(n, classes)``; a single logit per sample, ``(n, 1)``, decides between two classes at zero."""
+    if answers.ndim != 2:
+        return None
+    return np.concatenate([np.zeros_like(answers), answers], axis=1) if answers.shape[1] == 1 else answers
+
+
+def _are_classes(targets: npt.NDArray[Any], scores: npt.NDArray[Any]) -> bool:
+    """Whether the targets are one class index for each row of scores."""
+    if targets.shape != scores.shape[:1] or not np.issubdtype(targets.dtype, np.integer):
+        return False
+    return bool(((targets >= 0) & (targets < scores.shape[1])).all())
+
+
+def _ranks(scores: Any, classes: Any) -> tuple[int, ...]:
+    own = np.take_along_axis(scores, classes[:, None].astype(np.int64), axis=1)
+    before = np.arange(scores.shape[1])[None, :] < classes[:, None]
+    return tuple(int(n) for n in ((scores > own) | ((scores == own) & before)).sum(axis=1))
+
+
+def _loss_sum(scores: Any, classes: Any) -> float | None:
+    """None where an output is not finite."""
+    wide = scores.astype(np.float64)
+    if not np.isfinite(wide).all():
+        return None
+    own = np.take_along_axis(wide, classes[:, None].astype(np.int64), axis=1)[:, 0]
+    return float((logsumexp(wide, axis=1) - own).sum())
 
 
 def batches(inputs: npt.NDArray[Any], size: int) -> Iterator[npt.NDArray[Any]]:

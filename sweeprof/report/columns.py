@@ -22,6 +22,11 @@ _HEADLINE: dict[str, tuple[str, int]] = {
     "compute/macs_per_sample": ("MACs/sample", 8),
     "params/total": ("parameters", 8),
     "compute/macs": ("MACs", 9),
+    "compute/flops_per_sample": ("FLOPs/sample", 9),
+    "memory/act_peak_live_bytes": ("live activations", 9),
+    "memory/footprint_est_bytes": ("footprint", 9),
+    "compute/flops_train": ("training FLOPs", 10),
+    "memory/footprint_est_bytes_train": ("training footprint", 10),
 }
 """Built-in metrics that a table shows, in this order: title, and the rank by which a narrow page keeps them."""
 _RATIO_RANK, _USER_RANK = 2, 5

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from sweeprof.report.cells import (
@@ -23,26 +21,29 @@ from sweeprof.report.cells import (
 )
 from sweeprof.report.columns import baseline_text
 from sweeprof.report.figure import Axis, Plot, Series
+from sweeprof.report.layers.embed import embedded
+from sweeprof.report.pages import render, script_json
 from sweeprof.report.summary import best_rows, environment_items, footnotes, headline
 from sweeprof.report.table import sorted_rows, tables
 from sweeprof.results.compare import Comparison, Row
+from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import MetricInfo
 
 _MOST_VALUES = 12
 """Values of one axis that the header lists."""
+_NO_LAYERS: Mapping[str, LayerTable] = {}
 
 
-def html(comparison: Comparison, plots: Sequence[Plot]) -> str:
-    """The report: about 5 MB where it has plots, as it carries the library that draws them."""
-    environment = Environment(
-        loader=PackageLoader("sweeprof.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(axis_text=axis_text, one_line=one_line, shortened=shortened)
-    return environment.get_template("report.html.j2").render(
+def html(comparison: Comparison, plots: Sequence[Plot], layers: Mapping[str, LayerTable] = _NO_LAYERS) -> str:
+    """The report: about 5 MB where it has plots, as it carries the library that draws them.
+
+    Args:
+        comparison: what was measured.
+        plots: what is drawn of it.
+        layers: the layer table of every combination that has one, by what the reader is to choose it by.
+    """
+    return render(
+        "report.html.j2",
         comparison=comparison,
         created=_readable(comparison.created),
         headline=headline(comparison),
@@ -54,8 +55,9 @@ def html(comparison: Comparison, plots: Sequence[Plot]) -> str:
         footnotes=footnotes(comparison),
         environment=environment_items(comparison),
         plots=plots,
-        figures=_script_json([_figure(plot) for plot in plots]),
+        figures=script_json([_figure(plot) for plot in plots]),
         plotly=_plotly() if plots else "",
+        layers=script_json(embedded(layers)) if layers else "",
     )
 
 
@@ -108,14 +110,6 @@ def _plotly() -> Markup:
 
     # The only text that is not escaped. It is plotly's own file, and holds no end tag that would close its element.
     return Markup(get_plotlyjs())
-
-
-def _script_json(data: object) -> Markup:
-    """JSON that cannot end the ``script`` element it stands in."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
 
 
 def _figure(plot: Plot) -> dict[str, Any]:

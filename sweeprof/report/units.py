@@ -1,4 +1,4 @@
-"""Base units into what people read; the only place where numbers are scaled."""
+"""Base units of measurements into what people read; counts of a layer table are scaled by scaled.py."""
 
 from __future__ import annotations
 

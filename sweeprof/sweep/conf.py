@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
+
+from sweeprof.configs import conf_folder
 
 
 def leaf_keys(config: DictConfig, prefix: str = "") -> list[str]:
@@ -31,9 +32,3 @@ def packaged_targets() -> frozenset[str]:
     """The targets that sweeprof's own configs name; the suite tests them, so a run need not."""
     files = conf_folder().rglob("*.yaml")
     return frozenset(t for file in files for t in re.findall(r"_target_: (\S+)", file.read_text(encoding="utf-8")))
-
-
-def conf_folder() -> Path:
-    """The folder of the configs: beside the package in a checkout, inside it when installed from a wheel."""
-    package = Path(__file__).resolve().parents[1]
-    return next(folder for folder in (package / "conf", package.parent / "conf") if (folder / "config.yaml").is_file())

@@ -13,10 +13,11 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from sweeprof.configs import conf_folder
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.sweep.check import config_problems
 from sweeprof.sweep.compose import NOUNS
-from sweeprof.sweep.conf import conf_folder, leaf_keys
+from sweeprof.sweep.conf import leaf_keys
 
 
 def diagnosed(error: Exception, arguments: Sequence[str]) -> UserError:

@@ -8,13 +8,17 @@ from pathlib import Path
 
 from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.select import passes_of, select
+from sweeprof.report.cells import axes_text
 from sweeprof.report.csv import csv_text
 from sweeprof.report.html import html
+from sweeprof.report.layers.csv import to_csv
+from sweeprof.report.layers.html import to_html
 from sweeprof.report.markdown import markdown
 from sweeprof.report.plots import plots
 from sweeprof.report.png import png
 from sweeprof.results.compare import Comparison, Row, compare_rows, find_baseline
 from sweeprof.results.files import read_json, write_atomically, write_json
+from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import Record, Status, Warning, read_records
 from sweeprof.sweep.plan import Combination, Plan
@@ -103,8 +107,23 @@ def _without_repeats(warnings: Sequence[Warning]) -> tuple[Warning, ...]:
     return tuple(dict.fromkeys(warnings))
 
 
+def layer_tables(folder: Folder, comparison: Comparison) -> dict[str, LayerTable]:
+    """The layer table of every combination whose analysis left one, by combination id."""
+    found = {}
+    for row in comparison.rows:
+        for path in sorted((folder.records / row.combination_id).glob("analysis-r*.json")):
+            record = Record.from_dict(read_json(path))
+            if record.status == "ok" and record.observations is not None:
+                found[row.combination_id] = LayerTable.from_dict(record.observations)
+    return found
+
+
 def write_reports(folder: Folder, comparison: Comparison) -> Path:
-    """Write ``comparison.{json,csv,md}``, ``plots/*.png`` and ``report.html``; returns the path of the last."""
+    """Write the reports of a sweep into its folder; returns the path of ``report.html``.
+
+    ``comparison.{json,csv,md}``, ``plots/*.png``, ``report.html``, and for every combination with a layer table
+    ``layers/<combination id>.{csv,html}``.
+    """
     write_json(folder.path / "comparison.json", comparison.to_dict())
     write_atomically(folder.path / "comparison.csv", csv_text(comparison))
     write_atomically(folder.path / "comparison.md", markdown(comparison))
@@ -112,6 +131,20 @@ def write_reports(folder: Folder, comparison: Comparison) -> Path:
     (folder.path / "plots").mkdir(exist_ok=True)
     for plot in drawn:
         (folder.path / "plots" / f"{plot.key}.png").write_bytes(png(plot))
+    tables = layer_tables(folder, comparison)
+    names = _names(comparison)
+    for id, table in tables.items():
+        write_atomically(folder.path / "layers" / f"{id}.csv", to_csv(table))
+        write_atomically(folder.path / "layers" / f"{id}.html", to_html(table, title=names[id]))
     report = folder.path / "report.html"
-    write_atomically(report, html(comparison, drawn))
+    write_atomically(report, html(comparison, drawn, {names[id]: table for id, table in tables.items()}))
     return report
+
+
+def _names(comparison: Comparison) -> dict[str, str]:
+    """What a reader tells combinations apart by: the axes that vary, or all of a sweep of one."""
+    varying = comparison.varying_axes() or list(comparison.axes)
+    return {
+        row.combination_id: axes_text({axis: row.axes[axis] for axis in varying if axis in row.axes})
+        for row in comparison.rows
+    }

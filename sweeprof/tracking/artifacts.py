@@ -14,9 +14,11 @@ _OF_SWEEP = ("comparison.md", "comparison.csv", "comparison.json", "report.html"
 
 
 def stage_combination(target: Path, folder: Path, combination_id: str, config: Mapping[str, Any] | None) -> None:
-    """Copy a combination's records below ``target/records`` and write its resolved config to ``target/config.json``."""
+    """Copy a combination's records below ``target/records``, its layers beside them, and write its resolved config."""
     for path in sorted((folder / "records" / combination_id).glob("*.json")):
         _copy(path, target / "records" / path.name)
+    for path in sorted((folder / "layers").glob(f"{combination_id}.*")):
+        _copy(path, target / f"layers{path.suffix}")
     if config is not None:
         write_json(target / "config.json", config)
         _copy(target / "config.json", target / "config.json")

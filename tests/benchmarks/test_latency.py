@@ -19,6 +19,7 @@ from sweeprof.datasets.digits import Digits
 from sweeprof.metrics.latency import forward
 from sweeprof.metrics.metric import Estimate
 from sweeprof.profiling.build import instantiate
+from sweeprof.profiling.inputs import Inputs
 from sweeprof.profiling.timing import Protocol, Timing, WallClock, measure
 from sweeprof.results.record import Record
 from sweeprof.sweep.isolation import preload
@@ -46,7 +47,7 @@ def test_in_one_process(model: str) -> None:
     backend = TorchBackend(threads=1)
     backend.configure(seed=0)
     loaded = backend.load(lambda: instantiate(composed(model=model)["model"]["torch"]), "cpu", 1)
-    batch = loaded.put(batch_of(Digits(), BATCH))
+    batch = loaded.put(Inputs((batch_of(Digits(), BATCH),)))
     ratios = []
     with loaded.stepping(batch) as step:
         timer = Timer("model(batch)", globals={"model": loaded.module, "batch": batch}, num_threads=1)

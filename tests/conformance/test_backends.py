@@ -18,10 +18,10 @@ import pytest
 from filelock import FileLock
 
 from support.fakes import composed_of
-from sweeprof.profiling.layers import ROOT, LayerTable
 from sweeprof.profiling.memory import Memory
 from sweeprof.profiling.quality import Quality
 from sweeprof.profiling.timing import Timing
+from sweeprof.results.layers import ROOT, LayerTable
 from sweeprof.sweep.isolation import environment, preload
 
 TESTS = Path(__file__).parents[1]

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.nets import HOSTILE, lenet5, reused
+from support.nets import hostile as hostile_layers
 from support.odd import LONG, hostile
 from support.samples import comparison
 from sweeprof.report.html import html
+from sweeprof.report.layers.html import to_html
 from sweeprof.report.plots import plots
 from sweeprof.results.compare import Comparison
+from sweeprof.results.layers import LayerTable
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Dialog, Page
@@ -72,9 +77,9 @@ def browser() -> Iterator[Browser]:
 def visit(browser: Browser, tmp_path: Path) -> Iterator[Open]:
     pages = []
 
-    def open_report(sample: Comparison, **options: Any) -> Visit:
+    def open_report(sample: Comparison, layers: dict[str, LayerTable] | None = None, **options: Any) -> Visit:
         path = tmp_path / "comparison.html"
-        path.write_text(html(sample, plots(sample)), encoding="utf-8")
+        path.write_text(html(sample, plots(sample), layers or {}), encoding="utf-8")
         pages.append(browser.new_page(**options))
         return Visit(pages[-1], path)
 
@@ -165,3 +170,119 @@ def test_it_prints_light(visit: Open) -> None:
     report.page.emulate_media(media="print")
     assert report.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert report.page.pdf().startswith(b"%PDF")
+
+
+def layer_row(report: Visit, name: str) -> list[str]:
+    """The cells of the one shown row of that name in the section "Layers", the name left out."""
+    row = report.page.locator("#layers-table tbody tr:visible", has=report.page.get_by_text(name, exact=True))
+    found: list[str] = row.locator("td").all_inner_texts()
+    return found
+
+
+def test_two_combinations_side_by_side(visit: Open) -> None:
+    layers = {"batch 1": lenet5(1), "batch 8": lenet5(8), "other": reused()}
+    report = visit(comparison(), layers)
+    page = report.page
+    assert page.locator("#layers-left option").all_inner_texts() == ["batch 1", "batch 8", "other"]
+    assert page.locator("#layers-right").input_value() == "1"
+    conv = [
+        "Conv2d",
+        "[1, 6, 28, 28]",
+        "117.6 KMACs",
+        "Conv2d",
+        "[8, 6, 28, 28]",
+        "940.8 KMACs",
+        "+823.2 KMACs",
+        "×8.00",
+    ]
+    first = page.locator("#layers-table tbody tr").nth(2)
+    assert first.locator("td").all_inner_texts() == conv
+    assert layer_row(report, "feature_extractor")[-2:] == ["+2.84 MMACs", "×8.00"]
+    assert page.locator("#layers-table tfoot td").all_inner_texts()[-2:] == ["+2.92 MMACs", "×8.00"]
+
+    page.select_option("#layers-figure", label="params")
+    assert first.locator("td").all_inner_texts()[-2:] == ["0", "×1.00"]
+
+    page.select_option("#layers-left", label="batch 8")
+    page.select_option("#layers-right", label="batch 1")
+    page.select_option("#layers-figure", label="MACs")
+    assert layer_row(report, "classifier")[-2:] == ["−76.44 KMACs", "×0.13"]
+    assert report.complaints == []
+    assert len(report.requests) == 1
+
+
+def test_a_node_of_the_layers_collapses(visit: Open) -> None:
+    report = visit(comparison(), {"one": lenet5(1), "eight": lenet5(8)})
+    shown = report.page.locator("#layers-table tbody tr:visible")
+    assert shown.count() == 14
+    toggle = report.page.get_by_role("button", name="layers within feature_extractor")
+    toggle.click()
+    assert toggle.get_attribute("aria-expanded") == "false"
+    assert shown.count() == 6
+    # What is collapsed stays so when the figure changes, and its own row still has the sum of what is within.
+    report.page.select_option("#layers-figure", label="params")
+    assert shown.count() == 6
+    assert layer_row(report, "feature_extractor")[-2:] == ["0", "×1.00"]
+    toggle = report.page.get_by_role("button", name="layers within feature_extractor")
+    toggle.press("ArrowRight")
+    assert shown.count() == 14
+    toggle.press("ArrowLeft")
+    assert shown.count() == 6
+    report.page.locator("#layers-collapse").click()
+    assert shown.count() == 3
+    report.page.locator("#layers-expand").click()
+    assert shown.count() == 14
+    assert report.complaints == []
+
+
+def test_layers_of_one_side_only_have_no_difference(visit: Open) -> None:
+    report = visit(comparison(), {"lenet": lenet5(1), "reused": reused(), "odd": hostile_layers()})
+    assert layer_row(report, "classifier")[3:] == ["–", "–", "–", "–", "–"]
+    assert layer_row(report, "head") == ["–", "–", "–", "Linear", "[2, 2]", "16 MACs", "–", "–"]
+    root = report.page.locator("#layers-table tbody tr").first.locator("td").all_inner_texts()
+    assert root[2:] == ["416.52 KMACs", "Reused", "[2, 2]", "208 MACs", "−416.31 KMACs", "×0.000499"]
+    report.page.select_option("#layers-right", label="odd")
+    assert report.page.locator("#layers-table", has_text=HOSTILE).count() == 1
+    assert report.complaints == []
+    assert report.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_own_and_inclusive_figures_are_not_compared(visit: Open) -> None:
+    known = lenet5(8)
+    untold = dataclasses.replace(known, rows=tuple(dataclasses.replace(row, parent=None) for row in known.rows))
+    report = visit(comparison(), {"torch": lenet5(1), "other": untold})
+    assert layer_row(report, "feature_extractor")[2:] == [
+        "405.6 KMACs",
+        "Sequential",
+        "[8, 120, 1, 1]",
+        "0 MACs",
+        "–",
+        "–",
+    ]
+    conv = report.page.locator("#layers-table tbody tr").nth(2)
+    assert conv.locator("td").all_inner_texts()[-2:] == ["+823.2 KMACs", "×8.00"]
+    assert report.page.locator("#layers-table tfoot td").all_inner_texts()[-2:] == ["+2.92 MMACs", "×8.00"]
+    assert "other: Figures are each row's own" in report.page.locator("#layers-note").inner_text()
+
+
+def test_a_layer_table_of_its_own_sorts_and_collapses(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "layers.html"
+    path.write_text(to_html(lenet5(), title="LeNet-5"), encoding="utf-8")
+    page = browser.new_page()
+    report = Visit(page, path)
+    shown = page.locator("tbody tr:visible")
+    page.get_by_role("button", name="layers within feature_extractor").press("Enter")
+    assert shown.count() == 6
+    header = page.locator("thead th", has_text="MACs").first
+    header.locator("button").click()
+    header.locator("button").click()
+    assert header.get_attribute("aria-sort") == "descending"
+    paths = shown.locator("th .path").all_inner_texts()
+    assert paths[:3] == ["feature_extractor.3", "feature_extractor.0", "feature_extractor.6"]
+    assert len(paths) == 14
+    header.locator("button").press("Space")
+    assert shown.count() == 6
+    assert page.locator("tbody tr").first.locator(".name").inner_text() == "(model)"
+    assert report.complaints == []
+    assert len(report.requests) == 1
+    page.close()

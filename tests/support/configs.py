@@ -7,7 +7,7 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from sweeprof.sweep.conf import conf_folder
+from sweeprof.configs import conf_folder
 
 
 def composed(**overrides: Any) -> dict[str, Any]:

@@ -59,14 +59,13 @@ def facts(question: Mapping[str, Any]) -> Any:
 @task
 def clock(question: Mapping[str, Any]) -> Any:
     """The clock before and after a step, and what a step returned on the host."""
-    from sweeprof.datasets import batch_of
     from sweeprof.profiling.profiler import Profiler
 
-    profiler = Profiler.from_config(question["config"])
+    profiler = Profiler.from_config(question["config"]).session
     backend = profiler.backend
     backend.configure(0)
     loaded = backend.load(profiler.build, "cpu", profiler.dataset.channel_axis)
-    batch = loaded.put(batch_of(profiler.dataset, profiler.batch_size))
+    batch = loaded.put(profiler.inputs())
     times = [backend.clock().now()]
     with loaded.stepping(batch) as step:
         for _ in range(3):

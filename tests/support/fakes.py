@@ -9,7 +9,7 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from sweeprof.sweep.conf import conf_folder
+from sweeprof.configs import conf_folder
 
 
 def composed_of(*overrides: str) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from support.fakes import composed_of
+from sweeprof.configs import conf_folder
 from sweeprof.sweep.check import config_problems
-from sweeprof.sweep.conf import conf_folder, packaged_targets
+from sweeprof.sweep.conf import packaged_targets
 from sweeprof.sweep.plan import points, split_excluded
 
 CONF = Path(conf_folder())

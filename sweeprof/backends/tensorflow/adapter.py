@@ -12,12 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from sweeprof.backends import Array, Build
+from sweeprof.backends import Build
 from sweeprof.backends.tensorflow.counting import count_layers
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.layers import LayerTable
+from sweeprof.profiling.formulas import Formulas
+from sweeprof.profiling.inputs import Inputs, TensorSpec
 from sweeprof.profiling.memory import ProcessMemory
 from sweeprof.profiling.timing import WallClock
+from sweeprof.results.layers import LayerTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,8 @@ class TensorflowBackend:
             model = _checked(build())
         return TensorflowModel(model, name, self.mode, self._moved(channel_axis))
 
-    def analyze(self, build: Build, batch: Array, channel_axis: int | None) -> LayerTable:
-        axis = self._moved(channel_axis)
+    def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
+        batch, axis = _only(inputs), self._moved(channel_axis)
         arranged = batch if axis is None else np.moveaxis(batch, axis, -1)
         return count_layers(_checked(build()), arranged.shape, arranged.dtype)
 
@@ -77,11 +79,13 @@ class TensorflowModel:
     """A Keras model (or any callable of a tensor) on a device."""
 
     def __init__(self, model: Any, device: str, mode: str, channel_axis: int | None) -> None:
+        self.native = model
         self._device, self._channel_axis = device, channel_axis
         forward = _inference(model)
         self._forward = tf.function(forward) if mode == "function" else forward
 
-    def put(self, batch: Array) -> Any:
+    def put(self, inputs: Inputs) -> Any:
+        batch = _only(inputs)
         arranged = batch if self._channel_axis is None else np.moveaxis(batch, self._channel_axis, -1)
         with tf.device(self._device):
             return tf.constant(arranged)
@@ -107,6 +111,18 @@ class TensorflowModel:
             raise Unsupported(f"the model returned a {type(outputs).__name__} without a tensor")
         answer: npt.NDArray[np.float32] = tensors[0].numpy().astype(np.float32)
         return answer
+
+
+def _only(inputs: Inputs) -> Any:
+    """The one array that the model is called with; a specified one is generated."""
+    if len(inputs.args) != 1 or inputs.kwargs or inputs.forward:
+        raise Unsupported("a model on this backend is called with one tensor")
+    (given,) = inputs.args
+    if isinstance(given, TensorSpec):
+        random = np.random.default_rng(0)
+        values = random.standard_normal(given.shape) if "float" in given.dtype else np.zeros(given.shape)
+        return values.astype(given.dtype)
+    return np.asarray(given)
 
 
 def _inference(model: Any) -> Callable[[Any], Any]:

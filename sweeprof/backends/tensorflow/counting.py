@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from sweeprof.backends.tensorflow.free import FREE
-from sweeprof.profiling.layers import ROOT, LayerRow, LayerTable
+from sweeprof.results.layers import ROOT, LayerRow, LayerTable
 
 
 def count_layers(model: Any, batch_shape: tuple[int, ...], dtype: Any) -> LayerTable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,18 @@ import numpy.typing as npt
 import torch
 from torch.utils import _pytree as pytree
 
-from sweeprof.backends import Array, Build
-from sweeprof.backends.torch.counting import built, count_layers
+from sweeprof.backends import Build
+from sweeprof.backends.torch.building import built, device_of
+from sweeprof.backends.torch.counting import count_built, in_inference
+from sweeprof.backends.torch.feeding import on_device
+from sweeprof.backends.torch.state import unchanged
+from sweeprof.backends.torch.training import count_built_training
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.layers import LayerTable
+from sweeprof.profiling.formulas import Formulas
+from sweeprof.profiling.inputs import Inputs
 from sweeprof.profiling.memory import ProcessMemory
 from sweeprof.profiling.timing import WallClock
+from sweeprof.results.layers import LayerTable, Training
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +49,24 @@ class TorchBackend:
         return found
 
     def load(self, build: Build, device: str, channel_axis: int | None) -> TorchModel:
-        return TorchModel(built(build).to(device).eval(), torch.device(device))
+        return TorchModel(in_inference(built(build)).to(device), torch.device(device))
 
-    def analyze(self, build: Build, batch: Array, channel_axis: int | None) -> LayerTable:
-        return count_layers(build, tuple(batch.shape), torch.from_numpy(batch[:0]).dtype)
+    def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
+        return count_built(build, inputs, formulas)
+
+    def analyze_training(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Training:
+        return count_built_training(build, inputs, formulas)
+
+    def device_of(self, model: torch.nn.Module) -> str:
+        return str(device_of(model) or "cpu")
+
+    @contextmanager
+    def borrowed(self, model: torch.nn.Module) -> Iterator[None]:
+        with unchanged(model):
+            for module in model.modules():
+                # Not `eval()`: what a model does when it is called, merging adapters for example, could not be undone.
+                module.__dict__["training"] = False
+            yield
 
     def memory_meter(self) -> ProcessMemory:
         return ProcessMemory()
@@ -65,18 +86,20 @@ class TorchModel:
     module: torch.nn.Module
     device: torch.device
 
-    def put(self, batch: Array) -> torch.Tensor:
-        return torch.from_numpy(batch).to(self.device)
+    @property
+    def native(self) -> torch.nn.Module:
+        return self.module
+
+    def put(self, inputs: Inputs) -> Inputs:
+        return on_device(inputs, self.device)
 
     @contextmanager
-    def stepping(self, batch: torch.Tensor) -> Iterator[Callable[[], Any]]:
-        module = self.module
-
-        def step() -> Any:
-            return module(batch)
+    def stepping(self, batch: Inputs) -> Iterator[Callable[[], Any]]:
+        called = self.module if batch.forward is None else partial(batch.forward, self.module)
+        step = partial(called, *batch.args, **batch.kwargs)
 
         def synchronised_step() -> Any:
-            outputs = module(batch)
+            outputs = step()
             torch.accelerator.synchronize()
             return outputs
 

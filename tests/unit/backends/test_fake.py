@@ -11,6 +11,8 @@ import pytest
 
 from sweeprof.backends import Analyzes, Array, MeasuresMemory
 from sweeprof.backends.fake import FakeBackend, FakeClock, FakeMemory, FakeModel, happen
+from sweeprof.profiling.formulas import DEFAULTS
+from sweeprof.profiling.inputs import Inputs
 
 BATCH = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -19,7 +21,7 @@ def durations(model: FakeModel, steps: int, backend: FakeBackend | None = None, 
     backend = backend or FakeBackend()
     loaded = backend.load(lambda: model, "cpu", None)
     seen = []
-    with loaded.stepping(loaded.put(batch)) as step:
+    with loaded.stepping(loaded.put(Inputs((batch,)))) as step:
         for _ in range(steps):
             begin = backend.clock().now()
             step()
@@ -72,7 +74,7 @@ def test_memory_has_a_peak() -> None:
 
 def test_loading_takes_the_models_bytes_and_the_batchs() -> None:
     backend = FakeBackend(baseline_bytes=1000)
-    backend.load(lambda: FakeModel(bytes=10), "cpu", None).put(BATCH)
+    backend.load(lambda: FakeModel(bytes=10), "cpu", None).put(Inputs((BATCH,)))
     assert backend.memory_meter().rss() == 1000 + 10 + BATCH.nbytes
 
 
@@ -86,7 +88,7 @@ def test_two_backends_share_nothing() -> None:
 
 def outputs(model: FakeModel, batch: Any = BATCH) -> Any:
     loaded = FakeBackend().load(lambda: model, "cpu", None)
-    with loaded.stepping(loaded.put(batch)) as step:
+    with loaded.stepping(loaded.put(Inputs((batch,)))) as step:
         return loaded.host_outputs(step())
 
 
@@ -110,7 +112,7 @@ def test_events_happen_where_they_are_told_to(event: str) -> None:
         with pytest.raises(ValueError, match="told to raise"):
             loads.load(lambda: model, "cpu", None)
         with pytest.raises(ValueError, match="told to raise"):
-            loads.analyze(lambda: model, BATCH, None)
+            loads.analyze(lambda: model, Inputs((BATCH,)), None, DEFAULTS)
     else:
         with pytest.raises(ValueError, match="told to raise"):
             durations(model, 1)

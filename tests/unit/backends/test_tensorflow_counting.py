@@ -16,7 +16,7 @@ from keras import layers
 
 from sweeprof.backends.tensorflow.counting import count_layers
 from sweeprof.backends.torch.counting import count_layers as count_torch
-from sweeprof.profiling.layers import ROOT, LayerRow, LayerTable
+from sweeprof.results.layers import ROOT, LayerRow, LayerTable
 
 HAND = runpy.run_path(str(Path(__file__).parents[1] / "zoo" / "hand_counts.py"))
 

@@ -9,11 +9,14 @@ from html.parser import HTMLParser
 
 import pytest
 
+from support.nets import HOSTILE, lenet5
+from support.nets import hostile as hostile_layers
 from support.odd import LONG, build, hostile, with_cells
 from support.samples import comparison
 from sweeprof.report.html import html
 from sweeprof.report.plots import plots
 from sweeprof.results.compare import Comparison
+from sweeprof.results.layers import ROOT, LayerRow, LayerTable
 
 
 class Outline(HTMLParser):
@@ -97,3 +100,50 @@ def test_unusual_sweeps_have_a_report(sample: Comparison) -> None:
     page = html(sample, plots(sample))
     assert page.startswith("<!doctype html>")
     assert "Undefined" not in page
+
+
+def test_combinations_with_layers_can_be_chosen() -> None:
+    page = html(comparison(), [], {"batch 1": lenet5(1), "batch 8": lenet5(8)})
+    outline = Outline(page)
+    ids = [a["id"] for _, a in outline.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+    assert {"layers", "layers-left", "layers-right", "layers-table", "layers-data"} <= set(ids)
+    assert [tag for tag, a in outline.elements if a.get("id") in ("layers-left", "layers-right")] == ["select"] * 2
+    found = re.search(r'id="layers-data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    assert [item["label"] for item in json.loads(found[1])["tables"]] == ["batch 1", "batch 8"]
+
+
+def test_without_layers_there_is_no_section() -> None:
+    assert "layers-" not in html(comparison(), [])
+    assert html(comparison(), []) == html(comparison(), [], {})
+
+
+def test_names_of_layers_are_inert() -> None:
+    page = html(comparison(), [], {HOSTILE: hostile_layers()})
+    tags = [tag for tag, _ in Outline(page).elements]
+    assert tags.count("script") == 3
+    assert "alert(1)" in page
+    assert "<script>alert" not in page
+
+
+def test_fifty_models_of_five_hundred_layers_stay_under_six_megabytes() -> None:
+    """No figure of one is a figure of another, so that no column can be shared; the plots' library is 4.8 MB of it."""
+    page = html(comparison(), plots(comparison()), {f"model={n}": _large(n) for n in range(50)})
+    assert len(page.encode()) < 6_000_000
+    same = html(comparison(), plots(comparison()), {f"model=a, threads={n}": _large(0) for n in range(50)})
+    assert len(same.encode()) < 4_950_000
+
+
+def _large(seed: int) -> LayerTable:
+    """As a residual network has them: names that repeat, shapes by stage, figures of nine digits."""
+    rows = [LayerRow(ROOT, f"Net{seed}", 0, 0, 0, 0, 0, 0, 0, flops=0, act_bytes=0)]
+    for index in range(499):
+        macs = 100_000_000 + 7_919 * index * (seed + 1) + seed
+        path = f"stage{index // 20}.{index % 20 // 4}.{('conv', 'norm', 'act', 'pool')[index % 4]}{seed % 3}"
+        shapes = ((seed + 1, 64 << (index // 100), 56, 56),)
+        weights = 2_359_296 + 50 * index + seed
+        act_bytes = 4 * 64 * 56 * 56 * (seed + 1) + index
+        row = LayerRow(path, f"Layer{index % 9}", 3, 0, weights, 0, 0, 0, macs, shapes, shapes, 2 * macs + 51 * index)
+        rows.append(dataclasses.replace(row, act_bytes=act_bytes, parent=0))
+    return LayerTable(tuple(rows))

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from support.plans import fake_plan, sweep_folder
-from sweeprof.profiling.layers import ROOT, LayerRow, LayerTable
 from sweeprof.profiling.timing import Timing
 from sweeprof.results.compare import Comparison, Row
+from sweeprof.results.layers import ROOT, LayerRow, LayerTable
 from sweeprof.results.record import Record, Status, Warning
 from sweeprof.results.stats import ratio_interval
 from sweeprof.sweep.finish import SEVERITY, comparison_of, write_reports

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeprof.profiling.layers import ROOT, LayerRow, LayerTable
+from sweeprof.results.layers import ROOT, LayerRow, LayerTable
 
 TABLE = LayerTable(
     (

@@ -12,19 +12,20 @@ from support.fakes import fake_config
 from sweeprof.backends.fake import FakeBackend, FakeModel
 from sweeprof.datasets.synthetic import Synthetic
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.layers import LayerTable
 from sweeprof.profiling.memory import Memory
-from sweeprof.profiling.profiler import MEMORY_STEPS, Profiler
+from sweeprof.profiling.profiler import Profiler
 from sweeprof.profiling.quality import Quality
+from sweeprof.profiling.session import MEMORY_STEPS, BuiltSession
 from sweeprof.profiling.timing import Protocol, Timing
+from sweeprof.results.layers import LayerTable
 
 MB = 1 << 20
 
 
-def profiler(model: FakeModel | None = None, **fields: Any) -> Profiler:
+def profiler(model: FakeModel | None = None, **fields: Any) -> BuiltSession:
     made = model or FakeModel()
     given: dict[str, Any] = {"backend": FakeBackend(), "dataset": Synthetic((3, 4), samples=10), **fields}
-    return Profiler(build=lambda: made, **given)
+    return BuiltSession(build=lambda: made, **given)
 
 
 def test_analysis() -> None:
@@ -125,9 +126,11 @@ def test_from_config() -> None:
     config = fake_config("batch_size=5", "backend.slowdown=2", "seed.weights=3", "++model.fake.step_s=0.5")
     made = Profiler.from_config(config)
     assert made.backend == FakeBackend(threads=1, slowdown=2.0) or isinstance(made.backend, FakeBackend)
-    assert made.build() == FakeModel(step_s=0.5)
-    assert (made.batch_size, made.device, made.seed) == (5, "cpu", 3)
-    assert made.protocol == Protocol(**config["protocol"])
+    session = made.session
+    assert isinstance(session, BuiltSession)
+    assert session.build() == FakeModel(step_s=0.5)
+    assert (session.batch_size, session.device, session.seed) == (5, "cpu", 3)
+    assert session.protocol == Protocol(**config["protocol"])
     timing = made.run("timing")
     assert isinstance(timing, Timing)
     assert timing.median_s == 1.0

@@ -1,0 +1,44 @@
+"""Which backend a model in a caller's hands belongs to, told by the packages of its classes: nothing is imported to find out."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from sweeprof.backends import Backend
+from sweeprof.errors import Problem, UserError, choice_problem
+
+_HOMES = {
+    "torch": ("sweeprof.backends.torch.adapter", "TorchBackend"),
+    "keras": ("sweeprof.backends.tensorflow.adapter", "TensorflowBackend"),
+    "tensorflow": ("sweeprof.backends.tensorflow.adapter", "TensorflowBackend"),
+    "fake": ("sweeprof.backends.fake", "FakeBackend"),
+}
+_PACKAGES = {"torch": "torch", "keras": "keras", "tensorflow": "tensorflow", "sweeprof.backends.fake": "fake"}
+
+
+def backend_named(name: str) -> Backend:
+    """The backend of that name with its default settings.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in _HOMES:
+        raise UserError([choice_problem("backend", name, "backend", _HOMES)])
+    module, kind = _HOMES[name]
+    made: Backend = getattr(import_module(module), kind)()
+    return made
+
+
+def backend_of(model: Any) -> Backend:
+    """The backend of the framework that ``model`` comes from.
+
+    Raises:
+        UserError: it comes from none that sweeprof knows.
+    """
+    for kind in type(model).__mro__:
+        for package, name in _PACKAGES.items():
+            if kind.__module__ == package or kind.__module__.startswith(f"{package}."):
+                return backend_named(name)
+    allowed = f"is no model of a framework that sweeprof knows ({', '.join(_HOMES)}); say which backend runs it."
+    raise UserError([Problem("model", type(model).__name__, allowed)])

@@ -1,0 +1,84 @@
+"""Modules on the meta device, where tensors have shapes and no memory."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import torch
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from sweeprof.backends import Build
+from sweeprof.backends.torch.state import tensors_of
+from sweeprof.profiling.inputs import Inputs
+
+
+def built(build: Build) -> torch.nn.Module:
+    """What the builder makes.
+
+    Raises:
+        TypeError: that is no module.
+    """
+    module = build()
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"the model's builder returned a {type(module).__name__}, not a torch.nn.Module")
+    return module
+
+
+def build_on_meta(build: Build) -> torch.nn.Module:
+    """The module that ``build`` makes, without memory for its parameters and without filling them."""
+    with warnings.catch_warnings(), torch.device("meta"), NoInitialisation():  # type: ignore[no-untyped-call]
+        warnings.simplefilter("ignore")  # a module loading its weights onto meta is what is wanted here
+        return built(build)
+
+
+def copied_to_meta(module: torch.nn.Module) -> torch.nn.Module:
+    """A copy of the module whose parameters and buffers are on the meta device; nothing is allocated for them."""
+    return copy.deepcopy(module, {id(t): _on_meta(t) for t in tensors_of(module)})
+
+
+def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
+    if isinstance(tensor, UninitializedParameter):
+        return UninitializedParameter(tensor.requires_grad, device="meta", dtype=tensor.dtype)  # type: ignore[call-arg, arg-type]
+    if isinstance(tensor, UninitializedBuffer):
+        return UninitializedBuffer(device="meta", dtype=tensor.dtype)  # type: ignore[call-arg]
+    shape = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    return torch.nn.Parameter(shape, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else shape
+
+
+def materialised(module: torch.nn.Module, inputs: Inputs) -> torch.nn.Module:
+    """The module itself, or where it has lazy parameters a copy of it on meta that has met ``inputs``, also on meta."""
+    if not any(is_lazy(tensor) for tensor in tensors_of(module)):
+        return module
+    made = copied_to_meta(module)
+    with torch.no_grad(), NoInitialisation():  # type: ignore[no-untyped-call]
+        inputs.call(made)
+    return made
+
+
+def device_of(module: torch.nn.Module) -> torch.device | None:
+    """Where the model is, by its first parameter or buffer."""
+    found = next(iter(tensors_of(module)), None)
+    return None if found is None else found.device
+
+
+class NoInitialisation(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Skips what fills a tensor on meta, most of the time of building a model there."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        filled = args[0] if args and func._schema.name in _FILLS else None
+        if isinstance(filled, torch.Tensor) and filled.is_meta:
+            return filled
+        return func(*args, **(kwargs or {}))
+
+
+_FILLS = frozenset(
+    f"aten::{name}_"
+    for name in "normal uniform zero fill copy erfinv mul add sub div clamp trunc exponential bernoulli random".split()
+)

@@ -1,0 +1,230 @@
+"""Which module is running, and what each of its calls did."""
+
+from __future__ import annotations
+
+import dataclasses
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from sweeprof.backends.torch import costs
+from sweeprof.profiling.formulas import Cost, Formula, Formulas
+from sweeprof.results.layers import OUTSIDE, ROOT, OperatorCount, Shapes
+
+
+@dataclass(slots=True)
+class Seen:
+    """Shapes, data types and bytes of some tensors, without holding them."""
+
+    shapes: Shapes = ()
+    dtypes: tuple[str, ...] = ()
+    nbytes: int = 0
+    elements: int = 0
+
+
+class Call:
+    """One call of one module while it is counted."""
+
+    __slots__ = ("children", "counted", "inputs", "module", "operators", "outputs", "parent", "path")
+
+    def __init__(self, module: torch.nn.Module | None, path: str, parent: Call | None) -> None:
+        self.module = module
+        self.path = path
+        self.parent = parent
+        self.children = 0
+        self.operators: dict[str, list[int]] = {}
+        """calls, MACs, FLOPs, ops, input elements, output elements by operator."""
+        self.inputs = self.outputs = _NOTHING
+        self.counted: Cost | None = None
+        """What a formula of the module's type says instead of its operators."""
+
+
+_NOTHING = Seen()
+
+
+def seen(tree: Any) -> Seen:
+    """What there is to know of every tensor in ``tree``."""
+    if isinstance(tree, tuple) and len(tree) == 1:
+        tree = tree[0]
+    if isinstance(tree, torch.Tensor):
+        elements = tree.numel()
+        return Seen((tuple(tree.shape),), (dtype_name(tree.dtype),), elements * tree.itemsize, elements)
+    tensors = tensors_in(tree)
+    return Seen(
+        tuple(tuple(tensor.shape) for tensor in tensors),
+        tuple(dtype_name(tensor.dtype) for tensor in tensors),
+        sum(tensor.numel() * tensor.itemsize for tensor in tensors),
+        sum(tensor.numel() for tensor in tensors),
+    )
+
+
+class CallSites:
+    """Follows the calls of every module below a root."""
+
+    def __init__(self, root: torch.nn.Module, formulas: Formulas) -> None:
+        self.paths = _paths(root)
+        """Every path of every module; one that is registered under several parents has several."""
+        self.outside = Call(None, OUTSIDE, None)
+        self.calls: list[Call] = []
+        self.current = self.outside
+        self._formulas = formulas
+        self._formula_of: dict[type, Formula | None] = {}
+        self._timeline: list[tuple[int, str]] | None = None
+
+    @contextmanager
+    def tracking(self) -> Iterator[None]:
+        """Within it, every call of a module is followed, also one made as ``module.forward(...)``.
+
+        Each instance's ``forward`` is wrapped and put back at the end: unlike hooks this sees arguments and results in one place,
+        is taken along by nothing, and costs a fifth.
+        """
+        wrapped: list[tuple[dict[str, Any], Any]] = []
+        try:
+            for module in self.paths:
+                if isinstance(module, torch.jit.ScriptModule):  # runs in an interpreter that knows no instances
+                    continue
+                attributes = module.__dict__
+                wrapped.append((attributes, attributes.get("forward", wrapped)))
+                attributes["forward"] = self._following(module, module.forward)
+            yield
+        finally:
+            for attributes, before in wrapped:
+                if before is wrapped:
+                    attributes.pop("forward", None)
+                else:
+                    attributes["forward"] = before
+
+    def _following(self, module: torch.nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
+        names = self.paths[module]
+        alone = names[0] if len(names) == 1 else None
+        formula = self._formula(module)
+
+        def followed(*args: Any, **kwargs: Any) -> Any:
+            parent = self.current
+            call = Call(module, alone or _path_below(names, parent.path), parent)
+            call.inputs = seen((args, kwargs) if kwargs else args)
+            parent.children += 1
+            self.calls.append(call)
+            self._now_in(call)
+            try:
+                outputs = forward(*args, **kwargs)
+            finally:
+                self._now_in(parent)
+            call.outputs = seen(outputs)
+            if formula is not None:
+                call.counted = formula(module, (*args, *kwargs.values()), outputs)
+            return outputs
+
+        return followed
+
+    def _formula(self, module: torch.nn.Module) -> Formula | None:
+        kind = type(module)
+        if kind not in self._formula_of:
+            self._formula_of[kind] = self._formulas.of_module(module)
+        return self._formula_of[kind]
+
+    def count(self, name: str, cost: costs.Cost, args: tuple[Any, ...], output: Any) -> None:
+        """Add an operator to the call that is running."""
+        figures = self.current.operators.get(name)
+        if figures is None:
+            figures = self.current.operators[name] = [0, 0, 0, 0, 0, 0]
+        figures[0] += 1
+        figures[1] += cost[0]
+        figures[2] += cost[1]
+        figures[3] += cost[2]
+        if args and isinstance(args[0], torch.Tensor):
+            figures[4] += args[0].numel()
+        if isinstance(output, torch.Tensor):
+            figures[5] += output.numel()
+        elif isinstance(output, tuple) and output and isinstance(output[0], torch.Tensor):
+            figures[5] += output[0].numel()
+
+    def remember_gradients(self) -> None:
+        """Note which autograd nodes each call makes, so that :meth:`where` can tell whose backward is running."""
+        self._timeline = [(0, self.current.path)]
+
+    def _now_in(self, call: Call) -> None:
+        self.current = call
+        if self._timeline is not None:
+            self._timeline.append((torch._C._autograd._get_sequence_nr(), call.path))
+
+    def where(self) -> str:
+        """Path of the call that is running, or whose backward is."""
+        node = None if self._timeline is None else torch._C._current_autograd_node()
+        if node is None or self._timeline is None:
+            return self.current.path
+        # Nodes are numbered in the order in which the forward made them.
+        made_after = bisect_right(self._timeline, node._sequence_nr(), key=lambda entry: entry[0])
+        return self._timeline[made_after - 1][1]
+
+
+def operator_counts(call: Call) -> tuple[tuple[OperatorCount, ...], int, int, int]:
+    """What the call ran, operators that took no arithmetic left out, and their MACs, FLOPs and ops together."""
+    counts = []
+    macs = flops = ops = 0
+    for name, figures in call.operators.items():
+        if figures[1] or figures[2] or figures[3]:
+            counts.append(OperatorCount(name, *figures))
+            macs += figures[1]
+            flops += figures[2]
+            ops += figures[3]
+    return tuple(counts), macs, flops, ops
+
+
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    """Every tensor in nested containers, dataclasses and mappings, in their order."""
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    found: list[torch.Tensor] = []
+    _collect(tree, found)
+    return found
+
+
+def _collect(tree: Any, found: list[torch.Tensor]) -> None:
+    if isinstance(tree, torch.Tensor):
+        found.append(tree)
+    elif isinstance(tree, list | tuple | set | frozenset):
+        for part in tree:
+            _collect(part, found)
+    elif isinstance(tree, Mapping):
+        for part in tree.values():
+            _collect(part, found)
+    elif dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        for spec in dataclasses.fields(tree):
+            _collect(getattr(tree, spec.name, None), found)
+
+
+_DTYPE_NAMES: dict[torch.dtype, str] = {}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """``float32`` for ``torch.float32``."""
+    name = _DTYPE_NAMES.get(dtype)
+    if name is None:
+        name = _DTYPE_NAMES[dtype] = str(dtype).removeprefix("torch.")
+    return name
+
+
+def _paths(root: torch.nn.Module) -> dict[torch.nn.Module, list[str]]:
+    found: dict[torch.nn.Module, list[str]] = {}
+
+    def visit(module: torch.nn.Module, path: str, above: frozenset[int]) -> None:
+        found.setdefault(module, []).append(path or ROOT)
+        if not module._modules:
+            return
+        inner = above | {id(module)}
+        for name, child in module._modules.items():
+            if child is not None and id(child) not in inner:
+                visit(child, f"{path}.{name}" if path else name, inner)
+
+    visit(root, "", frozenset())
+    return found
+
+
+def _path_below(names: list[str], parent: str) -> str:
+    """The name by which the caller holds the module, where it is one of its own."""
+    return next((name for name in names if name.startswith(f"{parent}.")), names[0])

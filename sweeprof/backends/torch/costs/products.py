@@ -1,0 +1,235 @@
+"""Matrix products, convolutions and attention."""
+
+# every rule takes an operator's arguments, keyword arguments and result
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import torch
+
+from sweeprof.backends.torch.costs.rule import Cost, Rule, argument, first_tensor, parts, product
+
+Args = tuple[Any, ...]
+Kwargs = Mapping[str, Any]
+
+
+def _linear(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    """``y = x Wᵀ + b``."""
+    outputs = output.numel()
+    return product(outputs * args[0].shape[-1], outputs, output, bias=argument(args, 2) is not None)
+
+
+def _matmul(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    return _product_of(args[0], args[1], output, bias=False)
+
+
+def _added_matmul(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    """``addmm``, ``baddbmm``, ``addmv``: what is added counts as a bias; the scalars alpha and beta are left out."""
+    return _product_of(args[1], args[2], output, bias=_is_added(kwargs))
+
+
+def _is_added(kwargs: Kwargs) -> bool:
+    """Whether there is something to add: with a beta of zero it is not even read."""
+    return bool(kwargs.get("beta", 1) != 0)
+
+
+def _product_of(left: torch.Tensor, right: torch.Tensor, output: torch.Tensor, *, bias: bool) -> Cost:
+    """Each output element is a sum over the last axis of the left operand, whatever is broadcast.
+
+    Of a sparse operand only the stored elements are multiplied: by each column of a right one, by each row of a left one.
+    """
+    outputs = output.numel()
+    if left.layout != torch.strided:
+        macs = _stored(left) * (right.shape[-1] if right.dim() > 1 else 1)
+    elif right.layout != torch.strided:
+        macs = _stored(right) * (left.shape[-2] if left.dim() > 1 else 1)
+    else:
+        macs = outputs * left.shape[-1]
+    return product(macs, min(outputs, macs), output, bias=bias)
+
+
+def _stored(tensor: torch.Tensor) -> int:
+    """How many elements a sparse tensor stores.
+
+    Raises:
+        ValueError: it is on the meta device, where that is not known.
+    """
+    if tensor.is_meta:
+        raise ValueError("how many elements a sparse tensor stores is not known on the meta device")
+    return int(tensor._nnz()) if tensor.layout == torch.sparse_coo else tensor.values().numel()
+
+
+def _sampled(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    """A product of which only the elements that the result stores are computed."""
+    stored = _stored(output)
+    return product(stored * args[1].shape[-1], stored, args[1], bias=_is_added(kwargs))
+
+
+def _addbmm(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    """Sums a batch of products: each output element is a sum over the batch and the inner axis."""
+    outputs = output.numel()
+    return product(outputs * args[1].shape[-1] * args[1].shape[0], outputs, output, bias=_is_added(kwargs))
+
+
+def _dot(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    return product(args[0].numel(), 1, output, bias=False)
+
+
+def _vecdot(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    """A sum of products along one axis for each output element."""
+    length = args[0].shape[kwargs.get("dim", -1)]
+    return product(output.numel() * length, output.numel(), output, bias=False)
+
+
+def _outer(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    """``addr``: one product for each element, added to what is there."""
+    return product(output.numel(), output.numel(), output, bias=True)
+
+
+def _bilinear(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    """``yₖ = x₁ᵀ Aₖ x₂ + bₖ``, contracted over x₁ first: I₁·I₂ and then I₂ products for each output element."""
+    outputs, weight = output.numel(), args[2]
+    sums = outputs * weight.shape[2] + outputs
+    macs, flops, ops = product(outputs * weight.shape[2] * (weight.shape[1] + 1), sums, output, bias=False)
+    biases = outputs if argument(args, 3) is not None else 0
+    return macs, flops + biases * parts(output), ops + biases * parts(output)
+
+
+def _convolution_of(weight: torch.Tensor, given: Any, output: Any, *, transposed: bool, bias: bool) -> Cost:
+    """Each output element is a sum over the kernel and its group's input channels.
+
+    A transposed convolution instead spreads each input element over the kernel and its group's output channels. Both are the
+    product of all but the first axis of the weight ``(out, in/groups, *kernel)`` or ``(in, out/groups, *kernel)``. Products with
+    padding are counted, as is usual.
+    """
+    each = prod(weight.shape[1:])
+    positions = given.numel() if transposed else output.numel()
+    return product(positions * each, output.numel(), output, bias=bias)
+
+
+def _conv(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    return _convolution_of(args[1], args[0], output, transposed=False, bias=argument(args, 2) is not None)
+
+
+def _conv_transpose(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    return _convolution_of(args[1], args[0], output, transposed=True, bias=argument(args, 2) is not None)
+
+
+def _convolution(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    return _convolution_of(args[1], args[0], output, transposed=args[6], bias=args[2] is not None)
+
+
+def _conv_tbc(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    """Weight ``(kernel, in, out)``."""
+    outputs = output.numel()
+    return product(outputs * args[1].shape[0] * args[1].shape[1], outputs, output, bias=True)
+
+
+def _attention(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    """``softmax(q kᵀ / √d + mask) v`` for q ``(..., heads, L, E)``, k ``(..., S, E)``, v ``(..., S, V)``.
+
+    With grouped queries k and v have fewer heads, and each is used by several of q's: the heads of q count. A causal mask saves
+    nothing here: what is masked is computed by the textbook's formula, and skipped only by some kernels.
+    """
+    query, key, value = args[0], args[1], args[2]
+    rows, keys = query.numel() // query.shape[-1] if query.shape[-1] else 0, key.shape[-2]
+    scores = rows * keys
+    width = value.shape[-1]
+    macs = scores * (query.shape[-1] + width)
+    masked = scores if isinstance(argument(args, 3), torch.Tensor) else 0
+    sums = scores + rows * width
+    _, flops, ops = product(macs, sums, query, bias=False)
+    softmax = rows * max(0, 4 * keys - 1)
+    return macs, flops + 2 * scores + masked, ops + scores + masked + softmax
+
+
+def _native_attention(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    """``_native_multi_head_attention(q, k, v, width, heads, qkv_weight, qkv_bias, proj_weight, proj_bias, ...)``."""
+    query, key, width, heads = args[0], args[1], args[3], args[4]
+    batch, length, source = query.shape[0], query.shape[1], key.shape[1]
+    projected = batch * (2 * length + 2 * source) * width
+    scores = batch * heads * length * source
+    macs = projected * width + 2 * batch * length * source * width
+    return macs, 2 * macs + projected + 2 * scores, 2 * macs - batch * length * width + 4 * scores
+
+
+def _cdist(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    """``cdist``, ``pdist``: a subtraction, a power and an addition for each coordinate of each pair; no multiply-accumulate."""
+    work = 3 * output.numel() * args[0].shape[-1]
+    return 0, work, work
+
+
+def _embedding_bag(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    """Sums the rows of each bag; with weights per sample each row is multiplied first, which makes multiply-accumulates."""
+    weight, indices = args[0], args[1]
+    rows = indices.numel() * weight.shape[1]
+    outputs = first_tensor(output).numel()
+    mode = argument(args, 4, 0)
+    if argument(args, 6) is not None:
+        return product(rows, outputs, weight, bias=False)
+    mean = outputs if mode == 1 else 0
+    return 0, rows + mean, max(0, rows - outputs) + mean
+
+
+def _trilinear(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    """What ``bilinear`` is made of: ``x₁ (N, 1, I₁, 1) · A (1, O, I₁, I₂) · x₂ (N, 1, 1, I₂)``, summed over both inputs."""
+    outputs, weight = output.numel(), args[1]
+    inner = prod(weight.shape[-2:])
+    return product(outputs * (inner + weight.shape[-1]), outputs * (weight.shape[-1] + 1), output, bias=False)
+
+
+def _by_inner_axis(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    """A product with a packed or scaled right operand."""
+    outputs = output.numel()
+    return product(outputs * args[0].shape[-1], outputs, output, bias=False)
+
+
+def _affine_grid(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    """Every position of the grid, with a one behind, times the transposed matrix."""
+    outputs = output.numel()
+    return product(outputs * args[0].shape[-1], outputs, output, bias=False)
+
+
+def _rules(function: Rule, names: str) -> dict[str, Rule]:
+    return {f"aten::{name}": function for name in names.split()}
+
+
+RULES: dict[str, Rule] = {
+    **_rules(_linear, "linear mkldnn_linear"),
+    **_rules(_matmul, "matmul mm bmm mv _sparse_mm _int_mm"),
+    **_rules(
+        _by_inner_axis, "_scaled_mm _weight_int8pack_mm _weight_int4pack_mm _weight_int4pack_mm_for_cpu _grouped_mm"
+    ),
+    **_rules(_added_matmul, "addmm baddbmm addmv _addmm_activation _sparse_addmm"),
+    **_rules(_sampled, "sparse_sampled_addmm"),
+    **_rules(_vecdot, "linalg_vecdot"),
+    **_rules(_affine_grid, "affine_grid_generator"),
+    **_rules(_addbmm, "addbmm"),
+    **_rules(_dot, "dot vdot"),
+    **_rules(_outer, "addr"),
+    **_rules(_bilinear, "bilinear"),
+    **_rules(_trilinear, "_trilinear"),
+    **_rules(
+        _conv,
+        "conv1d conv2d conv3d mkldnn_convolution _slow_conv2d_forward slow_conv3d_forward _conv_depthwise2d "
+        "conv_depthwise3d slow_conv_dilated2d slow_conv_dilated3d cudnn_convolution miopen_convolution",
+    ),
+    **_rules(
+        _conv_transpose,
+        "conv_transpose1d conv_transpose2d conv_transpose3d slow_conv_transpose2d slow_conv_transpose3d "
+        "cudnn_convolution_transpose",
+    ),
+    **_rules(_convolution, "convolution _convolution convolution_overrideable"),
+    **_rules(_conv_tbc, "conv_tbc"),
+    **_rules(
+        _attention,
+        "scaled_dot_product_attention _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu "
+        "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention "
+        "_scaled_dot_product_fused_attention_overrideable",
+    ),
+    **_rules(_native_attention, "_native_multi_head_attention"),
+    **_rules(_cdist, "cdist _cdist_forward _pdist_forward"),
+    **_rules(_embedding_bag, "embedding_bag _embedding_bag _embedding_bag_forward_only"),
+}

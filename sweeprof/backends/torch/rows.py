@@ -1,0 +1,83 @@
+"""From the calls that were followed to the rows of a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import torch
+
+from sweeprof.backends.torch.callsites import Call, CallSites, operator_counts
+from sweeprof.backends.torch.weights import inventory
+from sweeprof.profiling.formulas import Cost
+from sweeprof.results.layers import OUTSIDE, ROOT, LayerRow, Weights
+
+
+def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
+    """One row per call in the order of the calls; a list of modules comes before the first call below it."""
+    declared = {c.module: c.counted.param_size for c in sites.calls if c.module is not None and c.counted is not None}
+    weights = inventory(next(iter(sites.paths)), declared)
+    called = {call.path for call in sites.calls}
+    waiting = {names[0]: module for module, names in sites.paths.items() if names[0] not in called}
+    position: dict[Call | None, int] = {}
+    times: Counter[str] = Counter()
+    rows: list[LayerRow] = []
+
+    def add(call: Call, module: torch.nn.Module, index: int) -> None:
+        position[call] = len(rows)
+        own = weights.own.pop(module, Weights())
+        rows.append(
+            _row(call, type(module).__name__, own, weights.subtree.get(module), index, position.get(call.parent))
+        )
+
+    for call in sites.calls:
+        for path in _above(call.path) if waiting else ():
+            if path in waiting:
+                add(Call(None, path, None), waiting.pop(path), -1)
+        if call.module is not None:
+            add(call, call.module, times[call.path])
+            times[call.path] += 1
+    for path, module in waiting.items():
+        add(Call(None, path, None), module, -1)
+    if sites.outside.operators:
+        rows.append(_row(sites.outside, "", Weights(), None, 0, None))
+    return tuple(rows)
+
+
+def _above(path: str) -> Iterator[str]:
+    end = path.find(".")
+    while end > 0:
+        yield path[:end]
+        end = path.find(".", end + 1)
+
+
+def _row(call: Call, kind: str, own: Weights, subtree: Weights | None, index: int, parent: int | None) -> LayerRow:
+    operators, macs, flops, ops = operator_counts(call)
+    inputs, outputs, said = call.inputs, call.outputs, call.counted or Cost()
+    scale = said.activation_size
+    output_bytes = outputs.nbytes if scale is None else outputs.elements * scale
+    return LayerRow(
+        path=call.path,
+        type=kind,
+        depth=0 if call.path in (ROOT, OUTSIDE) else call.path.count(".") + 1,
+        call=index,
+        params=own.params,
+        trainable=own.trainable,
+        params_bytes=own.params_bytes,
+        buffers=own.buffers,
+        macs=macs if said.macs is None else said.macs,
+        input_shapes=said.input_shapes or inputs.shapes,
+        output_shapes=said.output_shapes or outputs.shapes,
+        flops=flops if said.flops is None else said.flops,
+        ops=ops if said.ops is None else said.ops,
+        act_bytes=0 if call.children else output_bytes,
+        input_bytes=inputs.nbytes,
+        output_bytes=output_bytes,
+        input_dtypes=inputs.dtypes,
+        output_dtypes=outputs.dtypes,
+        buffers_bytes=own.buffers_bytes,
+        dtypes=own.dtypes,
+        subtree=subtree,
+        parent=parent,
+        operators=operators,
+    )

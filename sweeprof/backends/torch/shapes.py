@@ -1,0 +1,351 @@
+"""What the commonest operators return on the meta device, without torch's own shape functions.
+
+Those are Python references that take up to a millisecond a call, and most of a model is a handful of operators. A rule here
+answers only where it is exactly right (``tests/unit/backends/test_torch_shapes.py`` holds it against the real one) and
+returns None everywhere else: other layouts, type promotion, anything broadcast that is not contiguous.
+"""
+
+# every rule takes an operator's arguments and keyword arguments
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+Args = tuple[Any, ...]
+Shortcut = Callable[[Args, Mapping[str, Any]], Any]
+
+_META = torch.device("meta")
+_NUMBERS = (int, float)
+
+
+def _made(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A contiguous tensor on meta."""
+    strides = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size if size > 1 else 1
+    return torch.empty_strided(shape, strides[::-1], dtype=dtype, device=_META)
+
+
+def _channels_last(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor ``(N, C, H, W)`` on meta whose channels are side by side in memory."""
+    samples, channels, height, width = shape
+    return _made((samples, height, width, channels), dtype).permute(0, 3, 1, 2)
+
+
+def _like(given: torch.Tensor, shape: Sequence[int]) -> torch.Tensor | None:
+    """A tensor of ``shape`` in the layout of ``given``, contiguous or channels-last; None for any other."""
+    if given.dim() == 4 and _suggests_channels_last(given):
+        return _channels_last(shape, given.dtype) if given.is_contiguous(memory_format=torch.channels_last) else None
+    return _made(shape, given.dtype) if _is_made(given) else None
+
+
+def _is_made(tensor: torch.Tensor) -> bool:
+    """Whether the strides are those of a new tensor: torch takes others for another layout even where an axis has length one."""
+    step = 1
+    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
+        if stride != step:
+            return False
+        step *= size if size > 1 else 1
+    return True
+
+
+def _suggests_channels_last(given: torch.Tensor) -> bool:
+    """What torch itself reads from the strides, which with a single sample, channel or pixel are both layouts' at once."""
+    strides, shape = given.stride(), given.shape
+    least = strides[1]
+    if not least:
+        return False
+    for axis in (1, 3, 2, 0):
+        if not shape[axis] or strides[axis] < least or (axis == 0 and least == strides[1]):
+            return False
+        least = strides[axis] * shape[axis] if shape[axis] > 1 else strides[axis]
+    return True
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether the elements lie in memory without gaps and none twice, in whatever order of the axes."""
+    if tensor.is_contiguous():
+        return True
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+def _plain(tensor: Any) -> bool:
+    return isinstance(tensor, torch.Tensor) and tensor.is_meta and tensor.is_contiguous()
+
+
+def _weighs(tensor: torch.Tensor, given: torch.Tensor) -> bool:
+    """Whether ``tensor`` can be a weight for ``given``; it may still be on a real device."""
+    return tensor.dtype == given.dtype and _is_made(tensor)
+
+
+def _same(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    """Elementwise with one tensor whose floating-point type the result keeps."""
+    given = args[0]
+    if not given.is_meta or not given.is_floating_point():
+        return None
+    if not _is_dense(given):
+        return None
+    return torch.empty_strided(given.shape, given.stride(), dtype=given.dtype, device=_META)
+
+
+def _same_contiguous(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    """The shape and type of the first argument; contiguous."""
+    given = args[0]
+    return _made(given.shape, given.dtype) if given.is_meta and given.is_floating_point() else None
+
+
+def _in_place(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    """Elementwise on the first argument, which is returned; the other one, a number or a tensor, must fit into it."""
+    given = args[0]
+    if not given.is_meta or not given.is_floating_point() or not _is_dense(given):
+        return None
+    other = args[1] if len(args) > 1 else 0
+    if isinstance(other, torch.Tensor):
+        return given if other.dtype == given.dtype and other.shape == given.shape else None
+    return given if type(other) in _NUMBERS else None
+
+
+def _binary(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    """Elementwise with a number or a tensor of the same type, broadcast where both are contiguous."""
+    left, right = args[0], args[1]
+    if type(right) in _NUMBERS:
+        return _same(args, kwargs)
+    if not isinstance(right, torch.Tensor) or left.dtype != right.dtype or not left.is_floating_point():
+        return None
+    if not (left.is_meta or right.is_meta) or not left.dim() or not right.dim():
+        return None
+    return _broadcasted(left, right)
+
+
+def _broadcasted(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor | None:
+    shape = left.shape if left.shape == right.shape else _broadcast(left.shape, right.shape)
+    if shape is None:
+        return None
+    if left.is_contiguous() and right.is_contiguous():
+        return _made(shape, left.dtype)
+    if tuple(shape) == tuple(left.shape) and _is_dense(left):  # the first operand decides the order of the axes
+        return torch.empty_strided(left.shape, left.stride(), dtype=left.dtype, device=_META)
+    return None
+
+
+def _broadcast(left: Sequence[int], right: Sequence[int]) -> list[int] | None:
+    if len(left) < len(right):
+        left, right = right, left
+    shape = list(left)
+    offset = len(left) - len(right)
+    for axis, size in enumerate(right):
+        own = shape[offset + axis]
+        if own == 1:
+            shape[offset + axis] = size
+        elif size not in (1, own):
+            return None
+    return shape
+
+
+def _pair(value: Any, spatial: int) -> Sequence[int]:
+    if isinstance(value, int):
+        return (value,) * spatial
+    return value if len(value) == spatial else tuple(value) * spatial
+
+
+def _conv(spatial: int) -> Shortcut:
+    def shortcut(args: Args, kwargs: Mapping[str, Any]) -> Any:
+        given, weight = args[0], args[1]
+        shape, kernel = given.shape, weight.shape
+        count = len(args)
+        if len(shape) != spatial + 2 or not given.is_meta or not _weighs(weight, given):
+            return None
+        groups = args[6] if count > 6 else 1
+        if shape[1] != kernel[1] * groups or kernel[0] % groups:
+            return None
+        stride = _pair(args[3], spatial) if count > 3 else (1,) * spatial
+        padding = _pair(args[4], spatial) if count > 4 else (0,) * spatial
+        dilation = _pair(args[5], spatial) if count > 5 else (1,) * spatial
+        made = [shape[0], kernel[0]]
+        for axis in range(spatial):
+            reach = dilation[axis] * (kernel[axis + 2] - 1)
+            made.append((shape[axis + 2] + 2 * padding[axis] - reach - 1) // stride[axis] + 1)
+        return _like(given, made) if min(made) > 0 else None
+
+    return shortcut
+
+
+def _linear(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    given, weight = args[0], args[1]
+    shape = given.shape
+    if not given.is_meta or not _weighs(weight, given) or weight.dim() != 2 or not shape:
+        return None
+    if shape[-1] != weight.shape[1]:
+        return None
+    return _made((*shape[:-1], weight.shape[0]), given.dtype)
+
+
+def _matmul(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    left, right = args[0], args[1]
+    a, b = left.shape, right.shape
+    if len(a) != len(b) or len(a) < 2 or a[:-2] != b[:-2] or a[-1] != b[-2]:
+        return None
+    if left.dtype != right.dtype or not left.is_meta or not right.is_meta:
+        return None
+    return _made((*a[:-1], b[-1]), left.dtype)
+
+
+def _addmm(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    bias, left, right = args[0], args[1], args[2]
+    if bias.dtype != left.dtype or bias.shape != right.shape[1:]:
+        return None
+    return _matmul((left, right), kwargs)
+
+
+def _attention(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    """The query's layout, as the fused CPU kernel leaves it: in most models ``(N, L, heads, E)`` in memory.
+
+    That kernel takes no dropout, and keys and values of the query's width.
+    """
+    query, key, value = args[0], args[1], args[2]
+    if query.dim() != 4 or not query.is_meta or key.shape != value.shape or not _is_dense(query):
+        return None
+    samples, heads, _, width = query.shape
+    shared = key.dim() == 4 and key.shape[1] and kwargs.get("enable_gqa") and heads % key.shape[1] == 0
+    if key.shape[:2] != (samples, key.shape[1] if shared else heads) or key.shape[3:] != (width,):
+        return None
+    if not query.dtype == key.dtype == value.dtype or {query.stride(3), key.stride(3), value.stride(3)} != {1}:
+        return None
+    if not query.numel() or not key.numel() or (len(args) > 3 and not _fused(query.dtype, *args[3:5])):
+        return None
+    return torch.empty_strided(query.shape, query.stride(), dtype=query.dtype, device=_META)
+
+
+def _fused(dtype: torch.dtype, mask: torch.Tensor | None, dropout: float = 0.0) -> bool:
+    """Whether the fused kernel takes the mask and the dropout."""
+    return not dropout and (mask is None or (mask.dim() in (2, 4) and mask.dtype in (torch.bool, dtype)))
+
+
+def _batch_norm(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    """``(input, weight, bias, mean, ...)``: the layout is kept."""
+    given = args[0]
+    if not given.is_meta or not given.is_floating_point():
+        return None
+    if any(held is not None and held.dtype != given.dtype for held in (args[1], *args[3:4])):
+        return None
+    return _like(given, given.shape)
+
+
+def _layer_norm(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    given, normalized = args[0], args[1]
+    if tuple(given.shape[-len(normalized) :]) != tuple(normalized):
+        return None
+    weight = args[2] if len(args) > 2 else None
+    return None if weight is not None and weight.dtype != given.dtype else _same_contiguous(args, kwargs)
+
+
+def _dropout(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    """In inference the very tensor that was given."""
+    return args[0] if not args[2] else None
+
+
+def _softmax(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    return _same_contiguous(args, kwargs) if len(args) < 3 or args[2] in (None, args[0].dtype) else None
+
+
+def _concatenation(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    tensors = args[0]
+    axis = args[1] if len(args) > 1 else 0
+    first = tensors[0]
+    if axis < 0:
+        axis += first.dim()
+    shape = list(first.shape)
+    total = 0
+    for tensor in tensors:
+        other = tensor.shape
+        if not _plain(tensor) or tensor.dtype != first.dtype or len(other) != len(shape):
+            return None
+        if any(size != shape[i] for i, size in enumerate(other) if i != axis):
+            return None
+        total += other[axis]
+    shape[axis] = total
+    return _made(shape, first.dtype)
+
+
+def _average_pool(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    """``(input, kernel, stride, padding, ceil_mode, ...)``."""
+    return None if len(args) > 4 and args[4] else _pooled(args)
+
+
+def _max_pool(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    """``(input, kernel, stride, padding, dilation, ceil_mode)``."""
+    dilated = len(args) > 4 and any(step != 1 for step in _pair(args[4], 2))
+    return None if dilated or (len(args) > 5 and args[5]) else _pooled(args)
+
+
+def _pooled(args: Args) -> Any:
+    given = args[0]
+    shape = given.shape
+    if len(shape) != 4 or not given.is_meta:
+        return None
+    kernel = _pair(args[1], 2)
+    stride = _pair(args[2], 2) if len(args) > 2 and args[2] else kernel
+    padding = _pair(args[3], 2) if len(args) > 3 else (0, 0)
+    if any(2 * pad > size for pad, size in zip(padding, kernel, strict=True)):
+        return None
+    made = [(shape[i + 2] + 2 * padding[i] - kernel[i]) // stride[i] + 1 for i in range(2)]
+    return _like(given, (shape[0], shape[1], *made)) if min(made) > 0 else None
+
+
+def _adaptive_pool(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    given, size = args[0], args[1]
+    if given.dim() != 4 or not given.is_meta or len(size) != 2 or None in size:
+        return None
+    return _like(given, (*given.shape[:2], *size))
+
+
+def _mean(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    given = args[0]
+    if len(args) < 2 or not args[1] or not _plain(given) or not given.is_floating_point() or kwargs.get("dtype"):
+        return None
+    axes = {axis % given.dim() for axis in args[1]}
+    keep = len(args) > 2 and args[2]
+    kept = [1 if i in axes else size for i, size in enumerate(given.shape) if keep or i not in axes]
+    return _made(kept, given.dtype)
+
+
+_UNARY = "relu sigmoid tanh gelu silu hardswish hardsigmoid hardtanh relu6 leaky_relu elu mish selu exp sqrt rsqrt neg log erf abs"
+_BINARY = "add.Tensor sub.Tensor mul.Tensor div.Tensor"
+
+SHORTCUTS: dict[str, Shortcut] = {
+    **{f"aten::{name}": _same for name in f"{_UNARY} softplus".split()},
+    **{f"aten::{name}_": _in_place for name in _UNARY.split()},
+    **{f"aten::{name}": _binary for name in _BINARY.split()},
+    **{f"aten::{name.replace('.', '_.')}": _in_place for name in _BINARY.split()},
+    "aten::conv1d": _conv(1),
+    "aten::conv2d": _conv(2),
+    "aten::conv3d": _conv(3),
+    "aten::linear": _linear,
+    "aten::matmul": _matmul,
+    "aten::bmm": _matmul,
+    "aten::mm": _matmul,
+    "aten::addmm": _addmm,
+    "aten::scaled_dot_product_attention": _attention,
+    "aten::batch_norm": _batch_norm,
+    "aten::layer_norm": _layer_norm,
+    "aten::group_norm": lambda args, kwargs: _batch_norm((args[0], args[2] if len(args) > 2 else None), kwargs),
+    "aten::dropout": _dropout,
+    "aten::feature_dropout": _dropout,
+    "aten::softmax.int": _softmax,
+    "aten::cat": _concatenation,
+    "aten::max_pool2d": _max_pool,
+    "aten::avg_pool2d": _average_pool,
+    "aten::adaptive_avg_pool2d": _adaptive_pool,
+    "aten::mean.dim": _mean,
+}
+"""Shortcut by qualified name of the overload, e.g. ``aten::add.Tensor``; a default overload has no suffix."""

@@ -1,0 +1,115 @@
+"""Counts one training step over shapes: forward, the sum of every output as loss, backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from sweeprof.backends import Build
+from sweeprof.backends.torch.building import build_on_meta, built, copied_to_meta, materialised
+from sweeprof.backends.torch.callsites import Call, CallSites, tensors_in
+from sweeprof.backends.torch.counting import count_layers, said_by, slow_paths, uncompiled
+from sweeprof.backends.torch.dispatch import CountingMode
+from sweeprof.backends.torch.feeding import on_device
+from sweeprof.backends.torch.liveness import LiveBytes
+from sweeprof.errors import Unsupported
+from sweeprof.profiling.formulas import DEFAULTS, Formulas
+from sweeprof.profiling.inputs import Inputs
+from sweeprof.results.layers import Training
+
+BACKWARD_OVER_FORWARD = 2
+"""An estimated backward: a product each for the gradient of the weights and for that of the inputs."""
+
+
+def count_built_training(build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS) -> Training:
+    """:func:`count_training` of the module that ``build`` makes."""
+    try:
+        module = build_on_meta(build)
+    except Exception:  # a module that cannot be made on meta is made for real
+        module = built(build)
+    return count_training(module, inputs, formulas)
+
+
+def count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas = DEFAULTS) -> Training:
+    """One training step of ``module`` on ``inputs``, on a copy that is on the meta device.
+
+    Gradients are those of every parameter that requires one, and of every input tensor that does.
+
+    Where autograd cannot run there, the backward is estimated as twice the forward, and ``Training.estimated`` says why.
+
+    Raises:
+        Unsupported: no parameter requires a gradient.
+        Exception: whatever the module raised in its forward, for real too.
+    """
+    shapes = on_device(inputs, "meta")
+    module = materialised(uncompiled(module), shapes)
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise Unsupported("no parameter requires a gradient")
+    try:
+        return _counted(copied_to_meta(module).train(), shapes, formulas)
+    except Exception as error:  # a forward or a backward may raise anything on meta
+        table = count_layers(module, inputs, formulas)
+        flops = table.flops or 0
+        return Training(
+            table.macs,
+            flops,
+            BACKWARD_OVER_FORWARD * table.macs,
+            BACKWARD_OVER_FORWARD * flops,
+            None,
+            f"the backward does not run on shapes: {said_by(error)}",
+            dict(table.uncovered),
+        )
+
+
+def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) -> Training:
+    given = tensors_in((inputs.args, inputs.kwargs))
+    sites = CallSites(module, formulas)
+    live = LiveBytes(sites.where, [*given, *module.parameters(), *module.buffers()])
+    sites.remember_gradients()
+    mode = CountingMode(sites, live, formulas, on_shapes=True)
+    with torch.enable_grad(), slow_paths(), sites.tracking(), mode:
+        outputs = inputs.call(module)
+        forward = _totals(sites)
+        loss = _loss(outputs)
+        sites.outside.operators.clear()
+        wanted = [tensor for tensor in (*module.parameters(), *given) if tensor.requires_grad]
+        torch.autograd.grad(loss, wanted, allow_unused=True)
+        both = _totals(sites)
+    return Training(
+        forward_macs=forward[0],
+        forward_flops=forward[1],
+        backward_macs=both[0] - forward[0],
+        backward_flops=both[1] - forward[1],
+        liveness=live.result(sum(tensor.numel() * tensor.itemsize for tensor in given)),
+        uncovered=dict(mode.uncovered),
+    )
+
+
+def _loss(outputs: Any) -> torch.Tensor:
+    """The sum of everything that has a gradient.
+
+    Raises:
+        Unsupported: nothing has.
+    """
+    sums = [tensor.sum() for tensor in tensors_in(outputs) if tensor.requires_grad]
+    if not sums:
+        raise Unsupported("no output depends on a parameter that requires a gradient")
+    total = sums[0]
+    for further in sums[1:]:
+        total = total + further
+    return total.real if total.is_complex() else total
+
+
+def _totals(sites: CallSites) -> tuple[int, int]:
+    return _sums([*sites.calls, sites.outside])
+
+
+def _sums(calls: Iterable[Call]) -> tuple[int, int]:
+    macs = flops = 0
+    for call in calls:
+        for figures in call.operators.values():
+            macs += figures[1]
+            flops += figures[2]
+    return macs, flops

@@ -1,0 +1,101 @@
+"""``sweeprof.profile``: one model, one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sweeprof.metrics.select import Entry
+from sweeprof.profiling.formulas import Formula, Key
+from sweeprof.profiling.profiler import Profiler
+from sweeprof.profiling.session import Strict
+from sweeprof.results.differences import Difference, differences
+from sweeprof.results.layers import LayerTable
+from sweeprof.results.measurement import Measurement
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True, slots=True)
+class Profile(Mapping[str, Measurement]):
+    """Measurements by metric name, and the layers behind them."""
+
+    measurements: dict[str, Measurement]
+    profiler: Profiler
+
+    @property
+    def layers(self) -> LayerTable:
+        """The layers of the model."""
+        return self.profiler.layers
+
+    def __getitem__(self, name: str) -> Measurement:
+        return self.measurements[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.measurements)
+
+    def __len__(self) -> int:
+        return len(self.measurements)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One line per metric: value in its base unit, or the reason why there is none."""
+        import pandas
+
+        columns = ("name", "value", "unit", "estimator", "reason")
+        lines = [{column: getattr(m, column) for column in columns} for m in self.measurements.values()]
+        return pandas.DataFrame(lines, columns=columns, dtype=object)  # counts stay whole, what is missing stays None
+
+
+def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
+    model: Any,
+    inputs: Any,
+    metrics: str | Sequence[Entry] = "static",
+    *,
+    formulas: Mapping[Key, Formula] | None = None,
+    strict: Strict = "warn",
+    backend: Any = "auto",
+    device: str | None = None,
+    forward: Callable[..., Any] | None = None,
+) -> Profile:
+    """The metrics of ``model`` called with ``inputs``; the model is left exactly as it was found.
+
+    Args:
+        model: a model of a framework that sweeprof knows; it may be on the meta device, where nothing is allocated.
+        inputs: a tensor; a tuple of positional arguments; a mapping of keyword arguments; a shape, ``(1, 3, 224, 224)``;
+            or :class:`sweeprof.Inputs`. Tensors may be on the meta device.
+        metrics: a metric set by name (``static``: all that shapes tell; ``full``: times and the rest too) or a list of metrics.
+        formulas: by module type or operator, for this model alone.
+        strict: what an operator without a formula does: ``error``, ``warn`` or ``ignore``.
+        forward: ``forward(model, *args, **kwargs)`` where a step is more than calling the model.
+
+    Raises:
+        UserError: a name is not known.
+        Uncounted: an operator has no formula, and ``strict`` is ``error``.
+        Exception: whatever the model raised.
+
+    Example:
+        >>> r = sweeprof.profile(model, torch.randn(1, 3, 224, 224))
+        >>> r["compute/macs"].value
+        1814073344
+        >>> print(r.layers.tree(depth=1))
+    """
+    profiler = Profiler(
+        model, inputs=inputs, formulas=formulas, strict=strict, backend=backend, device=device, forward=forward
+    )
+    return Profile(profiler.compute_all(metrics), profiler)
+
+
+def compare(
+    baseline: Mapping[str, Measurement] | Profiler, candidate: Mapping[str, Measurement] | Profiler
+) -> list[Difference]:
+    """Every metric of two profiles side by side, in base units; which of them is the baseline is said, never guessed.
+
+    A metric that only one of them has keeps its row, with a reason.
+    """
+    return differences(_status(baseline), _status(candidate))
+
+
+def _status(given: Mapping[str, Measurement] | Profiler) -> Mapping[str, Measurement]:
+    return given.status if isinstance(given, Profiler) else given

@@ -1,0 +1,97 @@
+"""Sums of a layer table by class name, and its largest rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sweeprof.report.cells import MISSING, one_line
+from sweeprof.report.layers import cells
+from sweeprof.report.layers.figures import Figures
+from sweeprof.report.scaled import scaled
+from sweeprof.results.layers import LayerRow, LayerTable
+from sweeprof.results.measurement import Number
+
+SUMMARY = ("params", "macs", "flops", "act_bytes")
+"""Columns of :func:`summary_lines`."""
+
+TypeSum = tuple[str, Number | None, float | None]
+"""Class name, sum in base units, share of the table's total in 0..1; None where it cannot be had."""
+
+
+def by_type(table: LayerTable, depth: int | None = None, top: int | None = None, column: str = "macs") -> list[TypeSum]:
+    """Sums by class name, the largest first, and among equals the one that comes first in the model.
+
+    Args:
+        table: the layers.
+        depth: sums the figures that include what is within, over the rows of exactly this depth, as the profilers of this
+            field do; a row within another row of that depth counts in both. None sums every row's own figures, so that the
+            shares make 1.
+        top: how many to return; None returns all.
+        column: a figure of :data:`sweeprof.report.layers.cells.FIGURES`.
+
+    Raises:
+        ValueError: a depth is given, and the table does not tell which call was made in which.
+        UserError: the column does not exist or is no figure.
+    """
+    cells.figure(column)
+    if depth is None and table.is_inclusive:
+        raise ValueError("these figures include one another; give a depth, or the table before inclusive()")
+    figures = Figures(table if depth is None else table.inclusive())
+    groups: dict[str, list[Number | None]] = {}
+    for row in figures.table.rows:
+        if depth is None or row.depth == depth:
+            groups.setdefault(row.type, []).append(_counted(figures, row, column))
+    whole = figures.total(column)
+    found = [(name, value, _share(value, whole)) for name, values in groups.items() for value in (_sum(values),)]
+    return sorted(found, key=lambda item: _order(item[1]))[:top]
+
+
+def top_layers(table: LayerTable, column: str = "macs", top: int = 3) -> list[tuple[LayerRow, Number, float | None]]:
+    """The rows with the largest figures, the largest first: row, value in base units, share of the table's total.
+
+    Rows without that figure are left out, and so are weights that stand with an earlier call of the same module.
+
+    Raises:
+        UserError: the column does not exist or is no figure.
+    """
+    cells.figure(column)
+    figures = Figures(table)
+    whole = figures.total(column)
+    known = [(row, value) for row in table.rows if (value := figures.number(row, column)) is not None]
+    known.sort(key=lambda item: -item[1])
+    return [(row, value, _share(value, whole)) for row, value in known[:top]]
+
+
+def summary_lines(table: LayerTable, depth: int | None = 2, top: int | None = 3) -> list[str]:
+    """One line per column, e.g. ``MACs: Conv2d 405.6 KMACs, Linear 10.92 KMACs, Tanh 0 MACs``.
+
+    Arguments and errors are those of :func:`by_type`.
+    """
+    lines = []
+    for column in SUMMARY:
+        title, unit = cells.FIGURES[column]
+        sums = [
+            f"{one_line(name) or 'outside any module'} {scaled(value, unit)}"
+            for name, value, _ in by_type(table, depth, top, column)
+        ]
+        lines.append(f"{title}: {', '.join(sums) or MISSING}")
+    return lines
+
+
+def _counted(figures: Figures, row: LayerRow, column: str) -> Number | None:
+    """What the row adds to a sum: weights of a module count in its first call only."""
+    value = figures.number(row, column)
+    return 0 if value is None and getattr(row, column) is not None else value
+
+
+def _sum(values: Iterable[Number | None]) -> Number | None:
+    known = list(values)
+    return None if None in known else sum(value for value in known if value is not None)
+
+
+def _share(value: Number | None, whole: Number | None) -> float | None:
+    return None if value is None or not whole else value / whole
+
+
+def _order(value: Number | None) -> tuple[bool, Number]:
+    return (value is None, -(value or 0))

@@ -1,0 +1,136 @@
+"""The columns of a layer table, and what its cells say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sweeprof.errors import UserError, choice_problem
+from sweeprof.report.cells import MISSING, one_line
+from sweeprof.report.scaled import scaled
+from sweeprof.results.layers import LayerRow, LayerTable, Shapes
+from sweeprof.results.measurement import Number
+
+FIGURES: dict[str, tuple[str, str]] = {
+    "params": ("params", "params"),
+    "trainable": ("trainable", "params"),
+    "frozen": ("frozen", "params"),
+    "params_bytes": ("params size", "B"),
+    "buffers": ("buffers", "elements"),
+    "buffers_bytes": ("buffers size", "B"),
+    "macs": ("MACs", "MACs"),
+    "flops": ("FLOPs", "FLOPs"),
+    "ops": ("ops", "ops"),
+    "act_bytes": ("activations", "B"),
+    "input_bytes": ("input size", "B"),
+    "output_bytes": ("output size", "B"),
+}
+"""Numeric columns: title and unit of :func:`sweeprof.report.scaled.scaled`."""
+
+SHARES = {f"{key}_share": key for key in ("params", "macs", "flops", "act_bytes")}
+"""Share columns, each with the figure it is a share of."""
+
+TEXTS = {
+    "input_shapes": "input shape",
+    "output_shapes": "output shape",
+    "dtypes": "param types",
+    "input_dtypes": "input types",
+    "output_dtypes": "output types",
+}
+
+SHOWN = "input_shapes output_shapes params params_share macs flops trainable".split()
+"""What a table shows where no columns are chosen."""
+
+RECURSIVE = "(recursive)"
+"""Stands for weights that stand with an earlier call of the same module, and marks such a call."""
+
+WEIGHTS = frozenset({"params", "trainable", "frozen", "params_bytes", "buffers", "buffers_bytes"})
+_MOST_SHAPES = 3
+
+
+def known(columns: Iterable[str]) -> list[str]:
+    """The columns as a list.
+
+    Raises:
+        UserError: one of them does not exist.
+    """
+    chosen = list(columns)
+    options = [*FIGURES, *SHARES, *TEXTS]
+    problems = [choice_problem("columns", key, "column of layers", options) for key in chosen if key not in options]
+    if problems:
+        raise UserError(problems)
+    return chosen
+
+
+def figure(column: str) -> str:
+    """The column, which has to be numeric.
+
+    Raises:
+        UserError: it is not, or does not exist.
+    """
+    if column not in FIGURES:
+        raise UserError([choice_problem("column", column, "figure of layers", FIGURES)])
+    return column
+
+
+def title(column: str) -> str:
+    """The header of a column, e.g. ``MACs`` or ``params %``."""
+    if column in SHARES:
+        return f"{FIGURES[SHARES[column]][0]} %"
+    return FIGURES[column][0] if column in FIGURES else TEXTS[column]
+
+
+def is_numeric(column: str) -> bool:
+    """Whether its entries are aligned on the right and sorted by size."""
+    return column in FIGURES or column in SHARES
+
+
+def is_repeated(row: LayerRow) -> bool:
+    """Whether the row's parameters and buffers stand with an earlier call of the same module."""
+    if row.call < 1:
+        return False
+    return row.subtree is None or bool(row.subtree.params or row.subtree.buffers)
+
+
+def text_of(value: Number | None, column: str, prefix: str | None = None) -> str:
+    """A value of a figure as it is shown, e.g. ``416.52 KMACs``."""
+    unit = FIGURES[column][1]
+    return scaled(value, unit, None if unit == "B" else prefix)
+
+
+def trainable_text(row: LayerRow) -> str:
+    """``True``, ``False`` or ``Partial``; ``–`` for a row without parameters."""
+    if not row.params:
+        return MISSING
+    return {row.params: "True", 0: "False"}.get(row.trainable, "Partial")
+
+
+def call_text(row: LayerRow, holds_calls: bool) -> str:
+    """What is special about the call: ``(recursive)``, ``(never called)`` or nothing."""
+    if row.call < 0:
+        return "(never called itself)" if holds_calls else "(never called)"
+    return RECURSIVE if row.call else ""
+
+
+def shape_text(shapes: Shapes) -> str:
+    """``[1, 6, 28, 28]``; of many the first few; ``–`` where there are none."""
+    shown = ", ".join(f"[{', '.join(map(str, shape))}]" for shape in shapes[:_MOST_SHAPES])
+    more = len(shapes) - _MOST_SHAPES
+    return f"{shown} and {more} more" if more > 0 else shown or MISSING
+
+
+def with_figures(table: LayerTable) -> tuple[LayerTable, str | None]:
+    """The table with inclusive figures, or, where it cannot have them, as it is with the reason."""
+    try:
+        return table.inclusive(), None
+    except ValueError as error:
+        return table, f"Figures are each row's own, without those of the rows within it: {error}."
+
+
+def words(value: Any) -> str:
+    """Shapes or data types as a text; ``–`` where there are none."""
+    if not value:
+        return MISSING
+    if isinstance(value, Sequence) and isinstance(value[0], Sequence) and not isinstance(value[0], str):
+        return shape_text(tuple(tuple(shape) for shape in value))
+    return one_line(", ".join(dict.fromkeys(map(str, value))))

@@ -1,0 +1,49 @@
+"""A layer table as CSV: exact values in base units."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+from sweeprof.results.layers import FRAME_COLUMNS, LayerTable
+
+
+def to_csv(table: LayerTable, inclusive: bool = False) -> str:
+    """One header line, then one line per row, in the columns of ``LayerTable.to_frame``.
+
+    Shapes and data types are JSON, bytes and counts whole numbers, shares 0..1. A cell is empty where there is no value.
+
+    Raises:
+        ValueError: inclusive figures are asked of a table that does not tell which call was made in which.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(FRAME_COLUMNS)
+    writer.writerows([_field(value) for value in row.values()] for row in records(table, inclusive))
+    return text.getvalue()
+
+
+def records(table: LayerTable, inclusive: bool = False) -> list[dict[str, Any]]:
+    """One dictionary per row, in the columns of ``LayerTable.to_frame``; shapes and data types as JSON text."""
+    figures = table.inclusive() if inclusive else table
+    params, macs = figures.params, figures.macs
+    return [
+        {
+            **{name: _plain(getattr(row, name)) for name in FRAME_COLUMNS[:-2]},
+            "params_share": row.params / params if params else None,
+            "macs_share": row.macs / macs if macs else None,
+        }
+        for row in figures.rows
+    ]
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, str | int | float) else json.dumps(value, default=dict)
+
+
+def _field(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else repr(value)

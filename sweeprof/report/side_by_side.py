@@ -1,0 +1,109 @@
+"""Two layer tables row by row: what differs, by how much."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sweeprof.report.layers import cells
+from sweeprof.report.layers.compare_html import compare_page
+from sweeprof.report.layers.figures import Figures
+from sweeprof.results.layers import LayerRow, LayerTable
+from sweeprof.results.measurement import Number
+
+COLUMNS = ("params", "macs", "flops", "act_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One figure of a row in both tables, in base units; None where it cannot be had."""
+
+    left: Number | None
+    right: Number | None
+
+    @property
+    def difference(self) -> Number | None:
+        """Right minus left."""
+        return None if self.left is None or self.right is None else self.right - self.left
+
+    @property
+    def ratio(self) -> float | None:
+        """Right over left; None where left is zero."""
+        return None if self.left is None or self.right is None or not self.left else self.right / self.left
+
+
+@dataclass(frozen=True, slots=True)
+class SideRow:
+    """One call of a module in either table or in both."""
+
+    path: str
+    call: int
+    names: tuple[str, str]
+    """What the tables are called."""
+    left: LayerRow | None
+    """None where only the other table has the row."""
+    right: LayerRow | None
+    figures: dict[str, Pair]
+    """By column; a row that one table lacks has no figure there."""
+
+    @property
+    def is_in_both(self) -> bool:
+        return self.left is not None and self.right is not None
+
+
+def side_by_side(
+    left: LayerTable,
+    right: LayerTable,
+    names: tuple[str, str] = ("left", "right"),
+    columns: Sequence[str] = COLUMNS,
+) -> list[SideRow]:
+    """Every row of either table, matched by path and call, in the order of the left one.
+
+    A row that only the right table has comes after the one it follows there. The figures are those of the tables as they are;
+    give ``inclusive()`` tables for figures that include the rows within.
+
+    Raises:
+        UserError: a column does not exist or is no figure.
+    """
+    chosen = [cells.figure(column) for column in columns]
+    lefts = {(row.path, row.call): row for row in left.rows}
+    rights = {(row.path, row.call): row for row in right.rows}
+    of_left, of_right = Figures(left), Figures(right)
+    found = []
+    for key in _merged(list(lefts), list(rights)):
+        one, other = lefts.get(key), rights.get(key)
+        figures = {
+            column: Pair(
+                None if one is None else of_left.number(one, column),
+                None if other is None else of_right.number(other, column),
+            )
+            for column in chosen
+        }
+        found.append(SideRow(*key, names, one, other, figures))
+    return found
+
+
+def difference_html(left: LayerTable, right: LayerTable, names: tuple[str, str] = ("left", "right")) -> str:
+    """A self-contained page with both trees side by side, collapsible, and the difference of each row.
+
+    Figures include the rows within, unless a table does not tell which call was made in which. Where only one of them does, a
+    row with rows within has no difference.
+    """
+    one, other = names if names[0] != names[1] else (f"{names[0]} (left)", f"{names[1]} (right)")
+    return compare_page({one: left, other: right})
+
+
+def _merged(lefts: list[tuple[str, int]], rights: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """The union in the order of the first; what only the second has follows its predecessor there."""
+    here = set(lefts)
+    after: dict[tuple[str, int] | None, list[tuple[str, int]]] = {}
+    previous: tuple[str, int] | None = None
+    for key in rights:
+        if key in here:
+            previous = key
+        else:
+            after.setdefault(previous, []).append(key)
+    merged = after.get(None, [])
+    for key in lefts:
+        merged += [key, *after.get(key, [])]
+    return merged

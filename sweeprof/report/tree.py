@@ -1,0 +1,163 @@
+"""The module tree of a layer table as text: like ``repr(model)``, or as an indented table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+
+from sweeprof.errors import UserError, choice_problem
+from sweeprof.report.cells import one_line
+from sweeprof.report.layers import cells
+from sweeprof.report.layers.figures import Figures
+from sweeprof.report.layers.nesting import Node, nodes
+from sweeprof.report.scaled import scaled
+from sweeprof.results.layers import LayerTable
+
+STYLES = ("table", "repr")
+ROWS = ("type", "name", "path", "depth", "call")
+REPR_COLUMNS = "params params_share macs macs_share flops act_bytes".split()
+_GAP = "  "
+
+
+def tree(
+    table: LayerTable,
+    depth: int | None = None,
+    columns: Sequence[str] | None = None,
+    unit: str | None = None,
+    style: str = "table",
+    rows: Sequence[str] = ("type", "name"),
+) -> str:
+    """One line per call of a module with the figures of it and of all within it.
+
+    Args:
+        table: where it does not tell which call was made in which, the figures are each row's own, and the last line says so.
+        depth: the deepest level that is drawn; 0 is the model alone. Figures and totals do not change by it.
+        columns: of :mod:`sweeprof.report.layers.cells`, e.g. ``("params", "macs_share", "act_bytes")``.
+        unit: SI prefix of all counts, e.g. ``"M"``; by default each has the one that suits it.
+        style: ``table``, aligned columns with totals below, or ``repr``, the brackets of ``repr(model)``.
+        rows: what a row is called by: any of ``type``, ``name``, ``path``, ``depth``, ``call``. ``call`` numbers the calls of
+            a module that is called again; that it is, ``(recursive)``, is always said.
+
+    Raises:
+        UserError: a column, a style or a row annotation does not exist.
+        ValueError: there is no such prefix.
+    """
+    if style not in STYLES:
+        raise UserError([choice_problem("style", style, "style of a tree", STYLES)])
+    if unknown := [name for name in rows if name not in ROWS]:
+        raise UserError([choice_problem("rows", name, "row annotation", ROWS) for name in unknown])
+    table, reason = cells.with_figures(table)
+    chosen = cells.known((cells.SHOWN if style == "table" else REPR_COLUMNS) if columns is None else columns)
+    shown = [node for node in nodes(table) if depth is None or node.depth <= depth]
+    draw = _table if style == "table" else _brackets
+    lines = draw(Figures(table), shown, chosen, unit, rows)
+    return "\n".join([*lines, *([reason] if reason else [])])
+
+
+def _table(figures: Figures, shown: list[Node], columns: list[str], unit: str | None, rows: Sequence[str]) -> list[str]:
+    header = ["layer", *(cells.title(column) for column in columns)]
+    lines = [
+        [branch + _name(node, rows), *(figures.text(node.row, column, unit) for column in columns)]
+        for branch, node in zip(_branches(shown), shown, strict=True)
+    ]
+    widths = [max(cell_len(line[place]) for line in (header, *lines)) for place in range(len(header))]
+    rule = "─" * (sum(widths) + len(_GAP) * (len(widths) - 1))
+    return [
+        _aligned(header, widths),
+        rule,
+        *(_aligned(line, widths) for line in lines),
+        rule,
+        *_totals(figures.table, unit),
+    ]
+
+
+def _aligned(line: list[str], widths: list[int]) -> str:
+    pads = [" " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True)]
+    return _GAP.join([line[0] + pads[0], *(pad + cell for cell, pad in zip(line[1:], pads[1:], strict=True))]).rstrip()
+
+
+def _branches(shown: list[Node]) -> list[str]:
+    """The lines in front of every node; a node of :func:`nodes` keeps its position when deeper ones are left out."""
+    branches, trunks = [], [""]
+    for node in shown:
+        trunk = trunks[node.depth]
+        branches.append("" if node.depth == 0 else f"{trunk}{'└─' if node.is_last else '├─'}")
+        del trunks[node.depth + 1 :]
+        trunks.append("" if node.depth == 0 else f"{trunk}{'  ' if node.is_last else '│ '}")
+    return branches
+
+
+def _name(node: Node, rows: Sequence[str]) -> str:
+    row = node.row
+    kind = one_line(row.type) if "type" in rows else ""
+    place = one_line(row.path) if "path" in rows else node.label if "name" in rows else ""
+    parts = [f"{kind} ({place})" if kind and place else kind or place or one_line(row.path)]
+    if "depth" in rows:
+        parts.append(f"depth {node.depth}")
+    if "call" in rows and row.call >= 0:
+        parts.append(f"call {row.call}")
+    return " ".join([*parts, cells.call_text(row, node.holds_calls)]).rstrip()
+
+
+def _totals(table: LayerTable, unit: str | None) -> list[str]:
+    """What the rows add up to, and what is not in any row."""
+    live = table.liveness
+    where = f" at {one_line(live.peak_at)}" if live else ""
+    lines = [
+        ("params", scaled(table.params, "params", unit)),
+        ("trainable", scaled(table.trainable, "params", unit)),
+        ("frozen", scaled(table.params - table.trainable, "params", unit)),
+        ("MACs", scaled(table.macs, "MACs", unit)),
+        ("FLOPs", scaled(table.flops, "FLOPs", unit)),
+        ("params size", scaled(table.params_bytes, "B")),
+        ("input size", scaled(live.input_bytes if live else None, "B")),
+        ("activations", scaled(table.act_bytes, "B")),
+        ("peak live", scaled(live.peak_bytes if live else None, "B") + where),
+    ]
+    width = max(len(name) for name, _ in lines)
+    text = [f"{name:<{width}}  {value}" for name, value in lines]
+    if table.uncovered:
+        missing = ", ".join(f"{calls} × {one_line(name)}" for name, calls in table.uncovered.items())
+        text.append(f"Not counted, for want of a formula: {missing}.")
+    return text
+
+
+def _brackets(
+    figures: Figures, shown: list[Node], columns: list[str], unit: str | None, rows: Sequence[str]
+) -> list[str]:
+    """Every node with something below opens a bracket, which closes before the next node that is no deeper."""
+    lines: list[str] = []
+    depth = -1
+    for place, node in enumerate(shown):
+        lines += _closing(depth, node.depth)
+        indent = "  " * node.depth
+        inside = ", ".join(_annotations(figures, node, columns, unit, rows))
+        opening = (
+            f"{indent}{f'({node.label}): ' if node.label else ''}{one_line(node.row.type) or one_line(node.row.path)}("
+        )
+        is_open = place + 1 < len(shown) and shown[place + 1].depth > node.depth
+        lines += [opening, f"{indent}  {inside}"] if is_open else [f"{opening}{inside})"]
+        depth = node.depth
+    return lines + _closing(depth, 0)
+
+
+def _closing(depth: int, next_depth: int) -> list[str]:
+    return ["  " * level + ")" for level in range(depth - 1, next_depth - 1, -1)]
+
+
+def _annotations(figures: Figures, node: Node, columns: list[str], unit: str | None, rows: Sequence[str]) -> list[str]:
+    row = node.row
+    said = [one_line(row.path)] if "path" in rows and node.depth else []
+    said += [f"depth {node.depth}"] if "depth" in rows else []
+    said += [f"call {row.call}"] if "call" in rows and row.call >= 0 else []
+    said += [_figure(c, text) for c in columns if (text := figures.text(row, c, unit)) != cells.RECURSIVE]
+    return [text for text in (*said, cells.call_text(row, node.holds_calls).strip("()")) if text]
+
+
+def _figure(column: str, text: str) -> str:
+    """``61.71 k params``, ``100 % MACs``, ``416.52 KMACs``, ``output shape [1, 10]``."""
+    title = cells.title(column).removesuffix(" %")
+    if not cells.is_numeric(column) or column == "trainable":
+        return f"{title} {text}"
+    return text if text.endswith(title) else f"{text} {title}"

@@ -1,0 +1,386 @@
+"""LayerTable: what a model is made of and what one step of it costs, one row per call site of a module."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import pandas
+
+ROOT = "__root__"
+"""Path of the model itself."""
+OUTSIDE = "__outside__"
+"""Path of what runs outside any module, e.g. in a forward function that calls the model."""
+
+_NUMBERS = "depth call params trainable frozen macs flops ops params_share macs_share".split()
+Shapes = tuple[tuple[int, ...], ...]
+Bytes = int | float
+"""Whole, but for data types of less than a byte."""
+
+FRAME_COLUMNS = (
+    "path type depth call params trainable macs flops ops input_shapes output_shapes act_bytes "
+    "frozen params_bytes buffers buffers_bytes dtypes input_dtypes output_dtypes params_share macs_share"
+).split()
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Parameters and buffers: a module's own, or those of its whole subtree, each tensor once."""
+
+    params: int = 0
+    """Elements."""
+    trainable: int = 0
+    params_bytes: Bytes = 0
+    buffers: int = 0
+    """Elements of persistent state that no optimizer sees (BatchNorm's moving statistics)."""
+    buffers_bytes: Bytes = 0
+    dtypes: Mapping[str, int] = field(default_factory=dict)
+    """Parameters per data type, e.g. ``{"float32": 61706}``."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCount:
+    """What one operator did within one call of a module, all its uses together."""
+
+    name: str
+    """The framework's name for it, e.g. ``conv2d``."""
+    calls: int
+    macs: int
+    flops: int
+    ops: int
+    inputs: int
+    """Elements of its first tensor argument."""
+    outputs: int
+    """Elements of what it returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRow:
+    """One call of one module. Counts are the module's own: what its children do is in their rows.
+
+    ``flops``, ``ops`` and ``act_bytes`` are None where the backend does not count them.
+    """
+
+    path: str
+    """Dotted path below the root, e.g. ``stage1.conv2``."""
+    type: str
+    """Class name."""
+    depth: int
+    """0 for the root."""
+    call: int
+    """0 for the first call of this module, 1 for the second …; -1 for a module that was never called."""
+    params: int
+    """Own parameters; a tensor shared by several modules, or a module called twice, counts once, where it comes first."""
+    trainable: int
+    params_bytes: Bytes
+    buffers: int
+    """Elements of own persistent state that no optimizer sees (BatchNorm's moving statistics)."""
+    macs: int
+    """Multiply-accumulates of this call, for the whole batch."""
+    input_shapes: Shapes = ()
+    """Of every tensor among the positional and keyword arguments, containers opened, in their order."""
+    output_shapes: Shapes = ()
+    flops: int | None = None
+    """Floating-point operations of this call, by the table of docs/counting.md."""
+    ops: int | None = None
+    """Scalar operations as a textbook counts them: multiplications and additions apart, ``exp`` one."""
+    act_bytes: Bytes | None = None
+    """Bytes that a call without calls inside returned; 0 for one with calls inside, whose activations are in their rows."""
+    input_bytes: Bytes | None = None
+    output_bytes: Bytes | None = None
+    input_dtypes: tuple[str, ...] = ()
+    output_dtypes: tuple[str, ...] = ()
+    buffers_bytes: Bytes = 0
+    dtypes: Mapping[str, int] = field(default_factory=dict)
+    """Own parameters per data type."""
+    subtree: Weights | None = None
+    """Parameters and buffers of this module and all below it; None where the backend does not tell."""
+    parent: int | None = None
+    """Index of the row of the call this one was made in; None for the root and where the backend does not tell."""
+    operators: tuple[OperatorCount, ...] = ()
+    """What this call ran itself; operators that only view or move data are left out."""
+
+    @property
+    def frozen(self) -> int:
+        return self.params - self.trainable
+
+    @property
+    def name(self) -> str:
+        """Last part of the path."""
+        return self.path.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """Bytes of tensors alive at once, each storage once, from when it is made until nothing refers to it."""
+
+    peak_bytes: int
+    """Without parameters, buffers and the model's inputs."""
+    peak_at: str
+    """Path of the layer that ran when the peak was reached."""
+    input_bytes: int
+    """Bytes of the model's inputs, which are not in the peak."""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """One training step: a forward in training mode, the sum of all outputs as loss, and its backward."""
+
+    forward_macs: int
+    forward_flops: int
+    backward_macs: int
+    backward_flops: int
+    liveness: Liveness | None
+    """Activations kept for the backward, and gradients; None where the backward was estimated."""
+    estimated: str | None = None
+    """Why the backward is twice the forward instead of counted; None when it was counted."""
+    uncovered: Mapping[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Training:
+        """What :meth:`to_dict` wrote."""
+        return cls(**{**data, "liveness": None if data["liveness"] is None else Liveness(**data["liveness"])})
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTable:
+    """Every row, and how complete the counts are."""
+
+    rows: tuple[LayerRow, ...]
+    uncovered: dict[str, int] = field(default_factory=dict)
+    """Calls per operator for which no formula is known, so that its cost is missing from ``macs``, ``flops`` and ``ops``."""
+    method: str = "shapes"
+    """How the counts were made: ``shapes`` (nothing was allocated) or ``real forward``, with the reason after a colon."""
+    operator_calls: int = 0
+    """Calls of operators altogether, the uncovered ones included."""
+    liveness: Liveness | None = None
+    is_inclusive: bool = False
+    """Whether each row includes the rows within it, so that the totals are those of the outermost rows."""
+
+    @property
+    def params(self) -> int:
+        return sum(row.params for row in self._summed)
+
+    @property
+    def trainable(self) -> int:
+        return sum(row.trainable for row in self._summed)
+
+    @property
+    def params_bytes(self) -> Bytes:
+        return sum(row.params_bytes for row in self._summed)
+
+    @property
+    def buffers(self) -> int:
+        return sum(row.buffers for row in self._summed)
+
+    @property
+    def buffers_bytes(self) -> Bytes:
+        return sum(row.buffers_bytes for row in self._summed)
+
+    @property
+    def macs(self) -> int:
+        return sum(row.macs for row in self._summed)
+
+    @property
+    def flops(self) -> int | None:
+        return _total([row.flops for row in self._summed])
+
+    @property
+    def ops(self) -> int | None:
+        return _total([row.ops for row in self._summed])
+
+    @property
+    def act_bytes(self) -> Bytes | None:
+        return _total([row.act_bytes for row in self._summed])
+
+    @property
+    def _summed(self) -> list[LayerRow]:
+        return [row for row in self.rows if row.depth == 0] if self.is_inclusive else list(self.rows)
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of the operator calls whose cost is known; None where calls were not counted."""
+        if not self.operator_calls:
+            return None
+        return 1 - sum(self.uncovered.values()) / self.operator_calls
+
+    def inclusive(self) -> LayerTable:
+        """The same rows with the figures of each call and of all calls within it; weights are those of the subtree.
+
+        A module that is never called itself, such as a list, gets those of every call below it.
+
+        Raises:
+            ValueError: the table does not tell which call was made in which.
+        """
+        if self.is_inclusive:
+            return self
+        inner = [row for row in self.rows if row.call >= 0 and row.path not in (ROOT, OUTSIDE)]
+        if inner and all(row.parent is None for row in inner):
+            raise ValueError("this backend does not tell which call was made within which")
+        sums: list[list[Any]] = [[row.macs, row.flops, row.ops, row.act_bytes] for row in self.rows]
+        for index in range(len(self.rows) - 1, -1, -1):  # a call comes after the one it was made in
+            parent = self.rows[index].parent
+            if parent is not None:
+                sums[parent] = [_plus(a, b) for a, b in zip(sums[parent], sums[index], strict=True)]
+        for index, row in enumerate(self.rows):
+            if row.call < 0:
+                sums[index] = self._below(row.path)
+        rows = tuple(_with_subtree(row, *total) for row, total in zip(self.rows, sums, strict=True))
+        return dataclasses.replace(self, rows=rows, is_inclusive=True)
+
+    def _below(self, path: str) -> list[Any]:
+        """Sums over every call below a module that is itself never called, such as a list of modules."""
+        below = [row for row in self.rows if row.path.startswith(f"{path}.")]
+        return [_total([getattr(row, name) for row in below]) for name in ("macs", "flops", "ops", "act_bytes")]
+
+    def where(self, keep: Callable[[LayerRow], bool]) -> LayerTable:
+        """The rows for which ``keep`` is true; calls made within a row that is dropped move up to the next one kept."""
+        kept = [index for index, row in enumerate(self.rows) if keep(row)]
+        position = {old: new for new, old in enumerate(kept)}
+        rows = []
+        for index in kept:
+            parent = self.rows[index].parent
+            while parent is not None and parent not in position:
+                parent = self.rows[parent].parent
+            rows.append(dataclasses.replace(self.rows[index], parent=None if parent is None else position[parent]))
+        return dataclasses.replace(self, rows=tuple(rows))
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One line per row, in the columns of :data:`FRAME_COLUMNS`; shares are of the table's total, 0..1."""
+        import pandas
+
+        params, macs = self.params, self.macs
+        lines = [
+            {
+                **{name: getattr(row, name) for name in FRAME_COLUMNS[:-2]},
+                "params_share": row.params / params if params else None,
+                "macs_share": row.macs / macs if macs else None,
+            }
+            for row in self.rows
+        ]
+        unknown = {name: object for name in FRAME_COLUMNS if any(line[name] is None for line in lines)}
+        return pandas.DataFrame(lines, columns=FRAME_COLUMNS, dtype=object).astype(
+            {name: unknown.get(name, type(lines[0][name])) for name in _NUMBERS if lines}
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> LayerTable:
+        """The table that :meth:`to_dict` wrote, by this version or an earlier one."""
+        liveness = data.get("liveness")
+        return cls(
+            tuple(_row(row) for row in data["rows"]),
+            dict(data["uncovered"]),
+            data["method"],
+            data.get("operator_calls", 0),
+            None if liveness is None else Liveness(**liveness),
+            data.get("is_inclusive", False),
+        )
+
+    # Ways to look at the table; what they do is in sweeprof/report, which this floor does not need otherwise.
+
+    def __str__(self) -> str:
+        return self.tree()
+
+    def tree(
+        self,
+        depth: int | None = None,
+        columns: Sequence[str] | None = None,
+        unit: str | None = None,
+        style: str = "table",
+        rows: Sequence[str] = ("type", "name"),
+    ) -> str:
+        """The module tree as text, see :func:`sweeprof.report.tree.tree`."""
+        from sweeprof.report.tree import tree
+
+        return tree(self, depth, columns, unit, style, rows)
+
+    def by_type(
+        self, depth: int | None = None, top: int | None = None, column: str = "macs"
+    ) -> list[tuple[str, Bytes | None, float | None]]:
+        """Sums by class name with their shares, see :func:`sweeprof.report.aggregate.by_type`."""
+        from sweeprof.report.aggregate import by_type
+
+        return by_type(self, depth, top, column)
+
+    def top(self, column: str = "macs", n: int = 3) -> list[tuple[LayerRow, Bytes, float | None]]:
+        """The ``n`` largest rows with their shares, see :func:`sweeprof.report.aggregate.top_layers`."""
+        from sweeprof.report.aggregate import top_layers
+
+        return top_layers(self, column, n)
+
+    def to_csv(self, inclusive: bool = False) -> str:
+        """See :func:`sweeprof.report.layers.csv.to_csv`."""
+        from sweeprof.report.layers.csv import to_csv
+
+        return to_csv(self, inclusive)
+
+    def to_html(self, inclusive: bool = False, title: str = "Layers") -> str:
+        """See :func:`sweeprof.report.layers.html.to_html`."""
+        from sweeprof.report.layers.html import to_html
+
+        return to_html(self, inclusive=inclusive, title=title)
+
+    def to_latex(self, inclusive: bool = False) -> str:
+        """See :func:`sweeprof.report.layers.latex.to_latex`."""
+        from sweeprof.report.layers.latex import to_latex
+
+        return to_latex(self, inclusive=inclusive)
+
+    def to_markdown(self, inclusive: bool = False) -> str:
+        """See :func:`sweeprof.report.layers.markdown.to_markdown`."""
+        from sweeprof.report.layers.markdown import to_markdown
+
+        return to_markdown(self, inclusive=inclusive)
+
+    def to_parquet(self, inclusive: bool = False) -> bytes:
+        """See :func:`sweeprof.report.layers.parquet.to_parquet`."""
+        from sweeprof.report.layers.parquet import to_parquet
+
+        return to_parquet(self, inclusive)
+
+
+_Number = TypeVar("_Number", int, int | float)
+
+
+def _total(values: Sequence[_Number | None]) -> _Number | None:
+    """The sum; None where any part is not known."""
+    total: Any = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total  # type: ignore[no-any-return]
+
+
+def _plus(left: Any, right: Any) -> Any:
+    return None if left is None or right is None else left + right
+
+
+def _with_subtree(row: LayerRow, macs: int, flops: int | None, ops: int | None, act_bytes: Bytes | None) -> LayerRow:
+    counted = dataclasses.replace(row, macs=macs, flops=flops, ops=ops, act_bytes=act_bytes)
+    if row.subtree is None:
+        return counted
+    weights = {spec.name: getattr(row.subtree, spec.name) for spec in dataclasses.fields(Weights)}
+    return dataclasses.replace(counted, **weights)
+
+
+def _row(data: Mapping[str, Any]) -> LayerRow:
+    made = dict(data)
+    for key in ("input_shapes", "output_shapes"):
+        made[key] = tuple(tuple(shape) for shape in data[key])
+    for key in ("input_dtypes", "output_dtypes"):
+        made[key] = tuple(data.get(key, ()))
+    made["operators"] = tuple(OperatorCount(**count) for count in data.get("operators", ()))
+    made["subtree"] = None if data.get("subtree") is None else Weights(**data["subtree"])
+    return LayerRow(**made)

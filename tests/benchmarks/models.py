@@ -1,0 +1,79 @@
+"""Models to count: timm's and torchvision's where they can be imported, otherwise small ones of the same kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from published.models import timm_models, torchvision_models
+from torch import nn
+
+from support.peer_models import LeNet5, ResNet18C100, SingleInputNet
+
+_TIMM = """
+resnet50 resnext50_32x4d seresnet50 densenet121 dla34 vgg11_bn mobilenetv3_large_100 efficientnet_b0 mnasnet_100 ghostnet_100
+regnety_008 repvgg_a0 convnext_tiny poolformer_s12 resmlp_12_224 mixer_s16_224 vit_tiny_patch16_224 cait_xxs24_224
+swin_tiny_patch4_window7_224 pvt_v2_b0 levit_128s mobilevit_xs edgenext_xx_small xcit_nano_12_p16_224
+""".split()
+_TORCHVISION = """
+alexnet resnet18 squeezenet1_0 googlenet mobilenet_v2 shufflenet_v2_x1_0 regnet_y_400mf efficientnet_b0 vit_b_16 swin_t
+""".split()
+
+
+@dataclass(frozen=True)
+class Made:
+    """A model to be built, and the shape of its input."""
+
+    name: str
+    make: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+
+
+@cache
+def benchmark_models() -> tuple[Made, ...]:
+    """At least thirty."""
+    try:
+        wanted = {("timm", name) for name in _TIMM} | {("torchvision", name) for name in _TORCHVISION}
+        return tuple(
+            Made(f"{m.source} {m.name}", m.make, (1, m.channels, m.size, m.size))
+            for m in (*timm_models(), *torchvision_models())
+            if (m.source, m.name) in wanted
+        )
+    except ImportError:
+        return _own()
+
+
+def _own() -> tuple[Made, ...]:
+    made = [
+        Made("lenet5", LeNet5, (1, 1, 32, 32)),
+        Made("single input", SingleInputNet, (1, 1, 28, 28)),
+        Made("resnet18, functional", ResNet18C100, (1, 3, 32, 32)),
+        Made("resnet18, modules", lambda: ResNet18C100(module_relu=True), (1, 3, 32, 32)),
+    ]
+    for depth in (2, 4, 8, 16, 32):
+        for width in (16, 64):
+            made.append(Made(f"cnn {depth} × {width}", _bind(_cnn, depth, width), (1, 3, 64, 64)))
+            made.append(Made(f"mlp {depth} × {width}", _bind(_mlp, depth, width), (1, width)))
+            made.append(Made(f"encoder {depth} × {width}", _bind(_encoder, depth, width), (1, 64, width)))
+    return tuple(made)
+
+
+def _bind(make: Callable[[int, int], nn.Module], depth: int, width: int) -> Callable[[], nn.Module]:
+    return lambda: make(depth, width)
+
+
+def _cnn(depth: int, width: int) -> nn.Module:
+    layers: list[nn.Module] = [nn.Conv2d(3, width, 3, padding=1)]
+    for _ in range(depth):
+        layers += [nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
+
+
+def _mlp(depth: int, width: int) -> nn.Module:
+    return nn.Sequential(*(nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(depth)))
+
+
+def _encoder(depth: int, width: int) -> nn.Module:
+    layer = nn.TransformerEncoderLayer(width, 4, 4 * width, batch_first=True)
+    return nn.TransformerEncoder(layer, depth, enable_nested_tensor=False)

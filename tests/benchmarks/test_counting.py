@@ -1,0 +1,145 @@
+"""How long a model's full table of layers takes, beside other profilers in the same run, and how much memory.
+
+Ratios only: each profiler counts the same model, in turns, and what others take is over what ours takes. A profiler takes part in
+a model's ratio where the MACs it reports are right: within one hundredth of ours, which are those of torch's own counter over
+shapes wherever that can count the model.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import multiprocessing
+import resource
+import statistics
+import time
+import tracemalloc
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from benchmarks.counters import COUNTERS, Counter, quiet, reference_macs
+from benchmarks.models import Made, benchmark_models
+from torch import nn
+
+from sweeprof.backends.torch.counting import build_on_meta, count_layers
+from sweeprof.profiling.inputs import Inputs, TensorSpec
+
+TURNS = 3
+FASTER = 3
+"""The goal is 5 at the median; a shared machine's noise must not fail it."""
+GOAL = 5
+RIGHT = 0.01
+MIB = 2**20
+MEMORY_MIB = 50
+"""What an analysis may take above the model's structure."""
+
+
+def ours(module: nn.Module, shape: tuple[int, ...]) -> float:
+    return count_layers(module, Inputs((TensorSpec(shape),))).macs
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    gc.collect()
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
+
+
+def _measured(made: Made, counters: dict[str, Counter]) -> tuple[float, dict[str, float]]:
+    """Median seconds of ours, and of every profiler that reports the right number; first calls are not timed."""
+    module = made.make().eval()
+    right = ours(module, made.shape)
+    reference = reference_macs(module, made.shape)
+    assert reference is None or abs(right - reference) <= RIGHT * reference, made.name
+    models = {}
+    for name, counter in counters.items():
+        given = copy.deepcopy(module) if counter.changes_the_model else module
+        try:
+            with quiet():
+                found = counter.count(given, made.shape)
+        except Exception:  # a profiler that cannot count this model
+            continue
+        if abs(found - right) <= RIGHT * right:
+            models[name] = given
+    times: dict[str, list[float]] = {name: [] for name in (*models, "")}
+    for _ in range(TURNS):
+        times[""].append(_seconds(lambda: ours(module, made.shape)))
+        for name, given in models.items():
+            with quiet():
+                times[name].append(_seconds(lambda: counters[name].count(given, made.shape)))  # noqa: B023
+    medians = {name: statistics.median(spent) for name, spent in times.items()}
+    return medians.pop(""), medians
+
+
+@pytest.mark.timeout(1800)
+def test_a_table_of_layers_is_counted_faster_than_others_count_a_total() -> None:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    counters, missing = {}, []
+    for counter in COUNTERS:
+        if counter.is_installed():
+            counters[counter.name] = counter
+        else:
+            missing.append(counter.name)
+    ratios: dict[str, list[float]] = {name: [] for name in counters}
+    fastest: list[float] = []
+    print(f"\nnot installed: {', '.join(missing) or 'none'}\n{'model':<34}{'ours':>9}  fastest right one", flush=True)
+    models = benchmark_models()
+    for made in models:
+        own, others = _measured(made, counters)
+        for name, spent in others.items():
+            ratios[name].append(spent / own)
+        best = min(others, key=lambda name: others[name])
+        fastest.append(others[best] / own)
+        print(f"{made.name:<34}{own * 1e3:>6.1f} ms  {fastest[-1]:>5.1f} × {best}", flush=True)
+    print(f"{'profiler':<34}{'right':>9}  median of theirs / ours")
+    for name, found in ratios.items():
+        shown = f"{statistics.median(found):.1f} ×" if found else "-"
+        print(f"{name:<34}{len(found):>5}/{len(models)}  {shown:>7}")
+    median = statistics.median(fastest)
+    print(
+        f"fastest right one / ours: median {median:.1f}, goal {GOAL}; lowest {min(fastest):.1f}, highest {max(fastest):.1f}"
+    )
+    assert len(models) >= 30
+    assert median >= FASTER
+
+
+def _memory(index: int, connection: Any) -> None:
+    """In a fresh process: peak of what Python allocates, and growth of the resident set, MiB, over one analysis."""
+    made = benchmark_models()[index]
+    warm_up = nn.Linear(2, 2).eval()
+    count_layers(warm_up, Inputs((TensorSpec((1, 2)),)))  # imports of its own are the program's, not the model's
+    try:
+        module = build_on_meta(made.make).eval()
+    except NotImplementedError:  # torchvision's RegNet computes its widths with tensors
+        module = made.make().eval()
+    gc.collect()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    ours(module, made.shape)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    tracemalloc.start()
+    ours(module, made.shape)
+    traced = tracemalloc.get_traced_memory()[1] / MIB
+    connection.send((traced, grown))
+
+
+@pytest.mark.timeout(1200)
+def test_an_analysis_takes_little_memory() -> None:
+    fork = multiprocessing.get_context("fork")
+    print(f"\n{'MiB above the structure':<34}{'traced':>9}{'resident':>10}")
+    worst = 0.0
+    for index, made in enumerate(benchmark_models()):
+        receiver, sender = fork.Pipe(duplex=False)
+        process = fork.Process(target=_memory, args=(index, sender))
+        process.start()
+        sender.close()
+        traced, grown = receiver.recv()
+        process.join()
+        assert process.exitcode == 0
+        print(f"{made.name:<34}{traced:>9.1f}{grown:>10.1f}")
+        worst = max(worst, traced, grown)
+    print(f"worst {worst:.1f} MiB")
+    assert worst < MEMORY_MIB

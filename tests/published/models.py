@@ -1,0 +1,153 @@
+"""timm's and torchvision's models: how each is built, and what is published of it."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from sweeprof.backends.torch.counting import count_built
+from sweeprof.metrics import compat
+from sweeprof.profiling.inputs import Inputs, TensorSpec
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of one of the two libraries."""
+
+    source: str
+    name: str
+    family: str
+    size: int
+    """Height and width of its input."""
+    channels: int
+    make: Callable[[], Any]
+    gmacs: float | None = None
+    """What is published, in 10⁹, as the library defines it; None for a model without a published row."""
+    params: float | None = None
+    macts: float | None = None
+    """Activations, in 10⁶."""
+    params_rounding: float = 0.5
+    gmacs_rounding: float = 0.0051
+
+
+@dataclass(frozen=True)
+class Count:
+    """What sweeprof says of a model."""
+
+    model: Model
+    params: int
+    macs: int
+    compared: float
+    """The figure that the library defines as it publishes it."""
+    activations: float
+    method: str
+    uncovered: str
+    seconds: float
+    """Of building and counting."""
+
+    @property
+    def is_params_exact(self) -> bool | None:
+        published = self.model.params
+        return None if published is None else abs(self.params - published) <= self.model.params_rounding
+
+    @property
+    def off(self) -> float | None:
+        """Share by which the compared figure is off the published one; 0 within its rounding."""
+        published = self.model.gmacs
+        if published is None:
+            return None
+        off = abs(self.compared / 1e9 - published)
+        return 0.0 if off <= self.model.gmacs_rounding else off / published
+
+    @property
+    def is_activations_exact(self) -> bool | None:
+        published = self.model.macts
+        return None if published is None else abs(self.activations / 1e6 - published) <= 0.0051
+
+
+def timm_models() -> Iterator[Model]:
+    """Every model of the installed timm, at the size it is published for, otherwise at its own."""
+    timm = _timm()
+    rows = {row["model"]: row for row in _rows("timm.csv")}
+    for family in timm.models.list_modules():
+        for name in timm.list_models(module=family):
+            own = timm.get_pretrained_cfg(name)
+            channels, size, _ = own.input_size if own is not None else (3, 224, 224)
+            row = rows.get(name)
+            yield Model(
+                "timm",
+                name,
+                family,
+                size if row is None else int(row["img_size"]),
+                channels,
+                _maker(timm.create_model, name),
+                None if row is None else float(row["gmacs"]),
+                None if row is None else 1e6 * float(row["params_m"]),
+                None if row is None else float(row["macts"]),
+                params_rounding=5_100,
+            )
+
+
+def torchvision_models() -> Iterator[Model]:
+    """torchvision's classification models that have published figures."""
+    models = _torchvision().models
+    for row in _rows("torchvision.csv"):
+        name = row["model"]
+        family = models.get_model_builder(name).__module__.rpartition(".")[2]
+        options = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
+        if name == "googlenet":  # published as it is with weights: without the heads it was trained with
+            options["aux_logits"] = False
+        yield Model(
+            "torchvision",
+            name,
+            family,
+            int(row["img_size"]),
+            3,
+            _maker(models.get_model, name, weights=None, **options),
+            float(row["gops"]),
+            float(row["params"]),
+            gmacs_rounding=0.00051,
+        )
+
+
+def count(model: Model) -> Count:
+    """Build the model and count it; batch 1."""
+    begin = time.perf_counter()
+    table = count_built(model.make, Inputs((TensorSpec((1, model.channels, model.size, model.size)),)))
+    seconds = time.perf_counter() - begin
+    layers = {"layers": table}
+    compared = compat.fvcore(layers) if model.source == "timm" else table.macs
+    activations = compat.fvcore_activations(layers)
+    assert isinstance(compared, int)
+    assert isinstance(activations, int)
+    uncovered = " ".join(sorted(table.uncovered))
+    return Count(model, table.params, table.macs, compared, activations, table.method, uncovered, seconds)
+
+
+def _timm() -> Any:
+    _torchvision()
+    return import_module("timm")
+
+
+def _torchvision() -> Any:
+    """torchvision; without its operators, which its wheel from the package index has for CUDA only."""
+    sys.modules.setdefault("torchvision._meta_registrations", types.ModuleType("torchvision._meta_registrations"))
+    return import_module("torchvision")
+
+
+def _maker(create: Callable[..., Any], name: str, **options: Any) -> Callable[[], Any]:
+    return lambda: create(name, **options)
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    with (HERE / name).open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))

@@ -1,0 +1,382 @@
+"""Every shortcut of :mod:`sweeprof.backends.torch.shapes` against the real operator on real tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from sweeprof.backends.torch.shapes import SHORTCUTS
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+FLOATS = (torch.float32, torch.float64, torch.bfloat16)
+TYPES = (*FLOATS, torch.complex64, torch.int64)
+quick = settings(
+    max_examples=int(__import__("os").environ.get("EX", "15")), deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+sizes = st.integers(1, 4)
+some_type = st.sampled_from(TYPES)
+some_shape = st.lists(st.integers(0, 3), max_size=4)
+
+
+@st.composite
+def tensors(draw: Draw, shape: Any = some_shape, dtype: Any = some_type) -> torch.Tensor:
+    """A tensor in one of the layouts that a model may meet: contiguous, permuted, sliced, broadcast or channels-last."""
+    wanted = list(draw(shape)) if isinstance(shape, st.SearchStrategy) else list(shape)
+    kind = draw(dtype) if isinstance(dtype, st.SearchStrategy) else dtype
+    layout = draw(st.sampled_from(["contiguous", "contiguous", "permuted", "sliced", "broadcast", "channels last"]))
+    if layout == "permuted":
+        order = draw(st.permutations(range(len(wanted))))
+        back = [order.index(axis) for axis in range(len(wanted))]
+        return torch.ones([wanted[axis] for axis in order], dtype=kind).permute(back)
+    if layout == "sliced" and wanted:
+        axis = draw(st.integers(0, len(wanted) - 1))
+        larger = [size * 2 if i == axis else size for i, size in enumerate(wanted)]
+        return torch.ones(larger, dtype=kind)[tuple(slice(None, None, 1 + (i == axis)) for i in range(len(wanted)))]
+    if layout == "broadcast" and wanted:
+        axis = draw(st.integers(0, len(wanted) - 1))
+        return torch.ones([1 if i == axis else size for i, size in enumerate(wanted)], dtype=kind).expand(wanted)
+    if layout == "channels last" and len(wanted) == 4:
+        samples, channels, height, width = wanted
+        return torch.ones((samples, height, width, channels), dtype=kind).permute(0, 3, 1, 2)
+    return torch.ones(wanted, dtype=kind)
+
+
+def shorter(draw: Draw, arguments: list[Any], required: int) -> tuple[Any, ...]:
+    """The dispatcher leaves trailing defaults out; so here, any number of arguments."""
+    return tuple(arguments[: draw(st.integers(required, len(arguments)))])
+
+
+EXTRA: dict[str, st.SearchStrategy[Any]] = {
+    "hardtanh": st.tuples(st.just(-1), st.just(1)),
+    "leaky_relu": st.tuples(st.just(0.2)),
+    "elu": st.tuples(st.just(0.5), st.just(2.0), st.just(1.0)),
+    "softplus": st.tuples(st.just(2), st.just(10)),
+}
+UNARY = (
+    "relu sigmoid tanh gelu silu hardswish hardsigmoid hardtanh relu6 leaky_relu elu mish selu exp sqrt rsqrt neg log erf abs"
+).split()
+BINARY = "add sub mul div".split()
+
+
+def unary(draw: Draw, name: str) -> Call:
+    given = draw(tensors())
+    extra = draw(EXTRA.get(name, st.just(())))
+    keywords = (
+        {"approximate": draw(st.sampled_from(["none", "tanh"]))} if name == "gelu" and draw(st.booleans()) else {}
+    )
+    return (given, *extra[: draw(st.integers(0, len(extra)))]), keywords
+
+
+def binary(draw: Draw, name: str) -> Call:
+    left = draw(tensors())
+    shape = draw(st.one_of(st.just(left.shape), broadcast_with(left.shape), some_shape))
+    right = draw(st.one_of(tensors(shape, st.sampled_from([left.dtype, *TYPES])), st.sampled_from([2, 0.5, True, 1j])))
+    keywords = {"alpha": 2} if name in ("add", "sub") and draw(st.booleans()) else {}
+    return (left, right), keywords
+
+
+def broadcast_with(shape: Any) -> st.SearchStrategy[list[int]]:
+    """Shapes that broadcast with ``shape``: axes of one, leading axes left out or added."""
+    ones = st.tuples(*[st.sampled_from([1, size]) for size in shape]).map(list)
+    return st.one_of(ones, ones.map(lambda made: made[1:]), ones.map(lambda made: [2, *made]))
+
+
+def convolution(spatial: int) -> Callable[[Draw, str], Call]:
+    def draw_call(draw: Draw, name: str) -> Call:
+        groups, inputs, outputs = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
+        dtype = draw(st.sampled_from(TYPES[:4]))
+        shape = [draw(st.integers(1, 2)), groups * inputs, *draw(st.tuples(*[st.integers(1, 7)] * spatial))]
+        kernel = draw(st.tuples(*[st.integers(1, 3)] * spatial))
+        given = draw(tensors(draw(st.sampled_from([shape, shape, shape, shape[1:]])), dtype))
+        weight = draw(
+            tensors([groups * outputs, inputs, *kernel], draw(st.sampled_from([dtype] * 5 + [torch.float64])))
+        )
+        bias = draw(st.sampled_from([None, torch.ones(groups * outputs, dtype=dtype)]))
+        each = st.one_of(
+            st.lists(st.integers(1, 2), min_size=spatial, max_size=spatial), st.lists(sizes, min_size=1, max_size=1)
+        )
+        pad = st.lists(st.integers(0, 2), min_size=spatial, max_size=spatial)
+        rest = [draw(each), draw(pad), draw(each), groups]
+        return (given, weight, *shorter(draw, [bias, *rest], 0 if groups == 1 else 5)), {}
+
+    return draw_call
+
+
+def linear(draw: Draw, name: str) -> Call:
+    dtype = draw(st.sampled_from(TYPES[:4]))
+    inner, outer = draw(st.integers(0, 3)), draw(st.integers(0, 3))
+    given = draw(tensors([*draw(st.lists(st.integers(0, 3), max_size=3)), inner], dtype))
+    weight = draw(tensors(draw(st.sampled_from([[outer, inner], [outer, inner], [inner]])), dtype))
+    bias = draw(st.sampled_from([None, torch.ones(outer, dtype=dtype)])) if weight.dim() == 2 else None
+    return (given, weight, *shorter(draw, [bias], 0)), {}
+
+
+def product(dims: st.SearchStrategy[int]) -> Callable[[Draw, str], Call]:
+    def draw_call(draw: Draw, name: str) -> Call:
+        dtype = draw(st.sampled_from(TYPES))
+        count = draw(dims)
+        batch = draw(st.tuples(*[st.integers(0, 3)] * (count - 2)))
+        rows, inner, columns = (draw(st.integers(0, 3)) for _ in range(3))
+        left, right = draw(tensors([*batch, rows, inner], dtype)), draw(tensors([*batch, inner, columns], dtype))
+        if name == "matmul" and draw(st.booleans()):
+            right = draw(
+                st.sampled_from([right[0], right[..., 0], right]) if right.shape[0] and columns else st.just(right)
+            )
+        return (left, right), {}
+
+    return draw_call
+
+
+def added_product(draw: Draw, name: str) -> Call:
+    (left, right), _ = product(st.just(2))(draw, name)
+    shape = draw(st.sampled_from([[right.shape[1]], [left.shape[0], right.shape[1]], [1]]))
+    bias = draw(tensors(shape, left.dtype))
+    return (bias, left, right), draw(st.sampled_from([{}, {"beta": 1, "alpha": 2}]))
+
+
+def attention(draw: Draw, name: str) -> Call:
+    dtype = draw(st.sampled_from(FLOATS))
+    batch, heads, length, keys = (draw(st.integers(1, 3)) for _ in range(4))
+    width, values = draw(st.integers(1, 4)), draw(st.sampled_from([None, None, 3]))
+    grouped = draw(st.sampled_from([False, False, heads > 1]))
+    lead = draw(st.sampled_from([[batch, heads], [batch, heads], [batch], [2, batch, heads]]))
+    fewer = [*lead[:-1], 1] if grouped and len(lead) > 1 else lead
+    query = draw(tensors([*lead, length, width], dtype))
+    key, value = draw(tensors([*fewer, keys, width], dtype)), draw(tensors([*fewer, keys, values or width], dtype))
+    causal = draw(st.booleans())
+    mask = None
+    if not causal:
+        mask = draw(
+            st.sampled_from([None, torch.ones(length, keys, dtype=torch.bool), torch.ones(length, keys, dtype=dtype)])
+        )
+    keywords: dict[str, Any] = {"enable_gqa": True} if fewer != lead else draw(st.sampled_from([{}, {"scale": 0.5}]))
+    return (query, key, value, *shorter(draw, [mask, draw(st.sampled_from([0.0, 0.0, 0.5])), causal], 0)), keywords
+
+
+def batch_norm(draw: Draw, name: str) -> Call:
+    dtype = draw(st.sampled_from(FLOATS))
+    given = draw(tensors(st.lists(sizes, min_size=2, max_size=5), dtype))
+    assume(given.numel() > given.shape[1])
+    channels = torch.ones(given.shape[1], dtype=draw(st.sampled_from([dtype, dtype, torch.float32])))
+    weight = draw(st.sampled_from([None, channels]))
+    return (given, weight, weight, channels.clone(), channels.clone(), draw(st.booleans()), 0.1, 1e-5, True), {}
+
+
+def group_norm(draw: Draw, name: str) -> Call:
+    dtype = draw(st.sampled_from(FLOATS))
+    given = draw(tensors(st.lists(sizes, min_size=2, max_size=5), dtype))
+    weight = draw(st.sampled_from([None, torch.ones(given.shape[1], dtype=dtype)]))
+    groups = draw(st.sampled_from([n for n in (1, 2, 3, 4) if given.shape[1] % n == 0]))
+    return (given, groups, *shorter(draw, [weight, weight], 0)), {}
+
+
+def layer_norm(draw: Draw, name: str) -> Call:
+    given = draw(tensors(st.lists(st.integers(0, 3), min_size=1, max_size=4), st.sampled_from(FLOATS)))
+    normalized = list(given.shape[draw(st.integers(0, given.dim() - 1)) :])
+    weight = draw(st.sampled_from([None, torch.ones(normalized, dtype=given.dtype)]))
+    bias = draw(st.sampled_from([None, weight]))
+    return (given, normalized, *shorter(draw, [weight, bias], 0)), {}
+
+
+def dropout(draw: Draw, name: str) -> Call:
+    shape = st.lists(st.integers(0, 3), min_size=2, max_size=4)
+    return (draw(tensors(shape, st.sampled_from(FLOATS))), 0.5, draw(st.booleans())), {}
+
+
+def softmax(draw: Draw, name: str) -> Call:
+    given = draw(tensors(some_shape, st.sampled_from(FLOATS)))
+    axis = draw(st.integers(-given.dim(), given.dim() - 1)) if given.dim() else 0
+    return (given, axis, *shorter(draw, [draw(st.sampled_from([None, given.dtype, torch.float64]))], 0)), {}
+
+
+def concatenation(draw: Draw, name: str) -> Call:
+    shape = draw(st.lists(st.integers(0, 3), min_size=1, max_size=4))
+    axis = draw(st.integers(-len(shape), len(shape) - 1))
+    dtype = draw(st.sampled_from(TYPES))
+    parts = []
+    for _ in range(draw(st.integers(1, 3))):
+        own = list(shape)
+        own[axis] = draw(st.integers(0, 3))
+        parts.append(draw(tensors(own, draw(st.sampled_from([dtype] * 4 + [torch.float64])))))
+    return (parts, *((axis,) if axis or draw(st.booleans()) else ())), {}
+
+
+def pool(draw: Draw, name: str) -> Call:
+    given = draw(
+        tensors([*draw(st.lists(sizes, min_size=1, max_size=2)), 6, 5], st.sampled_from((*FLOATS, torch.int64)))
+    )
+    window = st.one_of(
+        st.lists(st.integers(1, 3), min_size=2, max_size=2), st.lists(st.integers(1, 3), min_size=1, max_size=1)
+    )
+    kernel = draw(window)
+    padding = [draw(st.integers(0, side // 2)) for side in kernel]
+    rest = [draw(st.one_of(st.just([]), window)), padding]
+    if name == "max_pool2d":
+        rest += [draw(st.sampled_from([[1, 1], [1], [2, 1]])), draw(st.booleans())]
+    else:
+        rest += [draw(st.booleans()), draw(st.booleans()), draw(st.sampled_from([None, 3]))]
+    return (given, kernel, *shorter(draw, rest, 0)), {}
+
+
+def adaptive_pool(draw: Draw, name: str) -> Call:
+    given = draw(tensors([*draw(st.lists(sizes, min_size=1, max_size=2)), 6, 5], st.sampled_from(FLOATS)))
+    return (given, draw(st.lists(st.integers(1, 7), min_size=2, max_size=2))), {}
+
+
+def mean(draw: Draw, name: str) -> Call:
+    given = draw(tensors(some_shape, st.sampled_from((*FLOATS, torch.complex64))))
+    axes = draw(
+        st.lists(st.integers(-given.dim(), given.dim() - 1), unique_by=lambda a: a % given.dim())
+        if given.dim()
+        else st.just([])
+    )
+    keywords = draw(st.sampled_from([{}, {}, {"dtype": torch.float64}]))
+    return (given, draw(st.sampled_from([axes, axes, None])), *shorter(draw, [draw(st.booleans())], 0)), keywords
+
+
+CALLS: dict[str, Callable[[Draw, str], Call]] = {
+    **{f"aten::{name}{suffix}": unary for name in UNARY for suffix in ("", "_")},
+    "aten::softplus": unary,
+    **{f"aten::{name}{suffix}.Tensor": binary for name in BINARY for suffix in ("", "_")},
+    **{f"aten::conv{spatial}d": convolution(spatial) for spatial in (1, 2, 3)},
+    "aten::linear": linear,
+    "aten::matmul": product(st.integers(2, 4)),
+    "aten::bmm": product(st.just(3)),
+    "aten::mm": product(st.just(2)),
+    "aten::addmm": added_product,
+    "aten::scaled_dot_product_attention": attention,
+    "aten::batch_norm": batch_norm,
+    "aten::layer_norm": layer_norm,
+    "aten::group_norm": group_norm,
+    "aten::dropout": dropout,
+    "aten::feature_dropout": dropout,
+    "aten::softmax.int": softmax,
+    "aten::cat": concatenation,
+    "aten::max_pool2d": pool,
+    "aten::avg_pool2d": pool,
+    "aten::adaptive_avg_pool2d": adaptive_pool,
+    "aten::mean.dim": mean,
+}
+
+
+def on_meta(item: Any) -> Any:
+    if isinstance(item, torch.Tensor):
+        return torch.empty_strided(item.shape, item.stride(), dtype=item.dtype, device="meta")
+    return [on_meta(part) for part in item] if isinstance(item, list) else item
+
+
+def real(name: str) -> Any:
+    name, _, overload = name.removeprefix("aten::").partition(".")
+    return getattr(getattr(torch.ops.aten, name), overload or "default")
+
+
+def described(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Shape, type, and the strides that mean something: of axes longer than one, of a tensor that has elements."""
+    strides = [step for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
+    return tuple(tensor.shape), tensor.dtype, strides if tensor.numel() else []
+
+
+@pytest.mark.parametrize("name", sorted(SHORTCUTS))
+@quick
+@given(data=st.data())
+def test_an_answer_is_what_the_real_operator_returns(name: str, data: st.DataObject) -> None:
+    arguments, keywords = CALLS[name](data.draw, real(name)._schema.name.removeprefix("aten::"))
+    shapes = tuple(map(on_meta, arguments))
+    answer = SHORTCUTS[name](shapes, keywords)
+    if answer is None:
+        return
+    if real(name)._schema.is_mutable:
+        assert answer is shapes[0]
+    else:
+        assert answer.is_meta
+    with torch.inference_mode():
+        result = real(name)(*arguments, **keywords)
+    assert described(answer) == described(result)
+
+
+@pytest.mark.parametrize("name", ["aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::linear"])
+@quick
+@given(data=st.data())
+def test_weights_may_be_on_a_real_device(name: str, data: st.DataObject) -> None:
+    arguments, _ = CALLS[name](data.draw, "")
+    mixed = (on_meta(arguments[0]), *arguments[1:])
+    answer, other = SHORTCUTS[name](mixed, {}), SHORTCUTS[name](tuple(map(on_meta, arguments)), {})
+    assert (answer is None) == (other is None)
+    if answer is not None:
+        assert answer.is_meta
+        assert described(answer) == described(other)
+
+
+@pytest.mark.parametrize("extra", [(), (None, 0.0, True), (torch.ones(5, 5) > 0,), (torch.ones(2, 1, 1, 5),)])
+def test_attention_is_answered_with_a_mask_too_in_the_layout_of_the_query(extra: tuple[Any, ...]) -> None:
+    heads = ones(2, 5, 4, 8).transpose(1, 2)
+    arguments = (heads, heads, heads, *extra)
+    answer = SHORTCUTS["aten::scaled_dot_product_attention"](tuple(map(on_meta, arguments)), {})
+    assert answer.stride() == heads.stride()
+    with torch.inference_mode():
+        assert described(answer) == described(real("aten::scaled_dot_product_attention")(*arguments))
+
+
+def ones(*shape: int) -> torch.Tensor:
+    return torch.ones(shape)
+
+
+ORDINARY: dict[str, tuple[Any, ...]] = {
+    **{f"aten::{name}{suffix}": (ones(2, 3),) for name in UNARY for suffix in ("", "_")},
+    "aten::softplus": (ones(2, 3),),
+    **{f"aten::{name}{suffix}.Tensor": (ones(2, 3), ones(2, 3)) for name in BINARY for suffix in ("", "_")},
+    "aten::conv1d": (ones(2, 3, 8), ones(4, 3, 3), ones(4)),
+    "aten::conv2d": (ones(2, 4, 8, 8), ones(6, 2, 3, 3), None, [2, 2], [1, 1], [1, 1], 2),
+    "aten::conv3d": (ones(2, 3, 8, 8, 8), ones(4, 3, 3, 3, 3)),
+    "aten::linear": (ones(2, 5, 8), ones(4, 8), ones(4)),
+    "aten::matmul": (ones(2, 4, 5, 8), ones(2, 4, 8, 5)),
+    "aten::bmm": (ones(2, 5, 8), ones(2, 8, 5)),
+    "aten::mm": (ones(5, 8), ones(8, 5)),
+    "aten::addmm": (ones(5), ones(3, 8), ones(8, 5)),
+    "aten::scaled_dot_product_attention": (ones(2, 4, 5, 8), ones(2, 4, 5, 8), ones(2, 4, 5, 8)),
+    "aten::batch_norm": (ones(2, 3, 8, 8), ones(3), ones(3), ones(3), ones(3), False, 0.1, 1e-5, True),
+    "aten::layer_norm": (ones(2, 5, 8), [8], ones(8), ones(8), 1e-5),
+    "aten::group_norm": (ones(2, 4, 8, 8), 2, ones(4), ones(4), 1e-5),
+    "aten::dropout": (ones(2, 3), 0.5, False),
+    "aten::feature_dropout": (ones(2, 3, 4, 4), 0.5, False),
+    "aten::softmax.int": (ones(2, 3), -1),
+    "aten::cat": ([ones(2, 3), ones(2, 4)], 1),
+    "aten::max_pool2d": (ones(2, 3, 8, 8), [3, 3], [2, 2], [1, 1]),
+    "aten::avg_pool2d": (ones(2, 3, 8, 8), [2, 2], [2, 2]),
+    "aten::adaptive_avg_pool2d": (ones(2, 3, 8, 8), [1, 1]),
+    "aten::mean.dim": (ones(2, 3, 8, 8), [2, 3]),
+}
+
+
+def test_every_shortcut_is_tested() -> None:
+    assert set(SHORTCUTS) == set(CALLS) == set(ORDINARY)
+
+
+@pytest.mark.parametrize("name", sorted(ORDINARY))
+def test_the_ordinary_case_is_answered(name: str) -> None:
+    answer = SHORTCUTS[name](tuple(map(on_meta, ORDINARY[name])), {})
+    assert answer is not None
+    assert described(answer) == described(real(name)(*ORDINARY[name]))
+
+
+@pytest.mark.parametrize("name", "conv2d batch_norm group_norm max_pool2d avg_pool2d adaptive_avg_pool2d relu".split())
+def test_channels_last_is_answered_too(name: str) -> None:
+    arguments = ORDINARY[f"aten::{name}"] if name != "relu" else (ones(2, 3, 4, 4),)
+    given = arguments[0].contiguous(memory_format=torch.channels_last)
+    answer = SHORTCUTS[f"aten::{name}"](tuple(map(on_meta, (given, *arguments[1:]))), {})
+    assert answer is not None
+    assert answer.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("right", [2, 0.5, ones(2, 1), ones(3), ones(5, 2, 3)])
+def test_a_number_or_something_broadcast_is_answered(right: Any) -> None:
+    answer = SHORTCUTS["aten::mul.Tensor"]((on_meta(ones(2, 3)), on_meta(right)), {})
+    assert described(answer) == described(ones(2, 3) * right)

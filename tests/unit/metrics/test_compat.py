@@ -1,0 +1,297 @@
+"""Other profilers' published conventions, against what the profilers themselves reported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from support.peer_models import MODELS, LeNet5, ResNet18C100, SingleInputNet, toy
+from sweeprof.backends.torch.counting import count_layers
+from sweeprof.metrics import compat
+from sweeprof.metrics.compat.calls import KINDS, leaves, scores
+from sweeprof.metrics.metric import Metric, Missing
+from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.results.layers import ROOT, LayerRow, LayerTable, OperatorCount
+
+PEERS: dict[str, dict[str, int]] = json.loads((Path(__file__).parents[2] / "golden" / "peers.json").read_text())
+"""Model → convention → what the profiler reported (tests/published/README.md says which releases)."""
+
+DIFFERENT: dict[tuple[str, str], tuple[int, str]] = {
+    ("conv_transpose_4_6", "d1"): (26_112, "it counts output positions, which a transposed convolution does not have"),
+    ("conv_transpose_4_6", "d2"): (26_112, "the same"),
+    ("conv_transpose_4_6", "f1"): (26_112, "it takes the input's channels for the output's, and a convolution's size"),
+    ("conv_transpose_4_6", "moduleprofiler"): (49_152, "it counts output positions"),
+    ("conv_transpose_4_6", "thop"): (24_576, "it counts output positions"),
+    ("conv_transpose_4_6", "torchinfo"): (26_112, "it counts output positions"),
+    ("functional_net", "d1_footprint_bytes"): (25_568, "it misses parameters of LayerNorm and of the model itself"),
+    ("functional_net", "d2"): (72_576, "it misses einsum"),
+    ("functional_net", "f2"): (65_536, "it misses @ and einsum"),
+    ("functional_net", "f2_flops"): (141_184, "it misses @ and torch.softmax, and counts torch.add and upsampling"),
+    ("functional_net", "ptflops"): (78_592, "it misses @, einsum and torch.softmax, and counts torch.add"),
+    ("lstm_2l_bidir", "d1_footprint_bytes"): (40_912, "it misses the LSTM's parameters"),
+    ("lstm_2l_bidir", "f2"): (46_720, "it has no MACs for the LSTM"),
+    ("lstm_2l_bidir", "f2_flops"): (100_160, "it counts the LSTM's MACs as FLOPs"),
+    ("encoder_layer", "d1_footprint_bytes"): (49_536, "it misses parameters of attention and LayerNorm"),
+    ("encoder_layer", "d2"): (83_200, "its trace has four multiplications of scalars"),
+    ("encoder_layer", "f2"): (81_920, "torch's fused layer hid the projections from it"),
+    ("encoder_layer", "f2_flops"): (167_680, "the same"),
+    ("encoder_layer", "ptflops"): (92_560, "the layer holds relu from before ptflops replaced it"),
+}
+"""Where a figure differs from the profiler's: ours, and what the profiler does wrong or otherwise."""
+
+
+def convention(name: str) -> Metric:
+    found: Metric = getattr(compat, name)
+    return found
+
+
+def value(name: str, table: LayerTable, **options: Any) -> Any:
+    return convention(name)({"layers": table}, **options)
+
+
+def counted(module: nn.Module, *shapes: tuple[int, ...], training: bool = False) -> LayerTable:
+    table = count_layers(module.train(training), Inputs(tuple(TensorSpec(shape) for shape in shapes)))
+    assert not table.uncovered
+    return table
+
+
+def model(name: str) -> LayerTable:
+    make, shape = MODELS[name]
+    return counted(make(), shape)
+
+
+def at(row: LayerRow, path: str) -> bool:
+    return row.path == path
+
+
+def default_options(name: str) -> dict[str, bool]:
+    """fvcore by itself does not see into fused attention."""
+    return {"fused_attention": False} if name.startswith("fvcore") else {}
+
+
+@pytest.mark.parametrize(("name", "peer"), [(name, peer) for name, peers in PEERS.items() for peer in peers])
+def test_a_convention_gives_what_its_profiler_reported(name: str, peer: str) -> None:
+    if (name, peer) == ("functional_net", "fvcore"):
+        pytest.skip("needs operators without arithmetic in the table: nearest upsampling")
+    ours = value(peer, model(name), **default_options(peer))
+    if (name, peer) in DIFFERENT:
+        assert (ours, ours != PEERS[name][peer]) == (DIFFERENT[name, peer][0], True)
+    else:
+        assert ours == PEERS[name][peer]
+
+
+MATRIX = {
+    "lenet5": "429,248 429,342 424,520 416,520 845,778 435,656 423,038 423,038 884,900",
+    "resnet18_c100_functional_relu": (
+        "556,697,600 556,697,700 557,255,168 555,468,800 1,112,731,648 557,262,948 555,468,900 555,478,500 1,114,643,200"
+    ),
+    "resnet18_c100_module_relu": (
+        "557,008,896 557,008,996 557,255,168 555,468,800 1,112,731,648 557,820,004 555,468,900 555,478,500 1,114,954,496"
+    ),
+    "linear_8_32": "256 288 256 256 512 288 288 288 512",
+}
+"""One model, ten answers."""
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_one_model_has_many_answers(name: str) -> None:
+    names = "f1 d1 d2 f2 f2_flops ptflops ptflops_aten torchinfo moduleprofiler".split()
+    table = model(name)
+    assert [f"{value(convention, table):,}" for convention in names] == MATRIX[name].split()
+    assert table.macs == value("f2", table)
+
+
+def test_a_layer_by_itself_is_counted_as_in_its_model() -> None:
+    table = model("lenet5")
+    paths = "feature_extractor.0 feature_extractor.2 feature_extractor.3 feature_extractor.5 feature_extractor.6 "
+    paths += "classifier.0 classifier.2"
+    by_layer = [value("f1", table.where(partial(at, path=path))) for path in paths.split()]
+    assert by_layer == [122_304, 4_704, 241_600, 1_600, 48_120, 10_080, 840]
+    features = value("f1", table.where(lambda row: row.path.startswith("feature_extractor.")))
+    assert isinstance(features, int)
+    assert round(100 * features / 429_248, 3) == 97.456
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "name", "expected"),
+    [
+        (LeNet5, (1024, 1, 32, 32), "f2", 426_516_480),
+        (toy, (1, 3, 32, 32), "d1_footprint_bytes", 0.33349609375 * 2**20),
+        (toy, (1, 3, 32, 32), "d1", 2_555_904),
+        (toy, (1, 3, 32, 32), "d2", 2_555_904),
+        (SingleInputNet, (7, 1, 28, 28), "torchinfo", 3_413_200),
+        (SingleInputNet, (7, 1, 28, 28), "f2", 3_363_500),
+        (lambda: nn.Linear(8, 32), (4, 8), "d1", 264),
+        (lambda: nn.Linear(8, 32), (1, 8), "d1", 288),
+        (lambda: nn.Linear(8, 32, bias=False), (1, 8), "moduleprofiler", 480),
+        (lambda: nn.Linear(4, 8), (2, 3, 4), "moduleprofiler", 384),
+        (lambda: nn.Conv1d(2, 4, 2), (8, 2, 9), "moduleprofiler", 2_048),
+        (lambda: nn.Conv2d(2, 4, 2, groups=2, bias=False), (8, 2, 8, 8), "moduleprofiler", 10_976),
+        (lambda: nn.GRU(8, 16), (5, 4, 8), "moduleprofiler", 52_800),
+        (lambda: nn.LSTM(8, 16, bidirectional=True), (5, 4, 8), "moduleprofiler", 142_720),
+    ],
+)
+def test_a_published_figure(make: Callable[[], nn.Module], shape: tuple[int, ...], name: str, expected: float) -> None:
+    assert value(name, counted(make(), shape)) == expected
+
+
+@pytest.mark.parametrize(
+    ("module_relu", "weights", "mib"), [(False, True, "48.4389"), (True, True, "49.6264"), (False, False, "5.6375")]
+)
+def test_the_footprint_that_deeplite_published(module_relu: bool, weights: bool, mib: str) -> None:
+    found = value("d1_footprint_bytes", counted(ResNet18C100(module_relu), (1, 3, 32, 32)), include_weights=weights)
+    assert isinstance(found, int)
+    assert f"{found / 2**20:.4f}" == mib
+
+
+def test_deeplite_counts_per_sample() -> None:
+    one, eight = (counted(ResNet18C100(), (batch, 3, 32, 32)) for batch in (1, 8))
+    assert value("d1", eight) == 556_697_600 + 100 / 8  # a linear layer's bias once a call
+    assert value("d2", eight) == 8 * 557_255_168
+    weights = 4 * one.trainable
+    per_sample = [
+        value("d1_footprint_bytes", table) - weights - 4 * batch * 3072 for table, batch in ((one, 1), (eight, 8))
+    ]
+    assert per_sample[0] == per_sample[1]
+
+
+def test_a_shared_module_counts_once_a_call() -> None:
+    shared = nn.Linear(100, 100)
+    table = counted(nn.Sequential(*(nn.Sequential(shared) for _ in range(3))), (1, 100))
+    assert [value(name, table) for name in ("f2", "thop", "torchinfo", "ptflops")] == [30_000, 30_000, 30_300, 30_300]
+
+
+def test_a_module_called_twice_has_two_calls_and_deeplite_sees_the_last() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            again: torch.Tensor = self.linear(self.linear(x))
+            return again
+
+    table = counted(Twice(), (1, 4))
+    assert [value(name, table) for name in ("f2", "torchinfo", "d1", "f1", "moduleprofiler")] == [32, 40, 20, 16, 32]
+
+
+@pytest.mark.parametrize(("masked", "queries", "keys"), [(False, 6, 6), (True, 6, 6), (False, 3, 9), (True, 3, 9)])
+def test_the_scores_of_attention_are_found(masked: bool, queries: int, keys: int) -> None:
+    class Attention(nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            mask = torch.zeros(queries, keys) if masked else None
+            return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    table = counted(Attention(), (2, 4, queries, 8), (2, 4, keys, 8), (2, 4, keys, 16))
+    assert [scores(operator) for row in table.rows for operator in row.operators] == [2 * 4 * queries * keys]
+    assert value("fvcore_activations", table) == 2 * 4 * queries * (keys + 16)
+    assert value("fvcore", table) == table.macs == 2 * 4 * queries * keys * (8 + 16)
+    assert (
+        value("fvcore", table, fused_attention=False) == value("fvcore_activations", table, fused_attention=False) == 0
+    )
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("affine", [False, True])
+def test_batch_norm(training: bool, affine: bool) -> None:
+    table = counted(nn.BatchNorm2d(6, affine=affine), (2, 6, 4, 4), training=training)
+    elements = 2 * 6 * 4 * 4
+    assert value("fvcore", table) == value("f2_flops", table) == ((4 if training else 1) + affine) * elements
+    assert value("d1", table) == (1 + affine) * elements / 2
+    assert value("d2", table) == (elements if affine else 0)
+    assert value("f1", table) == 2 * elements
+    assert value("thop", table) == (4 if affine else 2) * elements
+    assert value("moduleprofiler", table) == (7 if affine else 5) * elements + 4 * 6
+
+
+GATED = {"RNN": (nn.RNN, 1, 1, 0), "GRU": (nn.GRU, 3, 7, 4), "LSTM": (nn.LSTM, 4, 10, 4)}
+
+
+@pytest.mark.parametrize("kind", GATED)
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("bias", [False, True])
+def test_recurrent_networks(kind: str, layers: int, bias: bool) -> None:
+    make, gates, each, thop_each = GATED[kind]
+    table = counted(make(8, 16, num_layers=layers, bias=bias), (5, 3, 8))
+    weights = gates * 16 * (8 + 16 + (layers - 1) * 32)
+    biases = 2 * gates * 16 * layers if bias else 0
+    counted_by_both = 15 * (weights + biases + each * 16 * layers)
+    assert value("f1", table) == counted_by_both
+    assert value("ptflops", table) == counted_by_both / 5
+    assert value("thop", table) == 15 * (weights + biases + (gates + thop_each) * 16 * layers)
+    assert value("f2", table) == 15 * weights
+
+
+def operator(name: str, **figures: int) -> OperatorCount:
+    return OperatorCount(name, **{"calls": 1, "macs": 0, "flops": 0, "ops": 0, "inputs": 0, "outputs": 0, **figures})
+
+
+def of(kind: str, count: OperatorCount) -> LayerTable:
+    shape = (2, 3, 8, 8)
+    row = LayerRow(ROOT, kind, 0, 0, 0, 0, 0, 0, count.macs, (shape,), (shape,), operators=(count,))
+    return LayerTable((row,))
+
+
+def test_upsampling() -> None:
+    nearest = of("Upsample", operator("upsample_nearest2d", inputs=96, outputs=384))
+    bilinear = of("Upsample", operator("upsample_bilinear2d", inputs=96, outputs=384, flops=7 * 384))
+    names = ("fvcore", "d1", "d2", "f1", "f2_flops", "ptflops", "thop")
+    assert [value(name, nearest) for name in names] == [384, 192, 0, 96, 384, 192 + 384, 384]
+    assert [value(name, bilinear) for name in names] == [4 * 384, 192, 4 * 384, 96, 384, 192 + 384, 11 * 384]
+
+
+def test_a_backend_that_tells_no_operators_has_no_conventions() -> None:
+    table = LayerTable((LayerRow(ROOT, "Dense", 0, 0, 10, 10, 40, 0, 100),))
+    missing = value("f1", table)
+    assert isinstance(missing, Missing)
+    assert "operators" in missing.reason
+
+
+def test_a_forward_for_real_gives_the_same() -> None:
+    """Its operators have other names, because autograd takes them apart."""
+
+    class Asking(LeNet5):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) if bool(x.sum() < 1e9) else x
+
+    table = counted(Asking(), (1, 1, 32, 32))
+    assert table.method.startswith("real forward")
+    ours = {name: value(name, table, **default_options(name)) for name in PEERS["lenet5"]}
+    assert ours == PEERS["lenet5"]
+
+
+def test_what_holds_no_other_module_is_a_leaf() -> None:
+    assert leaves(model("lenet5")) == {f"feature_extractor.{i}" for i in range(8)} | {
+        f"classifier.{i}" for i in range(3)
+    }
+    assert leaves(model("linear_8_32")) == {ROOT}
+
+
+@pytest.mark.parametrize("name", compat.__all__)
+def test_a_convention_is_a_metric_with_a_definition(name: str) -> None:
+    info = convention(name).info
+    assert info.name == f"compat/{name}"
+    assert info.better is None
+    assert info.definition.endswith(".")
+    assert len(info.definition) <= 125
+
+
+def test_every_convention_is_in_the_golden_file() -> None:
+    assert set(PEERS["lenet5"]) == set(compat.__all__)
+    assert set(PEERS) == set(MODELS)
+    assert all(name in PEERS for name, _ in DIFFERENT)
+
+
+def test_names_of_operators_are_those_of_the_count() -> None:
+    from sweeprof.backends.torch.costs import COSTS
+
+    unknown = [name for name in KINDS if f"aten::{name}" not in COSTS]
+    assert unknown == []

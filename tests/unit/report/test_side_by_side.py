@@ -1,0 +1,129 @@
+"""Two layer tables row by row, and many of them in one page."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.nets import HOSTILE, hostile, lenet5, reused, untold
+from sweeprof.errors import UserError
+from sweeprof.report.layers.embed import embedded, packed
+from sweeprof.report.side_by_side import Pair, difference_html, side_by_side
+from sweeprof.results.layers import ROOT, LayerRow, LayerTable
+
+
+def table(*paths: str, macs: int = 1) -> LayerTable:
+    rows = [LayerRow(ROOT, "Net", 0, 0, 0, 0, 0, 0, 0)]
+    rows += [LayerRow(path, "Linear", path.count(".") + 1, 0, 2, 2, 8, 0, macs, parent=0) for path in paths]
+    return LayerTable(tuple(rows))
+
+
+def test_the_figures_of_both() -> None:
+    rows = {row.path: row for row in side_by_side(lenet5(1), lenet5(8), ("batch 1", "batch 8"))}
+    conv = rows["feature_extractor.0"]
+    assert conv.names == ("batch 1", "batch 8")
+    assert conv.is_in_both
+    assert conv.figures["macs"] == Pair(117_600, 8 * 117_600)
+    assert (conv.figures["macs"].difference, conv.figures["macs"].ratio) == (7 * 117_600, 8.0)
+    assert (conv.figures["params"].difference, conv.figures["params"].ratio) == (0, 1.0)
+    assert (
+        rows["feature_extractor.1"].figures["macs"].difference,
+        rows["feature_extractor.1"].figures["macs"].ratio,
+    ) == (
+        0,
+        None,
+    )
+
+
+def test_the_union_keeps_both_orders() -> None:
+    found = [row.path for row in side_by_side(table("a", "c", "d"), table("0", "a", "b", "d", "e"))]
+    assert found == [ROOT, "0", "a", "b", "c", "d", "e"]
+    assert [row.path for row in side_by_side(table(), table("a", "b"))] == [ROOT, "a", "b"]
+    assert [row.path for row in side_by_side(LayerTable(()), table("a"))] == [ROOT, "a"]
+
+
+def test_a_row_of_one_table_has_no_difference() -> None:
+    rows = {row.path: row for row in side_by_side(table("a", "b"), table("a", "x"))}
+    assert rows["b"].right is None
+    assert rows["b"].left is not None
+    assert rows["b"].figures["macs"] == Pair(1, None)
+    assert rows["x"].figures["macs"] == Pair(None, 1)
+    assert rows["x"].figures["macs"].difference is None
+    assert rows["x"].figures["macs"].ratio is None
+
+
+def test_calls_of_one_module_are_matched_by_number() -> None:
+    rows = side_by_side(reused(), reused().inclusive(), columns=("macs",))
+    assert [(row.path, row.call) for row in rows] == [(row.path, row.call) for row in reused().rows]
+    blocks = [row.figures["macs"] for row in rows if row.path == "block"]
+    assert blocks == [Pair(0, 96), Pair(0, 96)]
+
+
+def test_what_is_not_counted_is_not_zero() -> None:
+    (root, *_) = side_by_side(untold(), lenet5(), columns=("flops", "macs"))
+    assert root.figures == {"flops": Pair(None, 10), "macs": Pair(0, 0)}
+    assert root.figures["flops"].difference is None
+
+
+def test_an_unknown_column_is_a_users_mistake() -> None:
+    with pytest.raises(UserError, match="'mac' is not a figure of layers"):
+        side_by_side(lenet5(), lenet5(), columns=("mac",))
+
+
+def unpacked(vector: str | list[float | None]) -> list[float | None]:
+    """What templates/layers.js does."""
+    if not isinstance(vector, str):
+        return vector
+    return [None if text == "_" else int(text, 36) for text in vector.split(",")] if vector else []
+
+
+@given(st.lists(st.none() | st.integers(-(10**18), 10**18)))
+def test_whole_numbers_are_packed_without_loss(values: list[int | None]) -> None:
+    assert unpacked(json.loads(json.dumps(packed(values)))) == values
+
+
+def test_parts_of_a_byte_survive() -> None:
+    assert packed([1, 0.5, None]) == (1, 0.5, None)
+
+
+def test_every_row_is_embedded_with_its_inclusive_figures() -> None:
+    data = json.loads(json.dumps(embedded({"one": lenet5(), "eight": lenet5(8), "untold": untold()})))
+    assert [column["title"] for column in data["columns"]] == ["MACs", "FLOPs", "params", "activations"]
+    one, eight, other = data["tables"]
+    lists = [unpacked(data["vectors"][place]) for place in one["vectors"]]
+    assert [data["strings"][int(place or 0)] for place in lists[0]][:3] == ["", "feature_extractor", "0"]
+    assert lists[2][:3] == [0, 1, 2]
+    assert lists[5][:3] == [416_520, 405_600, 117_600]
+    assert one["totals"] == [416_520, 852_380, 61_706, 58_408]
+    assert (one["note"], eight["label"]) == (None, "eight")
+    assert other["note"].startswith("Figures are each row's own")
+    # Labels, types, depths, calls and parameters of both batch sizes are one list each.
+    assert [a == b for a, b in zip(one["vectors"], eight["vectors"], strict=True)] == [
+        *[True] * 4,
+        *[False] * 3,
+        True,
+        False,
+    ]
+
+
+def test_the_page_holds_both_and_no_markup_of_theirs() -> None:
+    page = difference_html(hostile(), lenet5(), (HOSTILE, "LeNet-5"))
+    assert page.startswith("<!doctype html>")
+    assert page.count("<script") == 2
+    assert "alert(1)" in page
+    assert "<script>alert" not in page
+    assert "http:" not in page.replace("http-equiv", "")
+    found = re.search(r'<script type="application/json" id="layers-data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    assert not set("<>&") & set(found[1])
+    assert [item["label"] for item in json.loads(found[1])["tables"]] == [HOSTILE, "LeNet-5"]
+
+
+def test_two_tables_of_one_name_are_told_apart() -> None:
+    page = difference_html(lenet5(), lenet5(8), ("net", "net"))
+    assert "net (left)" in page
+    assert "net (right)" in page
