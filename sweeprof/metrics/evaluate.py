@@ -40,9 +40,15 @@ def evaluate(
     return measured(selected, _values(records, baseline, batch_size))
 
 
-def measured(selected: Sequence[Selected], values: Mapping[str, Any]) -> dict[str, Measurement]:
-    """Every selected metric of ``values``: what each source is, or :class:`Missing`; live results are under ``live``."""
-    reading = _Reading(selected, values)
+def measured(
+    selected: Sequence[Selected], values: Mapping[str, Any], known: Mapping[str, Metric] | None = None
+) -> dict[str, Measurement]:
+    """Every selected metric of ``values``: what each source is, or :class:`Missing`; live results are under ``live``.
+
+    Args:
+        known: the metrics that others may read, by their names as parameters; None for all that are declared.
+    """
+    reading = _Reading(selected, values, declared() if known is None else known)
     return {s.metric.info.name: reading.measurement(s) for s in selected}
 
 
@@ -86,8 +92,8 @@ def _baseline_quality(baseline: Sequence[Record] | None) -> Any:
 class _Reading:
     """Metrics of one set of values; a function is called once however many metrics are made of what it returns."""
 
-    def __init__(self, selected: Sequence[Selected], values: Mapping[str, Any]) -> None:
-        self._values = values
+    def __init__(self, selected: Sequence[Selected], values: Mapping[str, Any], known: Mapping[str, Metric]) -> None:
+        self._values, self._known = values, known
         self._selected = {id(s.metric): s for s in selected}
         self._results: dict[tuple[int, str], Any] = {}
         self._asked: list[str] = []
@@ -129,7 +135,7 @@ class _Reading:
             return self._values[name]
         if name in self._asked:
             return Missing(f"the metrics {', '.join([*self._asked, name])} read each other")
-        other = declared()[name]
+        other = self._known[name]
         self._asked.append(name)
         try:
             result = self._estimate(self._selected.get(id(other), Selected(other)))
@@ -158,16 +164,17 @@ def checked(result: Any) -> Estimate | Missing:
         return result
     estimate = result if isinstance(result, Estimate) else Estimate(result, "exact")
     value: Any = estimate.value  # a user's function may return anything
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item") and not getattr(value, "is_meta", False):
+        value = value.item()
     if not isinstance(value, numbers.Real) or not math.isfinite(value):
         return Missing(f"the metric gave {value!r}, which is not a finite number")
-    return _plain(estimate)
+    return _plain(dataclasses.replace(estimate, value=_number(value)))
 
 
 def _plain(estimate: Estimate) -> Estimate:
     """The estimate in Python's own numbers; a metric may have computed in numpy's, which JSON does not take."""
     return dataclasses.replace(
         estimate,
-        value=_number(estimate.value),
         interval=None if estimate.interval is None else (float(estimate.interval[0]), float(estimate.interval[1])),
         detail={key: _number(value) for key, value in estimate.detail.items()},
         rounds=tuple(float(value) for value in estimate.rounds),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweeprof.metrics.evaluate import checked
-from sweeprof.metrics.metric import Missing
+from sweeprof.metrics.metric import SOURCES, Metric, Missing, declared
 from sweeprof.metrics.select import Selected
 
 
@@ -28,14 +28,26 @@ class LiveFunction:
         return {s.metric.info.name: _result(s, returned) for s in self.selected}
 
 
-def live_functions(selected: Sequence[Selected]) -> list[LiveFunction]:
-    """The functions behind the selected metrics that ask for live objects, each once per set of options."""
+def live_functions(selected: Sequence[Selected], known: Mapping[str, Metric] | None = None) -> list[LiveFunction]:
+    """The functions behind the selected metrics, and those they read, that ask for live objects: each once per set of options.
+
+    Args:
+        known: the metrics that others may read, by their names as parameters; None for all that are declared.
+    """
     groups: dict[tuple[int, str], list[Selected]] = {}
-    for one in selected:
+    for one in _with_what_they_read(selected, declared() if known is None else known):
         if one.metric.is_live:
             key = (id(one.metric.function), repr(sorted(one.options.items())))
             groups.setdefault(key, []).append(one)
     return [LiveFunction(tuple(group)) for group in groups.values()]
+
+
+def _with_what_they_read(selected: Sequence[Selected], known: Mapping[str, Metric]) -> list[Selected]:
+    found = list(selected)
+    for one in found:  # which grows on the way
+        others = (known[name] for name in one.metric.reads if name not in SOURCES)
+        found.extend(Selected(other) for other in others if all(other is not s.metric for s in found))
+    return found
 
 
 def _result(selected: Selected, returned: Any) -> dict[str, Any]:

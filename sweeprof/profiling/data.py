@@ -34,9 +34,9 @@ class Data:
         if given is None:
             return cls({}, pattern)
         if isinstance(given, Mapping):
-            return cls(dict(given), pattern)
+            return cls({name: _repeatable(batches) for name, batches in given.items()}, pattern)
         if isinstance(given, Iterable):
-            return cls({"test": given}, pattern)
+            return cls({"test": _repeatable(given)}, pattern)
         allowed = "must be an iterable of batches, or a mapping of splits to iterables of batches."
         raise UserError([Problem("data", type(given).__name__, allowed)])
 
@@ -81,6 +81,24 @@ class Data:
         if isinstance(batch, list | tuple) and len(batch) == 1:
             return _called_with(batch[0]), None
         return _called_with(batch), None
+
+
+class _Kept(Iterable[Any]):
+    """What an iterator gives, kept, for passes that follow."""
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self._coming = batches
+        self._kept: list[Any] = []
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self._kept
+        for batch in self._coming:
+            self._kept.append(batch)
+            yield batch
+
+
+def _repeatable(batches: Any) -> Any:
+    return _Kept(batches) if isinstance(batches, Iterator) else batches
 
 
 def _called_with(part: Any) -> Inputs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,14 +36,14 @@ class Inputs:
         """What a caller most likely means.
 
         A tuple are positional arguments and a mapping keyword arguments; ints alone, ``(1, 3, 224, 224)``, are the shape of one
-        tensor to be generated, and so is each such tuple among the arguments. Anything else, a list too, is one argument.
-        For a tuple or a mapping that is one argument, say ``Inputs(args=(that,))``.
+        tensor to be generated, and so is each such tuple among the arguments. Anything else, a list or a named tuple too, is
+        one argument. For a tuple or a mapping that is one argument, say ``Inputs(args=(that,))``.
         """
         if isinstance(given, cls):
             return given
         if isinstance(given, Mapping):
             return cls(kwargs={key: _specified(value) for key, value in given.items()})
-        if isinstance(given, tuple) and not _is_shape(given):
+        if isinstance(given, tuple) and not _is_shape(given) and not hasattr(given, "_fields"):
             return cls(tuple(_specified(value) for value in given))
         return cls((_specified(given),))
 
@@ -93,8 +94,8 @@ def _specified(value: Any) -> Any:
 def _mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
     if type(tree) in (list, tuple):
         return type(tree)(_mapped(item, change) for item in tree)
-    if type(tree) is dict:
-        return {key: _mapped(item, change) for key, item in tree.items()}
+    if type(tree) in (dict, OrderedDict):
+        return type(tree)((key, _mapped(item, change)) for key, item in tree.items())
     if isinstance(tree, tuple) and type(tree).__bases__ == (tuple,):  # a named tuple
         return type(tree)(*(_mapped(item, change) for item in tree))
     return change(tree)  # containers of other kinds have constructors of their own

@@ -103,9 +103,11 @@ def torchvision_models() -> Iterator[Model]:
     for row in _rows("torchvision.csv"):
         name = row["model"]
         family = models.get_model_builder(name).__module__.rpartition(".")[2]
-        options = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
+        options: dict[str, Any] = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
         if name == "googlenet":  # published as it is with weights: without the heads it was trained with
             options["aux_logits"] = False
+        if family == "vision_transformer":
+            options["image_size"] = int(row["img_size"])
         yield Model(
             "torchvision",
             name,

@@ -24,6 +24,7 @@ from sweeprof.backends.torch.costs import COSTS, Rule
 from sweeprof.backends.torch.costs.free import does_no_arithmetic
 from sweeprof.backends.torch.costs.pointwise import ONE_EACH
 from sweeprof.backends.torch.liveness import LiveBytes
+from sweeprof.backends.torch.recurrent_shapes import RECURRENT
 from sweeprof.backends.torch.shapes import SHORTCUTS, Shortcut
 from sweeprof.profiling.formulas import Cost, Formula, Formulas
 
@@ -31,6 +32,7 @@ CONSTANT_ELEMENTS = 4096
 """Tensors up to this size that depend on no input are computed for real."""
 
 _META = torch.device("meta")
+_SHORTCUTS: dict[str, Shortcut] = {**SHORTCUTS, **RECURRENT}
 
 
 class NotOnShapes(Exception):
@@ -117,8 +119,8 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return _Operator(
             name=(name if namespace == "aten" else qualified).removesuffix("_") or name,
             cost=cost,
-            shortcut=SHORTCUTS.get(qualified if overload == "default" else f"{qualified}.{overload}")
-            or (SHORTCUTS.get(qualified) if name in _ANY_OVERLOAD else None),
+            shortcut=_SHORTCUTS.get(qualified if overload == "default" else f"{qualified}.{overload}")
+            or (_SHORTCUTS.get(qualified) if name in _ANY_OVERLOAD else None),
             is_composite=composite,
             is_covered=cost is not None or free,
             allocates=not func.is_view and not mutates,

@@ -66,17 +66,28 @@ def _suggests_channels_last(given: torch.Tensor) -> bool:
     return True
 
 
+def _packed(tensor: torch.Tensor) -> Sequence[int] | None:
+    """Strides of a new tensor with the axes in the order that they have in memory; None where elements may overlap.
+
+    That is the layout that torch gives to what has a result for each element of ``tensor``.
+    """
+    if tensor.is_contiguous():
+        return tensor.stride()
+    strides = list(tensor.stride())
+    expected = least = 1
+    for stride, size, axis in sorted(zip(tensor.stride(), tensor.shape, range(tensor.dim()), strict=True)):
+        if size > 1:
+            if stride < least:
+                return None
+            least = stride * size
+            strides[axis] = expected
+            expected *= size
+    return strides
+
+
 def _is_dense(tensor: torch.Tensor) -> bool:
     """Whether the elements lie in memory without gaps and none twice, in whatever order of the axes."""
-    if tensor.is_contiguous():
-        return True
-    expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size > 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return True
+    return tensor.is_contiguous() or _packed(tensor) == list(tensor.stride())
 
 
 def _plain(tensor: Any) -> bool:
@@ -93,9 +104,8 @@ def _same(args: Args, kwargs: Mapping[str, Any]) -> Any:
     given = args[0]
     if not given.is_meta or not given.is_floating_point():
         return None
-    if not _is_dense(given):
-        return None
-    return torch.empty_strided(given.shape, given.stride(), dtype=given.dtype, device=_META)
+    strides = _packed(given)
+    return None if strides is None else torch.empty_strided(given.shape, strides, dtype=given.dtype, device=_META)
 
 
 def _same_contiguous(args: Args, kwargs: Mapping[str, Any]) -> Any:
@@ -133,9 +143,8 @@ def _broadcasted(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor | None
         return None
     if left.is_contiguous() and right.is_contiguous():
         return _made(shape, left.dtype)
-    if tuple(shape) == tuple(left.shape) and _is_dense(left):  # the first operand decides the order of the axes
-        return torch.empty_strided(left.shape, left.stride(), dtype=left.dtype, device=_META)
-    return None
+    strides = _packed(left) if tuple(shape) == tuple(left.shape) else None  # the first operand decides the order of the axes
+    return None if strides is None else torch.empty_strided(shape, strides, dtype=left.dtype, device=_META)
 
 
 def _broadcast(left: Sequence[int], right: Sequence[int]) -> list[int] | None:
@@ -210,10 +219,11 @@ def _addmm(args: Args, kwargs: Mapping[str, Any]) -> Any:
 def _attention(args: Args, kwargs: Mapping[str, Any]) -> Any:
     """The query's layout, as the fused CPU kernel leaves it: in most models ``(N, L, heads, E)`` in memory.
 
-    That kernel takes no dropout, and keys and values of the query's width.
+    That kernel takes no dropout, and keys and values of the query's width; a mask of other than two or four axes it leaves to
+    plain matrix products.
     """
     query, key, value = args[0], args[1], args[2]
-    if query.dim() != 4 or not query.is_meta or key.shape != value.shape or not _is_dense(query):
+    if query.dim() != 4 or not query.is_meta or key.shape != value.shape or not query.numel() or not key.numel():
         return None
     samples, heads, _, width = query.shape
     shared = key.dim() == 4 and key.shape[1] and kwargs.get("enable_gqa") and heads % key.shape[1] == 0
@@ -221,14 +231,13 @@ def _attention(args: Args, kwargs: Mapping[str, Any]) -> Any:
         return None
     if not query.dtype == key.dtype == value.dtype or {query.stride(3), key.stride(3), value.stride(3)} != {1}:
         return None
-    if not query.numel() or not key.numel() or (len(args) > 3 and not _fused(query.dtype, *args[3:5])):
+    mask, dropout = args[3] if len(args) > 3 else None, args[4] if len(args) > 4 else 0.0
+    if dropout or (mask is not None and mask.dtype not in (torch.bool, query.dtype)):
         return None
-    return torch.empty_strided(query.shape, query.stride(), dtype=query.dtype, device=_META)
-
-
-def _fused(dtype: torch.dtype, mask: torch.Tensor | None, dropout: float = 0.0) -> bool:
-    """Whether the fused kernel takes the mask and the dropout."""
-    return not dropout and (mask is None or (mask.dim() in (2, 4) and mask.dtype in (torch.bool, dtype)))
+    if mask is not None and mask.dim() not in (2, 4):  # by matrix products
+        return None if shared else _made(query.shape, query.dtype)
+    strides = _packed(query)
+    return None if strides is None else torch.empty_strided(query.shape, strides, dtype=query.dtype, device=_META)
 
 
 def _batch_norm(args: Args, kwargs: Mapping[str, Any]) -> Any:
@@ -319,6 +328,19 @@ def _mean(args: Args, kwargs: Mapping[str, Any]) -> Any:
     return _made(kept, given.dtype)
 
 
+def _roll(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    given = args[0]
+    return _made(given.shape, given.dtype) if given.is_meta and _is_made(given) else None
+
+
+def _contiguous(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    """The very tensor where it is contiguous."""
+    given = args[0]
+    if kwargs or len(args) > 1 or not given.is_meta:
+        return None
+    return given if given.is_contiguous() else _made(given.shape, given.dtype)
+
+
 _UNARY = "relu sigmoid tanh gelu silu hardswish hardsigmoid hardtanh relu6 leaky_relu elu mish selu exp sqrt rsqrt neg log erf abs"
 _BINARY = "add.Tensor sub.Tensor mul.Tensor div.Tensor"
 
@@ -347,5 +369,7 @@ SHORTCUTS: dict[str, Shortcut] = {
     "aten::avg_pool2d": _average_pool,
     "aten::adaptive_avg_pool2d": _adaptive_pool,
     "aten::mean.dim": _mean,
+    "aten::roll": _roll,
+    "aten::contiguous": _contiguous,
 }
 """Shortcut by qualified name of the overload, e.g. ``aten::add.Tensor``; a default overload has no suffix."""

@@ -19,32 +19,32 @@ _CONTAINERS: frozenset[Any] = frozenset({dict, OrderedDict, list, set})
 def unchanged(module: torch.nn.Module, *, values: bool = True) -> Iterator[None]:
     """Put back everything that happens to ``module`` within it, also after an error.
 
-    Restored: mode, attributes, hooks and what they hold, which tensors are its parameters and buffers, their device and data
-    type, ``requires_grad`` and gradients, the state of the random generators.
+    Restored: mode, attributes, hooks and what they hold, which tensors are its parameters and buffers, which of them want
+    gradients, and the state of the random generators.
 
     Args:
-        values: the values of the buffers too, which takes a copy of them; parameters are not written to by a forward.
+        values: their values, device and gradients too, for a model that really runs; buffers are copied for that, parameters
+            are not written to by a forward.
     """
     attributes = [_Attributes(vars(inner)) for inner in modules_of(module)]
-    tensors = (
-        [(tensor, tensor.data, tensor.requires_grad, tensor.grad) for tensor in _tensors(module)] if values else []
-    )
-    buffers = (
-        [(buffer, buffer.detach().clone()) for buffer in module.buffers() if not is_lazy(buffer)] if values else []
-    )
+    tensors = [tensor for tensor in tensors_of(module) if not is_lazy(tensor)]
+    wanting = [(tensor, tensor.requires_grad) for tensor in tensors]
+    holding = [(tensor, tensor.data, tensor.grad) for tensor in tensors if tensor.is_leaf] if values else []
+    buffers = [(b, b.detach().clone()) for b in module.buffers() if not is_lazy(b)] if values else []
     try:
-        with torch.random.fork_rng(devices=_accelerators()) if values else _nothing():
+        with torch.random.fork_rng(devices=_accelerators()):
             yield
     finally:
         for remembered in attributes:
             remembered.restore()
-        for tensor, data, requires_grad, grad in tensors:
-            tensor.data = data
-            tensor.requires_grad_(requires_grad)
-            tensor.grad = grad
-        for buffer, before_value in buffers:
-            if buffer.layout != torch.strided or not torch.equal(buffer, before_value):
-                buffer.detach().copy_(before_value)
+        for tensor, data, grad in holding:
+            tensor.data, tensor.grad = data, grad
+        for tensor, requires_grad in wanting:
+            if tensor.requires_grad != requires_grad:
+                tensor.requires_grad_(requires_grad)
+        for buffer, before in buffers:
+            if buffer.layout != torch.strided or not torch.equal(buffer, before):
+                buffer.detach().copy_(before)
 
 
 @contextmanager
@@ -80,15 +80,6 @@ def tensors_of(root: torch.nn.Module) -> list[torch.Tensor]:
         for tensor in held.values()
         if tensor is not None
     ]
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
-
-
-def _tensors(module: torch.nn.Module) -> list[torch.Tensor]:
-    return [t for t in (*module.parameters(), *module.buffers()) if not is_lazy(t)]
 
 
 def _accelerators() -> list[int]:

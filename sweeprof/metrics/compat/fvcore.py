@@ -6,7 +6,7 @@ from sweeprof.metrics.compat.calls import NORMS, convention, kind, operators, sc
 from sweeprof.results.layers import LayerTable
 
 PRODUCTS = frozenset({"convolution", "linear", "matmul"})
-FUSED_PRODUCTS = PRODUCTS | {"attention", "baddbmm"}
+FUSED_PRODUCTS = PRODUCTS | {"attention"}
 
 
 @convention(name="fvcore")
@@ -14,9 +14,9 @@ def fvcore(layers: LayerTable, fused_attention: bool = True) -> int:
     """What fvcore calls flops and timm publishes as MACs: MACs, 2 to 5 an element of norms, 1 of adaptive average pooling.
 
     Norms: 2 an element in inference, 5 for those that compute statistics, one less without an affine transform. Upsampling: 1 an
-    output for nearest, 4 for bilinear. Activations, other pools, softmax and elementwise operators are nothing. timm publishes
-    its models with its fused attention switched off, which makes attention's two products visible. With ``fused_attention``
-    they count, as published; without it they are left out where one kernel does both, as fvcore does by default.
+    output for nearest, 4 for bilinear. Activations, other pools, softmax, ``baddbmm`` and elementwise operators are nothing. timm
+    publishes its models with its fused attention switched off, which makes attention's two products visible. With
+    ``fused_attention`` they count, as published; without it they are left out where one kernel does both, as fvcore leaves them.
     """
     products = FUSED_PRODUCTS if fused_attention else PRODUCTS
     total = 0

@@ -362,7 +362,6 @@ def test_case_49_nothing_is_left_behind(fails: bool, needs_values: bool, fast: b
     assert "before" in calls  # the user's hooks ran
 
 
-@pytest.mark.xfail(strict=True, reason="state.unchanged restores no requires_grad after a forward over shapes")
 def test_case_49_gradients_that_a_forward_switches_off() -> None:
     module = nn.Linear(4, 4)
 
@@ -376,7 +375,6 @@ def test_case_49_gradients_that_a_forward_switches_off() -> None:
         count_layers(whole, Inputs((TensorSpec((1, 4)),)))
 
 
-@pytest.mark.xfail(strict=True, reason="state.unchanged keeps no random state over shapes, where small constants are real")
 def test_case_49_random_numbers_that_a_forward_draws() -> None:
     module = Functional(lambda x: x + torch.rand(1))
     with undisturbed(module):

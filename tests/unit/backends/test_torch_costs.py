@@ -17,7 +17,9 @@ from support.torch_modules import Functional, counted, figures
 from sweeprof.backends.torch.costs import COSTS
 from sweeprof.backends.torch.costs.free import FREE, does_no_arithmetic
 from sweeprof.backends.torch.costs.rule import product
-from sweeprof.profiling.inputs import TensorSpec
+from sweeprof.backends.torch.training import count_training
+from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.results.layers import Training
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
@@ -28,6 +30,7 @@ OTHER_VERSIONS: frozenset[str] = frozenset()
 """Names of the table that this version of torch does not have."""
 
 
+@pytest.fixture(scope="module")
 def every_operator() -> set[str]:
     return {schema.name for schema in torch._C._jit_get_all_schemas()}
 
@@ -44,12 +47,11 @@ def test_nothing_is_both_free_and_counted() -> None:
     assert {name.removeprefix("aten::") for name in COSTS} & FREE == set()
 
 
-def test_every_name_is_an_operator() -> None:
+def test_every_name_is_an_operator(every_operator: set[str]) -> None:
     """Every elementwise operator is entered with its twin in place, which not all of them have."""
-    unknown = {name for name in COSTS if name not in every_operator()} - OTHER_VERSIONS
-    assert {name for name in unknown if name.removesuffix("_") not in COSTS} == set()
-    assert {name for name in unknown if name.removesuffix("_") not in every_operator()} == set()
-    assert {name for name in FREE if f"aten::{name}" not in every_operator()} == set()
+    unknown = COSTS.keys() - every_operator - OTHER_VERSIONS
+    assert {name for name in unknown if name.removesuffix("_") not in every_operator & COSTS.keys()} == set()
+    assert {name for name in FREE if f"aten::{name}" not in every_operator} == set()
 
 
 @pytest.mark.parametrize(
@@ -319,7 +321,7 @@ def test_dynamically_quantised_modules(
 
 def statically(*modules: nn.Module) -> nn.Module:
     into: Any = torch.ao.nn.quantized.Quantize(0.1, 0, torch.quint8)  # type: ignore[no-untyped-call]
-    return nn.Sequential(into, *modules, torch.ao.nn.quantized.DeQuantize())  # type: ignore[no-untyped-call]
+    return nn.Sequential(into, *modules, torch.ao.nn.quantized.DeQuantize())
 
 
 @pytest.mark.parametrize(
@@ -332,14 +334,13 @@ def statically(*modules: nn.Module) -> nn.Module:
     ],
 )
 def test_statically_quantised_modules(quantised_kind: str, plain: Any, shape: tuple[int, ...]) -> None:
-    if quantised_kind == "Linear":
-        arguments, keywords = (4, 8), {}
-    else:
-        arguments, keywords = (
-            (plain.in_channels, plain.out_channels, plain.kernel_size, plain.stride, plain.padding),
-            {"groups": plain.groups},
-        )
-    module = statically(getattr(torch.ao.nn.quantized, quantised_kind)(*arguments, **keywords))
+    names = (
+        "in_features out_features"
+        if quantised_kind == "Linear"
+        else "in_channels out_channels kernel_size stride padding groups"
+    )
+    keywords = {name: getattr(plain, name) for name in names.split()}
+    module = statically(getattr(torch.ao.nn.quantized, quantised_kind)(**keywords))
     table, expected = counted(module, shape, complete=False), counted(plain, shape)
     assert table.uncovered == {}
     assert (table.macs, table.flops, table.ops) == (expected.macs, 0, expected.ops)
@@ -354,10 +355,187 @@ def test_elementwise_quantised_modules(kind: str, each: int) -> None:
 
 
 def test_a_quantised_operator_without_a_formula_is_listed() -> None:
-    table = counted(statically(torch.ao.nn.quantized.Softmax(1, 0.1, 0)), (2, 3), complete=False)  # type: ignore[no-untyped-call]
-    assert table.uncovered != {} or table.ops
-    table = counted(statically(torch.ao.nn.quantized.ELU(0.1, 0)), (2, 3), complete=False)
-    assert table.uncovered != {} or table.ops
+    module: Any = torch.ao.nn.quantized.ELU(0.1, 0)  # type: ignore[no-untyped-call]
+    table = counted(statically(module), (2, 3), complete=False)
+    assert (table.uncovered, table.ops) == ({"quantized::elu": 1}, 0)
+
+
+# Backwards
+
+
+class Trained(nn.Module):
+    """Has a parameter, whatever it applies."""
+
+    def __init__(self, applied: Callable[..., Any]) -> None:
+        super().__init__()
+        self.factor, self.applied = nn.Parameter(torch.ones(1)), applied
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.applied(x * self.factor)
+
+
+def trained(module: nn.Module, given_input: torch.Tensor) -> Training:
+    step = count_training(module, Inputs((given_input,)))
+    assert (step.estimated, step.uncovered) == (None, {})
+    return step
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (nn.Linear(8, 5), (2, 3, 8)),
+        (nn.Conv1d(4, 6, 3, groups=2), (2, 4, 8)),
+        (nn.Conv2d(4, 6, 3, padding=1, stride=2), (2, 4, 8, 8)),
+        (nn.Conv3d(4, 6, 3, dilation=2), (2, 4, 6, 6, 6)),
+        (nn.ConvTranspose1d(4, 6, 3), (2, 4, 8)),
+        (nn.ConvTranspose2d(4, 6, 3, 2, groups=2), (2, 4, 8, 8)),
+        (nn.ConvTranspose3d(4, 6, 3), (2, 4, 4, 4, 4)),
+        (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (2, 5, 8)),
+        (Trained(lambda x: functional.scaled_dot_product_attention(x, x, x)), (2, 4, 5, 8)),
+        (Trained(lambda x: x @ x.transpose(1, 2)), (2, 5, 8)),
+    ],
+)
+def test_a_backward_takes_twice_the_products(module: nn.Module, shape: tuple[int, ...]) -> None:
+    """One for the gradient of each operand."""
+    step = trained(module, torch.ones(shape, requires_grad=True))
+    assert step.forward_macs > 0
+    assert step.backward_macs == 2 * step.forward_macs
+    assert step.backward_flops >= 2 * step.backward_macs
+
+
+KINDS = (
+    "ELU GELU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid Mish PReLU RReLU ReLU SELU SiLU Sigmoid Softplus "
+    "Softshrink Tanh Tanhshrink GLU Softmin LogSoftmax BatchNorm2d InstanceNorm2d AvgPool2d MaxPool2d AdaptiveAvgPool2d "
+    "AdaptiveMaxPool2d ReflectionPad2d ReplicationPad2d LayerNorm GroupNorm RMSNorm LocalResponseNorm LPPool2d "
+    "UpsamplingBilinear2d UpsamplingNearest2d L1Loss MSELoss SmoothL1Loss HuberLoss SoftMarginLoss BCELoss BCEWithLogitsLoss"
+).split()
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys("BatchNorm2d InstanceNorm2d".split(), (4,)),
+    **dict.fromkeys("AvgPool2d MaxPool2d AdaptiveAvgPool2d AdaptiveMaxPool2d ReflectionPad2d ReplicationPad2d".split(), (2,)),
+    "LayerNorm": (8,), "RMSNorm": (8,), "GroupNorm": (2, 4), "LocalResponseNorm": (3,), "LPPool2d": (2, 2),
+    "UpsamplingBilinear2d": (None, 2), "UpsamplingNearest2d": (None, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_backward_is_covered(kind: str) -> None:
+    module = getattr(nn, kind)(*ARGUMENTS.get(kind, ()))
+    apply = (lambda x: module(x, x.detach())) if kind.endswith("Loss") else module
+    step = trained(Trained(apply), torch.ones(2, 4, 8, 8, requires_grad=True))
+    assert step.backward_macs == 0
+    assert step.backward_flops > 0
+
+
+@pytest.mark.parametrize(
+    "module", [nn.Embedding(9, 3), *[nn.EmbeddingBag(9, 3, mode=mode) for mode in ("sum", "mean", "max")]]
+)
+def test_backwards_of_embeddings(module: nn.Module) -> None:
+    step = trained(module, torch.zeros(2, 4, dtype=torch.int64))
+    assert step.backward_flops == 2 * 4 * 3
+
+
+def test_backwards_of_distances_and_of_sampling() -> None:
+    points = torch.ones(4, 5, requires_grad=True)
+    assert trained(Trained(lambda x: torch.cdist(x, x)), points).backward_flops >= 2 * 3 * 16 * 5
+    sampled = Trained(lambda x: functional.grid_sample(x, x[:, :2].permute(0, 2, 3, 1), align_corners=False))
+    assert trained(sampled, torch.ones(2, 4, 8, 8, requires_grad=True)).backward_flops >= 2 * 4 * 8 * 8
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_backwards_of_recurrent_networks(kind: str) -> None:
+    """Twice the products but for the first state, which needs no gradient, and none is there."""
+    module = getattr(nn, kind)(8, 6, bidirectional=True)
+    step = trained(module, torch.ones(5, 3, 8, requires_grad=True))
+    gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[kind]
+    assert step.forward_macs == 2 * 5 * 3 * gates * 6 * (8 + 6)
+    assert step.backward_macs == 2 * step.forward_macs - 2 * 3 * gates * 6 * 6
+
+
+# Operators that other devices or versions run in place of those above, called here with shapes alone
+
+
+def ruled(name: str, *args: Any, output: Any, **kwargs: Any) -> tuple[int, int, int]:
+    return COSTS[f"aten::{name}"](args, kwargs, output)
+
+
+def meta(*shape: int) -> torch.Tensor:
+    return torch.empty(shape, device="meta")
+
+
+@pytest.mark.parametrize("kind", "flash efficient cudnn fused_attention_overrideable flash_attention_for_cpu".split())
+@pytest.mark.parametrize("masked", [False, True])
+def test_fused_attention(kind: str, masked: bool) -> None:
+    name = f"_scaled_dot_product_{kind}" if "attention" in kind else f"_scaled_dot_product_{kind}_attention"
+    query, mask = meta(2, 4, 5, 8), meta(5, 5)
+    arguments: tuple[Any, ...] = (query, query, query)
+    keywords: dict[str, Any] = {}
+    if masked:
+        keywords = {"attn_mask": mask} if kind.endswith("cpu") else {}
+        arguments = arguments if kind.endswith("cpu") or kind == "flash" else (*arguments, mask)
+    plain = applied(functional.scaled_dot_product_attention, *[(2, 4, 5, 8)] * 3)
+    adds = 2 * 4 * 25 if masked and kind != "flash" else 0
+    assert ruled(name, *arguments, output=(query,), **keywords) == (plain[0], plain[1] + adds, plain[2] + adds)
+    backward = ruled(f"{name}_backward", query, query, query, query, output=(query,) * 3)
+    assert backward[0] == 2 * plain[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "extra"),
+    [
+        ("cudnn_convolution", ([0, 0], [1, 1], [1, 1], 1, False, False, True)),
+        ("mkldnn_convolution", (None, [0, 0], [1, 1], [1, 1], 1)),
+        ("miopen_convolution", (None, [0, 0], [1, 1], [1, 1], 1, False, False)),
+        ("_conv_depthwise2d", ([3, 3], None, [1, 1], [0, 0], [1, 1])),
+        ("slow_conv_dilated2d", ([3, 3], None, [1, 1])),
+        ("convolution_overrideable", (None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)),
+    ],
+)
+def test_convolutions_of_other_devices(name: str, extra: tuple[Any, ...]) -> None:
+    expected = figures(counted(nn.Conv2d(3, 4, 3, bias=False), (2, 3, 8, 8)))
+    assert ruled(name, meta(2, 3, 8, 8), meta(4, 3, 3, 3), *extra, output=meta(2, 4, 6, 6)) == expected
+    having = tuple(meta(4) if value is None else value for value in extra)
+    outputs = 2 * 4 * 36 if having != extra else 0
+    with_bias = ruled(name, meta(2, 3, 8, 8), meta(4, 3, 3, 3), *having, output=meta(2, 4, 6, 6))
+    assert with_bias == (expected[0], expected[1] + outputs, expected[2] + outputs)
+
+
+@pytest.mark.parametrize("name", ["slow_conv_transpose2d", "cudnn_convolution_transpose"])
+def test_transposed_convolutions_of_other_devices(name: str) -> None:
+    expected = figures(counted(nn.ConvTranspose2d(3, 4, 3, bias=False), (2, 3, 8, 8)))
+    assert ruled(name, meta(2, 3, 8, 8), meta(3, 4, 3, 3), [3, 3], None, output=meta(2, 4, 10, 10)) == expected
+
+
+def test_batch_norms_of_other_devices() -> None:
+    given_input, held = meta(2, 3, 8, 8), meta(3)
+    for training in (False, True):
+        expected = figures(counted(nn.BatchNorm2d(3).train(training), (2, 3, 8, 8)))
+        arguments = (given_input, held, held, held, held, training, 0.1, 1e-5)
+        for name in ("native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm", "_batch_norm_impl_index"):
+            assert ruled(name, *arguments, output=(given_input,)) == expected
+    statistics = ruled("batch_norm_stats", given_input, 1e-5, output=(held, held))
+    elements = ruled("batch_norm_elemt", given_input, held, held, held, held, 1e-5, output=given_input)
+    assert tuple(map(sum, zip(statistics, elements, strict=True))) == expected
+    inference = ruled("_native_batch_norm_legit_no_training", given_input, held, held, held, held, 0.1, 1e-5, output=())
+    assert inference == figures(counted(nn.BatchNorm2d(3).eval(), (2, 3, 8, 8)))
+
+
+def test_recurrent_networks_of_other_kernels() -> None:
+    """One layer and direction in oneDNN; on CUDA the gates are left after the products."""
+    module = nn.LSTM(8, 6).eval()
+    expected = figures(counted(module, (5, 3, 8)))
+    weights = meta(24, 8), meta(24, 6), meta(24), meta(24)
+    tail: tuple[Any, ...] = (meta(1, 3, 6), meta(1, 3, 6), False, [], 2, 6, 1, True, False, False, False)
+    assert ruled("mkldnn_rnn_layer", meta(5, 3, 8), *weights, *tail, output=()) == expected
+    cell = counted(nn.LSTMCell(8, 6), (3, 8))
+    gates = ruled("_thnn_fused_lstm_cell", meta(3, 24), meta(3, 24), meta(3, 6), meta(24), meta(24), output=())
+    assert cell.flops == 2 * cell.macs + gates[1]
+
+
+def test_a_native_multi_head_attention_takes_the_products_of_its_parts() -> None:
+    given_input = meta(2, 5, 16)
+    weights = meta(48, 16), meta(48), meta(16, 16), meta(16)
+    cost = ruled("_native_multi_head_attention", given_input, given_input, given_input, 16, 4, *weights, output=())
+    assert cost[0] == 2 * 5 * 4 * 16 * 16 + 2 * 2 * 5 * 5 * 16
 
 
 # What has no formula

@@ -73,7 +73,7 @@ def test_every_module_is_exercised_or_known_to_do_nothing() -> None:
     }
     assert every - EXERCISED - DOES_NOT_COMPUTE.keys() == set()
     assert EXERCISED & DOES_NOT_COMPUTE.keys() == set()
-    assert EXERCISED <= every
+    assert EXERCISED - every == set()
 
 
 # Convolutions: naive loops that give the right result, counted as they go
@@ -141,7 +141,7 @@ def test_convolutions(name: str, data: st.DataObject) -> None:
         draw(st.integers(1, 2)),
     )
     kernel, length = draw(st.integers(1, 3 if dims < 3 else 2)), draw(st.integers(5, 6 if dims < 3 else 5))
-    padding = draw(st.sampled_from([0, 1, 2, "valid"] + ["same"] * (stride == 1)))
+    padding: Any = draw(st.sampled_from([0, 1, 2, "valid"] + ["same"] * (stride == 1)))
     mode = "zeros" if draw(flags) else draw(MODES.filter(lambda mode: dims < 3 or mode != "reflect"))
     bias, dtype, batch = (
         draw(flags),
@@ -159,7 +159,7 @@ def test_convolutions(name: str, data: st.DataObject) -> None:
     module = made(name, groups * inputs, groups * outputs, kernel, **keywords).double()
     shape = [batch or 1, groups * inputs, *[length] * dims]
     module.weight.data = numbers(module.weight.shape)
-    total = {"valid": 0, "same": dilation * (kernel - 1)}.get(padding, 2 * padding if isinstance(padding, int) else 0)
+    total: int = {"valid": 0, "same": dilation * (kernel - 1)}[padding] if isinstance(padding, str) else 2 * padding
     around = [total // 2, total - total // 2] * dims
     modes = {"zeros": "constant"}
     x = numbers(shape)
@@ -207,8 +207,9 @@ def test_transposed_convolutions(name: str, data: st.DataObject) -> None:
     result = module(x) - (module.bias.view(-1, *[1] * dims) if bias else 0)
     whole = [shape[0], groups * outputs, *[made_length + 2 * padding] * dims]
     naive, taken = spread(x, module.weight.detach(), stride, dilation, groups, whole)
-    cut = naive[(..., *[slice(padding, padding + made_length)] * dims)]
-    assert torch.allclose(cut, result)
+    for axis in range(2, 2 + dims):
+        naive = naive.narrow(axis, padding, made_length)
+    assert torch.allclose(naive, result)
     table = counted(module.to(dtype).eval(), spec(shape if batch else shape[1:], dtype))
     assert figures(table) == convolution_costs(taken, result.numel(), bias, dtype)
 
@@ -452,8 +453,14 @@ def test_multi_head_attention(name: str, data: st.DataObject) -> None:
     width, needs, first, training = heads * draw(size), draw(flags), draw(flags), draw(flags)
     key_width, value_width = draw(st.sampled_from([(width, width), (2, 3)]))
     extra, zero, dtype = draw(flags), draw(flags), draw(real_types)
-    keywords = {"bias": bias, "add_bias_kv": extra, "add_zero_attn": zero, "kdim": key_width, "vdim": value_width}
-    module = nn.MultiheadAttention(width, heads, batch_first=first, dtype=dtype, **keywords).train(training)  # type: ignore[arg-type]
+    keywords: dict[str, Any] = {
+        "bias": bias,
+        "add_bias_kv": extra,
+        "add_zero_attn": zero,
+        "kdim": key_width,
+        "vdim": value_width,
+    }
+    module = nn.MultiheadAttention(width, heads, batch_first=first, dtype=dtype, **keywords).train(training)
 
     def shape(steps: int, size: int) -> list[int]:
         return [steps, size] if batch is None else [batch, steps, size] if first else [steps, batch, size]
@@ -523,20 +530,21 @@ def test_transformers(name: str, data: st.DataObject) -> None:
     }
     encoder = nn.TransformerEncoderLayer(width, 4, inner, **keywords)
     decoder = nn.TransformerDecoderLayer(width, 4, inner, **keywords)
-    module = {
+    builders: dict[str, Callable[[], nn.Module]] = {
         "TransformerEncoderLayer": lambda: encoder,
         "TransformerDecoderLayer": lambda: decoder,
         "TransformerEncoder": lambda: nn.TransformerEncoder(encoder, layers, enable_nested_tensor=False),
         "TransformerDecoder": lambda: nn.TransformerDecoder(decoder, layers),
         "Transformer": lambda: nn.Transformer(width, 4, layers, layers, inner, **keywords),
-    }[name]().train(training)
+    }
+    module = builders[name]().train(training)
 
     def shape(steps: int) -> tuple[int, ...]:
         return (batch, steps, width) if first else (steps, batch, width)
 
     depth = 1 if name.endswith("Layer") else layers
     parts = []
-    if name != "TransformerEncoder" and name != "TransformerEncoderLayer":
+    if not name.startswith("TransformerEncoder"):
         parts += [layer_costs(batch, length, memory, width, inner)] * depth
     if "Decoder" not in name:
         parts += [layer_costs(batch, memory if name == "Transformer" else length, None, width, inner)] * depth
@@ -613,11 +621,10 @@ def test_containers_that_are_called(name: str) -> None:
 @given(data=st.data())
 def test_upsampling(name: str, data: st.DataObject) -> None:
     """Linear interpolation weighs 2, 4 or 8 neighbours, a cubic one 16: as many multiplications, one addition less."""
-    dims, neighbours, mode = data.draw(
-        st.sampled_from([(2, 4, "bilinear")] if name != "Upsample" else [(1, 2, "linear"), (2, 4, "bilinear"), (2, 16, "bicubic"), (3, 8, "trilinear"), (2, 0, "nearest"), (1, 0, "nearest-exact")])
-    )  # fmt: skip
+    every = [(2, 4, "bilinear"), (1, 2, "linear"), (2, 16, "bicubic"), (3, 8, "trilinear"), (2, 0, "nearest")]
+    dims, neighbours, mode = data.draw(st.sampled_from(every if name == "Upsample" else every[:1]))
     lengths = data.draw(st.lists(st.integers(1, 5), min_size=dims, max_size=dims))
-    module = nn.UpsamplingBilinear2d(tuple(lengths)) if name != "Upsample" else nn.Upsample(tuple(lengths), mode=mode)
+    module = made(name, tuple(lengths), **({"mode": mode} if name == "Upsample" else {}))
     dtype = data.draw(real_types)
     work = 2 * 3 * math.prod(lengths) * max(0, 2 * neighbours - 1)
     assert figures(counted(module, spec([2, 3, *[3] * dims], dtype))) == (0, work, work)
@@ -775,7 +782,7 @@ def test_adaptive_pools(name: str, data: st.DataObject) -> None:
     channels, made_elements = math.prod(lead), math.prod(lead) * math.prod(outputs)
     ops = made_elements
     if "Avg" in name:
-        jacobian = torch.autograd.functional.jacobian(module, torch.zeros(1, 1, *lengths))
+        jacobian: Any = torch.func.jacrev(module)(torch.zeros(1, 1, *lengths))
         ops = channels * int(jacobian.count_nonzero())
     assert figures(counted(module, spec([*lead, *lengths]))) == (0, channels * math.prod(lengths), ops)
 
@@ -795,11 +802,14 @@ def test_fractional_pools(name: str) -> None:
 @given(rows=size, length=size, dtype=real_types)
 def test_distances(name: str, rows: int, length: int, dtype: torch.dtype) -> None:
     elements = rows * length
-    if name == "PairwiseDistance":  # difference, a small number added, a norm
-        expected = (4 * elements,) * 2
-    else:  # two norms, clamped; both divided by theirs; their product, summed
-        expected = 8 * elements + 2 * rows, 8 * elements + rows
-    assert figures(counted(made(name), *[spec([rows, length], dtype)] * 2)) == (0, *expected)
+    expected = {
+        "PairwiseDistance": (4 * elements, 4 * elements),  # a difference, a small number added, a norm
+        "CosineSimilarity": (
+            8 * elements + 2 * rows,
+            8 * elements + rows,
+        ),  # norms, clamped; divisions; products, summed
+    }
+    assert figures(counted(made(name), *[spec([rows, length], dtype)] * 2)) == (0, *expected[name])
 
 
 REDUCTIONS = pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
@@ -867,7 +877,8 @@ def test_losses_of_rows(name: str, reduction: str) -> None:
         "CosineEmbeddingLoss": (4,),
         "MultiLabelSoftMarginLoss": (4, 5),
     }
-    given_shapes: list[Any] = {"Ma": [(4,)] * 3, "Tr": [(4, 5)] * 3, "Co": [(4, 5)] * 2, "Mu": [(4, 5)]}[name[:2]]
+    shapes: dict[str, list[Any]] = {"Ma": [(4,)] * 3, "Tr": [(4, 5)] * 3, "Co": [(4, 5)] * 2, "Mu": [(4, 5)]}
+    given_shapes = shapes[name[:2]]
     if name in target:
         given_shapes = [*given_shapes, target[name]]
     distance = 4 * elements  # difference, a small number, squares, sums

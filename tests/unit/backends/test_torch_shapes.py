@@ -17,9 +17,7 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16)
 TYPES = (*FLOATS, torch.complex64, torch.int64)
-quick = settings(
-    max_examples=int(__import__("os").environ.get("EX", "15")), deadline=None, suppress_health_check=list(HealthCheck)
-)
+quick = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 
 sizes = st.integers(1, 4)
 some_type = st.sampled_from(TYPES)
@@ -155,7 +153,14 @@ def attention(draw: Draw, name: str) -> Call:
     mask = None
     if not causal:
         mask = draw(
-            st.sampled_from([None, torch.ones(length, keys, dtype=torch.bool), torch.ones(length, keys, dtype=dtype)])
+            st.sampled_from(
+                [
+                    None,
+                    torch.ones(length, keys, dtype=torch.bool),
+                    torch.ones(length, keys, dtype=dtype),
+                    torch.ones(*lead[1:], length, keys, dtype=dtype),
+                ]
+            )
         )
     keywords: dict[str, Any] = {"enable_gqa": True} if fewer != lead else draw(st.sampled_from([{}, {"scale": 0.5}]))
     return (query, key, value, *shorter(draw, [mask, draw(st.sampled_from([0.0, 0.0, 0.5])), causal], 0)), keywords
@@ -242,6 +247,17 @@ def mean(draw: Draw, name: str) -> Call:
     return (given, draw(st.sampled_from([axes, axes, None])), *shorter(draw, [draw(st.booleans())], 0)), keywords
 
 
+def roll(draw: Draw, name: str) -> Call:
+    given = draw(tensors(st.lists(sizes, min_size=1, max_size=4)))
+    axes = draw(st.lists(st.integers(0, given.dim() - 1), min_size=1, max_size=2))
+    return (given, [draw(st.integers(-2, 2)) for _ in axes], axes), {}
+
+
+def contiguous(draw: Draw, name: str) -> Call:
+    keywords = draw(st.sampled_from([{}, {}, {"memory_format": torch.contiguous_format}]))
+    return (draw(tensors()),), keywords
+
+
 CALLS: dict[str, Callable[[Draw, str], Call]] = {
     **{f"aten::{name}{suffix}": unary for name in UNARY for suffix in ("", "_")},
     "aten::softplus": unary,
@@ -264,6 +280,8 @@ CALLS: dict[str, Callable[[Draw, str], Call]] = {
     "aten::avg_pool2d": pool,
     "aten::adaptive_avg_pool2d": adaptive_pool,
     "aten::mean.dim": mean,
+    "aten::roll": roll,
+    "aten::contiguous": contiguous,
 }
 
 
@@ -353,6 +371,8 @@ ORDINARY: dict[str, tuple[Any, ...]] = {
     "aten::avg_pool2d": (ones(2, 3, 8, 8), [2, 2], [2, 2]),
     "aten::adaptive_avg_pool2d": (ones(2, 3, 8, 8), [1, 1]),
     "aten::mean.dim": (ones(2, 3, 8, 8), [2, 3]),
+    "aten::roll": (ones(2, 3, 4), [1], [1]),
+    "aten::contiguous": (ones(3, 2).t(),),
 }
 
 

@@ -120,6 +120,10 @@ def test_a_layer_by_itself_is_counted_as_in_its_model() -> None:
     assert round(100 * features / 429_248, 3) == 97.456
 
 
+def four_convolutions() -> nn.Module:
+    return nn.Sequential(*(nn.Conv2d(3, 3, 3, padding=1) for _ in range(4)))
+
+
 @pytest.mark.parametrize(
     ("make", "shape", "name", "expected"),
     [
@@ -129,6 +133,8 @@ def test_a_layer_by_itself_is_counted_as_in_its_model() -> None:
         (toy, (1, 3, 32, 32), "d2", 2_555_904),
         (SingleInputNet, (7, 1, 28, 28), "torchinfo", 3_413_200),
         (SingleInputNet, (7, 1, 28, 28), "f2", 3_363_500),
+        (four_convolutions, (1, 3, 224, 224), "f2", 16_257_024),
+        (four_convolutions, (1, 3, 224, 224), "f1", 16_257_024 + 602_112),
         (lambda: nn.Linear(8, 32), (4, 8), "d1", 264),
         (lambda: nn.Linear(8, 32), (1, 8), "d1", 288),
         (lambda: nn.Linear(8, 32, bias=False), (1, 8), "moduleprofiler", 480),

@@ -112,6 +112,18 @@ def test_a_run_says_what_was_measured_and_when(output: Path, client: MlflowClien
     assert artifacts(client, run, "records") == {"records/timing-r0.json"}
 
 
+def test_a_combination_has_its_layers_beside_its_records(output: Path, client: MlflowClient) -> None:
+    of = small()
+    layers = output / of.sweep_id / "layers"
+    layers.mkdir(parents=True)
+    (layers / f"{FIRST}.csv").write_text("path\n__root__\n", encoding="utf-8")
+    (layers / f"{FIRST}.html").write_text("<p>layers</p>", encoding="utf-8")
+    track(output, of)
+    own = runs(client)[1]
+    assert artifacts(client, own[FIRST]) == {"records", "config.json", "layers.csv", "layers.html"}
+    assert not artifacts(client, own[CRASHED]) & {"layers.csv", "layers.html"}
+
+
 def test_a_crashed_combination_has_a_reason_and_no_numbers(output: Path, client: MlflowClient) -> None:
     track(output, small())
     run = runs(client)[1][CRASHED]

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from sweeprof.backends.torch.costs.pointwise import pointwise
-from sweeprof.backends.torch.costs.rule import Cost, Rule
+from sweeprof.backends.torch.costs.rule import Cost, Rule, first_tensor
 
 Args = tuple[Any, ...]
 Kwargs = Mapping[str, Any]
@@ -51,7 +51,8 @@ def _batch_norm_inference(args: Args, kwargs: Kwargs, output: Any) -> Cost:
 
 def _pool(args: Args, kwargs: Kwargs, output: Any) -> Cost:
     """Every element of the input's gradient is written or added to once."""
-    return 0, output.numel(), output.numel()
+    elements = first_tensor(output).numel()
+    return 0, elements, elements
 
 
 def _softmax(args: Args, kwargs: Kwargs, output: Any) -> Cost:
@@ -62,6 +63,18 @@ def _softmax(args: Args, kwargs: Kwargs, output: Any) -> Cost:
 def _embedding(args: Args, kwargs: Kwargs, output: Any) -> Cost:
     """Each row of the gradient is added to its place."""
     return 0, args[0].numel(), args[0].numel()
+
+
+def _embedding_bag(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    """``(grad, indices, ...)``: the gradient of a bag is added to each of its rows."""
+    work = args[1].numel() * args[0].shape[-1]
+    return 0, work, work
+
+
+def _distances(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    """``(grad, points, ...)``: for each coordinate of each pair a difference, a product and an addition."""
+    work = 3 * args[0].numel() * args[1].shape[-1]
+    return 0, work, work
 
 
 def _rules(function: Rule, names: str) -> dict[str, Rule]:
@@ -94,6 +107,9 @@ RULES: dict[str, Rule] = {
         "fractional_max_pool2d_backward fractional_max_pool3d_backward",
     ),
     **_rules(_softmax, "_softmax_backward_data _log_softmax_backward_data"),
+    **_rules(_embedding_bag, "_embedding_bag_backward"),
+    **_rules(_distances, "_cdist_backward _pdist_backward"),
+    **_rules(pointwise(5, 5), "_weight_norm_interface_backward"),
     **_rules(_embedding, "embedding_dense_backward embedding_backward _embedding_bag_dense_backward"),
     **_rules(
         pointwise(2, 2),

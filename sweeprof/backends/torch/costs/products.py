@@ -110,11 +110,16 @@ def _convolution_of(weight: torch.Tensor, given: Any, output: Any, *, transposed
 
 
 def _conv(args: Args, kwargs: Kwargs, output: Any) -> Cost:
-    return _convolution_of(args[1], args[0], output, transposed=False, bias=argument(args, 2) is not None)
+    return _convolution_of(args[1], args[0], output, transposed=False, bias=_has_bias(args))
 
 
 def _conv_transpose(args: Args, kwargs: Kwargs, output: Any) -> Cost:
-    return _convolution_of(args[1], args[0], output, transposed=True, bias=argument(args, 2) is not None)
+    return _convolution_of(args[1], args[0], output, transposed=True, bias=_has_bias(args))
+
+
+def _has_bias(args: Args) -> bool:
+    """Behind the weight, or behind the kernel's size; some devices' convolutions take none."""
+    return any(isinstance(value, torch.Tensor) for value in args[2:4])
 
 
 def _convolution(args: Args, kwargs: Kwargs, output: Any) -> Cost:
@@ -138,7 +143,7 @@ def _attention(args: Args, kwargs: Kwargs, output: Any) -> Cost:
     scores = rows * keys
     width = value.shape[-1]
     macs = scores * (query.shape[-1] + width)
-    masked = scores if isinstance(argument(args, 3), torch.Tensor) else 0
+    masked = scores if isinstance(kwargs.get("attn_mask", argument(args, 3)), torch.Tensor) else 0
     sums = scores + rows * width
     _, flops, ops = product(macs, sums, query, bias=False)
     softmax = rows * max(0, 4 * keys - 1)

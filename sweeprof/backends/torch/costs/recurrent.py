@@ -105,9 +105,10 @@ def _mkldnn(args: Args, kwargs: Kwargs, output: Any) -> Cost:
 
 
 def _thnn_lstm(args: Args, kwargs: Kwargs, output: Any) -> Cost:
-    """CUDA's fused gates, after the matrix products: ``(input_gates, hidden_gates, cx, ...)``."""
+    """CUDA's fused gates, after the matrix products: ``(input_gates, hidden_gates, cx, input_bias, hidden_bias)``."""
     units = args[2].numel()
-    return 0, units * (_LSTM.flops + 2 * 4), units * (_LSTM.ops + 2 * 4)
+    added = 4 * sum(argument(args, position) is not None for position in (3, 4))
+    return 0, units * (_LSTM.flops + added), units * (_LSTM.ops + added)
 
 
 def _quantized(kind: _Kind) -> Rule:

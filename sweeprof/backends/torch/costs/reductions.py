@@ -42,6 +42,12 @@ def _batch_norm_training(args: Args, kwargs: Kwargs, output: Any) -> Cost:
     return _batch_norm(args[1], args[0], training=True)
 
 
+def _batch_norm_statistics(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    """What training does beside normalising, where that is an operator of its own."""
+    elements, channels = args[0].numel(), args[0].shape[1]
+    return 0, 3 * elements, 3 * elements + 2 * channels
+
+
 def _normalised(rows: int, length: int, *, weight: bool, bias: bool) -> Cost:
     """Rows that are normalised by their own mean and variance, like a batch norm in training."""
     elements = rows * length
@@ -251,7 +257,8 @@ RULES: dict[str, Rule] = {
     ),
     **_rules(_batch_norm_rule, "_native_batch_norm_legit cudnn_batch_norm"),
     **_rules(_batch_norm_inference, "_native_batch_norm_legit_no_training batch_norm_elemt"),
-    **_rules(_batch_norm_training, "_batch_norm_with_update batch_norm_stats"),
+    **_rules(_batch_norm_training, "_batch_norm_with_update"),
+    **_rules(_batch_norm_statistics, "batch_norm_stats"),
     **_rules(_layer_norm, "layer_norm native_layer_norm"),
     **_rules(_group_norm, "group_norm"),
     **_rules(_native_group_norm, "native_group_norm"),

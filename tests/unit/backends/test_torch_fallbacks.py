@@ -1,0 +1,612 @@
+"""Models that are not plain: each gives numbers or a clear reason, and is left as it was found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+import sweeprof
+from support.torch_modules import Functional, Twice
+from sweeprof.results.layers import OUTSIDE, ROOT, LayerTable
+
+FIGURES = ["compute/macs", "compute/flops", "params/total", "size/params_bytes", "compute/coverage"]
+
+
+def table(module: nn.Module, inputs: Any, **given: Any) -> LayerTable:
+    """The layers, with every figure there."""
+    found = sweeprof.profile(module, inputs, FIGURES, strict="error", **given)
+    assert {name: m.reason for name, m in found.items() if m.value is None} == {}
+    return found.layers
+
+
+def macs_by_path(layers: LayerTable) -> dict[str, int]:
+    return {row.path: row.macs for row in layers.rows if row.macs}
+
+
+def reason(module: nn.Module, inputs: Any) -> str:
+    """Why there is no number, the same for each."""
+    reasons = {measurement.reason for measurement in sweeprof.profile(module, inputs, FIGURES).values()}
+    assert len(reasons) == 1
+    (found,) = reasons
+    assert found is not None
+    return found
+
+
+def mlp() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).eval()
+
+
+MLP_MACS = {"0": 3 * 4 * 8, "2": 3 * 8 * 2}
+
+
+@contextmanager
+def undisturbed(module: nn.Module) -> Iterator[None]:
+    """Fails where anything of the module is another object or has another value afterwards."""
+
+    def state() -> list[Any]:
+        modules = list(module.modules())
+        held = [{name: value for name, value in vars(m).items() if not name.startswith("__")} for m in modules]
+        containers = [{n: list(v) for n, v in d.items() if isinstance(v, dict | list | set)} for d in held]
+        flags = [(m.training, type(m)) for m in modules]
+        grads = [(id(p), type(p), p.grad, p.requires_grad, p.device) for p in module.parameters()]
+        return [[{n: id(v) for n, v in d.items()} for d in held], containers, flags, grads]
+
+    before = state()
+    yield
+    assert state() == before
+
+
+# Models that raise
+
+
+class Raises(nn.Module):
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.linear, self.norm, self.error = nn.Linear(4, 4), nn.BatchNorm1d(4), error
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.last = self.norm(self.linear(x))
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [KeyError("mine"), ArithmeticError("mine"), NotImplementedError("mine")])
+@pytest.mark.parametrize("metrics", ["static", "training", ["latency/forward"]])
+def test_a_model_that_raises(error: Exception, metrics: Any) -> None:
+    module = Raises(error).train()
+    module.linear.register_forward_hook(lambda *_: None)
+    statistics = [buffer.clone() for buffer in module.buffers()]
+    with undisturbed(module):
+        with pytest.raises(type(error), match="mine") as caught:
+            sweeprof.profile(module, (3, 4), metrics)
+        assert caught.value is error
+    assert not hasattr(module, "last")
+    assert all(torch.equal(buffer, before) for buffer, before in zip(module.buffers(), statistics, strict=True))
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def test_a_model_on_meta_that_raises_says_what() -> None:
+    """Whether its forward needs values or has a bug cannot be told there."""
+    module = Raises(KeyError("mine")).to("meta")
+    with undisturbed(module):
+        said = reason(module, (3, 4))
+    assert "the model is on the meta device: KeyError: 'mine'" in said
+
+
+def test_statistics_on_meta() -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).to("meta")
+    with undisturbed(module):
+        layers = table(module, (3, 4))
+    assert (layers.method, layers.macs, layers.params, layers.buffers) == ("shapes", 48, 28, 9)
+
+
+def test_inputs_of_the_wrong_shape_are_the_models_error() -> None:
+    with pytest.raises(RuntimeError, match="shape"):
+        sweeprof.profile(mlp(), (3, 5))
+
+
+# Values that shapes do not have
+
+
+class Kept(nn.Module):
+    """Its second layer sees as many rows as have a positive sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.first(x)
+        out: torch.Tensor = self.second(x[x.sum(1) > 0])
+        return out
+
+
+class Until(nn.Module):
+    """Repeats its layer until a value allows to stop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4, bias=False)
+        nn.init.eye_(self.layer.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        while x.max() < 8:
+            x = 2 * self.layer(x)
+        return x
+
+
+def test_shapes_that_depend_on_values() -> None:
+    x = torch.tensor([[1.0] * 4, [-1.0] * 4, [2.0] * 4])
+    module = Kept()
+    with undisturbed(module):
+        layers = table(module, x)
+    assert layers.method.startswith("real forward: ")
+    assert "nonzero" in layers.method
+    assert macs_by_path(layers) == {"first": 3 * 16, "second": 2 * 8}
+    assert [row.input_shapes for row in layers.rows if row.path == "second"] == [((2, 4),)]
+
+
+def test_control_flow_that_depends_on_values() -> None:
+    layers = table(Until(), torch.ones(1, 4))
+    assert layers.method.startswith("real forward: ")
+    assert [(row.path, row.call, row.macs) for row in layers.rows] == [
+        (ROOT, 0, 0),
+        ("layer", 0, 16),
+        ("layer", 1, 16),
+        ("layer", 2, 16),
+    ]
+
+
+@pytest.mark.parametrize("module", [Kept(), Until()])
+def test_values_are_not_there_on_meta(module: nn.Module) -> None:
+    module = module.to("meta")
+    said = reason(module, torch.ones(1, 4))
+    assert said.startswith("analysis: unsupported: its forward needs values, and the model is on the meta device: ")
+
+
+def test_a_real_model_with_inputs_on_meta_is_run_on_zeros() -> None:
+    layers = table(Kept(), torch.ones(3, 4, device="meta"))
+    assert layers.method.startswith("real forward: ")
+    assert macs_by_path(layers) == {"first": 3 * 16}
+
+
+def test_constants_of_the_forward_have_values() -> None:
+    """What depends on no input may be asked for, such as a length or a mask."""
+
+    def masked(x: torch.Tensor) -> torch.Tensor:
+        steps = int(torch.tensor([1, 2, 3]).sum().item())
+        keep = torch.arange(x.shape[1]) < 2
+        return x.repeat(steps, 1) @ torch.ones(4, 2) + keep.sum().item()
+
+    layers = table(Functional(masked), (3, 4))
+    assert (layers.method, layers.macs) == ("shapes", 18 * 4 * 2)
+
+
+# Nothing to count
+
+
+def test_no_parameters() -> None:
+    found = sweeprof.profile(nn.Sequential(nn.ReLU(), nn.Flatten()), (2, 3, 4))
+    assert {name: m.value for name, m in found.items() if name.startswith(("params/", "size/"))} == {
+        "params/total": 0,
+        "params/trainable": 0,
+        "params/frozen": 0,
+        "params/buffers": 0,
+        "size/params_bytes": 0,
+        "size/params_bits": 0,
+        "size/buffers_bytes": 0,
+    }
+    assert (found["compute/macs"].value, found["compute/flops"].value) == (0, 24)
+    assert found.layers.to_frame()["params_share"].isna().all()
+
+
+def test_nothing_at_all() -> None:
+    found = sweeprof.profile(nn.Identity(), (2, 3))
+    assert (found["compute/macs"].value, found["compute/flops"].value) == (0, 0)
+    assert found["compute/coverage"].value is None
+    assert found["compute/coverage"].reason
+
+
+@pytest.mark.parametrize("output", [None, 3.5, "text", (), {"a": None}, [1, (2, {"b": 3})]])
+def test_outputs_that_are_no_tensors(output: Any) -> None:
+    class Ends(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            self.layer(x)
+            return output
+
+    layers = table(Ends(), (3, 4))
+    assert macs_by_path(layers) == {"layer": 24}
+    assert layers.rows[0].output_shapes == ()
+    profiler = sweeprof.Profiler(Ends(), [(torch.ones(3, 4), torch.zeros(3, dtype=torch.long))])
+    assert "without a tensor" in str(profiler.compute("quality/accuracy").reason)
+
+
+# Lazy modules
+
+
+def lazy() -> nn.Sequential:
+    return nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(2))
+
+
+def assert_lazy(module: nn.Sequential) -> None:
+    """Still lazy, and able to become a layer for another shape."""
+    assert [type(inner) for inner in module] == [nn.LazyConv2d, nn.LazyBatchNorm2d, nn.Flatten, nn.LazyLinear]
+    assert all(isinstance(p, nn.UninitializedParameter) for p in module[0].parameters())
+    assert module(torch.ones(2, 5, 6, 6)).shape == (2, 2)
+    assert module[0].in_channels == 5
+    assert module[3].in_features == 4 * 16
+
+
+def test_lazy_modules_on_shapes() -> None:
+    module = lazy()
+    layers = table(module, (2, 3, 8, 8))
+    assert macs_by_path(layers) == {"0": 2 * 4 * 36 * 27, "3": 2 * 144 * 2}
+    assert layers.params == (4 * 27 + 4) + 8 + (144 * 2 + 2)
+    assert_lazy(module)
+
+
+@pytest.mark.parametrize("metric", ["latency/forward", "quality/accuracy"])
+def test_lazy_modules_for_real(metric: str) -> None:
+    module = lazy()
+    profiler = sweeprof.Profiler(
+        module,
+        [(torch.ones(2, 3, 8, 8), torch.zeros(2, dtype=torch.long))],
+        protocol=sweeprof.Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=1, min_s=0),
+    )
+    measurement = profiler.compute(metric)
+    assert measurement.value is not None or measurement.reason
+    assert_lazy(module)
+
+
+# Compiled, scripted, wrapped
+
+
+@pytest.mark.parametrize("way", ["script", "trace"])
+def test_modules_that_torch_interprets(way: str) -> None:
+    with pytest.warns(DeprecationWarning, match=rf"torch\.jit\.{way}"):
+        module = torch.jit.script(mlp()) if way == "script" else torch.jit.trace(mlp(), torch.ones(3, 4))  # type: ignore[no-untyped-call]
+    layers = table(module, (3, 4))
+    assert (layers.macs, layers.params, layers.uncovered) == (144, 58, {})
+    assert layers.flops == 2 * 144 + 3 * 8 + 3 * 2 + 3 * 8
+
+
+def test_a_module_with_a_scripted_part() -> None:
+    with pytest.warns(DeprecationWarning, match=r"torch\.jit\.script"):
+        module = nn.Sequential(nn.Linear(4, 4), torch.jit.script(mlp()))
+    layers = table(module, (3, 4))
+    assert (layers.macs, layers.params) == (3 * 16 + 144, 20 + 58)
+
+
+def compiled(module: nn.Module) -> nn.Module:
+    made: Any = torch.compile(module, backend="eager")
+    assert isinstance(made, nn.Module)
+    return made
+
+
+def test_a_compiled_module() -> None:
+    module = compiled(mlp())
+    with undisturbed(module):
+        layers = table(module, (3, 4))
+    assert macs_by_path(layers) == MLP_MACS
+    assert module(torch.ones(3, 4)).shape == (3, 2)
+
+
+def test_a_compiled_part() -> None:
+    module = nn.Sequential(compiled(mlp()), nn.Linear(2, 2))
+    layers = table(module, (3, 4))
+    assert layers.macs == 144 + 12
+    assert [row.macs for row in layers.rows if row.type == "Linear"] == [96, 48, 12]
+
+
+def test_a_module_compiled_in_place() -> None:
+    module = mlp()
+    module.compile(backend="eager")
+    with undisturbed(module):
+        layers = table(module, (3, 4))
+    assert macs_by_path(layers) == MLP_MACS
+
+
+def test_a_wrapper_for_several_devices() -> None:
+    layers = table(nn.DataParallel(mlp()), (3, 4))
+    assert macs_by_path(layers) == {f"module.{path}": macs for path, macs in MLP_MACS.items()}
+    assert layers.params == 58
+
+
+def test_a_forward_of_the_instance() -> None:
+    """As accelerate puts it there."""
+    module = mlp()
+    plain, calls = module[0].forward, []
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        calls.append(len(args))
+        return plain(*args, **kwargs)
+
+    module[0].forward = forward
+    with undisturbed(module):
+        assert macs_by_path(table(module, (3, 4))) == MLP_MACS
+    assert module[0].forward is forward
+    assert calls == [1]
+
+
+def test_forward_called_without_the_hooks() -> None:
+    class Forwards(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner.forward(x)
+
+    module = Forwards()
+    assert macs_by_path(table(module, (3, 4))) == {"inner": 24}
+
+
+def test_a_hook_that_changes_what_is_returned() -> None:
+    module = mlp()
+    module[0].register_forward_hook(lambda layer, inputs, output: output[:1])
+    module[2].register_forward_pre_hook(lambda layer, inputs: (inputs[0].repeat(5, 1),))
+    assert macs_by_path(table(module, (3, 4))) == {"0": 96, "2": 5 * 16}
+
+
+# Functions outside any module
+
+
+def test_what_runs_outside() -> None:
+    layers = table(nn.Linear(4, 2), (3, 4), forward=lambda model, x: model(x @ torch.ones(4, 4)).relu())
+    assert [(row.path, row.type, row.macs, row.params) for row in layers.rows] == [
+        (ROOT, "Linear", 24, 10),
+        (OUTSIDE, "", 48, 0),
+    ]
+    assert layers.flops == 2 * (24 + 48) + 6 + 6
+
+
+def test_a_step_that_calls_the_model_several_times() -> None:
+    layers = table(nn.Linear(4, 4), (3, 4), forward=lambda model, x: model(model(model(x))))
+    assert [(row.path, row.call, row.macs, row.params) for row in layers.rows] == [
+        (ROOT, 0, 48, 20),
+        (ROOT, 1, 48, 0),
+        (ROOT, 2, 48, 0),
+    ]
+
+
+# Data of other kinds
+
+
+quantization: Any = torch.ao.quantization
+"""Untyped."""
+
+
+@contextmanager
+def quantizing() -> Iterator[None]:
+    """Torch warns of what it will remove, and of its own internals."""
+    with pytest.warns((DeprecationWarning, UserWarning)):  # several, of several kinds
+        yield
+
+
+def test_linear_layers_of_eight_bits() -> None:
+    with quantizing():
+        module = quantization.quantize_dynamic(mlp(), {nn.Linear}, dtype=torch.qint8)
+        layers = table(module, (3, 4))
+    assert macs_by_path(layers) == MLP_MACS
+    assert layers.method.startswith("real forward: ")
+    assert (layers.params, layers.params_bytes) == (58, 48 + 4 * 10)  # weights of one byte, biases of four
+
+
+def test_recurrent_networks_of_eight_bits() -> None:
+    with quantizing():
+        module = quantization.quantize_dynamic(nn.Sequential(nn.LSTM(8, 16)).eval(), {nn.LSTM}, dtype=torch.qint8)
+        layers = table(module, (5, 4, 8))
+    weights, biases = 64 * (8 + 16), 2 * 64
+    assert layers.macs == 5 * 4 * weights
+    assert (layers.params, layers.params_bytes) == (weights + biases, weights + 4 * biases)
+
+
+def test_convolutions_of_eight_bits() -> None:
+    with quantizing():
+        module = nn.Sequential(quantization.QuantStub(), nn.Conv2d(3, 8, 3), nn.ReLU(), quantization.DeQuantStub())
+        module.eval().qconfig = quantization.get_default_qconfig("onednn")
+        prepared = quantization.prepare(module)
+        prepared(torch.ones(1, 3, 8, 8))
+        layers = table(quantization.convert(prepared), (2, 3, 8, 8))
+    assert macs_by_path(layers) == {"1": 2 * 8 * 36 * 27}
+    assert (layers.params, layers.params_bytes) == (216 + 8, 216 + 4 * 8)
+
+
+class Sparse(nn.Module):
+    """A product with a sparse matrix: the one it holds or the one it is given."""
+
+    def __init__(self, matrix: torch.Tensor | None = None) -> None:
+        super().__init__()
+        self.register_buffer("matrix", matrix)
+        self.weight = nn.Parameter(torch.ones(4, 2))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return torch.sparse.mm(self._buffers["matrix"] if self._buffers["matrix"] is not None else x, self.weight)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state:UserWarning")
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("layout", ["coo", "csr"])
+def test_sparse_tensors(layout: str, held: bool) -> None:
+    """Five stored elements, two columns."""
+    dense = torch.eye(4)
+    dense[0, 3] = 2
+    matrix = dense.to_sparse() if layout == "coo" else dense.to_sparse_csr()
+    module = Sparse(matrix if held else None)
+    layers = table(module, torch.ones(1) if held else matrix)
+    assert (layers.macs, layers.params) == (5 * 2, 8)
+    assert layers.flops == 2 * 5 * 2
+    assert layers.rows[0].output_shapes == ((4, 2),)
+
+
+def test_complex_numbers() -> None:
+    layers = table(nn.Linear(4, 2, dtype=torch.complex64), torch.ones(3, 4, dtype=torch.complex64))
+    assert (layers.macs, layers.params, layers.params_bytes) == (24, 10, 80)
+    assert layers.flops == 8 * 24 + 2 * 6  # four products and four additions; two for a bias
+    assert layers.rows[0].input_dtypes == ("complex64",)
+
+
+def test_complex_numbers_from_a_transform() -> None:
+    layers = table(Functional(lambda x: torch.fft.irfft(torch.fft.rfft(x) * 2)), (3, 8))
+    assert layers.macs == 0
+    assert layers.flops
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_floats(dtype: torch.dtype) -> None:
+    layers = table(mlp().to(dtype), torch.ones(3, 4, dtype=dtype))
+    assert (layers.macs, layers.params_bytes) == (144, 58 * dtype.itemsize)
+
+
+class Packs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(8, 16)
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        packed, _ = self.lstm(pack_padded_sequence(x, lengths))
+        return pad_packed_sequence(packed)[0]
+
+
+PACKED_MACS = (5 + 3 + 1) * 64 * (8 + 16)
+"""Of three sequences, without their padding."""
+
+
+def test_sequences_packed_by_the_model() -> None:
+    layers = table(Packs(), (torch.ones(5, 3, 8), torch.tensor([5, 3, 1])))
+    assert macs_by_path(layers) == {"lstm": PACKED_MACS}
+
+
+@pytest.mark.parametrize("wrap", [lambda packed: packed, lambda packed: (packed,)])
+def test_sequences_packed_by_the_caller(wrap: Any) -> None:
+    packed = pack_padded_sequence(torch.ones(5, 3, 8), torch.tensor([5, 3, 1]))
+    layers = table(nn.LSTM(8, 16), wrap(packed))
+    assert layers.macs == PACKED_MACS
+    assert (9, 8) in layers.rows[0].input_shapes
+
+
+# Shared parts
+
+
+def test_tied_weights() -> None:
+    module = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 10, bias=False))
+    module[1].weight = module[0].weight
+    layers = table(module, torch.zeros(2, 3, dtype=torch.long))
+    assert (layers.params, layers.params_bytes, layers.macs) == (40, 160, 2 * 3 * 40)
+    assert [(row.path, row.params) for row in layers.rows] == [(ROOT, 0), ("0", 40), ("1", 0)]
+    assert [(row.path, row.params) for row in layers.inclusive().rows] == [(ROOT, 40), ("0", 40), ("1", 40)]
+
+
+def test_a_layer_with_three_parents() -> None:
+    shared = nn.Linear(4, 4)
+    layers = table(nn.Sequential(*[nn.Sequential(shared, nn.ReLU()) for _ in range(3)]), (3, 4))
+    assert [(row.path, row.call, row.macs) for row in layers.rows if row.type == "Linear"] == [
+        ("0.0", 0, 48),
+        ("1.0", 0, 48),
+        ("2.0", 0, 48),
+    ]
+    assert (layers.macs, layers.params) == (3 * 48, 20)
+    assert [row.macs for row in layers.inclusive().rows if row.type == "Sequential"] == [144, 48, 48, 48]
+
+
+def test_a_layer_called_twice() -> None:
+    layers = table(Twice(nn.Linear(4, 4)), (3, 4))
+    assert [(row.path, row.call, row.macs, row.params) for row in layers.rows] == [
+        (ROOT, 0, 0, 0),
+        ("layer", 0, 48, 20),
+        ("layer", 1, 48, 0),
+    ]
+
+
+def test_a_module_within_itself() -> None:
+    module = mlp()
+    module[1].above = module
+    assert macs_by_path(table(module, (3, 4))) == MLP_MACS
+
+
+# Far larger than the machine
+
+LARGE = """
+import gc, sys
+import torch
+from torch import nn
+from torch.nn import functional
+import sweeprof
+
+WIDTH, INNER, HEADS, GROUPS, VOCABULARY = 8192, 28672, 64, 8, 32000
+
+class Block(nn.Module):
+    def __init__(self, width, inner, heads, groups):
+        super().__init__()
+        self.heads, self.groups, self.size = heads, groups, width // heads
+        self.query, self.out = (nn.Linear(width, width, bias=False) for _ in range(2))
+        self.key, self.value = (nn.Linear(width, groups * self.size, bias=False) for _ in range(2))
+        self.gate, self.up = (nn.Linear(width, inner, bias=False) for _ in range(2))
+        self.down = nn.Linear(inner, width, bias=False)
+        self.first, self.second = nn.RMSNorm(width), nn.RMSNorm(width)
+
+    def forward(self, x):
+        batch, length, _ = x.shape
+        y = self.first(x)
+        query = self.query(y).view(batch, length, self.heads, self.size).transpose(1, 2)
+        key = self.key(y).view(batch, length, self.groups, self.size).transpose(1, 2)
+        value = self.value(y).view(batch, length, self.groups, self.size).transpose(1, 2)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+        x = x + self.out(mixed.transpose(1, 2).flatten(2))
+        y = self.second(x)
+        return x + self.down(functional.silu(self.gate(y)) * self.up(y))
+
+class Model(nn.Module):
+    def __init__(self, depth, width, inner, heads, groups, vocabulary):
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.blocks = nn.ModuleList(Block(width, inner, heads, groups) for _ in range(depth))
+        self.norm, self.head = nn.RMSNorm(width), nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, ids):
+        x = self.tokens(ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+def peak_kib():
+    with open("/proc/self/status") as lines:
+        return int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
+
+def figures(model, length):
+    found = sweeprof.profile(model, torch.zeros(1, length, dtype=torch.long, device="meta"), ["params/total", "compute/macs"])
+    return found["params/total"].value, found["compute/macs"].value, found.layers.method
+
+with torch.device("meta"):
+    small = Model(2, 64, 128, 4, 2, 100)
+    large = Model(80, WIDTH, INNER, HEADS, GROUPS, VOCABULARY)
+figures(small, 8)  # imports what is imported on first use
+before = peak_kib()
+print(*figures(large, 2048), peak_kib() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is read from /proc")
+def test_seventy_billion_parameters() -> None:
+    found = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, check=True)
+    params, macs, method, grown_kib = found.stdout.split()
+    width, inner, kept, vocabulary, length = 8192, 28672, 8 * 128, 32000, 2048
+    weights = 80 * (2 * width * width + 2 * width * kept + 3 * width * inner)
+    assert int(params) == weights + 2 * width * vocabulary + (2 * 80 + 1) * width
+    assert int(params) > 68 * 10**9
+    attention = 80 * 2 * length * length * width
+    assert int(macs) == length * (weights + width * vocabulary) + attention
+    assert method == "shapes"
+    assert int(grown_kib) < 150 * 1024

@@ -1,0 +1,147 @@
+"""Which formula holds for a module or an operator, and what a module may declare itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import sweeprof
+from sweeprof.profiling import formulas
+from sweeprof.profiling.formulas import DEFAULTS, Cost, Formula, Formulas
+
+
+class Layer:
+    """Any class serves as a module here."""
+
+
+class Derived(Layer):
+    pass
+
+
+class Declares(Layer):
+    def compute_module_complexity(self, inputs: Any, outputs: Any) -> Any:
+        return {"flops": inputs + outputs, "param_size": {"weight": 0.25}}
+
+
+class Below(Declares):
+    pass
+
+
+def giving(macs: int) -> Formula:
+    return lambda module, inputs, outputs: Cost(macs=macs)
+
+
+def macs_of(found: Formula | None) -> int | None:
+    return None if found is None else found(None, None, None).macs
+
+
+@pytest.fixture
+def defaults(monkeypatch: pytest.MonkeyPatch) -> Formulas:
+    """Defaults of the test's own."""
+    own = Formulas()
+    monkeypatch.setattr(formulas, "DEFAULTS", own)
+    return own
+
+
+def test_none_is_known() -> None:
+    assert Formulas().of_module(Layer()) is None
+    assert Formulas().of_operator("mylib::op") is None
+    assert DEFAULTS.of_module(Layer()) is None
+
+
+def test_of_a_type_and_of_its_subclasses() -> None:
+    known = Formulas({Layer: giving(1)})
+    assert macs_of(known.of_module(Layer())) == 1
+    assert macs_of(known.of_module(Derived())) == 1
+    assert known.of_module(object()) is None
+
+
+def test_the_nearest_type_is_taken() -> None:
+    known = Formulas({Layer: giving(1), Derived: giving(2)})
+    assert macs_of(known.of_module(Derived())) == 2
+    assert macs_of(known.of_module(Layer())) == 1
+
+
+def test_of_an_operator() -> None:
+    known = Formulas({"mylib::op": giving(3)})
+    assert macs_of(known.of_operator("mylib::op")) == 3
+    assert known.of_operator("mylib::other") is None
+
+
+@pytest.mark.parametrize("key", ["op", "", 7, None, Layer()])
+def test_what_no_formula_can_be_for(key: Any) -> None:
+    with pytest.raises(TypeError, match="a formula is for a module type or an operator 'namespace::name'"):
+        Formulas({key: giving(1)})
+
+
+def test_an_inner_set_is_asked_first_and_leaves_the_outer_alone() -> None:
+    outer = Formulas({Layer: giving(1), "mylib::op": giving(2), "mylib::other": giving(3)})
+    inner = Formulas({Layer: giving(10), "mylib::op": giving(20)}, outer)
+    assert macs_of(inner.of_module(Layer())) == 10
+    assert macs_of(inner.of_operator("mylib::op")) == 20
+    assert macs_of(inner.of_operator("mylib::other")) == 3
+    assert macs_of(outer.of_module(Layer())) == 1
+    assert macs_of(outer.of_operator("mylib::op")) == 2
+
+
+def test_a_nearer_type_of_the_outer_set_comes_before_a_farther_one_of_the_inner() -> None:
+    known = Formulas({Layer: giving(1)}, Formulas({Derived: giving(2)}))
+    assert macs_of(known.of_module(Derived())) == 2
+
+
+def test_what_a_module_declares() -> None:
+    for module in (Declares(), Below()):
+        found = Formulas().of_module(module)
+        assert found is not None
+        assert found(module, 3, 4) == Cost(flops=7, param_size={"weight": 0.25})
+
+
+def test_the_nearest_of_formula_and_declaration_is_taken() -> None:
+    below = Formulas({Below: giving(1)}).of_module(Below())
+    own = Formulas({Declares: giving(1)}).of_module(Declares())
+    above = Formulas({Layer: giving(1)}).of_module(Declares())
+    assert macs_of(below) == 1
+    assert macs_of(own) == 1
+    assert above is not None
+    assert above(Declares(), 3, 4) == Cost(flops=7, param_size={"weight": 0.25})
+
+
+@pytest.mark.parametrize("said", [7, None, {}, {"macs": 3}, {"flops": 1, "wings": 2}, [("flops", 1)], Cost(flops=3)])
+def test_declarations_that_say_nothing(said: Any) -> None:
+    class Wrong:
+        def compute_module_complexity(self, inputs: Any, outputs: Any) -> Any:
+            return said
+
+    found = Formulas().of_module(Wrong())
+    assert found is not None
+    with pytest.raises(
+        TypeError, match=r"Wrong\.compute_module_complexity must return a mapping with 'flops' and any of macs"
+    ):
+        found(Wrong(), 1, 2)
+
+
+def test_for_every_model(defaults: Formulas) -> None:
+    @sweeprof.module_formula(Layer)
+    def of_layer(module: Any, inputs: Any, outputs: Any) -> Cost:
+        return Cost(macs=5)
+
+    @sweeprof.operator_formula("mylib::op")
+    def of_operator(args: Any, kwargs: Any, output: Any) -> Cost:
+        return Cost(macs=6)
+
+    assert of_layer(None, None, None).macs == 5  # still a function
+    assert macs_of(defaults.of_module(Derived())) == 5
+    assert macs_of(defaults.of_operator("mylib::op")) == 6
+    assert of_operator(None, None, None).macs == 6
+
+
+@pytest.mark.parametrize("register", [sweeprof.module_formula, sweeprof.operator_formula])
+def test_registering_for_what_is_neither(defaults: Formulas, register: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError, match="a formula is for a module type or an operator"):
+        register("op")(giving(1))
+
+
+def test_what_a_formula_does_not_say() -> None:
+    assert Cost() == Cost(None, None, None, None, None, {}, None)

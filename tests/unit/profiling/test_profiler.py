@@ -1,0 +1,1293 @@
+"""The library: ``sweeprof.profile`` and ``Profiler`` on models in a caller's hands."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import sweeprof
+from support.nets import LeNet5
+from sweeprof.metrics import metric as metrics_module
+from sweeprof.metrics.select import builtin_metrics, metric_set
+from sweeprof.profiling import formulas as formulas_module
+from sweeprof.profiling.formulas import DEFAULTS
+from sweeprof.results.measurement import Measurement, MetricInfo
+
+QUICK = sweeprof.Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=3, min_s=0)
+
+ratio = sweeprof.metric(name="mine/ratio", unit="ratio", better="higher")
+
+
+@pytest.fixture(autouse=True)
+def declarations() -> Iterator[None]:
+    """What a test declares is forgotten after it."""
+    builtin_metrics()
+    before = dict(metrics_module._DECLARED)
+    yield
+    metrics_module._DECLARED.clear()
+    metrics_module._DECLARED.update(before)
+
+
+def mlp() -> nn.Sequential:
+    """144 MACs for three samples."""
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def profiler(model: nn.Module | None = None, *, inputs: Any = (3, 4), **given: Any) -> sweeprof.Profiler:
+    return sweeprof.Profiler(model or mlp(), inputs=inputs, protocol=QUICK, **given)
+
+
+def values(found: Any) -> dict[str, Any]:
+    return {name: measurement.value for name, measurement in found.items()}
+
+
+def macs(model: nn.Module, inputs: Any, **given: Any) -> Any:
+    return sweeprof.profile(model, inputs, "compute/macs", **given)["compute/macs"].value
+
+
+# One line
+
+
+STATIC = {
+    "params/total": 61_706,
+    "params/trainable": 61_706,
+    "params/frozen": 0,
+    "params/buffers": 0,
+    "size/params_bytes": 246_824,
+    "size/params_bits": 1_974_592,
+    "size/buffers_bytes": 0,
+    "compute/macs": 416_520,
+    "compute/macs_per_sample": 416_520,
+    # biases, tanh, inputs of pools, softmax
+    "compute/flops": 2 * 416_520 + (6_424 + 94) + 6_508 + 6_304 + 10,
+    "compute/flops_per_sample": 2 * 416_520 + (6_424 + 94) + 6_508 + 6_304 + 10,
+    "compute/ops": 2 * 416_520 + 7 * 6_508 + 6_304 + 39,
+    "compute/coverage": 1.0,
+    "memory/act_sum_bytes": 4 * (2 * 4_704 + 1_176 + 2 * 1_600 + 400 + 2 * 120 + 2 * 84 + 10),
+    "memory/act_peak_layer_bytes": 4 * 2 * 4_704,
+    "memory/act_peak_live_bytes": 4 * 2 * 4_704,
+    "memory/footprint_est_bytes": 246_824 + 4 * 2 * 4_704,
+}
+PER_BATCH = [
+    "compute/macs",
+    "compute/flops",
+    "compute/ops",
+    *(name for name in STATIC if name.startswith("memory/act")),
+]
+
+
+def test_everything_static_of_lenet5() -> None:
+    found = sweeprof.profile(LeNet5(), (1, 1, 32, 32))
+    assert list(found) == list(metric_set("static"))
+    assert values(found) == STATIC
+    assert {name: type(value) for name, value in values(found).items()} == {n: type(v) for n, v in STATIC.items()}
+    assert {m.reason for m in found.values()} == {None}
+    assert found["memory/act_peak_live_bytes"].detail == {"layer": "feature_extractor.1"}
+    assert found["compute/macs"].unit == "MAC"
+    assert len(found) == len(STATIC)
+    assert found.layers.macs == 416_520
+
+
+def test_everything_static_of_a_batch() -> None:
+    found = values(sweeprof.profile(LeNet5(), (7, 1, 32, 32)))
+    assert found == {
+        **STATIC,
+        **{name: 7 * STATIC[name] for name in PER_BATCH},
+        "memory/footprint_est_bytes": 246_824 + 7 * 4 * 2 * 4_704,
+    }
+
+
+def test_a_model_and_inputs_on_meta() -> None:
+    with torch.device("meta"):
+        model, given = LeNet5(), torch.empty(1, 1, 32, 32)
+    assert values(sweeprof.profile(model, given)) == STATIC
+    assert values(sweeprof.profile(model, torch.ones(1, 1, 32, 32))) == STATIC
+    assert values(sweeprof.profile(LeNet5(), given)) == STATIC
+    assert next(model.parameters()).is_meta
+
+
+def test_what_needs_weights_says_so_on_meta() -> None:
+    found = sweeprof.profile(LeNet5().to("meta"), (1, 1, 32, 32), ["latency/forward", "compute/macs"])
+    assert found["compute/macs"].value == 416_520
+    assert found["latency/forward"].value is None
+    assert "it has no weights to run with" in str(found["latency/forward"].reason)
+
+
+def test_a_frame_of_the_metrics() -> None:
+    frame = sweeprof.profile(mlp(), (3, 4), ["compute/macs", "quality/accuracy"]).to_frame()
+    assert list(frame.columns) == ["name", "value", "unit", "estimator", "reason"]
+    assert list(frame["value"]) == [144, None]
+    assert "there are no data" in frame["reason"][1]
+
+
+@pytest.mark.parametrize(
+    "metrics", ["compute/macs", ["compute/macs"], ("compute/macs",), [{"_target_": "compute/macs"}]]
+)
+def test_metrics_by_name(metrics: Any) -> None:
+    assert values(sweeprof.profile(mlp(), (3, 4), metrics)) == {"compute/macs": 144}
+
+
+def test_everything_of_the_full_set_has_a_value_or_a_reason() -> None:
+    data = [(torch.ones(3, 4), torch.tensor([0, 1, 1]))]
+    found = sweeprof.Profiler(mlp(), data, protocol=QUICK).compute_all("full")
+    assert list(found) == list(metric_set("full"))
+    missing = {name: m.reason for name, m in found.items() if m.value is None}
+    assert set(missing) == {"memory/rss_peak_bytes", "quality/agreement"}
+    assert "a sweep gives each trial its own" in str(missing["memory/rss_peak_bytes"])
+    assert "use sweeprof.compare" in str(missing["quality/agreement"])
+    assert found["latency/per_sample"].value == pytest.approx(cast(float, found["latency/forward"].value) / 3)
+
+
+# Inputs
+
+
+class Both(nn.Module):
+    """Positional, keyword and nested arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+
+    def forward(self, *parts: Any, also: Any = None, **more: Any) -> Any:
+        return [self.linear(x) for x in self._tensors([*parts, also, *more.values()])]
+
+    def _tensors(self, tree: Any) -> list[torch.Tensor]:
+        if isinstance(tree, torch.Tensor):
+            return [tree]
+        parts = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list | tuple) else ()
+        return [tensor for part in parts for tensor in self._tensors(part)]
+
+
+X = torch.ones(3, 4)
+
+
+@pytest.mark.parametrize(
+    ("given", "tensors"),
+    [
+        (X, 1),
+        (X.to("meta"), 1),
+        ((3, 4), 1),
+        (sweeprof.TensorSpec((3, 4)), 1),
+        ((X, X), 2),
+        ((X, (3, 4)), 2),
+        (((3, 4), (3, 4), (3, 4)), 3),
+        ([X, X], 2),
+        (((X, [X]), {"a": {"b": X}}), 3),
+        ({"also": X}, 1),
+        ({"also": (3, 4), "more": sweeprof.TensorSpec((3, 4))}, 2),
+        ({"also": [X, {"deep": (X, 7)}], "flag": True}, 2),
+        (sweeprof.Inputs((X,), {"also": X, "more": X}), 3),
+        (sweeprof.Inputs(((X, X),)), 2),
+        (np.ones((3, 4), np.float32), 1),
+        (OrderedDict(also=X), 1),
+        ((OrderedDict(a=X, b=[X]),), 2),
+    ],
+)
+def test_inputs_of_every_kind(given: Any, tensors: int) -> None:
+    found = sweeprof.profile(Both(), given, ["compute/macs", "compute/macs_per_sample"])
+    assert values(found) == {"compute/macs": tensors * 24, "compute/macs_per_sample": tensors * 8}
+    assert found.layers.method == "shapes"
+    assert found.layers.rows[0].input_shapes == ((3, 4),) * tensors
+
+
+def test_token_inputs() -> None:
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 2))
+    assert macs(model, sweeprof.TensorSpec((2, 3), "int64")) == 2 * 3 * 8
+    assert macs(model, torch.zeros(2, 3, dtype=torch.long)) == 2 * 3 * 8
+
+
+def test_inputs_without_a_batch_axis() -> None:
+    found = sweeprof.profile(Both(), {"flag": 7}, ["compute/macs", "compute/macs_per_sample"])
+    assert found["compute/macs"].value == 0
+    assert found["compute/macs_per_sample"].reason == "the inputs have no batch axis"
+
+
+def test_nothing_to_call_the_model_with() -> None:
+    with pytest.raises(sweeprof.UserError, match="give `inputs=` or `data=`"):
+        sweeprof.Profiler(mlp()).compute("compute/macs")
+
+
+def test_a_step_of_the_callers_own() -> None:
+    def step(model: nn.Module, x: torch.Tensor, times: int = 1) -> Any:
+        return [model(x) for _ in range(times)]
+
+    found = sweeprof.Profiler(mlp(), inputs=sweeprof.Inputs((X,), {"times": 4}), forward=step, protocol=QUICK)
+    assert found.compute("compute/macs").value == 4 * 144
+    assert found.compute("latency/forward").value is not None
+
+
+# Registration
+
+
+def giving(value: Any, name: str = "mine/x", unit: str = "ratio") -> sweeprof.Metric:
+    @sweeprof.metric(name=name, unit=unit, better="higher")
+    def given() -> Any:
+        return value
+
+    return given
+
+
+def test_a_metric_of_the_callers_own() -> None:
+    @ratio
+    def found(layers: sweeprof.LayerTable, batch_size: int, factor: float = 2.0) -> float:
+        return factor * layers.macs / batch_size
+
+    made = profiler()
+    made.register(found)
+    assert made.compute("mine/ratio").value == 96
+    assert made.compute("mine/ratio", factor=0.5).value == 24
+    assert "mine/ratio" in made.metrics
+    assert "mine/ratio" not in builtin_metrics()
+    assert "mine/ratio" not in profiler().metrics
+
+
+def test_one_of_the_same_name_replaces_it_with_a_warning() -> None:
+    made = profiler()
+    made.register(giving(1))
+    assert made.compute("mine/x").value == 1
+    with pytest.warns(UserWarning, match="metric 'mine/x' is replaced; say override=True") as caught:
+        made.register(giving(2))
+    assert caught[0].filename == __file__
+    assert made.compute("mine/x").value == 2
+
+
+def test_a_built_in_one_is_replaced_with_a_warning_too() -> None:
+    made = profiler()
+    assert made.compute("compute/macs").value == 144
+    with pytest.warns(UserWarning, match="metric 'compute/macs' is replaced"):
+        made.register(giving(7, "compute/macs"))
+    assert made.compute("compute/macs").value == 7
+    assert profiler().compute("compute/macs").value == 144
+
+
+def test_an_override_runs() -> None:
+    """Case 43: an override of one of several metrics that one function returns, which D2 wrote over it (defect 31)."""
+    runs: list[str] = []
+
+    @sweeprof.metric_group(MetricInfo("mine/a", "", "higher", ""), MetricInfo("mine/b", "", "higher", ""))
+    def both() -> dict[str, Any]:
+        runs.append("both")
+        return {"mine/a": 1, "mine/b": 2}
+
+    @sweeprof.metric(name="mine/a", unit="", better="higher")
+    def other() -> int:
+        runs.append("override")
+        return 123
+
+    made = profiler()
+    made.register(both)
+    made.register(other, override=True)
+    assert values(made.compute_all(["mine/a", "mine/b"])) == {"mine/a": 123, "mine/b": 2}
+    assert made.compute("mine/b", recompute=True).value == 2
+    assert values(made.status) == {"mine/a": 123, "mine/b": 2}
+    assert runs == ["override", "both", "both"]
+
+
+def test_a_plain_one_after_an_override_is_ignored() -> None:
+    made = profiler()
+    made.register(giving(1), override=True)
+    made.register(giving(2))
+    assert made.compute("mine/x").value == 1
+
+
+def test_two_overrides_are_an_error() -> None:
+    made = profiler()
+    made.register(giving(1))
+    made.register(giving(2), override=True)
+    with pytest.raises(sweeprof.OverrideError, match="two metrics override 'mine/x'") as caught:
+        made.register(giving(3), override=True)
+    assert isinstance(caught.value, RuntimeError)
+    assert made.compute("mine/x").value == 2
+
+
+def test_an_override_of_a_built_in_one_needs_no_warning() -> None:
+    made = profiler()
+    assert made.compute("params/total").value == 58
+    made.register(giving(1, "params/total"), override=True)
+    assert made.compute("params/total").value == 1
+
+
+@pytest.mark.parametrize("wrong", [lambda layers: 1, 7, [giving(1), 7]])
+def test_what_is_no_metric(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"is not decorated by @sweeprof\.metric"):
+        profiler().register(wrong)
+
+
+def test_variable_arguments_are_an_error_at_registration() -> None:
+    """Case 44."""
+    with pytest.raises(TypeError, match=r"takes \*things"):
+
+        @ratio
+        def found(layers: Any, *things: Any) -> int:
+            return 0
+
+    with pytest.raises(TypeError, match=r"takes \*things"):
+
+        @sweeprof.metric_group(MetricInfo("mine/a", "", None, ""))
+        def group(layers: Any, **things: Any) -> dict[str, Any]:
+            return {}
+
+
+def test_a_metric_that_raises_takes_no_other_with_it() -> None:
+    @ratio
+    def broken(layers: Any) -> float:
+        raise ArithmeticError("no luck")
+
+    made = profiler()
+    made.register(broken)
+    found = made.compute_all(["mine/ratio", "compute/macs"])
+    assert found["mine/ratio"].reason == "the metric raised ArithmeticError: no luck"
+    assert found["compute/macs"].value == 144
+
+
+@pytest.mark.parametrize(
+    ("returned", "value"),
+    [
+        (3, 3),
+        (0.5, 0.5),
+        (np.float32(0.5), 0.5),
+        (np.int64(3), 3),
+        (np.array(2.5), 2.5),
+        (torch.tensor(0.5), 0.5),
+        (torch.tensor(3), 3),
+        (sweeprof.Estimate(torch.tensor(2.0), "mean"), 2.0),  # type: ignore[arg-type]
+        (sweeprof.Missing("not today"), None),
+        (math.nan, None),
+        (torch.tensor(math.inf), None),
+        (torch.ones(2), None),
+        (torch.ones((), device="meta"), None),
+        ("3", None),
+        (None, None),
+    ],
+)
+def test_what_a_metric_may_return(returned: Any, value: Any) -> None:
+    made = profiler()
+    made.register(giving(returned))
+    found = made.compute("mine/x")
+    assert found.value == value
+    assert type(found.value) is type(value)
+    assert (found.reason is None) == (value is not None)
+
+
+# Metrics that read metrics
+
+
+def test_a_metric_may_read_another_by_its_name() -> None:
+    @ratio
+    def found(compute_macs: int, params_total: int) -> float:
+        return compute_macs / params_total
+
+    made = profiler()
+    made.register(found)
+    assert made.compute("mine/ratio").value == 144 / 58
+    assert set(made.status) == {"mine/ratio"}
+
+
+def test_a_metric_reads_what_the_profiler_has_under_that_name() -> None:
+    """Not what another one declared, for another profiler, under the same."""
+
+    @ratio
+    def found(compute_macs: int) -> int:
+        return compute_macs
+
+    overridden, plain = profiler(), profiler()
+    overridden.register([giving(7, "compute/macs"), found], override=True)
+    plain.register(found)
+    assert overridden.compute("mine/ratio").value == 7
+    assert plain.compute("mine/ratio").value == 144
+    assert values(plain.compute_all(["mine/ratio", "compute/macs"])) == {"mine/ratio": 144, "compute/macs": 144}
+
+
+def test_what_was_computed_of_a_metric_that_is_replaced_is_forgotten() -> None:
+    @ratio
+    def found(compute_macs: int) -> int:
+        return compute_macs
+
+    made = profiler()
+    made.register(found)
+    assert made.compute("mine/ratio").value == 144
+    made.register(giving(7, "compute/macs"), override=True)
+    assert made.compute("mine/ratio").value == 7
+
+
+def test_metrics_that_read_each_other() -> None:
+    giving(1, "mine/left")
+
+    @sweeprof.metric(name="mine/right", unit="", better=None)
+    def right(mine_left: float) -> float:
+        return mine_left
+
+    @sweeprof.metric(name="mine/left", unit="", better=None)
+    def left(mine_right: float) -> float:
+        return mine_right
+
+    made = profiler()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made.register([left, right])
+    found = made.compute("mine/left")
+    assert found.value is None
+    assert "read each other" in str(found.reason)
+
+
+def test_several_metrics_of_one_function() -> None:
+    calls: list[int] = []
+
+    @sweeprof.metric_group(
+        MetricInfo("mine/a", "s", "lower", "The first."),
+        MetricInfo("mine/b", "", "higher", "The second."),
+        MetricInfo("mine/c", "", None, "The third."),
+    )
+    def both(layers: sweeprof.LayerTable, factor: int = 1) -> dict[str, Any]:
+        calls.append(factor)
+        return {"mine/a": factor * layers.macs, "mine/b": sweeprof.Missing("not today")}
+
+    made = profiler()
+    made.register(both)
+    found = made.compute_all(["mine/a", "mine/b", "mine/c"])
+    assert values(found) == {"mine/a": 144, "mine/b": None, "mine/c": None}
+    assert (found["mine/a"].unit, found["mine/b"].reason) == ("s", "not today")
+    assert found["mine/c"].reason == "the function returned no 'mine/c'"
+    assert calls == [1]
+    assert made.compute("mine/a", factor=2).value == 288
+
+
+def test_a_group_that_returns_something_else() -> None:
+    @sweeprof.metric_group(MetricInfo("mine/a", "", None, ""))
+    def group() -> Any:
+        return 7
+
+    made = profiler()
+    made.register(group)
+    assert made.compute("mine/a").reason == "the function returned a int, not a mapping with 'mine/a'"
+
+
+# Options, and what is kept
+
+
+def topk_profiler() -> sweeprof.Profiler:
+    """The true class is first of four for one sample, second for two, last for one."""
+    scores = torch.tensor([[4.0, 3, 2, 1], [3, 4, 2, 1], [3, 4, 2, 1], [1, 4, 3, 2]])
+    return sweeprof.Profiler(nn.Identity(), [(scores, torch.tensor([0, 0, 0, 0]))], protocol=QUICK)
+
+
+def test_values_are_kept_by_options() -> None:
+    """Defect 32: a cache that ignores them gives the first value for ever."""
+    made = topk_profiler()
+    assert made.compute("quality/topk", k=1).value == 0.25
+    assert made.compute("quality/topk", k=2).value == 0.75
+    assert made.compute("quality/topk", k=4).value == 1
+    assert made.compute("quality/topk").value == 0.25
+    assert made.compute("quality/topk", k=2).value == 0.75
+    assert made.status["quality/topk"].value == 0.75
+
+
+def test_options_of_a_training_footprint() -> None:
+    made = profiler()
+    params, peak = 4 * 58, made.compute("memory/act_peak_live_bytes_train").value
+    assert peak
+    found = [made.compute("memory/footprint_est_bytes_train", optimizer_states=n).value for n in (0, 1, 2)]
+    assert found == [params + peak, 2 * params + peak, 3 * params + peak]
+    assert made.compute("memory/footprint_est_bytes_train").value == params + peak
+
+
+def test_what_is_not_known_is_an_error_that_names_the_nearest() -> None:
+    made = profiler()
+    cases: list[tuple[Callable[[], Any], str]] = [
+        (lambda: made.compute("compute/mac"), r"'compute/mac' is not a metric.* Did you mean 'compute/macs'"),
+        (lambda: made.compute("quality/topk", kk=1), r"quality/topk: 'kk' is not an option. Known: k"),
+        (lambda: made.compute("compute/macs", batch_size=64), r"compute/macs: 'batch_size' is not an option"),
+        (lambda: made.compute("compute/macs", layers=None), r"compute/macs: 'layers' is not an option"),
+        (lambda: made.compute_all("statik"), r"'statik' is not a metric set.* Did you mean 'static'"),
+        (lambda: made.compute_all(["compute/mac"]), r"'compute/mac' is not a metric.* Did you mean 'compute/macs'"),
+        (lambda: made.compute_all([{"_target_": "quality/topk", "kk": 1}]), r"'kk' is not an option"),
+        (lambda: made.compute_all(["quality/topk"], options={"quality/topk": {"kk": 1}}), r"'kk' is not an option"),
+        (
+            lambda: made.compute_all("static", options={"quality/topk": {"k": 1}}),
+            r"options: 'quality/topk' is not a metric",
+        ),
+        (lambda: profiler(strict="wrn"), r"strict: 'wrn' is not a way .* Did you mean 'warn'"),
+        (lambda: profiler(backend="trch"), r"backend: 'trch' is not a backend.* Did you mean 'torch'"),
+        (lambda: sweeprof.Profiler(object()), r"model: 'object' is no model of a framework that sweeprof knows"),
+        (lambda: made.compute_all(["compute/macs", "compute/macs"]), r"'compute/macs' is selected twice"),
+        (
+            lambda: made.compute_all([{"_target_": "quality/topk", "k": 1}, {"_target_": "quality/topk", "k": 3}]),
+            r"'quality/topk' is selected twice",
+        ),
+    ]
+    for call, said in cases:
+        with pytest.raises(sweeprof.UserError, match=said) as caught:
+            call()
+        assert isinstance(caught.value, ValueError)
+    assert dict(made.status) == {}
+
+
+def test_passes_are_run_once() -> None:
+    calls: list[int] = []
+
+    def step(model: nn.Module, x: torch.Tensor) -> Any:
+        calls.append(1)
+        return model(x)
+
+    made = sweeprof.Profiler(mlp(), inputs=(3, 4), forward=step)
+    made.compute_all("static")
+    made.compute("compute/macs")
+    assert made.layers.macs == 144
+    assert len(calls) == 1
+
+
+def test_recompute() -> None:
+    model = mlp()
+    made = profiler(model)
+    assert made.compute("params/total").value == 58
+    model.append(nn.Linear(2, 2))
+    assert made.compute("params/total").value == 58
+    assert made.compute("params/total", recompute=True).value == 64
+    model.append(nn.Linear(2, 2))
+    assert values(made.compute_all(["params/total", "compute/macs"], recompute=True)) == {
+        "params/total": 70,
+        "compute/macs": 144 + 2 * 12,
+    }
+    assert made.layers.params == 70
+
+
+def test_several_at_once() -> None:
+    made = topk_profiler()
+    assert values(made.compute_all(["quality/topk", "quality/accuracy"], options={"quality/topk": {"k": 2}})) == {
+        "quality/topk": 0.75,
+        "quality/accuracy": 0.25,
+    }
+    assert values(made.compute_all([{"_target_": "quality/topk", "k": 4}])) == {"quality/topk": 1}
+    assert values(made.compute_all(["quality/topk"])) == {"quality/topk": 0.25}
+
+
+def test_all_that_there_is() -> None:
+    made = profiler()
+    made.register(giving(7))
+    found = made.compute_all()
+    assert set(found) == {*builtin_metrics(), "mine/x"}
+    assert found["mine/x"].value == 7
+    assert all((m.value is None) != (m.reason is None) for m in found.values())
+
+
+def test_status_is_the_newest_and_cannot_be_written() -> None:
+    made = topk_profiler()
+    status = made.status
+    assert dict(status) == {}
+    first = made.compute("quality/topk", k=1)
+    assert status["quality/topk"] is first
+    made.compute_all([{"_target_": "quality/topk", "k": 2}, "quality/accuracy"])
+    assert values(status) == {"quality/topk": 0.75, "quality/accuracy": 0.25}
+    assert made.compute("quality/topk", k=1) is status["quality/topk"]
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        cast(Any, status)["quality/topk"] = first
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        cast(Any, made.metrics)["mine/x"] = giving(1)
+
+
+# Clones and comparisons
+
+
+def test_a_clone_of_the_same_keeps_what_is_known() -> None:
+    made = profiler()
+    made.register(giving(7), override=True)
+    made.compute_all(["compute/macs", "mine/x"])
+    other = made.clone()
+    assert values(other.status) == {"compute/macs": 144, "mine/x": 7}
+    with pytest.raises(sweeprof.OverrideError):
+        other.register(giving(8), override=True)
+
+
+def test_a_clone_of_another_model_starts_anew() -> None:
+    made = profiler(formulas={nn.ReLU: lambda module, inputs, outputs: sweeprof.Cost(macs=1000)})
+    made.register(giving(7))
+    made.compute_all(["compute/macs", "mine/x"])
+    other = made.clone(model=nn.Sequential(nn.Linear(4, 5), nn.ReLU()))
+    assert dict(other.status) == {}
+    assert other.compute("compute/macs").value == 60 + 1000
+    assert other.compute("mine/x").value == 7
+    assert made.status["compute/macs"].value == 1144
+
+
+def test_a_clone_on_other_data_starts_anew() -> None:
+    made = profiler()
+    made.compute("compute/macs")
+    other = made.clone(inputs=(6, 4))
+    assert dict(other.status) == {}
+    assert other.compute("compute/macs").value == 288
+    onto = made.clone(data=[(torch.ones(2, 4), torch.tensor([0, 1]))])
+    assert onto.compute("compute/macs").value == 96
+    assert onto.compute("quality/accuracy").value is not None
+
+
+def test_a_clone_goes_its_own_way() -> None:
+    made = profiler()
+    made.register(giving(7))
+    made.compute("mine/x")
+    other = made.clone()
+    other.register(giving(8), override=True)
+    other.compute_all(["mine/x", "compute/macs"])
+    assert values(other.status) == {"mine/x": 8, "compute/macs": 144}
+    assert values(made.status) == {"mine/x": 7}
+    made.register(giving(9), override=True)
+    made.compute("mine/x")
+    assert other.compute("mine/x").value == 8
+    made.compute("params/total", recompute=True)
+    assert "params/total" not in other.status
+
+
+def measurement(value: float | None, better: Any = "lower", unit: str = "s", reason: str | None = None) -> Measurement:
+    return Measurement("mine/x", unit, better, value, reason if value is None else None)
+
+
+def difference(base: Measurement | None, own: Measurement | None) -> sweeprof.Difference:
+    (found,) = sweeprof.compare({} if base is None else {"mine/x": base}, {} if own is None else {"mine/x": own})
+    return found
+
+
+def test_a_comparison_says_which_is_the_baseline() -> None:
+    """Case 45 and defect 34: swapped, every direction is the other."""
+    baseline, candidate = profiler(), profiler(nn.Linear(4, 6))
+    for one in (baseline, candidate):
+        one.compute_all(["compute/macs", "params/total"])
+    there, back = sweeprof.compare(baseline, candidate), sweeprof.Profiler.compare(candidate, baseline)
+    found = {d.name: d for d in there}["compute/macs"]
+    assert (found.baseline, found.candidate, found.difference) == (144, 72, -72)
+    assert (found.ratio, found.improvement, found.unit) == (0.5, 2, "MAC")
+    swapped = {d.name: d for d in back}["compute/macs"]
+    assert (swapped.ratio, swapped.improvement, swapped.difference) == (2, 0.5, 72)
+    assert [d.name for d in there] == ["compute/macs", "params/total"]
+
+
+def test_profiles_can_be_compared() -> None:
+    one, other = (sweeprof.profile(mlp(), (batch, 4), ["compute/macs"]) for batch in (1, 4))
+    (found,) = sweeprof.compare(one, other)
+    assert (found.ratio, found.improvement) == (4, 0.25)
+
+
+@pytest.mark.parametrize(("better", "improvement"), [("lower", 2.0), ("higher", 0.5), (None, None)])
+def test_what_an_improvement_is(better: Any, improvement: float | None) -> None:
+    found = difference(measurement(4, better), measurement(2, better))
+    assert (found.ratio, found.difference, found.improvement) == (0.5, -2, improvement)
+
+
+def test_comparisons_with_zero() -> None:
+    """Defect 34: 0 to 5 and 5 to 0 are not the same."""
+    up, down, none = (difference(measurement(a), measurement(b)) for a, b in ((0, 5), (5, 0), (0, 0)))
+    assert (up.ratio, up.improvement, up.difference) == (math.inf, 0, 5)
+    assert (down.ratio, down.improvement, down.difference) == (0, math.inf, -5)
+    assert (none.ratio, none.improvement, none.difference) == (None, None, 0)
+
+
+def test_a_side_that_is_missing_keeps_its_row() -> None:
+    there, nowhere = measurement(5), measurement(None, reason="not today")
+    for base, own, reason in (
+        (there, None, "the candidate has no such metric"),
+        (None, there, "the baseline has no such metric"),
+        (there, nowhere, "candidate: not today"),
+        (nowhere, there, "baseline: not today"),
+        (nowhere, nowhere, "baseline: not today"),
+    ):
+        found = difference(base, own)
+        assert (found.ratio, found.improvement, found.difference, found.verdict) == (None, None, None, None)
+        assert found.reason == reason
+        assert (found.baseline, found.candidate) == (base.value if base else None, own.value if own else None)
+
+
+def test_units_must_match() -> None:
+    with pytest.raises(ValueError, match="mine/x is in 's' and in 'ms'"):
+        difference(measurement(5), measurement(5, unit="ms"))
+
+
+# Evaluation
+
+
+def loader(batches: int = 2) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    return [(torch.ones(3, 4), torch.tensor([0, 1, 1]))] * batches
+
+
+def test_a_function_of_the_callers_own() -> None:
+    """Case 46."""
+    calls: list[Any] = []
+
+    def evaluate(model: nn.Module, batches: Any) -> dict[str, int]:
+        """What the caller knows."""
+        calls.append((model, len(list(batches))))
+        return {"a": 10, "b": 20, "c": 30, "d": 40}
+
+    model = mlp()
+    made = sweeprof.Profiler(model, loader())
+    made.register(sweeprof.evaluation(evaluate, key="a", secondary=["b", "c"]))
+    found = made.compute_all([name for name in made.metrics if name not in builtin_metrics()])
+    assert values(found) == {"quality/eval": 10, "quality/b": 20, "quality/c": 30}
+    assert found["quality/eval"].better == "higher"
+    assert made.metrics["quality/eval"].info.definition == "What the caller knows."
+    assert calls == [(model, 2)]
+
+
+def test_secondary_metrics_may_be_described() -> None:
+    made = sweeprof.Profiler(mlp(), loader())
+    info = MetricInfo("quality/seconds", "s", "lower", "How long it took.")
+    made.register(
+        sweeprof.evaluation(
+            lambda model, batches: {"acc": 0.5, "t": 2},
+            name="quality/mine",
+            unit="ratio",
+            key="acc",
+            secondary={"t": info},
+        )
+    )
+    found = made.compute_all(["quality/mine", "quality/seconds"])
+    assert values(found) == {"quality/mine": 0.5, "quality/seconds": 2}
+    assert (found["quality/mine"].unit, found["quality/seconds"].unit, found["quality/seconds"].better) == (
+        "ratio",
+        "s",
+        "lower",
+    )
+
+
+@pytest.mark.parametrize(
+    ("returned", "given", "value", "reason"),
+    [
+        (0.5, {}, 0.5, None),
+        (0.5, {"key": "a"}, 0.5, None),
+        (torch.tensor(0.5), {}, 0.5, None),
+        ({"a": 3}, {}, 3, None),
+        ({"a": 3, "b": 4}, {"key": "b"}, 4, None),
+        ({"a": 3, "b": 4}, {}, None, "the function returned 'a', 'b': say which one by `key=`"),
+        ({"a": 3}, {"key": "b"}, None, "the function returned no 'b'"),
+        ({}, {}, None, None),
+        (None, {}, None, "the metric gave None, which is not a finite number"),
+        ({"a": "x"}, {}, None, "the metric gave 'x', which is not a finite number"),
+    ],
+)
+def test_what_the_function_may_return(returned: Any, given: Any, value: Any, reason: str | None) -> None:
+    made = sweeprof.Profiler(mlp(), loader())
+    made.register(sweeprof.evaluation(lambda model, batches: returned, **given))
+    found = made.compute("quality/eval")
+    assert found.value == value
+    assert found.reason == reason or (value is None and reason is None and found.reason)
+
+
+def test_a_secondary_entry_that_is_not_there() -> None:
+    made = sweeprof.Profiler(mlp(), loader())
+    made.register(sweeprof.evaluation(lambda model, batches: {"a": 1}, key="a", secondary=["b"]))
+    assert made.compute("quality/b").reason == "the function returned no 'b'"
+    assert made.compute("quality/eval").value == 1
+
+
+def test_a_function_that_raises() -> None:
+    def evaluate(model: nn.Module, batches: Any) -> float:
+        raise ArithmeticError("no luck")
+
+    made = sweeprof.Profiler(mlp(), loader())
+    made.register(sweeprof.evaluation(evaluate, secondary=["b"]))
+    assert made.compute("quality/eval").reason == "the metric raised ArithmeticError: no luck"
+
+
+def test_the_split_that_is_evaluated() -> None:
+    made = sweeprof.Profiler(mlp(), {"train": loader(3), "test": loader(1)})
+    made.register(sweeprof.evaluation(lambda model, batches: len(batches), split="train"))
+    made.register(sweeprof.evaluation(lambda model, batches: len(batches), name="quality/other"))
+    made.register(sweeprof.evaluation(lambda model, batches: len(batches), name="quality/none", split="valid"))
+    assert made.compute("quality/eval").value == 3
+    assert made.compute("quality/other").value == 1
+    assert "split: 'valid' is not a split" in str(made.compute("quality/none").reason)
+
+
+def test_live_metrics() -> None:
+    seen: list[Any] = []
+
+    @ratio
+    def found(model: nn.Module, data: sweeprof.Data, scale: float = 1.0) -> float:
+        seen.append((model.training, len(list(data.split("test")))))
+        return scale * sum(p.numel() for p in model.parameters())
+
+    model = mlp().train()
+    made = sweeprof.Profiler(model, loader())
+    made.register(found)
+    assert made.compute("mine/ratio").value == 58
+    assert made.compute("mine/ratio", scale=2.0).value == 116
+    assert seen == [(False, 2)] * 2
+    assert all(module.training for module in model.modules())
+
+
+def test_what_is_there_and_what_was_seen_are_not_read_together() -> None:
+    with pytest.raises(TypeError, match="reads model, which are not there when layers can be read"):
+
+        @ratio
+        def found(model: Any, layers: Any) -> float:
+            return 0
+
+
+def test_a_metric_may_read_a_live_one() -> None:
+    evaluated = sweeprof.evaluation(lambda model, batches: 0.5)
+
+    @ratio
+    def found(quality_eval: float, params_total: int) -> float:
+        return quality_eval / params_total
+
+    made = sweeprof.Profiler(mlp(), loader())
+    made.register([*evaluated, found])
+    assert made.compute("mine/ratio").value == 0.5 / 58
+    assert values(made.compute_all(["quality/eval", "mine/ratio"])) == {"quality/eval": 0.5, "mine/ratio": 0.5 / 58}
+
+
+# Stock evaluators
+
+
+class Scores(nn.Module):
+    """Gives back its input, in a container where wanted."""
+
+    def __init__(self, wrap: Callable[[torch.Tensor], Any] = lambda x: x) -> None:
+        super().__init__()
+        self.wrap = wrap
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.wrap(x)
+
+
+def one_hot(*classes: int, of: int = 7) -> torch.Tensor:
+    return torch.nn.functional.one_hot(torch.tensor(classes), of).float() + torch.arange(of) * 0.01
+
+
+STOCK = ["quality/accuracy", "quality/error", "quality/top5", "quality/loss"]
+
+
+def stock(data: Any, model: nn.Module | None = None) -> dict[str, Measurement]:
+    return sweeprof.Profiler(model or Scores(), data).compute_all(STOCK)
+
+
+def test_over_all_samples_not_batch_by_batch() -> None:
+    """Four right of four, none of one: 0.8, where the mean of the batches is 0.5."""
+    found = stock([(one_hot(0, 1, 2, 3), torch.tensor([0, 1, 2, 3])), (one_hot(4), torch.tensor([0]))])
+    scores = torch.cat([one_hot(0, 1, 2, 3), one_hot(4)])
+    loss = nn.functional.cross_entropy(scores.double(), torch.tensor([0, 1, 2, 3, 0])).item()
+    assert found["quality/accuracy"].value == 0.8
+    assert found["quality/error"].value == pytest.approx(0.2)
+    assert found["quality/top5"].value == 0.8
+    assert found["quality/loss"].value == pytest.approx(loss, rel=1e-6)
+
+
+def test_ties_go_to_the_lower_class() -> None:
+    scores = torch.zeros(3, 7)
+    found = stock([(scores, torch.tensor([0, 4, 5]))])
+    assert found["quality/accuracy"].value == pytest.approx(1 / 3)
+    assert found["quality/top5"].value == pytest.approx(2 / 3)
+
+
+def test_a_single_logit_decides_at_zero() -> None:
+    logits, labels = torch.tensor([[2.0], [-1.0], [3.0], [-4.0]]), torch.tensor([1, 0, 0, 1])
+    found = stock([(logits, labels)])
+    assert (found["quality/accuracy"].value, found["quality/top5"].value) == (0.5, 1)
+    loss = nn.functional.binary_cross_entropy_with_logits(logits[:, 0], labels.float()).item()
+    assert found["quality/loss"].value == pytest.approx(loss, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "targets", "reason"),
+    [
+        (torch.ones(3), torch.tensor([0, 1, 1]), "the outputs are not one row of class scores per sample"),
+        (torch.ones(3, 2, 2), torch.tensor([0, 1, 1]), "the outputs are not one row of class scores per sample"),
+        (torch.ones(3, 2), torch.tensor([0, 1, 2]), "the targets are not one class per sample"),
+        (torch.ones(3, 2), torch.tensor([0, -100, 1]), "the targets are not one class per sample"),
+        (torch.ones(3, 2), torch.tensor([0.0, 1.0, 1.0]), "the targets are not one class per sample"),
+        (torch.ones(3, 2), torch.ones(3, 2, dtype=torch.long), "the targets are not one class per sample"),
+        (torch.ones(3, 2), torch.tensor([0, 1]), "the targets are not one class per sample"),
+        (torch.ones(3, 2), None, "the dataset has no labels"),
+    ],
+)
+def test_what_cannot_be_evaluated(outputs: torch.Tensor, targets: Any, reason: str) -> None:
+    data = [(outputs,)] if targets is None else [(outputs, targets)]
+    assert {name: m.reason for name, m in stock(data).items()} == dict.fromkeys(STOCK, reason)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [(torch.tensor(1.0), torch.tensor([0]))] * 2,
+        [(torch.ones(2, 3, 4), torch.tensor([0, 1])), (torch.ones(2, 5, 4), torch.tensor([0, 1]))],
+    ],
+)
+def test_outputs_of_batches_that_do_not_fit_together(data: Any) -> None:
+    for measured in stock(data).values():
+        assert measured.value is None
+        assert measured.reason
+
+
+def test_a_loss_that_is_not_finite() -> None:
+    found = stock([(torch.tensor([[math.inf, 0.0]]), torch.tensor([0]))])
+    assert found["quality/accuracy"].value == 1
+    assert found["quality/loss"].reason == "outputs are not finite"
+
+
+def test_no_data_to_evaluate_on() -> None:
+    for measured in profiler().compute_all(STOCK).values():
+        assert "there are no data: give the profiler `data=`" in str(measured.reason)
+
+
+# Data
+
+
+@dataclass
+class Output:
+    """As Hugging Face's models return."""
+
+    loss: torch.Tensor | None
+    logits: torch.Tensor
+
+
+class ModelOutput(OrderedDict[str, Any]):
+    """The same as a mapping with attributes."""
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda x: (x,),
+        lambda x: [x, None],
+        lambda x: {"logits": x},
+        lambda x: Output(None, x),
+        lambda x: ModelOutput(loss=None, logits=x),
+        lambda x: ModelOutput(logits=x, hidden=(x, x)),
+    ],
+)
+def test_outputs_in_containers(wrap: Callable[[torch.Tensor], Any]) -> None:
+    data = [(one_hot(0, 1, 2), torch.tensor([0, 1, 0]))]
+    made = sweeprof.Profiler(Scores(wrap), data)
+    assert made.layers.rows[0].output_shapes[0] == (3, 7)
+    assert made.compute("quality/accuracy").value == pytest.approx(2 / 3)
+
+
+class Keywords(nn.Module):
+    """All arguments by keyword."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+
+    def forward(self, *, states: torch.Tensor, mask: torch.Tensor | None = None) -> Output:
+        logits = self.linear(states)
+        return Output(None, logits if mask is None else logits * mask)
+
+
+STATES = torch.ones(3, 4)
+LABELS = torch.tensor([0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [{"states": STATES, "mask": torch.ones(3, 1), "labels": LABELS}],
+        [{"states": STATES, "label": LABELS}],
+        [({"states": STATES, "mask": torch.ones(3, 1)}, LABELS)],
+        {"test": [{"states": STATES, "labels": LABELS}], "train": []},
+    ],
+)
+def test_batches_by_keyword(data: Any) -> None:
+    made = sweeprof.Profiler(Keywords(), data, protocol=QUICK)
+    assert made.compute("compute/macs").value == 24
+    assert made.compute("quality/accuracy").value in (pytest.approx(1 / 3), pytest.approx(2 / 3))
+    assert made.compute("compute/macs_backward").value == 24
+    assert made.compute("latency/forward").value is not None
+
+
+def test_a_data_loader() -> None:
+    labels = torch.tensor([0, 1, 2, 3, 0])
+    loader = DataLoader(TensorDataset(one_hot(0, 1, 2, 3, 4), labels), batch_size=4)
+    made = sweeprof.Profiler(nn.Sequential(nn.Identity()), loader)
+    assert made.compute("quality/accuracy").value == 0.8
+    assert made.compute("compute/macs_per_sample").value == 0
+    assert made.layers.rows[0].input_shapes == ((4, 7),)
+
+
+def test_a_generator_of_batches() -> None:
+    data = ((one_hot(n), torch.tensor([n if n else 1])) for n in range(4))
+    made = sweeprof.Profiler(Scores(), data)
+    assert made.compute("compute/macs").value == 0
+    assert made.compute("quality/accuracy").value == 0.75
+
+
+def test_an_input_pattern() -> None:
+    class Masked(nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return x * mask
+
+    data = [(torch.ones(3, 1), "ignored", one_hot(0, 1, 2), torch.tensor([0, 1, 0]))]
+    made = sweeprof.Profiler(Masked(), data, input_pattern=sweeprof.pattern_of(1, "_", 0, "_"))
+    assert made.layers.rows[0].input_shapes == ((3, 7), (3, 1))
+    assert made.compute("quality/accuracy").value == pytest.approx(2 / 3)
+    assert made.clone(data=data).compute("quality/accuracy").value == pytest.approx(2 / 3)
+
+
+def test_inputs_beside_the_data() -> None:
+    made = sweeprof.Profiler(mlp(), loader(), inputs=(5, 4))
+    assert made.compute("compute/macs_per_sample").value == 48
+    assert made.compute("compute/macs").value == 5 * 48
+    assert made.compute("quality/accuracy").value is not None
+
+
+# Operators and modules without a formula
+
+
+@torch.library.custom_op("sweeprof_profiler::fused", mutates_args=())
+def fused(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return x @ weight
+
+
+@fused.register_fake
+def _(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(*x.shape[:-1], weight.shape[-1])
+
+
+class Fused(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.weight = nn.Linear(4, 4), nn.Parameter(torch.ones(4, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = fused(self.linear(x), self.weight)
+        return out
+
+
+def test_an_operator_without_a_formula_is_warned_of() -> None:
+    with pytest.warns(
+        sweeprof.UncountedWarning, match=r"no formula for sweeprof_profiler::fused ×1: counts are a lower bound"
+    ):
+        found = sweeprof.profile(Fused(), (3, 4))
+    assert (found["compute/macs"].value, found["compute/macs"].estimator) == (48, "lower bound")
+    assert [warning.code for warning in found["compute/macs"].warnings] == ["count_incomplete"]
+    assert found["compute/coverage"].value == 0.5
+    assert found["compute/coverage"].detail == {"sweeprof_profiler::fused": 1}
+    assert found.layers.method == "shapes"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "Profiler(model, inputs=(3, 4)).compute('compute/macs')",
+        "Profiler(model, inputs=(3, 4)).compute_all('static')",
+        "profile(model, (3, 4))",
+    ],
+)
+def test_the_warning_is_of_the_callers_line(code: str) -> None:
+    with pytest.warns(sweeprof.UncountedWarning) as caught:
+        eval(compile(f"sweeprof.{code}", "callers.py", "eval"), {"sweeprof": sweeprof, "model": Fused()})
+    assert [warning.filename for warning in caught] == ["callers.py"]
+
+
+def test_an_operator_without_a_formula_can_be_an_error() -> None:
+    for metrics in ("static", ["compute/macs_backward"]):
+        with pytest.raises(sweeprof.Uncounted, match="no formula for sweeprof_profiler::fused ×1"):
+            sweeprof.profile(Fused(), (3, 4), metrics, strict="error")
+    assert macs(mlp(), (3, 4), strict="error") == 144
+
+
+def test_an_operator_without_a_formula_can_be_ignored() -> None:
+    found = sweeprof.profile(Fused(), (3, 4), strict="ignore")
+    assert (found["compute/macs"].value, found["compute/coverage"].value) == (48, 0.5)
+
+
+def of_fused(args: Any, kwargs: Any, output: Any) -> sweeprof.Cost:
+    return sweeprof.Cost(macs=output.numel() * args[0].shape[-1])
+
+
+def test_a_formula_for_an_operator() -> None:
+    found = sweeprof.profile(Fused(), (3, 4), formulas={"sweeprof_profiler::fused": of_fused}, strict="error")
+    assert found["compute/macs"].value == 48 + 24
+    assert found["compute/flops"].value == 2 * (48 + 24) + 12
+    assert found["compute/coverage"].value == 1
+    assert [row.macs for row in found.layers.rows] == [24, 48]
+    assert DEFAULTS.of_operator("sweeprof_profiler::fused") is None
+    assert macs(Fused(), (3, 4), strict="ignore") == 48
+
+
+def test_a_formula_for_an_operator_that_is_known() -> None:
+    given: Any = {"aten::linear": lambda args, kwargs, output: sweeprof.Cost(macs=1, flops=7)}
+    found = sweeprof.profile(mlp(), (3, 4), formulas=given)
+    assert (found["compute/macs"].value, found["compute/flops"].value) == (2, 14 + 24)
+    assert macs(mlp(), (3, 4)) == 144
+
+
+class PlusOne(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+
+class PlusTwo(PlusOne):
+    pass
+
+
+def of_plus(module: nn.Module, inputs: Any, outputs: Any) -> sweeprof.Cost:
+    return sweeprof.Cost(macs=3 * outputs.numel(), flops=5, ops=outputs.numel() * len(inputs))
+
+
+def test_a_formula_for_a_module() -> None:
+    """Case 13; of a subclass too, and the defaults are left alone."""
+    plain = sweeprof.profile(PlusOne(), (1, 8), "compute/ops")
+    assert plain["compute/ops"].value == 8
+    for module in (PlusOne(), PlusTwo()):
+        found = values(sweeprof.profile(module, (1, 8), formulas={PlusOne: of_plus}))
+        assert (found["compute/macs"], found["compute/flops"], found["compute/ops"]) == (24, 5, 8)
+    nearest = {PlusOne: of_plus, PlusTwo: lambda module, inputs, outputs: sweeprof.Cost(macs=1)}
+    assert macs(PlusTwo(), (1, 8), formulas=nearest) == 1
+    assert macs(PlusOne(), (1, 8)) == 0
+
+
+def test_a_formula_for_every_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DEFAULTS, "_modules", {})
+    assert formulas_module.DEFAULTS is DEFAULTS
+    sweeprof.module_formula(PlusOne)(of_plus)
+    assert macs(PlusOne(), (1, 8)) == 24
+    own = {PlusOne: lambda module, inputs, outputs: sweeprof.Cost(macs=1)}
+    assert macs(PlusOne(), (1, 8), formulas=own) == 1
+    assert macs(PlusOne(), (1, 8)) == 24
+
+
+def test_a_formula_leaves_what_it_does_not_say() -> None:
+    given: Any = {nn.Linear: lambda module, inputs, outputs: sweeprof.Cost(macs=1)}
+    found = sweeprof.profile(mlp(), (3, 4), formulas=given)
+    assert (found["compute/macs"].value, found["compute/flops"].value) == (2, 342)
+
+
+def test_shapes_from_a_formula() -> None:
+    given: Any = {nn.ReLU: lambda module, inputs, outputs: sweeprof.Cost(input_shapes=((1,),), output_shapes=((2, 2),))}
+    (row,) = (r for r in sweeprof.profile(mlp(), (3, 4), formulas=given).layers.rows if r.type == "ReLU")
+    assert (row.input_shapes, row.output_shapes, row.flops) == (((1,),), ((2, 2),), 24)
+
+
+class Quantised(nn.Linear):
+    """Two bits a weight."""
+
+    def compute_module_complexity(self, inputs: Any, outputs: Any) -> dict[str, Any]:
+        return {"flops": 1000 + inputs[0].numel(), "param_size": {"weight": 2 / 8}, "activation_size": 1 / 2}
+
+
+def test_what_a_module_declares_itself() -> None:
+    found = values(sweeprof.profile(nn.Sequential(Quantised(4, 8), nn.ReLU()), (3, 4)))
+    assert found["compute/flops"] == 1000 + 12 + 24
+    assert found["compute/macs"] == 96
+    assert found["size/params_bytes"] == 32 * 2 / 8 + 8 * 4
+    assert found["size/params_bits"] == 32 * 2 + 8 * 32
+    assert found["memory/act_sum_bytes"] == 24 / 2 + 24 * 4
+
+
+@pytest.mark.parametrize("returned", [7, None, {"macs": 3}, "many"])
+def test_formulas_that_return_no_cost(returned: Any) -> None:
+    given: list[Any] = [{nn.Linear: lambda *_: returned}, {"aten::linear": lambda *_: returned}]
+    for formula in given:
+        with pytest.raises(TypeError, match=r"a formula returned .*, not a sweeprof\.Cost"):
+            sweeprof.profile(mlp(), (3, 4), formulas=formula)
+
+
+def test_a_declaration_that_says_nothing() -> None:
+    class Silent(nn.Linear):
+        def compute_module_complexity(self, inputs: Any, outputs: Any) -> dict[str, Any]:
+            return {"macs": 3}
+
+    with pytest.raises(TypeError, match=r"Silent\.compute_module_complexity must return a mapping with 'flops'"):
+        sweeprof.profile(Silent(4, 4), (3, 4))
+
+
+def test_a_formula_that_raises() -> None:
+    def broken(module: Any, inputs: Any, outputs: Any) -> sweeprof.Cost:
+        raise ArithmeticError("no luck")
+
+    with pytest.raises(ArithmeticError, match="no luck"):
+        sweeprof.profile(mlp(), (3, 4), formulas={nn.ReLU: broken})
+
+
+# The model is left as it was
+
+
+def test_nothing_is_left_behind() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 2)).train()
+    model[2].eval()
+    model[0].weight.requires_grad_(False)
+    model[3].weight.grad = torch.ones(2, 4)
+    state, attributes = copy.deepcopy(model.state_dict()), [dict(vars(m)) for m in model.modules()]
+    hooks = [[list(v) for n, v in vars(m).items() if n.endswith("_hooks")] for m in model.modules()]
+    random, threads = torch.get_rng_state(), torch.get_num_threads()
+    data = DataLoader(TensorDataset(torch.ones(5, 4), torch.tensor([0, 1, 1, 0, 1])), batch_size=3, shuffle=True)
+    made = sweeprof.Profiler(model, data, protocol=QUICK)
+    made.register(sweeprof.evaluation(lambda network, batches: float(network(next(iter(batches))[0]).detach().sum())))
+    found = made.compute_all()
+    assert {name for name, m in found.items() if m.value is None} == {"memory/rss_peak_bytes", "quality/agreement"}
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert [dict(vars(m)) for m in model.modules()] == attributes
+    assert [[list(v) for n, v in vars(m).items() if n.endswith("_hooks")] for m in model.modules()] == hooks
+    assert [m.training for m in model] == [True, True, False, True]
+    assert [p.requires_grad for p in model.parameters()] == [False, True, True, True, True, True]
+    assert [p.grad is None for p in model.parameters()] == [True, True, True, True, False, True]
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), random)
+    assert torch.is_grad_enabled()
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+# Keras
+
+
+@pytest.fixture(scope="module")
+def keras_lenet5() -> Any:
+    keras = pytest.importorskip("keras")
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            keras.Input((32, 32, 1)),
+            layers.Conv2D(6, 5, activation="tanh"),
+            layers.AveragePooling2D(2),
+            layers.Conv2D(16, 5, activation="tanh"),
+            layers.AveragePooling2D(2),
+            layers.Conv2D(120, 5, activation="tanh"),
+            layers.Flatten(),
+            layers.Dense(84, activation="tanh"),
+            layers.Dense(10, activation="softmax"),
+        ]
+    )
+
+
+def test_a_keras_model_in_hands(keras_lenet5: Any) -> None:
+    """Case 8: what both count is equal; what is not counted is not there, and never 0."""
+    weights, variables = keras_lenet5.get_weights(), [id(v) for v in keras_lenet5.variables]
+    found = sweeprof.profile(keras_lenet5, (2, 32, 32, 1))
+    assert found["compute/macs"].value == 2 * 416_520
+    assert found["compute/macs_per_sample"].value == 416_520
+    assert values(found).items() >= {n: v for n, v in STATIC.items() if n.startswith(("params/", "size/"))}.items()
+    absent = {name: m.reason for name, m in found.items() if m.value is None}
+    assert set(absent) == {
+        "compute/flops", "compute/flops_per_sample", "compute/ops", "compute/coverage",
+        "memory/act_sum_bytes", "memory/act_peak_layer_bytes", "memory/act_peak_live_bytes", "memory/footprint_est_bytes",
+    }  # fmt: skip
+    assert absent["compute/flops"] == "this backend does not count FLOPs"
+    assert all(np.array_equal(a, b) for a, b in zip(keras_lenet5.get_weights(), weights, strict=True))
+    assert [id(v) for v in keras_lenet5.variables] == variables
+
+
+def test_a_keras_model_on_data(keras_lenet5: Any) -> None:
+    images = np.zeros((3, 32, 32, 1), np.float32)
+    data = [(images, np.array([0, 1, 2])), (images[:1], np.array([0]))]
+    made = sweeprof.Profiler(keras_lenet5, data, protocol=QUICK)
+    found = made.compute_all(["compute/macs", "latency/forward", "quality/accuracy", "compute/macs_backward"])
+    assert found["compute/macs"].value == 3 * 416_520
+    assert found["latency/forward"].value
+    assert found["quality/accuracy"].value == 0.5  # all alike: class 0
+    assert "cannot count a training step" in str(found["compute/macs_backward"].reason)
+
+
+def test_formulas_that_a_backend_does_not_know_are_not_ignored(keras_lenet5: Any) -> None:
+    keras = pytest.importorskip("keras")
+    given = {keras.layers.Dense: lambda module, inputs, outputs: sweeprof.Cost(macs=1)}
+    found = sweeprof.profile(keras_lenet5, (1, 32, 32, 1), "compute/macs", formulas=given)["compute/macs"]
+    assert found.value == 416_520 - 10_080 - 840 + 2 or (found.value is None and "formula" in str(found.reason))
