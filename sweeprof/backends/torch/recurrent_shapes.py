@@ -20,12 +20,9 @@ def _padded(args: Args, kwargs: Mapping[str, Any]) -> Any:
         return None
     hidden = states if isinstance(states, torch.Tensor) else states[0]
     width = hidden.shape[-1] * (2 if bidirectional else 1)
-    first, second = given.shape[:2]
-    if batch_first:
-        output = _made((second, first, width), given).transpose(0, 1)
-    else:
-        output = _made((first, second, width), given)
-    return (output, *_final(states, given))
+    samples, steps = given.shape[:2] if batch_first else reversed(given.shape[:2])
+    output = _made((steps, samples, width), given)
+    return (output.transpose(0, 1) if batch_first else output, *_final(states, given))
 
 
 def _packed(args: Args, kwargs: Mapping[str, Any]) -> Any:

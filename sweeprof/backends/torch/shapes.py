@@ -143,7 +143,9 @@ def _broadcasted(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor | None
         return None
     if left.is_contiguous() and right.is_contiguous():
         return _made(shape, left.dtype)
-    strides = _packed(left) if tuple(shape) == tuple(left.shape) else None  # the first operand decides the order of the axes
+    strides = (
+        _packed(left) if tuple(shape) == tuple(left.shape) else None
+    )  # the first operand decides the order of the axes
     return None if strides is None else torch.empty_strided(shape, strides, dtype=left.dtype, device=_META)
 
 
