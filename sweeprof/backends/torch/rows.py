@@ -12,6 +12,9 @@ from sweeprof.backends.torch.weights import inventory
 from sweeprof.profiling.formulas import Cost
 from sweeprof.results.layers import OUTSIDE, ROOT, LayerRow, Weights
 
+_AS_COUNTED = Cost()
+_NO_WEIGHTS = Weights()
+
 
 def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     """One row per call in the order of the calls; a list of modules comes before the first call below it."""
@@ -25,7 +28,7 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
 
     def add(call: Call, module: torch.nn.Module, index: int) -> None:
         position[call] = len(rows)
-        own = weights.own.pop(module, Weights())
+        own = weights.own.pop(module, _NO_WEIGHTS)
         rows.append(
             _row(call, type(module).__name__, own, weights.subtree.get(module), index, position.get(call.parent))
         )
@@ -40,7 +43,7 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     for path, module in waiting.items():
         add(Call(None, path, None), module, -1)
     if sites.outside.operators:
-        rows.append(_row(sites.outside, "", Weights(), None, 0, None))
+        rows.append(_row(sites.outside, "", _NO_WEIGHTS, None, 0, None))
     return tuple(rows)
 
 
@@ -53,7 +56,7 @@ def _above(path: str) -> Iterator[str]:
 
 def _row(call: Call, kind: str, own: Weights, subtree: Weights | None, index: int, parent: int | None) -> LayerRow:
     operators, macs, flops, ops = operator_counts(call)
-    inputs, outputs, said = call.inputs, call.outputs, call.counted or Cost()
+    inputs, outputs, said = call.inputs, call.outputs, call.counted or _AS_COUNTED
     scale = said.activation_size
     output_bytes = outputs.nbytes if scale is None else outputs.elements * scale
     return LayerRow(

@@ -620,6 +620,17 @@ def test_a_clone_of_another_model_starts_anew() -> None:
     assert made.status["compute/macs"].value == 1144
 
 
+def test_a_clone_has_the_same_settings() -> None:
+    made = sweeprof.Profiler(
+        mlp(), inputs=(3, 4), strict="error", forward=lambda model, x: model(model(x)), protocol=QUICK
+    )
+    other = made.clone(model=nn.Linear(4, 4))
+    assert other.compute("compute/macs").value == 2 * 48
+    with pytest.raises(sweeprof.Uncounted):
+        profiler(strict="error").clone(model=Fused()).compute("compute/macs")
+    assert other.session.protocol == QUICK
+
+
 def test_a_clone_on_other_data_starts_anew() -> None:
     made = profiler()
     made.compute("compute/macs")
@@ -1208,7 +1219,71 @@ def test_a_formula_that_raises() -> None:
         sweeprof.profile(mlp(), (3, 4), formulas={nn.ReLU: broken})
 
 
+def test_a_formula_that_raises_for_a_model_on_meta() -> None:
+    """Its mistake is not the forward's, which needs no values."""
+
+    def broken(*_: Any) -> sweeprof.Cost:
+        raise ArithmeticError("no luck")
+
+    cases: list[Any] = [{nn.ReLU: broken}, {"aten::linear": broken}]
+    for given in cases:
+        with pytest.raises(ArithmeticError, match="no luck"):
+            sweeprof.profile(mlp().to("meta"), (3, 4), formulas=given)
+
+
 # The model is left as it was
+
+
+def test_a_model_in_training_is_counted_in_inference() -> None:
+    model = nn.BatchNorm1d(4).train()
+    assert sweeprof.profile(model, (3, 4))["compute/flops"].value == 2 * 12
+    assert sweeprof.profile(model, (3, 4), "training")["compute/flops_train"].value == 5 * 12 + 8 * 12
+    assert model.training
+    assert model.num_batches_tracked == 0
+
+
+def test_profiling_within_no_grad_and_inference_mode() -> None:
+    for switched_off in (torch.no_grad(), torch.inference_mode()):
+        with switched_off:
+            found = values(sweeprof.profile(mlp(), (3, 4), ["compute/macs", "compute/macs_backward"]))
+        assert found == {"compute/macs": 144, "compute/macs_backward": 192}
+
+
+class Writes(nn.Module):
+    """Into its input."""
+
+    def __init__(self, needs_values: bool) -> None:
+        super().__init__()
+        self.linear, self.needs_values = nn.Linear(4, 2), needs_values
+
+    def forward(self, x: torch.Tensor) -> Any:
+        x += 1
+        return None if self.needs_values and x.sum() < 0 else self.linear(x)
+
+
+@pytest.mark.parametrize("needs_values", [False, True])
+@pytest.mark.parametrize("metric", ["compute/macs", "compute/macs_backward", "latency/forward", "quality/accuracy"])
+def test_inputs_are_left_as_they_were(metric: str, needs_values: bool) -> None:
+    given = torch.zeros(3, 4)
+    made = sweeprof.Profiler(Writes(needs_values), [(given, torch.tensor([0, 1, 1]))], protocol=QUICK)
+    assert made.compute(metric).value is not None
+    assert given.sum() == 0
+
+
+def test_every_pass_sees_the_same_batch() -> None:
+    """Also where a loader shuffles."""
+    seen: list[Any] = []
+
+    class Records(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(x.tolist())
+            return x
+
+    data = DataLoader(TensorDataset(torch.arange(50.0)[:, None], torch.zeros(50)), batch_size=1, shuffle=True)
+    made = sweeprof.Profiler(Records(), data, protocol=QUICK)
+    for _ in range(5):
+        made.compute("latency/forward", recompute=True)
+    assert len({tuple(map(tuple, batch)) for batch in seen}) == 1
 
 
 def test_nothing_is_left_behind() -> None:
