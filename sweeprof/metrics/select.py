@@ -15,7 +15,7 @@ from sweeprof.errors import Problem, UserError, choice_problem
 from sweeprof.metrics.metric import Metric
 from sweeprof.results.record import PASSES, PassName
 
-FAMILIES = ("params", "compute", "activations", "latency", "memory", "quality")
+FAMILIES = ("params", "compute", "activations", "latency", "memory", "quality", "compat")
 
 Entry = str | Mapping[str, Any]
 

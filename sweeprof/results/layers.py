@@ -41,7 +41,7 @@ class Weights:
     """Parameters per data type, e.g. ``{"float32": 61706}``."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: thousands are made at once, and a frozen one takes three times as long to make
 class OperatorCount:
     """What one operator did within one call of a module, all its uses together."""
 
@@ -57,7 +57,7 @@ class OperatorCount:
     """Elements of what it returned."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, like OperatorCount
 class LayerRow:
     """One call of one module. Counts are the module's own: what its children do is in their rows.
 

@@ -7,6 +7,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
 from typing import Any
 
 import torch
@@ -51,15 +53,20 @@ def seen(tree: Any) -> Seen:
     if isinstance(tree, tuple) and len(tree) == 1:
         tree = tree[0]
     if isinstance(tree, torch.Tensor):
-        elements = tree.numel()
-        return Seen((tuple(tree.shape),), (dtype_name(tree.dtype),), elements * tree.itemsize, elements)
-    tensors = tensors_in(tree)
+        return _seen_of(tree.shape, tree.dtype)
+    alone = [_seen_of(tensor.shape, tensor.dtype) for tensor in tensors_in(tree)]
     return Seen(
-        tuple(tuple(tensor.shape) for tensor in tensors),
-        tuple(dtype_name(tensor.dtype) for tensor in tensors),
-        sum(tensor.numel() * tensor.itemsize for tensor in tensors),
-        sum(tensor.numel() for tensor in tensors),
+        tuple(one.shapes[0] for one in alone),
+        tuple(one.dtypes[0] for one in alone),
+        sum(one.nbytes for one in alone),
+        sum(one.elements for one in alone),
     )
+
+
+@lru_cache(maxsize=4096)  # what one layer returns, the next one is given
+def _seen_of(shape: torch.Size, dtype: torch.dtype) -> Seen:
+    elements = prod(shape)
+    return Seen((tuple(shape),), (dtype_name(dtype),), elements * dtype.itemsize, elements)
 
 
 class CallSites:
@@ -164,10 +171,12 @@ class CallSites:
 
 def operator_counts(call: Call) -> tuple[tuple[OperatorCount, ...], int, int, int]:
     """What the call ran, operators that took no arithmetic left out, and their MACs, FLOPs and ops together."""
+    if not call.operators:
+        return (), 0, 0, 0
     counts = []
     macs = flops = ops = 0
     for name, figures in call.operators.items():
-        if figures[1] or figures[2] or figures[3]:
+        if figures[1] or figures[2] or figures[3] or name.startswith("upsample"):  # which other tools count
             counts.append(OperatorCount(name, *figures))
             macs += figures[1]
             flops += figures[2]

@@ -87,13 +87,13 @@ def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
 def _count(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, method: str) -> LayerTable:
     on_shapes = method == ON_SHAPES
     given = tensors_in((inputs.args, inputs.kwargs))
-    is_meta = device_of(module) == torch.device("meta")
-    protected = [] if is_meta or not on_shapes else tensors_of(module)
+    tensors = tensors_of(module)
+    protected = [tensor for tensor in tensors if not tensor.is_meta] if on_shapes else []
     sites = CallSites(module, formulas)
     live = LiveBytes(sites.where, [tensor for tensor in given if tensor.layout == torch.strided])
     mode = CountingMode(sites, live, formulas, on_shapes, protected)
     gradients = torch.inference_mode if on_shapes else torch.no_grad
-    with unchanged(module, values=not on_shapes), gradients(), slow_paths(), sites.tracking(), mode:
+    with unchanged(module, values=not on_shapes, tensors=tensors), gradients(), slow_paths(), sites.tracking(), mode:
         inputs.call(module)
     return LayerTable(
         rows=rows_of(sites),

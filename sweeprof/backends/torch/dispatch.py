@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -73,7 +74,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.operator_calls = 0
         self._sites, self._live, self._formulas, self._on_shapes = sites, live, formulas, on_shapes
         self._protected = {tensor.untyped_storage()._cdata for tensor in protected if tensor.layout == torch.strided}
-        self._known: dict[Any, _Operator] = {}
+        self._operators: dict[Any, _Operator] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -82,9 +83,9 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        operator = self._known.get(func)
+        operator = self._operators.get(func)
         if operator is None:
-            operator = self._known[func] = self._looked_up(func)
+            operator = self._operators[func] = self._looked_up(func)
         if operator.is_composite:
             with self:  # counted by its parts
                 return func.decompose(*args, **kwargs)
@@ -106,27 +107,9 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return output
 
     def _looked_up(self, func: Any) -> _Operator:
-        qualified = func._schema.name
-        namespace, _, name = qualified.partition("::")
-        written = self._formulas.of_operator(qualified)
-        cost = COSTS.get(qualified) if written is None else _as_rule(written)
-        mutates = func._schema.is_mutable
-        free = does_no_arithmetic(func)
-        composite = cost is None and not free and func._can_decompose()
-        if cost is None and not free and not composite and torch.Tag.pointwise in func.tags:
-            cost = ONE_EACH
-        overload = func._overloadname
-        return _Operator(
-            name=(name if namespace == "aten" else qualified).removesuffix("_") or name,
-            cost=cost,
-            shortcut=_SHORTCUTS.get(qualified if overload == "default" else f"{qualified}.{overload}")
-            or (_SHORTCUTS.get(qualified) if name in _ANY_OVERLOAD else None),
-            is_composite=composite,
-            is_covered=cost is not None or free,
-            allocates=not func.is_view and not mutates,
-            mutates=mutates,
-            takes_device=any(str(argument.type) in _DEVICES for argument in func._schema.arguments),
-        )
+        written = self._formulas.of_operator(func._schema.name)
+        known = _known(func)
+        return known if written is None else replace(known, cost=_as_rule(written), is_composite=False, is_covered=True)
 
     def _on_meta(self, func: Any, operator: _Operator, args: Any, kwargs: Mapping[str, Any]) -> Any:
         real, meta = _devices(args, kwargs)
@@ -166,7 +149,29 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return target
 
 
-_ANY_OVERLOAD = frozenset({"gelu", "gelu_"})
+@cache
+def _known(func: Any) -> _Operator:
+    """What is known of an overload, whatever formulas a user has."""
+    qualified = func._schema.name
+    namespace, _, name = qualified.partition("::")
+    overload = func._overloadname
+    cost = COSTS.get(qualified)
+    free = does_no_arithmetic(func)
+    is_composite = cost is None and not free and func._can_decompose()
+    if cost is None and not free and not is_composite and torch.Tag.pointwise in func.tags:
+        cost = ONE_EACH
+    return _Operator(
+        name=(name if namespace == "aten" else qualified).removesuffix("_") or name,
+        cost=cost,
+        shortcut=_SHORTCUTS.get(qualified if overload == "default" else f"{qualified}.{overload}"),
+        is_composite=is_composite,
+        is_covered=cost is not None or free,
+        allocates=not func.is_view and not func._schema.is_mutable,
+        mutates=func._schema.is_mutable,
+        takes_device=any(str(argument.type) in _DEVICES for argument in func._schema.arguments),
+    )
+
+
 _DEVICES = ("Device", "Optional[Device]")
 
 

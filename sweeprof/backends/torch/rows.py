@@ -22,6 +22,7 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     weights = inventory(next(iter(sites.paths)), declared)
     called = {call.path for call in sites.calls}
     waiting = {names[0]: module for module, names in sites.paths.items() if names[0] not in called}
+    lists = {path for path, module in waiting.items() if module._modules}
     position: dict[Call | None, int] = {}
     times: Counter[str] = Counter()
     rows: list[LayerRow] = []
@@ -34,8 +35,9 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
         )
 
     for call in sites.calls:
-        for path in _above(call.path) if waiting else ():
-            if path in waiting:
+        for path in _above(call.path) if lists else ():
+            if path in lists:
+                lists.discard(path)
                 add(Call(None, path, None), waiting.pop(path), -1)
         if call.module is not None:
             add(call, call.module, times[call.path])

@@ -9,6 +9,7 @@ returns None everywhere else: other layouts, type promotion, anything broadcast 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -22,12 +23,18 @@ _NUMBERS = (int, float)
 
 def _made(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """A contiguous tensor on meta."""
+    return torch.empty_strided(shape, _strides(tuple(shape)), dtype=dtype, device=_META)
+
+
+@lru_cache(maxsize=4096)  # a model has few shapes and many tensors
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Those of a new tensor."""
     strides = []
     step = 1
     for size in reversed(shape):
         strides.append(step)
         step *= size if size > 1 else 1
-    return torch.empty_strided(shape, strides[::-1], dtype=dtype, device=_META)
+    return tuple(reversed(strides))
 
 
 def _channels_last(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -45,12 +52,7 @@ def _like(given: torch.Tensor, shape: Sequence[int]) -> torch.Tensor | None:
 
 def _is_made(tensor: torch.Tensor) -> bool:
     """Whether the strides are those of a new tensor: torch takes others for another layout even where an axis has length one."""
-    step = 1
-    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
-        if stride != step:
-            return False
-        step *= size if size > 1 else 1
-    return True
+    return tensor.stride() == _strides(tensor.shape)
 
 
 def _suggests_channels_last(given: torch.Tensor) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from operator import is_
 from typing import Any
@@ -16,7 +16,9 @@ _CONTAINERS: frozenset[Any] = frozenset({dict, OrderedDict, list, set})
 
 
 @contextmanager
-def unchanged(module: torch.nn.Module, *, values: bool = True) -> Iterator[None]:
+def unchanged(
+    module: torch.nn.Module, *, values: bool = True, tensors: Sequence[torch.Tensor] | None = None
+) -> Iterator[None]:
     """Put back everything that happens to ``module`` within it, also after an error.
 
     Restored: mode, attributes, hooks and what they hold, which tensors are its parameters and buffers, which of them want
@@ -25,9 +27,11 @@ def unchanged(module: torch.nn.Module, *, values: bool = True) -> Iterator[None]
     Args:
         values: their values, device and gradients too, for a model that really runs; buffers are copied for that, parameters
             are not written to by a forward.
+        tensors: its parameters and buffers, where the caller has them at hand.
     """
     attributes = [_Attributes(vars(inner)) for inner in modules_of(module)]
-    tensors = [tensor for tensor in tensors_of(module) if not is_lazy(tensor)]
+    if tensors is None:
+        tensors = [tensor for tensor in tensors_of(module) if not is_lazy(tensor)]
     wanting = [(tensor, tensor.requires_grad) for tensor in tensors]
     holding = [(tensor, tensor.data, tensor.grad) for tensor in tensors if tensor.is_leaf] if values else []
     buffers = [(b, b.detach().clone()) for b in module.buffers() if not is_lazy(b)] if values else []
@@ -60,14 +64,15 @@ def without_collection() -> Iterator[None]:
 
 
 def modules_of(root: torch.nn.Module) -> list[torch.nn.Module]:
-    """Every module below a root and the root itself, each once; a few times quicker than ``root.modules()``."""
+    """A root and every module below it, each once, parents first: ``root.modules()``, a few times quicker."""
     found: dict[torch.nn.Module, None] = {}
     waiting = [root]
     while waiting:
         module = waiting.pop()
         if module not in found:
             found[module] = None
-            waiting.extend(child for child in module._modules.values() if child is not None)
+            if module._modules:
+                waiting += [child for child in reversed(module._modules.values()) if child is not None]
     return list(found)
 
 
@@ -89,13 +94,14 @@ def _accelerators() -> list[int]:
 class _Attributes:
     """The attributes of an object, and what those that are plain containers held."""
 
-    __slots__ = ("_before", "_containers", "_current")
+    __slots__ = ("_before", "_current", "_empty", "_full")
 
     def __init__(self, current: dict[str, Any]) -> None:
         self._current = current
         self._before = current.copy()
-        containers: list[Any] = [value for value in current.values() if value.__class__ in _CONTAINERS]
-        self._containers = [(value, value.copy() if value else None) for value in containers]
+        containers = [value for value in current.values() if value.__class__ in _CONTAINERS]
+        self._full = [(value, value.copy()) for value in containers if value]
+        self._empty = [value for value in containers if not value]
 
     def restore(self) -> None:
         """Put every one back that was exchanged, added or removed."""
@@ -103,11 +109,11 @@ class _Attributes:
         if len(current) != len(before) or not all(map(is_, current.values(), before.values())):
             current.clear()
             current.update(before)
-        for value, content in self._containers:
-            if content is None:
-                if value:
-                    value.clear()
-            elif not _same(value, content):
+        if any(self._empty):
+            for value in self._empty:
+                value.clear()
+        for value, content in self._full:
+            if not _same(value, content):
                 value.clear()
                 value.extend(content) if isinstance(value, list) else value.update(content)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn.parameter import is_lazy
 
 from sweeprof.backends.torch.callsites import dtype_name
+from sweeprof.backends.torch.state import modules_of
 from sweeprof.results.layers import Weights
 
 Place = tuple[int, int, int]
@@ -24,6 +26,9 @@ class _Tensor(NamedTuple):
     is_buffer: bool
 
 
+Held = dict[torch.nn.Module, list[_Tensor]]
+
+
 @dataclass(frozen=True, slots=True)
 class Inventory:
     """What every module holds."""
@@ -34,68 +39,65 @@ class Inventory:
     """With everything below, each tensor once."""
 
 
-@dataclass(slots=True)
-class _Held:
-    own: dict[Place, _Tensor]
-    below: dict[Place, _Tensor]
-    """With everything below."""
-    weights: Weights
-    """Of :attr:`below`."""
-
-
 def inventory(root: torch.nn.Module, sizes: Mapping[torch.nn.Module, Mapping[str, float]]) -> Inventory:
     """The weights of ``root`` and of everything below it.
 
     Args:
         sizes: bytes per element by parameter name, of modules that declare them.
     """
-    held: dict[torch.nn.Module, _Held] = {}
-    _visit(root, sizes, held)
+    held: Held = {module: _tensors(module, sizes.get(module, {})) for module in modules_of(root)}
+    places = {tensor.place for tensors in held.values() for tensor in tensors}
+    shares_tensors = len(places) != sum(len(tensors) for tensors in held.values())
+    shares_modules = len(held) != 1 + sum(child is not None for module in held for child in module._modules.values())
+    return _of_graph(held) if shares_tensors or shares_modules else _of_tree(held)
+
+
+def _of_tree(held: Held) -> Inventory:
+    """Where nothing is shared, weights simply add up."""
+    own = {module: _summed(tensors) for module, tensors in held.items()}
+    subtree = dict(own)
+    for module in reversed(held):  # children come after their parents
+        if module._modules:
+            subtree[module] = _added([own[module], *(subtree[c] for c in module._modules.values() if c is not None)])
+    return Inventory(own, subtree)
+
+
+def _of_graph(held: Held) -> Inventory:
+    """Where tensors or modules are shared, each tensor counts once: with its first owner, and once in every subtree."""
     before: set[Place] = set()
     own: dict[torch.nn.Module, Weights] = {}
-    for module, holding in held.items():
-        fresh = {place: tensor for place, tensor in holding.own.items() if place not in before}
+    for module, tensors in held.items():
+        fresh = {tensor.place: tensor for tensor in tensors if tensor.place not in before}
         before.update(fresh)
-        own[module] = holding.weights if len(fresh) == len(holding.below) else _summed(fresh)
-    return Inventory(own, {module: holding.weights for module, holding in held.items()})
+        own[module] = _summed(fresh.values())
+    subtree = {}
+    for module in held:
+        below = {tensor.place: tensor for inner in modules_of(module) for tensor in held[inner]}
+        subtree[module] = _summed(below.values())
+    return Inventory(own, subtree)
 
 
-def _visit(
-    module: torch.nn.Module,
-    sizes: Mapping[torch.nn.Module, Mapping[str, float]],
-    held: dict[torch.nn.Module, _Held],
-) -> _Held:
-    found = held.get(module)
-    if found is not None:
-        return found
-    own = {tensor.place: tensor for tensor in _tensors(module, sizes.get(module, {}))}
-    found = held[module] = _Held(own, own, _summed(own))
-    children = [_visit(child, sizes, held) for child in module._modules.values() if child is not None]
-    if children:
-        found.below = dict(own)
-        for child in children:
-            found.below.update(child.below)
-        shared = len(found.below) != len(own) + sum(len(child.below) for child in children)
-        parts = [found.weights, *(child.weights for child in children)]
-        found.weights = _summed(found.below) if shared else _added(parts)
+def _tensors(module: torch.nn.Module, sizes: Mapping[str, float]) -> list[_Tensor]:
+    found = [
+        _described(name, parameter, sizes, False)
+        for name, parameter in module._parameters.items()
+        if parameter is not None and not is_lazy(parameter)
+    ]
+    for name, buffer in module._buffers.items():
+        if buffer is not None and not is_lazy(buffer) and name not in module._non_persistent_buffers_set:
+            found.append(_described(name, buffer, sizes, True))
+    if _may_be_packed(type(module).__module__):
+        found += [_described(name, packed, sizes, False) for name, packed in _packed(module)]
     return found
 
 
-def _tensors(module: torch.nn.Module, sizes: Mapping[str, float]) -> Iterator[_Tensor]:
-    for name, parameter in module._parameters.items():
-        if parameter is not None and not is_lazy(parameter):
-            yield _described(name, parameter, sizes, is_buffer=False)
-    for name, buffer in module._buffers.items():
-        if buffer is not None and not is_lazy(buffer) and name not in module._non_persistent_buffers_set:
-            yield _described(name, buffer, sizes, is_buffer=True)
-    for name, packed in _packed(module):
-        yield _described(name, packed, sizes, is_buffer=False)
+@cache
+def _may_be_packed(package: str) -> bool:
+    return "ao.nn" in package or "nn.quantized" in package
 
 
 def _packed(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Weights of torch's quantised modules, which hold them in an object of their own and give them by a method."""
-    if "ao.nn" not in type(module).__module__ and "nn.quantized" not in type(module).__module__:
-        return
     for name in ("weight", "bias"):
         give: Any = getattr(module, name, None)
         value = give() if callable(give) else None
@@ -107,10 +109,11 @@ def _packed(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
             yield from ((key, value) for key, value in give().items() if isinstance(value, torch.Tensor))
 
 
-def _described(name: str, tensor: torch.Tensor, sizes: Mapping[str, float], *, is_buffer: bool) -> _Tensor:
+def _described(name: str, tensor: torch.Tensor, sizes: Mapping[str, float], is_buffer: bool) -> _Tensor:
+    place = place_of(tensor)
     return _Tensor(
-        place_of(tensor),
-        tensor.numel(),
+        place,
+        place[2],
         sizes.get(name, tensor.itemsize),
         dtype_name(tensor.dtype),
         tensor.requires_grad,
@@ -129,14 +132,14 @@ def place_of(tensor: torch.Tensor) -> Place:
 _NONE = Weights()
 
 
-def _summed(tensors: Mapping[Place, _Tensor]) -> Weights:
+def _summed(tensors: Collection[_Tensor]) -> Weights:
     if not tensors:
         return _NONE
     params = trainable = buffers = 0
     params_bytes: float = 0
     buffers_bytes: float = 0
     dtypes: dict[str, int] = {}
-    for _, elements, itemsize, dtype, is_trainable, is_buffer in tensors.values():
+    for _, elements, itemsize, dtype, is_trainable, is_buffer in tensors:
         if is_buffer:
             buffers += elements
             buffers_bytes += elements * itemsize

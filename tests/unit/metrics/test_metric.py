@@ -105,5 +105,5 @@ def test_every_built_in_metric_declares_itself(name: str) -> None:
     info = builtin_metrics()[name].info
     assert info.name == name
     assert info.definition.endswith(".")
-    assert info.unit in {"params", "MAC", "FLOP", "op", "s", "samples/s", "B", "bit", "ratio", "abs", "nat", "count"}
+    assert info.unit in {"params", "MAC", "FLOP", "op", "s", "samples/s", "B", "bit", "ratio", "abs", "nat", "elements"}
     assert info.better in ("lower", "higher", None)
