@@ -223,25 +223,33 @@ def _addmm(args: Args, kwargs: Mapping[str, Any]) -> Any:
 def _attention(args: Args, kwargs: Mapping[str, Any]) -> Any:
     """The query's layout, as the fused CPU kernel leaves it: in most models ``(N, L, heads, E)`` in memory.
 
-    That kernel takes no dropout, and keys and values of the query's width; a mask of other than two or four axes it leaves to
-    plain matrix products.
+    That kernel takes four axes, a mask of two or four, no dropout, and keys and values of the query's width; the rest is left to
+    plain matrix products, whose result is contiguous.
     """
     query, key, value = args[0], args[1], args[2]
-    if query.dim() != 4 or not query.is_meta or key.shape != value.shape or not query.numel() or not key.numel():
+    mask, dropout = args[3] if len(args) > 3 else None, args[4] if len(args) > 4 else 0.0
+    if not query.is_meta or not query.dtype == key.dtype == value.dtype or not query.numel() or not key.numel():
         return None
+    if dropout or (mask is not None and mask.dtype not in (torch.bool, query.dtype)) or key.shape != value.shape:
+        return None
+    if query.dim() != 4 or (mask is not None and mask.dim() not in (2, 4)):
+        return _attention_by_products(query, key, mask, kwargs)
     samples, heads, _, width = query.shape
     shared = key.dim() == 4 and key.shape[1] and kwargs.get("enable_gqa") and heads % key.shape[1] == 0
     if key.shape[:2] != (samples, key.shape[1] if shared else heads) or key.shape[3:] != (width,):
         return None
-    if not query.dtype == key.dtype == value.dtype or {query.stride(3), key.stride(3), value.stride(3)} != {1}:
+    if {query.stride(3), key.stride(3), value.stride(3)} != {1}:
         return None
-    mask, dropout = args[3] if len(args) > 3 else None, args[4] if len(args) > 4 else 0.0
-    if dropout or (mask is not None and mask.dtype not in (torch.bool, query.dtype)):
-        return None
-    if mask is not None and mask.dim() not in (2, 4):  # by matrix products
-        return None if shared else _made(query.shape, query.dtype)
     strides = _packed(query)
     return None if strides is None else torch.empty_strided(query.shape, strides, dtype=query.dtype, device=_META)
+
+
+def _attention_by_products(query: torch.Tensor, key: torch.Tensor, mask: Any, kwargs: Mapping[str, Any]) -> Any:
+    if kwargs.get("enable_gqa") or query.shape[:-2] != key.shape[:-2] or query.shape[-1] != key.shape[-1]:
+        return None
+    if mask is not None and _broadcast(query.shape[:-2], mask.shape[:-2]) != list(query.shape[:-2]):
+        return None
+    return _made(query.shape, query.dtype)
 
 
 def _batch_norm(args: Args, kwargs: Mapping[str, Any]) -> Any:
@@ -322,14 +330,38 @@ def _adaptive_pool(args: Args, kwargs: Mapping[str, Any]) -> Any:
     return _like(given, (*given.shape[:2], *size))
 
 
-def _mean(args: Args, kwargs: Mapping[str, Any]) -> Any:
-    given = args[0]
-    if len(args) < 2 or not args[1] or not _plain(given) or not given.is_floating_point() or kwargs.get("dtype"):
+def _reduced(given: Any, axes: Any, keep: Any, kwargs: Mapping[str, Any]) -> Any:
+    """A floating-point tensor folded over some of its axes."""
+    if not axes or not _plain(given) or not given.is_floating_point() or kwargs.get("dtype"):
         return None
-    axes = {axis % given.dim() for axis in args[1]}
-    keep = len(args) > 2 and args[2]
-    kept = [1 if i in axes else size for i, size in enumerate(given.shape) if keep or i not in axes]
+    folded = {axis % given.dim() for axis in axes}
+    kept = [1 if i in folded else size for i, size in enumerate(given.shape) if keep or i not in folded]
     return _made(kept, given.dtype)
+
+
+def _mean(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    """``(input, axes, keep)``."""
+    return _reduced(args[0], args[1] if len(args) > 1 else None, len(args) > 2 and args[2], kwargs)
+
+
+def _vector_norm(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    """``(input, order, axes, keep)``."""
+    return _reduced(args[0], args[2] if len(args) > 2 else None, len(args) > 3 and args[3], kwargs)
+
+
+def _with_numbers(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    """Elementwise with numbers, which do not change a floating-point type."""
+    return _same(args, kwargs) if all(type(number) in _NUMBERS for number in args[1:] if number is not None) else None
+
+
+def _stack(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    tensors, axis = args[0], args[1] if len(args) > 1 else 0
+    first = tensors[0]
+    if any(not _plain(t) or t.dtype != first.dtype or t.shape != first.shape for t in tensors):
+        return None
+    shape = list(first.shape)
+    shape.insert(axis if axis >= 0 else axis + first.dim() + 1, len(tensors))
+    return _made(shape, first.dtype)
 
 
 def _roll(args: Args, kwargs: Mapping[str, Any]) -> Any:
@@ -373,6 +405,12 @@ SHORTCUTS: dict[str, Shortcut] = {
     "aten::avg_pool2d": _average_pool,
     "aten::adaptive_avg_pool2d": _adaptive_pool,
     "aten::mean.dim": _mean,
+    "aten::sum.dim_IntList": _mean,
+    "aten::linalg_vector_norm": _vector_norm,
+    "aten::clamp": _with_numbers,
+    "aten::clamp_min": _with_numbers,
+    "aten::pow.Tensor_Scalar": _with_numbers,
+    "aten::stack": _stack,
     "aten::roll": _roll,
     "aten::contiguous": _contiguous,
 }

@@ -247,6 +247,25 @@ def mean(draw: Draw, name: str) -> Call:
     return (given, draw(st.sampled_from([axes, axes, None])), *shorter(draw, [draw(st.booleans())], 0)), keywords
 
 
+def vector_norm(draw: Draw, name: str) -> Call:
+    (given, axes, *keep), keywords = mean(draw, name)
+    return (given, draw(st.sampled_from([1, 2, 2.0])), axes, *keep), keywords
+
+
+def with_numbers(draw: Draw, name: str) -> Call:
+    number = st.sampled_from([2, 0.5, True])
+    ends = (draw(number), draw(number)) if name == "clamp" else (draw(number),)
+    return (draw(tensors()), *ends), {}
+
+
+def stack(draw: Draw, name: str) -> Call:
+    shape = draw(st.lists(st.integers(0, 3), max_size=3))
+    dtype = draw(st.sampled_from(TYPES))
+    count = draw(st.integers(1, 3))
+    parts = [draw(tensors(shape, draw(st.sampled_from([dtype] * 4 + [torch.float64])))) for _ in range(count)]
+    return (parts, *shorter(draw, [draw(st.integers(-len(shape) - 1, len(shape)))], 0)), {}
+
+
 def roll(draw: Draw, name: str) -> Call:
     given = draw(tensors(st.lists(sizes, min_size=1, max_size=4)))
     axes = draw(st.lists(st.integers(0, given.dim() - 1), min_size=1, max_size=2))
@@ -280,6 +299,12 @@ CALLS: dict[str, Callable[[Draw, str], Call]] = {
     "aten::avg_pool2d": pool,
     "aten::adaptive_avg_pool2d": adaptive_pool,
     "aten::mean.dim": mean,
+    "aten::sum.dim_IntList": mean,
+    "aten::linalg_vector_norm": vector_norm,
+    "aten::clamp": with_numbers,
+    "aten::clamp_min": with_numbers,
+    "aten::pow.Tensor_Scalar": with_numbers,
+    "aten::stack": stack,
     "aten::roll": roll,
     "aten::contiguous": contiguous,
 }
@@ -371,6 +396,12 @@ ORDINARY: dict[str, tuple[Any, ...]] = {
     "aten::avg_pool2d": (ones(2, 3, 8, 8), [2, 2], [2, 2]),
     "aten::adaptive_avg_pool2d": (ones(2, 3, 8, 8), [1, 1]),
     "aten::mean.dim": (ones(2, 3, 8, 8), [2, 3]),
+    "aten::sum.dim_IntList": (ones(2, 3, 8, 8), [2, 3]),
+    "aten::linalg_vector_norm": (ones(2, 3, 8), 2, [-1], True),
+    "aten::clamp": (ones(2, 3), 0.0, 1.0),
+    "aten::clamp_min": (ones(2, 3), 1e-12),
+    "aten::pow.Tensor_Scalar": (ones(2, 3), 2),
+    "aten::stack": ([ones(2, 3), ones(2, 3)], 1),
     "aten::roll": (ones(2, 3, 4), [1], [1]),
     "aten::contiguous": (ones(3, 2).t(),),
 }
