@@ -92,16 +92,19 @@ def _accelerators() -> list[int]:
 
 
 class _Attributes:
-    """The attributes of an object, and what those that are plain containers held."""
+    """The attributes of a module, and what those that are plain containers held."""
 
-    __slots__ = ("_before", "_current", "_empty", "_full")
+    __slots__ = ("_before", "_current", "_held", "_own")
 
     def __init__(self, current: dict[str, Any]) -> None:
         self._current = current
         self._before = current.copy()
-        containers = [value for value in current.values() if value.__class__ in _CONTAINERS]
-        self._full = [(value, value.copy()) for value in containers if value]
-        self._empty = [value for value in containers if not value]
+        values = list(current.values())
+        # A module sets its own attributes first, always the same; of these mostly three or four hold anything.
+        self._own = values[1:_OWN] if len(values) >= _OWN and values[_OWN - 1] is current.get("_modules") else values
+        further = values[_OWN:] if self._own is not values else []
+        containers = [value for value in (*filter(None, self._own), *further) if value.__class__ in _CONTAINERS]
+        self._held = [(value, value.copy()) for value in containers]
 
     def restore(self) -> None:
         """Put every one back that was exchanged, added or removed."""
@@ -109,13 +112,18 @@ class _Attributes:
         if len(current) != len(before) or not all(map(is_, current.values(), before.values())):
             current.clear()
             current.update(before)
-        if any(self._empty):
-            for value in self._empty:
+        held = {id(value) for value, _ in self._held}
+        for value in filter(None, self._own):
+            if value.__class__ in _CONTAINERS and id(value) not in held:
                 value.clear()
-        for value, content in self._full:
+        for value, content in self._held:
             if not _same(value, content):
                 value.clear()
                 value.extend(content) if isinstance(value, list) else value.update(content)
+
+
+_OWN = list(vars(torch.nn.Module())).index("_modules") + 1
+"""How many attributes ``torch.nn.Module.__init__`` sets."""
 
 
 def _same(value: Any, content: Any) -> bool:
