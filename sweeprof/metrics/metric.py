@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,19 +74,19 @@ class Metric:
     @property
     def passes(self) -> frozenset[PassName]:
         """The passes this metric needs, and those of the metrics it reads."""
-        needed: set[PassName] = set()
-        for name in self.reads:
-            if name in SOURCES:
-                source = SOURCES[name]
-                needed |= {source} if source is not None else set()
-            else:
-                needed |= declared()[name].passes
-        return frozenset(needed)
+        return passes_of(self.readings(declared()))
+
+    def readings(self, known: Mapping[str, Metric]) -> list[Metric]:
+        """This metric and all that it reads, by their names as parameters; those may read each other."""
+        found = [self]
+        for metric in found:  # which grows on the way
+            found.extend(known[name] for name in metric.reads if name not in SOURCES and known[name] not in found)
+        return found
 
     @property
     def is_live(self) -> bool:
         """Whether it asks for the model or its data, and so is computed while they are there."""
-        return "live" in self.passes
+        return "model" in self.reads or "data" in self.reads
 
     def __call__(self, values: Mapping[str, Any], **options: Any) -> Any:
         """The metric of ``values``, which holds everything in :attr:`reads`."""
@@ -99,6 +99,12 @@ class Metric:
         if not isinstance(result, Mapping):
             return Missing(f"the function returned a {type(result).__name__}, not a mapping with {self.part!r}")
         return result.get(self.part, Missing(f"the function returned no {self.part!r}"))
+
+
+def passes_of(metrics: Iterable[Metric]) -> frozenset[PassName]:
+    """The passes that provide what the metrics read."""
+    sources = (SOURCES.get(name) for metric in metrics for name in metric.reads)
+    return frozenset(source for source in sources if source is not None)
 
 
 _DECLARED: dict[str, Metric] = {}

@@ -86,6 +86,29 @@ class Formulas:
         return self._outer._of_type(kind) if found is None and self._outer is not None else found
 
 
+class FormulaFailed(Exception):
+    """A formula raised ``error``: its author's mistake, and none of the forward that asked for it."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def asked(formula: Formula, *about: Any) -> Cost:
+    """What a formula says.
+
+    Raises:
+        FormulaFailed: it raised something, or returned no cost.
+    """
+    try:
+        cost: Any = formula(*about)
+    except Exception as error:  # a user's formula may raise anything
+        raise FormulaFailed(error) from error
+    if not isinstance(cost, Cost):
+        raise FormulaFailed(TypeError(f"a formula returned {cost!r}, not a sweeprof.Cost"))
+    return cost
+
+
 def _declared(module: Any, inputs: Any, outputs: Any) -> Cost:
     """What ``compute_module_complexity`` says.
 

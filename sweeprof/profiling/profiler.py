@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -9,10 +10,10 @@ from typing import Any
 
 from sweeprof.backends import Backend
 from sweeprof.backends.lookup import backend_named, backend_of
-from sweeprof.errors import OverrideError, Uncounted, UncountedWarning, Unsupported, UserError, choice_problem
+from sweeprof.errors import OverrideError, Problem, Uncounted, UncountedWarning, Unsupported, UserError, choice_problem
 from sweeprof.metrics.evaluate import measured
 from sweeprof.metrics.live import live_functions
-from sweeprof.metrics.metric import SOURCES, Metric, Missing
+from sweeprof.metrics.metric import SOURCES, Metric, Missing, declared, parameter_name, passes_of
 from sweeprof.metrics.select import Entry, Selected, builtin_metrics, metric_set, select
 from sweeprof.profiling.build import builder, instantiate
 from sweeprof.profiling.data import Data
@@ -186,7 +187,10 @@ class Profiler:
         if override:
             self._overriding.add(name)
         self._registered[name] = metric
-        self._forget(name)
+        known = self._readable()
+        for reading, other in self.metrics.items():
+            if metric in other.readings(known):
+                self._forget(reading)
 
     def compute(self, name: str, *, recompute: bool = False, **options: Any) -> Measurement:
         """One metric; a value computed before with the same options is taken unless ``recompute``.
@@ -221,6 +225,9 @@ class Profiler:
         """
         names = self._names(metrics)
         given = {**dict(names), **(options or {})}
+        twice = [name for index, (name, _) in enumerate(names) if name in dict(names[:index])]
+        if twice:
+            raise UserError([Problem("metrics", twice[0], "is selected twice.")])
         unknown = [name for name in options or {} if name not in dict(names)]
         if unknown:
             raise UserError([choice_problem("options", unknown[0], "metric that is computed", dict(names))])
@@ -288,15 +295,17 @@ class Profiler:
         return Selected(metric, dict(options))
 
     def _compute(self, selected: Sequence[Selected]) -> None:
-        passes = {name for s in selected for name in s.metric.passes}
-        values: dict[str, Any] = {"batch_size": self._batch_size() if _reads_batch_size(selected) else 0}
+        known = self._readable()
+        readings = [metric for s in selected for metric in s.metric.readings(known)]
+        passes, sized = passes_of(readings), any("batch_size" in metric.reads for metric in readings)
+        values: dict[str, Any] = {"batch_size": self._batch_size() if sized else 0}
         for source, needed in SOURCES.items():
             if needed in passes and needed != "live":
                 values[source] = self._saw(needed)
         values["timing"] = _as_rounds(values.get("timing"))
         values["baseline_quality"] = Missing("a single profiler has no baseline: use sweeprof.compare")
         values["live"] = self._saw_live(selected)
-        for name, measurement in measured(selected, values).items():
+        for name, measurement in measured(selected, values, known).items():
             (one,) = (s for s in selected if s.metric.info.name == name)
             self._computed[_key(one)] = measurement
 
@@ -306,7 +315,9 @@ class Profiler:
             uncovered = getattr(self._seen[pass_name], "uncovered", {})
             if uncovered and self.session.strict == "warn":
                 names = ", ".join(f"{name} ×{calls}" for name, calls in sorted(uncovered.items()))
-                warnings.warn(f"no formula for {names}: counts are a lower bound", UncountedWarning, stacklevel=5)
+                warnings.warn(
+                    f"no formula for {names}: counts are a lower bound", UncountedWarning, stacklevel=_callers_level()
+                )
         return self._seen[pass_name]
 
     def _tried(self, pass_name: PassName) -> Observations | Missing:
@@ -319,7 +330,7 @@ class Profiler:
             raise
 
     def _saw_live(self, selected: Sequence[Selected]) -> Observations | Missing:
-        functions = live_functions(selected)
+        functions = live_functions(selected, self._readable())
         if not functions:
             return Missing("live: not run")
         self.session.live_metrics = functions
@@ -331,6 +342,10 @@ class Profiler:
         self.session.inputs().map(lambda leaf: shapes.append(leaf.shape) if hasattr(leaf, "shape") else None)
         return int(shapes[0][0]) if shapes and len(shapes[0]) else Missing("the inputs have no batch axis")
 
+    def _readable(self) -> dict[str, Metric]:
+        """What a metric may read, by its name as a parameter: this profiler's metrics, then others that were declared."""
+        return {**declared(), **{parameter_name(name): metric for name, metric in self.metrics.items()}}
+
     def _forget(self, name: str) -> None:
         """Drop what was computed of a metric and what its passes saw."""
         metric = self.metrics[name]
@@ -338,6 +353,14 @@ class Profiler:
             self._seen.pop(pass_name, None)
         self._computed = {key: value for key, value in self._computed.items() if key[0] != name}
         self._newest.pop(name, None)
+
+
+def _callers_level() -> int:
+    """Which frame above the caller of this function is the first outside sweeprof, as ``warnings.warn`` counts."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("sweeprof."):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 _STRICT = ("error", "warn", "ignore")
@@ -350,7 +373,3 @@ def _key(selected: Selected) -> tuple[str, str]:
 
 def _as_rounds(timing: Any) -> Any:
     return timing if timing is None or isinstance(timing, Missing) else (timing,)
-
-
-def _reads_batch_size(selected: Sequence[Selected]) -> bool:
-    return any("batch_size" in s.metric.reads for s in selected)

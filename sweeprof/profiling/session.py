@@ -158,7 +158,11 @@ class Session(ABC):
                     targets.append(as_array(labels))
         if not answers:
             raise Unsupported("there are no data to evaluate on")
-        return Quality.of(np.concatenate(answers), np.concatenate(targets) if targets else None)
+        try:
+            outputs, classes = np.concatenate(answers), np.concatenate(targets) if targets else None
+        except ValueError as error:
+            raise Unsupported(f"what the batches gave does not fit together: {error}") from None
+        return Quality.of(outputs, classes)
 
     def _live(self) -> Live:
         with self.loaded() as model, Stopwatch(self.costs, "measure"):
@@ -215,6 +219,8 @@ class LiveSession(Session):
     """Where to run it; None: where it is."""
     forward: Callable[..., Any] | None = None
     """How it is stepped; None: it is called."""
+    _first: Inputs | None = None
+    """The arguments of the first batch of the data: the same for every pass, also where a loader shuffles."""
 
     def prepare(self) -> None:
         """Nothing: threads and seeds are the caller's."""
@@ -222,7 +228,12 @@ class LiveSession(Session):
     def inputs(self) -> Inputs:
         if self.given is None and not self.given_data.splits:
             raise UserError("there is nothing to call the model with: give `inputs=` or `data=`")
-        return self._stepped(self.given if self.given is not None else self.given_data.first())
+        if self.given is not None:
+            return self._stepped(self.given)
+        if self._first is None:
+            with self._borrowed():  # a loader draws random numbers
+                self._first = self.given_data.first()
+        return self._stepped(self._first)
 
     def _stepped(self, inputs: Inputs) -> Inputs:
         return inputs if self.forward is None else replace(inputs, forward=self.forward)

@@ -61,7 +61,7 @@ def clock(question: Mapping[str, Any]) -> Any:
     """The clock before and after a step, and what a step returned on the host."""
     from sweeprof.profiling.profiler import Profiler
 
-    profiler = Profiler.from_config(question["config"]).session
+    profiler: Any = Profiler.from_config(question["config"]).session
     backend = profiler.backend
     backend.configure(0)
     loaded = backend.load(profiler.build, "cpu", profiler.dataset.channel_axis)
@@ -102,7 +102,7 @@ def without_capabilities(question: Mapping[str, Any]) -> Any:
         def configure(self, seed: int) -> None: ...
 
     profiler = Profiler.from_config(question["config"])
-    profiler.backend = Bare(profiler.backend)  # type: ignore[assignment]
+    profiler.session.backend = Bare(profiler.backend)  # type: ignore[assignment]
     reasons = {}
     passes: tuple[Any, ...] = ("analysis", "memory")
     for name in passes:

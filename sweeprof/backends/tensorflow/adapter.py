@@ -52,9 +52,13 @@ class TensorflowBackend:
         return TensorflowModel(model, name, self.mode, self._moved(channel_axis))
 
     def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
+        model = _checked(build())
+        layers = model._flatten_layers() if isinstance(model, keras.Layer) else ()
+        if any(formulas.of_module(layer) is not None for layer in layers):
+            raise Unsupported("this backend counts operators of a graph and takes no formulas for layers")
         batch, axis = _only(inputs), self._moved(channel_axis)
         arranged = batch if axis is None else np.moveaxis(batch, axis, -1)
-        return count_layers(_checked(build()), arranged.shape, arranged.dtype)
+        return count_layers(model, arranged.shape, arranged.dtype)
 
     def memory_meter(self) -> ProcessMemory:
         return ProcessMemory()

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils import _pytree as pytree
 
 from sweeprof.backends import Build
 from sweeprof.backends.torch.building import built, device_of
+from sweeprof.backends.torch.callsites import tensors_in
 from sweeprof.backends.torch.counting import count_built, in_inference
 from sweeprof.backends.torch.feeding import on_device
 from sweeprof.backends.torch.state import unchanged
@@ -107,7 +107,7 @@ class TorchModel:
             yield step if self.device.type == "cpu" else synchronised_step
 
     def host_outputs(self, outputs: Any) -> npt.NDArray[np.float32]:
-        tensors = [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
+        tensors = tensors_in(outputs)
         if not tensors:
             raise Unsupported(f"the model returned a {type(outputs).__name__} without a tensor")
         answer: npt.NDArray[np.float32] = tensors[0].detach().to("cpu", torch.float32).numpy()

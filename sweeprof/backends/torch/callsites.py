@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from sweeprof.backends.torch import costs
-from sweeprof.profiling.formulas import Cost, Formula, Formulas
+from sweeprof.profiling.formulas import Cost, Formula, Formulas, asked
 from sweeprof.results.layers import OUTSIDE, ROOT, OperatorCount, Shapes
 
 
@@ -123,7 +123,7 @@ class CallSites:
                 self._now_in(parent)
             call.outputs = seen(outputs)
             if formula is not None:
-                call.counted = formula(module, (*args, *kwargs.values()), outputs)
+                call.counted = asked(formula, module, (*args, *kwargs.values()), outputs)
             return outputs
 
         return followed
@@ -223,12 +223,12 @@ def _paths(root: torch.nn.Module) -> dict[torch.nn.Module, list[str]]:
 
     def visit(module: torch.nn.Module, path: str, above: frozenset[int]) -> None:
         found.setdefault(module, []).append(path or ROOT)
-        if not module._modules:
-            return
-        inner = above | {id(module)}
+        inner = None
         for name, child in module._modules.items():
-            if child is not None and id(child) not in inner:
-                visit(child, f"{path}.{name}" if path else name, inner)
+            if child is not None:
+                inner = inner or above | {id(module)}
+                if id(child) not in inner:
+                    visit(child, f"{path}.{name}" if path else name, inner)
 
     visit(root, "", frozenset())
     return found

@@ -17,7 +17,7 @@ from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.rows import rows_of
 from sweeprof.backends.torch.state import modules_of, tensors_of, unchanged, without_collection
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.formulas import DEFAULTS, Formulas
+from sweeprof.profiling.formulas import DEFAULTS, FormulaFailed, Formulas
 from sweeprof.profiling.inputs import Inputs
 from sweeprof.results.layers import LayerTable
 
@@ -69,13 +69,18 @@ def _count_layers(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) -
     for is_copy in (False, True):
         try:
             return _count(copied_to_meta(module) if is_copy else module, shapes, formulas, ON_SHAPES)
+        except FormulaFailed as failed:
+            raise failed.error from None
         except Exception as error:  # a forward may raise anything when it meets a meta tensor
             first = first or error
     assert first is not None
     device = device_of(module)
     if device is not None and device.type == "meta":
         raise Unsupported(f"its forward needs values, and the model is on the meta device: {said_by(first)}") from first
-    return _count(module, on_device(inputs, device or "cpu"), formulas, f"{FOR_REAL}: {said_by(first)}")
+    try:
+        return _count(module, on_device(inputs, device or "cpu"), formulas, f"{FOR_REAL}: {said_by(first)}")
+    except FormulaFailed as failed:
+        raise failed.error from None
 
 
 def uncompiled(module: torch.nn.Module) -> torch.nn.Module:

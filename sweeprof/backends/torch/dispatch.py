@@ -27,7 +27,7 @@ from sweeprof.backends.torch.costs.pointwise import ONE_EACH
 from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.recurrent_shapes import RECURRENT
 from sweeprof.backends.torch.shapes import SHORTCUTS, Shortcut
-from sweeprof.profiling.formulas import Cost, Formula, Formulas
+from sweeprof.profiling.formulas import Formula, Formulas, asked
 
 CONSTANT_ELEMENTS = 4096
 """Tensors up to this size that depend on no input are computed for real."""
@@ -177,9 +177,7 @@ _DEVICES = ("Device", "Optional[Device]")
 
 def _as_rule(formula: Formula) -> Rule:
     def rule(args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> tuple[int, int, int]:
-        cost = formula(args, kwargs, output)
-        if not isinstance(cost, Cost):
-            raise TypeError(f"a formula returned {cost!r}, not a sweeprof.Cost")
+        cost = asked(formula, args, kwargs, output)
         macs = cost.macs or 0
         flops = 2 * macs if cost.flops is None else cost.flops
         return macs, flops, flops if cost.ops is None else cost.ops

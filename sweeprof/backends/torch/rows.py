@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from sweeprof.backends.torch.callsites import Call, CallSites, operator_counts
+from sweeprof.backends.torch.state import children_of
 from sweeprof.backends.torch.weights import inventory
 from sweeprof.profiling.formulas import Cost
 from sweeprof.results.layers import OUTSIDE, ROOT, LayerRow, Weights
@@ -22,7 +23,7 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     weights = inventory(next(iter(sites.paths)), declared)
     called = {call.path for call in sites.calls}
     waiting = {names[0]: module for module, names in sites.paths.items() if names[0] not in called}
-    lists = {path for path, module in waiting.items() if module._modules}
+    lists = {path for path, module in waiting.items() if children_of(module)}
     position: dict[Call | None, int] = {}
     times: Counter[str] = Counter()
     rows: list[LayerRow] = []

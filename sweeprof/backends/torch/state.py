@@ -10,6 +10,7 @@ from operator import is_
 from typing import Any
 
 import torch
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
 
 _CONTAINERS: frozenset[Any] = frozenset({dict, OrderedDict, list, set})
@@ -29,18 +30,27 @@ def unchanged(
             are not written to by a forward.
         tensors: its parameters and buffers, where the caller has them at hand.
     """
-    attributes = [_Attributes(vars(inner)) for inner in modules_of(module)]
+    modules = modules_of(module)
+    attributes = [_Attributes(vars(inner)) for inner in modules]
+    lazy: list[Any] = [inner for inner in modules if isinstance(inner, LazyModuleMixin)] if values else []
+    lazy += [tensor for tensor in tensors_of(module) if is_lazy(tensor)] if lazy else []
+    kinds = [(thing, type(thing)) for thing in lazy]
     if tensors is None:
         tensors = [tensor for tensor in tensors_of(module) if not is_lazy(tensor)]
     wanting = [(tensor, tensor.requires_grad) for tensor in tensors]
     holding = [(tensor, tensor.data, tensor.grad) for tensor in tensors if tensor.is_leaf] if values else []
-    buffers = [(b, b.detach().clone()) for b in module.buffers() if not is_lazy(b)] if values else []
+    buffers = [(b, b.detach().clone()) for b in module.buffers() if not is_lazy(b) and not b.is_meta] if values else []
     try:
         with torch.random.fork_rng(devices=_accelerators()):
             yield
     finally:
         for remembered in attributes:
             remembered.restore()
+        for thing, kind in kinds:
+            if type(thing) is not kind:  # it became a layer for the shape that it met
+                if isinstance(thing, torch.Tensor):
+                    thing.data = torch.empty(0, dtype=thing.dtype, device=thing.device)
+                thing.__class__ = kind
         for tensor, data, grad in holding:
             tensor.data, tensor.grad = data, grad
         for tensor, requires_grad in wanting:
@@ -63,6 +73,11 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
+def children_of(module: torch.nn.Module) -> list[torch.nn.Module]:
+    """The modules that a module holds itself; the mapping of a scripted module has no length and no truth."""
+    return [child for child in module._modules.values() if child is not None]
+
+
 def modules_of(root: torch.nn.Module) -> list[torch.nn.Module]:
     """A root and every module below it, each once, parents first: ``root.modules()``, a few times quicker."""
     found: dict[torch.nn.Module, None] = {}
@@ -71,8 +86,7 @@ def modules_of(root: torch.nn.Module) -> list[torch.nn.Module]:
         module = waiting.pop()
         if module not in found:
             found[module] = None
-            if module._modules:
-                waiting += [child for child in reversed(module._modules.values()) if child is not None]
+            waiting += reversed(children_of(module))
     return list(found)
 
 
@@ -101,9 +115,10 @@ class _Attributes:
         self._before = current.copy()
         values = list(current.values())
         # A module sets its own attributes first, always the same; of these mostly three or four hold anything.
-        self._own = values[1:_OWN] if len(values) >= _OWN and values[_OWN - 1] is current.get("_modules") else values
-        further = values[_OWN:] if self._own is not values else []
-        containers = [value for value in (*filter(None, self._own), *further) if value.__class__ in _CONTAINERS]
+        first = _OWN if len(values) >= _OWN and values[_OWN - 1] is current.get("_modules", self) else 0
+        self._own = values[:first]
+        containers = [value for value in filter(None, self._own) if value is not True]
+        containers += [value for value in values[first:] if value.__class__ in _CONTAINERS]
         self._held = [(value, value.copy()) for value in containers]
 
     def restore(self) -> None:
@@ -114,7 +129,7 @@ class _Attributes:
             current.update(before)
         held = {id(value) for value, _ in self._held}
         for value in filter(None, self._own):
-            if value.__class__ in _CONTAINERS and id(value) not in held:
+            if value is not True and id(value) not in held:
                 value.clear()
         for value, content in self._held:
             if not _same(value, content):

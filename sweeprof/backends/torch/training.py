@@ -43,12 +43,19 @@ def count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas =
         Unsupported: no parameter requires a gradient.
         Exception: whatever the module raised in its forward, for real too.
     """
+    with torch.inference_mode(False):
+        return _count_training(module, inputs, formulas)
+
+
+def _count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) -> Training:
     shapes = on_device(inputs, "meta")
     module = materialised(uncompiled(module), shapes)
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise Unsupported("no parameter requires a gradient")
     try:
         return _counted(copied_to_meta(module).train(), shapes, formulas)
+    except Unsupported:
+        raise
     except Exception as error:  # a forward or a backward may raise anything on meta
         table = count_layers(module, inputs, formulas)
         flops = table.flops or 0
@@ -74,8 +81,8 @@ def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) -> Tra
         forward = _totals(sites)
         loss = _loss(outputs)
         sites.outside.operators.clear()
-        wanted = [tensor for tensor in (*module.parameters(), *given) if tensor.requires_grad]
-        torch.autograd.grad(loss, wanted, allow_unused=True)
+        wanted = _leaves(loss)
+        torch.autograd.grad(loss, wanted)
         both = _totals(sites)
     return Training(
         forward_macs=forward[0],
@@ -100,6 +107,21 @@ def _loss(outputs: Any) -> torch.Tensor:
     for further in sums[1:]:
         total = total + further
     return total.real if total.is_complex() else total
+
+
+def _leaves(loss: torch.Tensor) -> list[torch.Tensor]:
+    """Whatever the loss depends on that wants a gradient: parameters and inputs, also such that the forward got elsewhere."""
+    found: list[torch.Tensor] = []
+    waiting: list[Any] = [loss.grad_fn]
+    seen = {loss.grad_fn, None}
+    while waiting:
+        node = waiting.pop()
+        if hasattr(node, "variable"):
+            found.append(node.variable)
+        following = {after for after, _ in node.next_functions} - seen
+        seen |= following
+        waiting.extend(following)
+    return found
 
 
 def _totals(sites: CallSites) -> tuple[int, int]:

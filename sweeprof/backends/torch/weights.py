@@ -11,7 +11,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from sweeprof.backends.torch.callsites import dtype_name
-from sweeprof.backends.torch.state import modules_of
+from sweeprof.backends.torch.state import children_of, modules_of
 from sweeprof.results.layers import Weights
 
 Place = tuple[int, int, int]
@@ -48,7 +48,7 @@ def inventory(root: torch.nn.Module, sizes: Mapping[torch.nn.Module, Mapping[str
     held: Held = {module: _tensors(module, sizes.get(module, {})) for module in modules_of(root)}
     places = {tensor.place for tensors in held.values() for tensor in tensors}
     shares_tensors = len(places) != sum(len(tensors) for tensors in held.values())
-    shares_modules = len(held) != 1 + sum(child is not None for module in held for child in module._modules.values())
+    shares_modules = len(held) != 1 + sum(len(children_of(module)) for module in held)
     return _of_graph(held) if shares_tensors or shares_modules else _of_tree(held)
 
 
@@ -57,8 +57,9 @@ def _of_tree(held: Held) -> Inventory:
     own = {module: _summed(tensors) for module, tensors in held.items()}
     subtree = dict(own)
     for module in reversed(held):  # children come after their parents
-        if module._modules:
-            subtree[module] = _added([own[module], *(subtree[c] for c in module._modules.values() if c is not None)])
+        children = children_of(module)
+        if children:
+            subtree[module] = _added([own[module], *(subtree[child] for child in children)])
     return Inventory(own, subtree)
 
 

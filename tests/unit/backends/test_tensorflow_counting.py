@@ -11,11 +11,11 @@ from typing import Any
 import keras
 import pytest
 import tensorflow as tf
-import torch
 from keras import layers
 
 from sweeprof.backends.tensorflow.counting import count_layers
-from sweeprof.backends.torch.counting import count_layers as count_torch
+from sweeprof.backends.torch.counting import count_built as count_torch
+from sweeprof.profiling.inputs import Inputs, TensorSpec
 from sweeprof.results.layers import ROOT, LayerRow, LayerTable
 
 HAND = runpy.run_path(str(Path(__file__).parents[1] / "zoo" / "hand_counts.py"))
@@ -49,7 +49,7 @@ def test_the_zoo_is_as_counted_by_hand_and_by_torch(name: str, batch: int) -> No
     assert table.macs == batch * HAND["MACS"][name]
     assert table.params == table.trainable == HAND["PARAMS"][name]
     assert table.params_bytes == 4 * HAND["PARAMS"][name]
-    in_torch = count_torch(builders.torch_model, (batch, 1, 32, 32), torch.float32)
+    in_torch = count_torch(builders.torch_model, Inputs((TensorSpec((batch, 1, 32, 32)),)))
     assert (table.macs, table.params, table.trainable) == (in_torch.macs, in_torch.params, in_torch.trainable)
 
 

@@ -34,6 +34,7 @@ _FREE = frozenset(
     _pack_padded_sequence _pad_packed_sequence
     quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic dequantize int_repr q_scale q_zero_point
     _nested_tensor_from_mask nested_to_padded_tensor _coalesce coalesce _sparse_coo_tensor_unsafe sparse_coo_tensor
+    _sparse_coo_tensor_with_dims_and_tensors
     _to_sparse _to_dense to_dense to_sparse sparse_mask _values values _indices indices
     _assert_async _assert_scalar _assert_tensor_metadata sym_size sym_numel sym_stride sym_storage_offset
     sym_constrain_range sym_constrain_range_for_size get_device is_floating_point is_complex size stride
