@@ -97,10 +97,6 @@ def _deepspeed(module: nn.Module, shape: Shape) -> float:
     return _by_session(import_module("deepspeed.profiling.flops_profiler").FlopsProfiler, module, shape)
 
 
-def _flops_profiler(module: nn.Module, shape: Shape) -> float:
-    return _by_session(import_module("flops_profiler.profiler").FlopsProfiler, module, shape)
-
-
 def _by_session(profiler: Any, module: nn.Module, shape: Shape) -> float:
     session = profiler(module)
     session.start_profile()
@@ -117,20 +113,7 @@ def _moduleprofiler(module: nn.Module, shape: Shape) -> float:
     return sum(float(value or 0) for row in found.values() for key, value in row.items() if key.endswith("ops"))
 
 
-def _thop(module: nn.Module, shape: Shape) -> float:
-    return float(import_module("thop").profile(module, inputs=(torch.zeros(shape),), verbose=False)[0])
 
-
-def _torchprofile(module: nn.Module, shape: Shape) -> float:
-    return float(import_module("torchprofile").profile_macs(module, torch.zeros(shape)))
-
-
-def _calflops(module: nn.Module, shape: Shape) -> float:
-    return float(
-        import_module("calflops").calculate_flops(
-            module, input_shape=shape, print_results=False, output_as_string=False, print_detailed=False
-        )[1]
-    )
 
 
 COUNTERS = (
@@ -141,9 +124,5 @@ COUNTERS = (
     Counter("fvcore", "fvcore.nn", _fvcore),
     Counter("torchinfo", "torchinfo", _torchinfo, changes_the_model=True),
     Counter("deepspeed", "deepspeed.profiling.flops_profiler", _deepspeed, changes_the_model=True),
-    Counter("flops-profiler", "flops_profiler.profiler", _flops_profiler, changes_the_model=True),
     Counter("moduleprofiler", "moduleprofiler", _moduleprofiler, changes_the_model=True),
-    Counter("thop", "thop", _thop, changes_the_model=True),
-    Counter("torchprofile", "torchprofile", _torchprofile),
-    Counter("calflops", "calflops", _calflops, changes_the_model=True),
 )

@@ -11,14 +11,17 @@ from torch import nn
 
 from support.peer_models import LeNet5, ResNet18C100, SingleInputNet
 
-_TIMM = """
-resnet50 resnext50_32x4d seresnet50 densenet121 dla34 vgg11_bn mobilenetv3_large_100 efficientnet_b0 mnasnet_100 ghostnet_100
-regnety_008 repvgg_a0 convnext_tiny poolformer_s12 resmlp_12_224 mixer_s16_224 vit_tiny_patch16_224 cait_xxs24_224
-swin_tiny_patch4_window7_224 pvt_v2_b0 levit_128s mobilevit_xs edgenext_xx_small xcit_nano_12_p16_224
-""".split()
 _TORCHVISION = """
-alexnet resnet18 squeezenet1_0 googlenet mobilenet_v2 shufflenet_v2_x1_0 regnet_y_400mf efficientnet_b0 vit_b_16 swin_t
+alexnet vgg16 resnet50 resnext50_32x4d wide_resnet50_2 densenet121 googlenet inception_v3 mobilenet_v2 mobilenet_v3_large
+mnasnet1_0 shufflenet_v2_x1_0 squeezenet1_0 efficientnet_b0 efficientnet_v2_s convnext_tiny vit_b_16 swin_t swin_v2_t maxvit_t
 """.split()
+"""One of every family for classification that can be built without weights, in the size that papers compare."""
+_TIMM = """
+seresnet50 res2net50_26w_4s dla60 hrnet_w32 repvgg_b0 nf_resnet50 deit_small_patch16_224 beit_base_patch16_224 mixer_b16_224
+resmlp_24_224 cait_s24_224 coatnet_0_rw_224 levit_256 poolformer_s24 pvt_v2_b2 twins_svt_small convmixer_768_32 mobilevit_s
+edgenext_small ghostnet_100
+""".split()
+"""Families that torchvision has not."""
 
 
 @dataclass(frozen=True)

@@ -34,16 +34,12 @@ class LiveBytes:
 
     def saw(self, output: Any) -> None:
         """Take note of what an operator returned."""
-        if isinstance(output, torch.Tensor):
-            self._saw(output)
-        elif isinstance(output, list | tuple):
+        if isinstance(output, list | tuple):
             for part in output:
                 self.saw(part)
-
-    def _saw(self, tensor: torch.Tensor) -> None:
-        if tensor.layout != torch.strided:
+        if not isinstance(output, torch.Tensor) or output.layout != torch.strided:
             return
-        storage = tensor.untyped_storage()
+        storage = output.untyped_storage()
         key = storage._cdata
         if key in self._alive:
             return

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from sweeprof.backends.torch.layouts import new
+
 Args = tuple[Any, ...]
 
 
@@ -21,7 +23,7 @@ def _padded(args: Args, kwargs: Mapping[str, Any]) -> Any:
     hidden = states if isinstance(states, torch.Tensor) else states[0]
     width = hidden.shape[-1] * (2 if bidirectional else 1)
     samples, steps = given.shape[:2] if batch_first else reversed(given.shape[:2])
-    output = _made((steps, samples, width), given)
+    output = new((steps, samples, width), given.dtype)
     return (output.transpose(0, 1) if batch_first else output, *_final(states, given))
 
 
@@ -31,18 +33,14 @@ def _packed(args: Args, kwargs: Mapping[str, Any]) -> Any:
     if not data.is_meta:
         return None
     hidden = states if isinstance(states, torch.Tensor) else states[0]
-    output = _made((data.shape[0], hidden.shape[-1] * (2 if bidirectional else 1)), data)
+    output = new((data.shape[0], hidden.shape[-1] * (2 if bidirectional else 1)), data.dtype)
     return (output, *_final(states, data))
 
 
 def _final(states: Any, given: torch.Tensor) -> list[torch.Tensor]:
     """States after the last step, in the shapes of those before the first."""
     before = [states] if isinstance(states, torch.Tensor) else states
-    return [_made(tuple(state.shape), given) for state in before]
-
-
-def _made(shape: tuple[int, ...], given: torch.Tensor) -> torch.Tensor:
-    return torch.empty(shape, dtype=given.dtype, device="meta")
+    return [new(tuple(state.shape), given.dtype) for state in before]
 
 
 RECURRENT = {

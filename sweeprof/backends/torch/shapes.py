@@ -5,7 +5,6 @@ answers only where it is exactly right (``tests/unit/backends/test_torch_shapes.
 returns None everywhere else: other layouts, type promotion, anything broadcast that is not contiguous.
 """
 
-# every rule takes an operator's arguments and keyword arguments
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,91 +13,17 @@ from typing import Any
 
 import torch
 
+from sweeprof.backends.torch.layouts import META, is_dense, is_new, is_plain, like, new, packed_strides
+
 Args = tuple[Any, ...]
 Shortcut = Callable[[Args, Mapping[str, Any]], Any]
 
-_META = torch.device("meta")
 _NUMBERS = (int, float)
-
-
-def _made(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """A contiguous tensor on meta."""
-    return torch.empty_strided(shape, _strides(tuple(shape)), dtype=dtype, device=_META)
-
-
-@lru_cache(maxsize=4096)  # a model has few shapes and many tensors
-def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Those of a new tensor."""
-    strides = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size if size > 1 else 1
-    return tuple(reversed(strides))
-
-
-def _channels_last(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor ``(N, C, H, W)`` on meta whose channels are side by side in memory."""
-    samples, channels, height, width = shape
-    return _made((samples, height, width, channels), dtype).permute(0, 3, 1, 2)
-
-
-def _like(given: torch.Tensor, shape: Sequence[int]) -> torch.Tensor | None:
-    """A tensor of ``shape`` in the layout of ``given``, contiguous or channels-last; None for any other."""
-    if given.dim() == 4 and _suggests_channels_last(given):
-        return _channels_last(shape, given.dtype) if given.is_contiguous(memory_format=torch.channels_last) else None
-    return _made(shape, given.dtype) if _is_made(given) else None
-
-
-def _is_made(tensor: torch.Tensor) -> bool:
-    """Whether the strides are those of a new tensor: torch takes others for another layout even where an axis has length one."""
-    return tensor.stride() == _strides(tensor.shape)
-
-
-def _suggests_channels_last(given: torch.Tensor) -> bool:
-    """What torch itself reads from the strides, which with a single sample, channel or pixel are both layouts' at once."""
-    strides, shape = given.stride(), given.shape
-    least = strides[1]
-    if not least:
-        return False
-    for axis in (1, 3, 2, 0):
-        if not shape[axis] or strides[axis] < least or (axis == 0 and least == strides[1]):
-            return False
-        least = strides[axis] * shape[axis] if shape[axis] > 1 else strides[axis]
-    return True
-
-
-def _packed(tensor: torch.Tensor) -> Sequence[int] | None:
-    """Strides of a new tensor with the axes in the order that they have in memory; None where elements may overlap.
-
-    That is the layout that torch gives to what has a result for each element of ``tensor``.
-    """
-    if tensor.is_contiguous():
-        return tensor.stride()
-    strides = list(tensor.stride())
-    expected = least = 1
-    for stride, size, axis in sorted(zip(tensor.stride(), tensor.shape, range(tensor.dim()), strict=True)):
-        if size > 1:
-            if stride < least:
-                return None
-            least = stride * size
-            strides[axis] = expected
-            expected *= size
-    return strides
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements lie in memory without gaps and none twice, in whatever order of the axes."""
-    return tensor.is_contiguous() or _packed(tensor) == list(tensor.stride())
-
-
-def _plain(tensor: Any) -> bool:
-    return isinstance(tensor, torch.Tensor) and tensor.is_meta and tensor.is_contiguous()
 
 
 def _weighs(tensor: torch.Tensor, given: torch.Tensor) -> bool:
     """Whether ``tensor`` can be a weight for ``given``; it may still be on a real device."""
-    return tensor.dtype == given.dtype and _is_made(tensor)
+    return tensor.dtype == given.dtype and is_new(tensor)
 
 
 def _same(args: Args, kwargs: Mapping[str, Any]) -> Any:
@@ -106,20 +31,20 @@ def _same(args: Args, kwargs: Mapping[str, Any]) -> Any:
     given = args[0]
     if not given.is_meta or not given.is_floating_point():
         return None
-    strides = _packed(given)
-    return None if strides is None else torch.empty_strided(given.shape, strides, dtype=given.dtype, device=_META)
+    strides = packed_strides(given)
+    return None if strides is None else torch.empty_strided(given.shape, strides, dtype=given.dtype, device=META)
 
 
 def _same_contiguous(args: Args, kwargs: Mapping[str, Any]) -> Any:
     """The shape and type of the first argument; contiguous."""
     given = args[0]
-    return _made(given.shape, given.dtype) if given.is_meta and given.is_floating_point() else None
+    return new(given.shape, given.dtype) if given.is_meta and given.is_floating_point() else None
 
 
 def _in_place(args: Args, kwargs: Mapping[str, Any]) -> Any:
     """Elementwise on the first argument, which is returned; the other one, a number or a tensor, must fit into it."""
     given = args[0]
-    if not given.is_meta or not given.is_floating_point() or not _is_dense(given):
+    if not given.is_meta or not given.is_floating_point() or not is_dense(given):
         return None
     other = args[1] if len(args) > 1 else 0
     if isinstance(other, torch.Tensor):
@@ -144,11 +69,11 @@ def _broadcasted(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor | None
     if shape is None:
         return None
     if left.is_contiguous() and right.is_contiguous():
-        return _made(shape, left.dtype)
+        return new(shape, left.dtype)
     strides = (
-        _packed(left) if tuple(shape) == tuple(left.shape) else None
+        packed_strides(left) if tuple(shape) == tuple(left.shape) else None
     )  # the first operand decides the order of the axes
-    return None if strides is None else torch.empty_strided(shape, strides, dtype=left.dtype, device=_META)
+    return None if strides is None else torch.empty_strided(shape, strides, dtype=left.dtype, device=META)
 
 
 def _broadcast(left: Sequence[int], right: Sequence[int]) -> list[int] | None:
@@ -174,23 +99,32 @@ def _pair(value: Any, spatial: int) -> Sequence[int]:
 def _conv(spatial: int) -> Shortcut:
     def shortcut(args: Args, kwargs: Mapping[str, Any]) -> Any:
         given, weight = args[0], args[1]
-        shape, kernel = given.shape, weight.shape
-        count = len(args)
-        if len(shape) != spatial + 2 or not given.is_meta or not _weighs(weight, given):
+        if not given.is_meta or not _weighs(weight, given):
             return None
-        groups = args[6] if count > 6 else 1
-        if shape[1] != kernel[1] * groups or kernel[0] % groups:
-            return None
-        stride = _pair(args[3], spatial) if count > 3 else (1,) * spatial
-        padding = _pair(args[4], spatial) if count > 4 else (0,) * spatial
-        dilation = _pair(args[5], spatial) if count > 5 else (1,) * spatial
-        made = [shape[0], kernel[0]]
-        for axis in range(spatial):
-            reach = dilation[axis] * (kernel[axis + 2] - 1)
-            made.append((shape[axis + 2] + 2 * padding[axis] - reach - 1) // stride[axis] + 1)
-        return _like(given, made) if min(made) > 0 else None
+        # An integer stands for a list of one; the dispatcher leaves trailing defaults out.
+        rest = tuple(value if isinstance(value, int) else tuple(value) for value in args[3:])
+        made = _convolved(spatial, given.shape, weight.shape, rest)
+        return None if made is None else like(given, made)
 
     return shortcut
+
+
+@lru_cache(maxsize=4096)
+def _convolved(
+    spatial: int, shape: tuple[int, ...], kernel: tuple[int, ...], rest: tuple[Any, ...]
+) -> tuple[int, ...] | None:
+    """Shape of a convolution's result; ``rest`` is stride, padding, dilation and groups, as far as given."""
+    if len(shape) != spatial + 2 or len(kernel) != spatial + 2:
+        return None
+    stride, padding, dilation, groups = rest + (1, 0, 1, 1)[len(rest) :]
+    if shape[1] != kernel[1] * groups or kernel[0] % groups:
+        return None
+    stride, padding, dilation = (_pair(value, spatial) for value in (stride, padding, dilation))
+    made = [shape[0], kernel[0]]
+    for axis in range(spatial):
+        reach = dilation[axis] * (kernel[axis + 2] - 1)
+        made.append((shape[axis + 2] + 2 * padding[axis] - reach - 1) // stride[axis] + 1)
+    return tuple(made) if min(made) > 0 else None
 
 
 def _linear(args: Args, kwargs: Mapping[str, Any]) -> Any:
@@ -200,7 +134,7 @@ def _linear(args: Args, kwargs: Mapping[str, Any]) -> Any:
         return None
     if shape[-1] != weight.shape[1]:
         return None
-    return _made((*shape[:-1], weight.shape[0]), given.dtype)
+    return new((*shape[:-1], weight.shape[0]), given.dtype)
 
 
 def _matmul(args: Args, kwargs: Mapping[str, Any]) -> Any:
@@ -210,7 +144,7 @@ def _matmul(args: Args, kwargs: Mapping[str, Any]) -> Any:
         return None
     if left.dtype != right.dtype or not left.is_meta or not right.is_meta:
         return None
-    return _made((*a[:-1], b[-1]), left.dtype)
+    return new((*a[:-1], b[-1]), left.dtype)
 
 
 def _addmm(args: Args, kwargs: Mapping[str, Any]) -> Any:
@@ -240,8 +174,8 @@ def _attention(args: Args, kwargs: Mapping[str, Any]) -> Any:
         return None
     if {query.stride(3), key.stride(3), value.stride(3)} != {1}:
         return None
-    strides = _packed(query)
-    return None if strides is None else torch.empty_strided(query.shape, strides, dtype=query.dtype, device=_META)
+    strides = packed_strides(query)
+    return None if strides is None else torch.empty_strided(query.shape, strides, dtype=query.dtype, device=META)
 
 
 def _attention_by_products(query: torch.Tensor, key: torch.Tensor, mask: Any, kwargs: Mapping[str, Any]) -> Any:
@@ -249,7 +183,7 @@ def _attention_by_products(query: torch.Tensor, key: torch.Tensor, mask: Any, kw
         return None
     if mask is not None and _broadcast(query.shape[:-2], mask.shape[:-2]) != list(query.shape[:-2]):
         return None
-    return _made(query.shape, query.dtype)
+    return new(query.shape, query.dtype)
 
 
 def _batch_norm(args: Args, kwargs: Mapping[str, Any]) -> Any:
@@ -259,7 +193,7 @@ def _batch_norm(args: Args, kwargs: Mapping[str, Any]) -> Any:
         return None
     if any(held is not None and held.dtype != given.dtype for held in (args[1], *args[3:4])):
         return None
-    return _like(given, given.shape)
+    return like(given, given.shape)
 
 
 def _layer_norm(args: Args, kwargs: Mapping[str, Any]) -> Any:
@@ -289,13 +223,13 @@ def _concatenation(args: Args, kwargs: Mapping[str, Any]) -> Any:
     total = 0
     for tensor in tensors:
         other = tensor.shape
-        if not _plain(tensor) or tensor.dtype != first.dtype or len(other) != len(shape):
+        if not is_plain(tensor) or tensor.dtype != first.dtype or len(other) != len(shape):
             return None
         if any(size != shape[i] for i, size in enumerate(other) if i != axis):
             return None
         total += other[axis]
     shape[axis] = total
-    return _made(shape, first.dtype)
+    return new(shape, first.dtype)
 
 
 def _average_pool(args: Args, kwargs: Mapping[str, Any]) -> Any:
@@ -320,23 +254,23 @@ def _pooled(args: Args) -> Any:
     if any(2 * pad > size for pad, size in zip(padding, kernel, strict=True)):
         return None
     made = [(shape[i + 2] + 2 * padding[i] - kernel[i]) // stride[i] + 1 for i in range(2)]
-    return _like(given, (shape[0], shape[1], *made)) if min(made) > 0 else None
+    return like(given, (shape[0], shape[1], *made)) if min(made) > 0 else None
 
 
 def _adaptive_pool(args: Args, kwargs: Mapping[str, Any]) -> Any:
     given, size = args[0], args[1]
     if given.dim() != 4 or not given.is_meta or len(size) != 2 or None in size:
         return None
-    return _like(given, (*given.shape[:2], *size))
+    return like(given, (*given.shape[:2], *size))
 
 
 def _reduced(given: Any, axes: Any, keep: Any, kwargs: Mapping[str, Any]) -> Any:
     """A floating-point tensor folded over some of its axes."""
-    if not axes or not _plain(given) or not given.is_floating_point() or kwargs.get("dtype"):
+    if not axes or not is_plain(given) or not given.is_floating_point() or kwargs.get("dtype"):
         return None
     folded = {axis % given.dim() for axis in axes}
     kept = [1 if i in folded else size for i, size in enumerate(given.shape) if keep or i not in folded]
-    return _made(kept, given.dtype)
+    return new(kept, given.dtype)
 
 
 def _mean(args: Args, kwargs: Mapping[str, Any]) -> Any:
@@ -357,16 +291,16 @@ def _with_numbers(args: Args, kwargs: Mapping[str, Any]) -> Any:
 def _stack(args: Args, kwargs: Mapping[str, Any]) -> Any:
     tensors, axis = args[0], args[1] if len(args) > 1 else 0
     first = tensors[0]
-    if any(not _plain(t) or t.dtype != first.dtype or t.shape != first.shape for t in tensors):
+    if any(not is_plain(t) or t.dtype != first.dtype or t.shape != first.shape for t in tensors):
         return None
     shape = list(first.shape)
     shape.insert(axis if axis >= 0 else axis + first.dim() + 1, len(tensors))
-    return _made(shape, first.dtype)
+    return new(shape, first.dtype)
 
 
 def _roll(args: Args, kwargs: Mapping[str, Any]) -> Any:
     given = args[0]
-    return _made(given.shape, given.dtype) if given.is_meta and _is_made(given) else None
+    return new(given.shape, given.dtype) if given.is_meta and is_new(given) else None
 
 
 def _contiguous(args: Args, kwargs: Mapping[str, Any]) -> Any:
@@ -374,7 +308,7 @@ def _contiguous(args: Args, kwargs: Mapping[str, Any]) -> Any:
     given = args[0]
     if kwargs or len(args) > 1 or not given.is_meta:
         return None
-    return given if given.is_contiguous() else _made(given.shape, given.dtype)
+    return given if given.is_contiguous() else new(given.shape, given.dtype)
 
 
 _UNARY = "relu sigmoid tanh gelu silu hardswish hardsigmoid hardtanh relu6 leaky_relu elu mish selu exp sqrt rsqrt neg log erf abs"
