@@ -46,7 +46,7 @@ Formula = Callable[[Any, Any, Any], Cost]
 class Formulas:
     """Formulas by module type and by operator name; an inner set is asked first and falls back to an outer one."""
 
-    def __init__(self, own: Mapping[Key, Formula] | None = None, outer: Formulas | None = None) -> None:
+    def __init__(self, own: Mapping[Any, Formula] | None = None, outer: Formulas | None = None) -> None:
         self._modules: dict[type, Formula] = {}
         self._operators: dict[str, Formula] = {}
         self._outer = outer

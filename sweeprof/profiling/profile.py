@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sweeprof.metrics.select import Entry
-from sweeprof.profiling.formulas import Formula, Key
+from sweeprof.profiling.formulas import Formula
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.profiling.session import Strict
 from sweeprof.results.differences import Difference, differences
@@ -53,7 +53,7 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
     inputs: Any,
     metrics: str | Sequence[Entry] = "static",
     *,
-    formulas: Mapping[Key, Formula] | None = None,
+    formulas: Mapping[Any, Formula] | None = None,
     strict: Strict = "warn",
     backend: Any = "auto",
     device: str | None = None,

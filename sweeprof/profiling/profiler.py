@@ -17,7 +17,7 @@ from sweeprof.metrics.metric import SOURCES, Metric, Missing, declared, paramete
 from sweeprof.metrics.select import Entry, Selected, builtin_metrics, metric_set, select
 from sweeprof.profiling.build import builder, instantiate
 from sweeprof.profiling.data import Data
-from sweeprof.profiling.formulas import DEFAULTS, Formula, Formulas, Key
+from sweeprof.profiling.formulas import DEFAULTS, Formula, Formulas
 from sweeprof.profiling.inputs import Inputs
 from sweeprof.profiling.session import BuiltSession, LiveSession, Observations, Session, Strict
 from sweeprof.profiling.timing import Protocol
@@ -52,7 +52,7 @@ class Profiler:
         protocol: Protocol | None = None,
         input_pattern: Callable[[Sequence[Any]], Inputs] | None = None,
         forward: Callable[..., Any] | None = None,
-        formulas: Mapping[Key, Formula] | None = None,
+        formulas: Mapping[Any, Formula] | None = None,
         strict: Strict = "warn",
     ) -> None:
         """Args:
@@ -294,7 +294,17 @@ class Profiler:
             raise UserError([choice_problem(name, unknown[0], "option", metric.options)])
         return Selected(metric, dict(options))
 
+    def _with_siblings(self, selected: Sequence[Selected]) -> list[Selected]:
+        """Also the other metrics of functions that return several: they come of the same call."""
+        found = list(selected)
+        for one in selected:
+            for other in self._registered.values() if one.metric.part is not None else ():
+                if other.function is one.metric.function and all(other is not s.metric for s in found):
+                    found.append(Selected(other, one.options))
+        return found
+
     def _compute(self, selected: Sequence[Selected]) -> None:
+        selected = self._with_siblings(selected)
         known = self._readable()
         readings = [metric for s in selected for metric in s.metric.readings(known)]
         passes, sized = passes_of(readings), any("batch_size" in metric.reads for metric in readings)

@@ -113,9 +113,6 @@ def _moduleprofiler(module: nn.Module, shape: Shape) -> float:
     return sum(float(value or 0) for row in found.values() for key, value in row.items() if key.endswith("ops"))
 
 
-
-
-
 COUNTERS = (
     Counter("flop_counter, meta", "torch", _flop_counter_meta, changes_the_model=True),
     Counter("flop_counter, CPU", "torch", _flop_counter_cpu),

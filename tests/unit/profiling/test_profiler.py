@@ -1366,3 +1366,17 @@ def test_formulas_that_a_backend_does_not_know_are_not_ignored(keras_lenet5: Any
     given = {keras.layers.Dense: lambda module, inputs, outputs: sweeprof.Cost(macs=1)}
     found = sweeprof.profile(keras_lenet5, (1, 32, 32, 1), "compute/macs", formulas=given)["compute/macs"]
     assert found.value == 416_520 - 10_080 - 840 + 2 or (found.value is None and "formula" in str(found.reason))
+
+
+def test_what_one_function_returns_is_computed_by_one_call() -> None:
+    calls = []
+
+    def evaluated(model: nn.Module, batches: Any) -> dict[str, int]:
+        calls.append(1)
+        return {"a": 10, "b": 20}
+
+    made = sweeprof.Profiler(nn.Linear(2, 2), data=[(torch.zeros(1, 2), torch.zeros(1))])
+    made.register(sweeprof.evaluation(evaluated, key="a", secondary=["b"]))
+    assert (made.compute("quality/eval").value, made.compute("quality/b").value) == (10, 20)
+    assert calls == [1]
+    assert list(made.status) == ["quality/eval", "quality/b"]
