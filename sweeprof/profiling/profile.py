@@ -10,6 +10,7 @@ from sweeprof.metrics.select import Entry
 from sweeprof.profiling.formulas import Formula
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.profiling.session import Strict
+from sweeprof.report.units import scaled
 from sweeprof.results.differences import Difference, differences
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import Measurement
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import pandas
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Profile(Mapping[str, Measurement]):
     """Measurements by metric name, and the layers behind them."""
 
@@ -39,6 +40,14 @@ class Profile(Mapping[str, Measurement]):
     def __len__(self) -> int:
         return len(self.measurements)
 
+    def __repr__(self) -> str:
+        return f"<Profile of {len(self)} metrics>"
+
+    def __str__(self) -> str:
+        """One line per metric: value with its unit, or the reason why there is none."""
+        width = max(map(len, self), default=0)
+        return "\n".join(f"{name:<{width}}  {_shown(m)}" for name, m in self.items())
+
     def to_frame(self) -> pandas.DataFrame:
         """One line per metric: value in its base unit, or the reason why there is none."""
         import pandas
@@ -46,6 +55,14 @@ class Profile(Mapping[str, Measurement]):
         columns = ("name", "value", "unit", "estimator", "reason")
         lines = [{column: getattr(m, column) for column in columns} for m in self.measurements.values()]
         return pandas.DataFrame(lines, columns=columns, dtype=object)  # counts stay whole, what is missing stays None
+
+
+def _shown(measurement: Measurement) -> str:
+    if measurement.value is None:
+        return f"– ({measurement.reason})"
+    text = scaled(measurement.value, measurement.unit)
+    layer = measurement.detail.get("layer")
+    return f"{text} at {layer}" if layer else text
 
 
 def profile(  # noqa: PLR0913  # one argument for each thing a caller may know

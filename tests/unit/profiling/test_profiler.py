@@ -1380,3 +1380,15 @@ def test_what_one_function_returns_is_computed_by_one_call() -> None:
     assert (made.compute("quality/eval").value, made.compute("quality/b").value) == (10, 20)
     assert calls == [1]
     assert list(made.status) == ["quality/eval", "quality/b"]
+
+
+def test_a_profile_reads_as_a_list() -> None:
+    found = sweeprof.profile(
+        nn.Linear(8, 32), (1, 8), metrics=["compute/macs", "size/params_bytes", "quality/accuracy"]
+    )
+    assert str(found).splitlines() == [
+        "compute/macs       256 MAC",
+        "size/params_bytes  1.12 KiB",
+        "quality/accuracy   – (quality: unsupported: there are no data: give the profiler `data=`, an iterable of batches)",
+    ]
+    assert repr(found) == "<Profile of 3 metrics>"
