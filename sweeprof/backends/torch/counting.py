@@ -15,7 +15,7 @@ from sweeprof.backends.torch.dispatch import CountingMode
 from sweeprof.backends.torch.feeding import on_device
 from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.rows import rows_of
-from sweeprof.backends.torch.state import modules_of, tensors_of, unchanged, without_collection
+from sweeprof.backends.torch.state import modules_of, tensors_among, unchanged, without_collection
 from sweeprof.errors import Unsupported
 from sweeprof.profiling.formulas import DEFAULTS, FormulaFailed, Formulas
 from sweeprof.profiling.inputs import Inputs
@@ -92,13 +92,13 @@ def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
 def _count(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, method: str) -> LayerTable:
     on_shapes = method == ON_SHAPES
     given = tensors_in((inputs.args, inputs.kwargs))
-    tensors = tensors_of(module)
-    protected = [tensor for tensor in tensors if not tensor.is_meta] if on_shapes else []
     sites = CallSites(module, formulas)
+    modules = list(sites.paths)
+    protected = [tensor for tensor in tensors_among(modules) if not tensor.is_meta] if on_shapes else []
     live = LiveBytes(sites.where, [tensor for tensor in given if tensor.layout == torch.strided])
     mode = CountingMode(sites, live, formulas, on_shapes, protected)
     gradients = torch.inference_mode if on_shapes else torch.no_grad
-    with unchanged(module, values=not on_shapes, tensors=tensors), gradients(), slow_paths(), sites.tracking(), mode:
+    with unchanged(module, values=not on_shapes, modules=modules), gradients(), slow_paths(), sites.tracking(), mode:
         inputs.call(module)
     return LayerTable(
         rows=rows_of(sites),

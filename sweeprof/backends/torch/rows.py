@@ -20,7 +20,7 @@ _NO_WEIGHTS = Weights()
 def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     """One row per call in the order of the calls; a list of modules comes before the first call below it."""
     declared = {c.module: c.counted.param_size for c in sites.calls if c.module is not None and c.counted is not None}
-    weights = inventory(next(iter(sites.paths)), declared)
+    weights = inventory(sites.paths, declared)
     called = {call.path for call in sites.calls}
     waiting = {names[0]: module for module, names in sites.paths.items() if names[0] not in called}
     lists = {path for path, module in waiting.items() if children_of(module)}

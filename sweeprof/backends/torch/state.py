@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import is_
 from typing import Any
@@ -18,7 +18,7 @@ _CONTAINERS: frozenset[Any] = frozenset({dict, OrderedDict, list, set})
 
 @contextmanager
 def unchanged(
-    module: torch.nn.Module, *, values: bool = True, tensors: Sequence[torch.Tensor] | None = None
+    module: torch.nn.Module, *, values: bool = True, modules: Sequence[torch.nn.Module] | None = None
 ) -> Iterator[None]:
     """Put back everything that happens to ``module`` within it, also after an error.
 
@@ -28,15 +28,14 @@ def unchanged(
     Args:
         values: their values, device and gradients too, for a model that really runs; buffers are copied for that, parameters
             are not written to by a forward.
-        tensors: its parameters and buffers, where the caller has them at hand.
+        modules: itself and every module below it, where the caller has them at hand.
     """
-    modules = modules_of(module)
+    modules = modules_of(module) if modules is None else modules
+    tensors = [tensor for tensor in tensors_among(modules) if not is_lazy(tensor)]
     attributes = [_Attributes(vars(inner)) for inner in modules]
     lazy: list[Any] = [inner for inner in modules if isinstance(inner, LazyModuleMixin)] if values else []
-    lazy += [tensor for tensor in tensors_of(module) if is_lazy(tensor)] if lazy else []
+    lazy += [tensor for tensor in tensors_among(modules) if is_lazy(tensor)] if lazy else []
     kinds = [(thing, type(thing)) for thing in lazy]
-    if tensors is None:
-        tensors = [tensor for tensor in tensors_of(module) if not is_lazy(tensor)]
     wanting = [(tensor, tensor.requires_grad) for tensor in tensors]
     holding = [(tensor, tensor.data, tensor.grad) for tensor in tensors if tensor.is_leaf] if values else []
     buffers = [(b, b.detach().clone()) for b in module.buffers() if not is_lazy(b) and not b.is_meta] if values else []
@@ -92,9 +91,14 @@ def modules_of(root: torch.nn.Module) -> list[torch.nn.Module]:
 
 def tensors_of(root: torch.nn.Module) -> list[torch.Tensor]:
     """Every parameter and buffer of a module and all below it; one that is shared as often as it is held."""
+    return tensors_among(modules_of(root))
+
+
+def tensors_among(modules: Iterable[torch.nn.Module]) -> list[torch.Tensor]:
+    """Every parameter and buffer that the modules hold themselves."""
     return [
         tensor
-        for module in modules_of(root)
+        for module in modules
         for held in (module._parameters, module._buffers)
         for tensor in held.values()
         if tensor is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -39,16 +39,19 @@ class Inventory:
     """With everything below, each tensor once."""
 
 
-def inventory(root: torch.nn.Module, sizes: Mapping[torch.nn.Module, Mapping[str, float]]) -> Inventory:
-    """The weights of ``root`` and of everything below it.
+def inventory(
+    modules: Mapping[torch.nn.Module, Sequence[str]], sizes: Mapping[torch.nn.Module, Mapping[str, float]]
+) -> Inventory:
+    """The weights of every module.
 
     Args:
+        modules: a root and everything below it, parents first, each with the paths under which it is held.
         sizes: bytes per element by parameter name, of modules that declare them.
     """
-    held: Held = {module: _tensors(module, sizes.get(module, {})) for module in modules_of(root)}
+    held: Held = {module: _tensors(module, sizes.get(module, {})) for module in modules}
     places = {tensor.place for tensors in held.values() for tensor in tensors}
     shares_tensors = len(places) != sum(len(tensors) for tensors in held.values())
-    shares_modules = len(held) != 1 + sum(len(children_of(module)) for module in held)
+    shares_modules = any(len(paths) > 1 for paths in modules.values())
     return _of_graph(held) if shares_tensors or shares_modules else _of_tree(held)
 
 
