@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from sweeprof.profiling.profile import Profile, compare, profile
     from sweeprof.profiling.profiler import Profiler
     from sweeprof.profiling.timing import Protocol, Timing
+    from sweeprof.report.scaled import scaled
+    from sweeprof.report.side_by_side import side_by_side
     from sweeprof.results.compare import Comparison
     from sweeprof.results.differences import Difference
     from sweeprof.results.layers import LayerRow, LayerTable, Training
@@ -72,6 +74,8 @@ _HOMES = {
     "operator_formula": "sweeprof.profiling.formulas",
     "pattern_of": "sweeprof.profiling.inputs",
     "profile": "sweeprof.profiling.profile",
+    "scaled": "sweeprof.report.scaled",
+    "side_by_side": "sweeprof.report.side_by_side",
 }
 
 __all__ = [
@@ -112,6 +116,8 @@ __all__ = [
     "operator_formula",
     "pattern_of",
     "profile",
+    "scaled",
+    "side_by_side",
 ]
 
 

@@ -90,3 +90,8 @@ def test_no_value_is_more_than_half_a_hundredth_off_or_reads_thousand(value: int
     unit = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}[found[2]]
     assert abs(float(found[1]) * unit - value) <= 0.00501 * unit
     assert found[2] == "P" or float(found[1]) < 1000
+
+
+@pytest.mark.parametrize(("unit", "text"), [("MAC", "429.25 KMACs"), ("FLOP", "429.25 KFLOPs"), ("op", "429.25 Kops")])
+def test_the_unit_of_a_metric_is_written_in_the_plural(unit: str, text: str) -> None:
+    assert scaled(429_248, unit) == text
