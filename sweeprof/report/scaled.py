@@ -26,8 +26,8 @@ def scaled(value: Number | None, unit: str, prefix: str | None = None, precision
 
     Args:
         value: None, and what is not finite, is ``–``.
-        unit: ``params`` and ``elements`` are not written, ``MACs``, ``FLOPs``, ``ops`` (also as a metric's unit, ``MAC``) and any other are,
-            with SI prefixes (1000); ``B`` has KiB, MiB … (1024); ``s`` has ns, us, ms, s.
+        unit: ``params`` and ``elements`` are not written, ``MACs``, ``FLOPs`` and ``ops`` (also as a metric's unit, ``MAC``) and
+            any other are, with SI prefixes (1000); ``B`` has KiB, MiB … (1024); ``s`` has ns, us, ms, s.
         prefix: ``"M"`` forces it, ``""`` forces none; for bytes ``"Mi"`` is MiB (1024²) and ``"M"`` is MB (1000²). By
             default the largest that leaves at least 1.
         precision: decimals. A value that is too small for them keeps as many significant digits instead of reading 0.
