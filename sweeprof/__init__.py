@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sweeprof.profiling.data import Data
     from sweeprof.profiling.formulas import Cost, Formulas, module_formula, operator_formula
     from sweeprof.profiling.inputs import Inputs, TensorSpec, pattern_of
+    from sweeprof.profiling.layers import Layers
     from sweeprof.profiling.profile import Profile, compare, profile
     from sweeprof.profiling.profiler import Profiler
     from sweeprof.profiling.timing import Protocol, Timing
@@ -47,6 +48,7 @@ _HOMES = {
     "Inputs": "sweeprof.profiling.inputs",
     "LayerRow": "sweeprof.results.layers",
     "LayerTable": "sweeprof.results.layers",
+    "Layers": "sweeprof.profiling.layers",
     "Measurement": "sweeprof.results.measurement",
     "Metric": "sweeprof.metrics.metric",
     "MetricInfo": "sweeprof.results.measurement",
@@ -88,6 +90,7 @@ __all__ = [
     "Inputs",
     "LayerRow",
     "LayerTable",
+    "Layers",
     "Measurement",
     "Metric",
     "MetricInfo",

@@ -12,11 +12,12 @@ from sweeprof.profiling.profiler import Profiler
 from sweeprof.profiling.session import Strict
 from sweeprof.report.units import scaled
 from sweeprof.results.differences import Difference, differences
-from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import Measurement
 
 if TYPE_CHECKING:
     import pandas
+
+    from sweeprof.profiling.layers import Layers
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -27,8 +28,8 @@ class Profile(Mapping[str, Measurement]):
     profiler: Profiler
 
     @property
-    def layers(self) -> LayerTable:
-        """The layers of the model."""
+    def layers(self) -> Layers:
+        """The layers of the model, with the ways to look at them."""
         return self.profiler.layers
 
     def __getitem__(self, name: str) -> Measurement:

@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sweeprof.backends import Backend
 from sweeprof.backends.lookup import backend_named, backend_of
@@ -25,6 +25,9 @@ from sweeprof.results.differences import Difference, differences
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import PassName
+
+if TYPE_CHECKING:
+    from sweeprof.profiling.layers import Layers
 
 Options = Mapping[str, Any]
 
@@ -135,8 +138,8 @@ class Profiler:
         return self.session.costs
 
     @property
-    def layers(self) -> LayerTable:
-        """The layers of the model.
+    def layers(self) -> Layers:
+        """The layers of the model, with the ways to look at them.
 
         Raises:
             Exception: whatever the analysis raised.
@@ -145,7 +148,10 @@ class Profiler:
         table = seen if isinstance(seen, LayerTable) else self.run("analysis")
         assert isinstance(table, LayerTable)
         self._seen["analysis"] = table
-        return table
+
+        from sweeprof.profiling.layers import Layers  # with the report's templates, which a worker has no use for
+
+        return Layers.of(table)
 
     @property
     def status(self) -> Mapping[str, Measurement]:

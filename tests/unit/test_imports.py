@@ -42,9 +42,6 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 )
 """A module may import its own floor and lower ones; the longest name that fits says on which floor it is."""
 
-UPWARDS = {("sweeprof.results.layers", "sweeprof.report")}
-"""The methods of LayerTable that show it, such as ``tree()``, import what they show it with when they are called."""
-
 FRAMEWORKS = ("torch", "tensorflow", "keras", "mlflow", "hydra", "omegaconf")
 NOT_AT_START = {"torch", "tensorflow", "keras", "mlflow", "hydra", "pandas"}
 
@@ -114,8 +111,7 @@ def test_imports_go_down(file: Path) -> None:
         if imported.startswith("sweeprof."):
             below = floor_of(imported)
             assert below is not None
-            allowed = any(module_name(file) == name and imported.startswith(f"{room}.") for name, room in UPWARDS)
-            assert below <= own or allowed, f"imports {imported}, which is on a higher floor"
+            assert below <= own, f"imports {imported}, which is on a higher floor"
 
 
 def test_the_public_names_are_imported_when_asked() -> None:

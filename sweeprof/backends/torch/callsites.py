@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class Seen:
 class Call:
     """One call of one module while it is counted."""
 
-    __slots__ = ("children", "counted", "inputs", "module", "operators", "outputs", "parent", "path")
+    __slots__ = ("children", "counted", "inputs", "module", "operators", "outputs", "parent", "path", "uncovered")
 
     def __init__(self, module: torch.nn.Module | None, path: str, parent: Call | None) -> None:
         self.module = module
@@ -43,6 +44,8 @@ class Call:
         self.inputs = self.outputs = _NOTHING
         self.counted: Cost | None = None
         """What a formula of the module's type says instead of its operators."""
+        self.uncovered: dict[str, int] = {}
+        """Calls by operator without a formula."""
 
 
 _NOTHING = Seen()
@@ -150,6 +153,19 @@ class CallSites:
         elif isinstance(output, tuple) and output and isinstance(output[0], torch.Tensor):
             figures[5] += output[0].numel()
 
+    def miss(self, name: str) -> None:
+        """Note that an operator of the call that is running has no formula."""
+        self.current.uncovered[name] = self.current.uncovered.get(name, 0) + 1
+
+    @property
+    def uncovered(self) -> dict[str, int]:
+        """Calls by operator without a formula, but for those of modules whose own formula says what they cost."""
+        missed: Counter[str] = Counter()
+        for call in (*self.calls, self.outside):
+            if call.counted is None or (call.counted.macs is None and call.counted.flops is None):
+                missed.update(call.uncovered)
+        return dict(missed)
+
     def remember_gradients(self) -> None:
         """Note which autograd nodes each call makes, so that :meth:`where` can tell whose backward is running."""
         self._timeline = [(0, self.current.path)]
@@ -169,19 +185,30 @@ class CallSites:
         return self._timeline[made_after - 1][1]
 
 
-def operator_counts(call: Call) -> tuple[tuple[OperatorCount, ...], int, int, int]:
-    """What the call ran, operators that took no arithmetic left out, and their MACs, FLOPs and ops together."""
-    if not call.operators:
-        return (), 0, 0, 0
-    counts = []
+def operator_counts(call: Call) -> tuple[OperatorCount, ...]:
+    """What the call ran, operators that took no arithmetic left out."""
+    return tuple(
+        OperatorCount(name, *figures)
+        for name, figures in call.operators.items()
+        if figures[1] or figures[2] or figures[3] or name.startswith("upsample")  # which other tools count
+    )
+
+
+def costs_of(call: Call) -> costs.Cost:
+    """MACs, FLOPs and ops of a call: those of its operators, or what a formula says instead."""
     macs = flops = ops = 0
-    for name, figures in call.operators.items():
-        if figures[1] or figures[2] or figures[3] or name.startswith("upsample"):  # which other tools count
-            counts.append(OperatorCount(name, *figures))
-            macs += figures[1]
-            flops += figures[2]
-            ops += figures[3]
-    return tuple(counts), macs, flops, ops
+    for figures in call.operators.values():
+        macs += figures[1]
+        flops += figures[2]
+        ops += figures[3]
+    said = call.counted
+    if said is None:
+        return macs, flops, ops
+    return (
+        macs if said.macs is None else said.macs,
+        flops if said.flops is None else said.flops,
+        ops if said.ops is None else said.ops,
+    )
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:

@@ -102,7 +102,7 @@ def _count(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, method: 
         inputs.call(module)
     return LayerTable(
         rows=rows_of(sites),
-        uncovered=dict(mode.uncovered),
+        uncovered=sites.uncovered,
         method=method,
         operator_calls=mode.operator_calls,
         liveness=live.result(sum(tensor.numel() * tensor.itemsize for tensor in given)),

@@ -11,7 +11,6 @@ for their values.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -70,7 +69,6 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         protected: real tensors that must not be written to.
         """
         super().__init__()  # type: ignore[no-untyped-call]
-        self.uncovered: Counter[str] = Counter()
         self.operator_calls = 0
         self._sites, self._live, self._formulas, self._on_shapes = sites, live, formulas, on_shapes
         self._protected = {tensor.untyped_storage()._cdata for tensor in protected if tensor.layout == torch.strided}
@@ -101,7 +99,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if operator.cost is not None:
             self._sites.count(operator.name, operator.cost(args, kwargs, output), args, output)
         elif not operator.is_covered:
-            self.uncovered[operator.name] += 1
+            self._sites.miss(operator.name)
         if operator.allocates:
             self._live.saw(output)
         return output

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from sweeprof.backends.torch.callsites import Call, CallSites, operator_counts
+from sweeprof.backends.torch.callsites import Call, CallSites, costs_of, operator_counts
 from sweeprof.backends.torch.state import children_of
 from sweeprof.backends.torch.weights import inventory
 from sweeprof.profiling.formulas import Cost
@@ -58,7 +58,7 @@ def _above(path: str) -> Iterator[str]:
 
 
 def _row(call: Call, kind: str, own: Weights, subtree: Weights | None, index: int, parent: int | None) -> LayerRow:
-    operators, macs, flops, ops = operator_counts(call)
+    macs, flops, ops = costs_of(call)
     inputs, outputs, said = call.inputs, call.outputs, call.counted or _AS_COUNTED
     scale = said.activation_size
     output_bytes = outputs.nbytes if scale is None else outputs.elements * scale
@@ -71,11 +71,11 @@ def _row(call: Call, kind: str, own: Weights, subtree: Weights | None, index: in
         trainable=own.trainable,
         params_bytes=own.params_bytes,
         buffers=own.buffers,
-        macs=macs if said.macs is None else said.macs,
+        macs=macs,
         input_shapes=said.input_shapes or inputs.shapes,
         output_shapes=said.output_shapes or outputs.shapes,
-        flops=flops if said.flops is None else said.flops,
-        ops=ops if said.ops is None else said.ops,
+        flops=flops,
+        ops=ops,
         act_bytes=0 if call.children else output_bytes,
         input_bytes=inputs.nbytes,
         output_bytes=output_bytes,
@@ -85,5 +85,5 @@ def _row(call: Call, kind: str, own: Weights, subtree: Weights | None, index: in
         dtypes=own.dtypes,
         subtree=subtree,
         parent=parent,
-        operators=operators,
+        operators=operator_counts(call),
     )

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from sweeprof.backends import Build
 from sweeprof.backends.torch.building import build_on_meta, built, copied_to_meta, materialised
-from sweeprof.backends.torch.callsites import Call, CallSites, tensors_in
+from sweeprof.backends.torch.callsites import CallSites, costs_of, tensors_in
 from sweeprof.backends.torch.counting import count_layers, said_by, slow_paths, uncompiled
 from sweeprof.backends.torch.dispatch import CountingMode
 from sweeprof.backends.torch.feeding import on_device
 from sweeprof.backends.torch.liveness import LiveBytes
+from sweeprof.backends.torch.state import without_collection
 from sweeprof.errors import Unsupported
 from sweeprof.profiling.formulas import DEFAULTS, Formulas
 from sweeprof.profiling.inputs import Inputs
@@ -43,7 +43,7 @@ def count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas =
         Unsupported: no parameter requires a gradient.
         Exception: whatever the module raised in its forward, for real too.
     """
-    with torch.inference_mode(False):
+    with torch.inference_mode(False), without_collection():
         return _count_training(module, inputs, formulas)
 
 
@@ -80,17 +80,16 @@ def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) -> Tra
         outputs = inputs.call(module)
         forward = _totals(sites)
         loss = _loss(outputs)
-        sites.outside.operators.clear()
-        wanted = _leaves(loss)
-        torch.autograd.grad(loss, wanted)
-        both = _totals(sites)
+        begun = _totals(sites)
+        torch.autograd.grad(loss, _leaves(loss))
+        done = _totals(sites)
     return Training(
         forward_macs=forward[0],
         forward_flops=forward[1],
-        backward_macs=both[0] - forward[0],
-        backward_flops=both[1] - forward[1],
+        backward_macs=done[0] - begun[0],
+        backward_flops=done[1] - begun[1],
         liveness=live.result(sum(tensor.numel() * tensor.itemsize for tensor in given)),
-        uncovered=dict(mode.uncovered),
+        uncovered=sites.uncovered,
     )
 
 
@@ -125,13 +124,6 @@ def _leaves(loss: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _totals(sites: CallSites) -> tuple[int, int]:
-    return _sums([*sites.calls, sites.outside])
-
-
-def _sums(calls: Iterable[Call]) -> tuple[int, int]:
-    macs = flops = 0
-    for call in calls:
-        for figures in call.operators.values():
-            macs += figures[1]
-            flops += figures[2]
-    return macs, flops
+    """MACs and FLOPs so far."""
+    counted = [costs_of(call) for call in (*sites.calls, sites.outside)]
+    return sum(macs for macs, _, _ in counted), sum(flops for _, flops, _ in counted)

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from support.torch_modules import Functional, Twice
 from sweeprof.backends.torch.training import count_training
 from sweeprof.errors import Unsupported
+from sweeprof.profiling.formulas import Cost, Formulas
 from sweeprof.profiling.inputs import Inputs, TensorSpec
 from sweeprof.results.layers import Liveness, Training
 
@@ -400,3 +401,21 @@ def test_a_forward_that_holds_on_to_the_module_it_was_made_for() -> None:
     counted = count_training(module, Inputs((TensorSpec((3, 4)),)))
     assert counted.forward_macs == 144
     assert counted.backward_macs == (192 if counted.estimated is None else 288)
+
+
+def test_what_a_forward_does_outside_the_model_has_a_backward_too() -> None:
+    """``(x Wᵀ) W``: two products forward; backward both operands of the second, the weight of the first."""
+    inputs = Inputs((TensorSpec((2, 4)),), forward=lambda model, x: model(x) @ model.weight)
+    counted = count_training(nn.Linear(4, 4), inputs)
+    assert (counted.forward_macs, counted.backward_macs) == (2 * 32, 3 * 32)
+
+
+class Formulated(nn.Linear):
+    """Has a formula below."""
+
+
+def test_a_formula_holds_for_the_forward_of_a_step_too() -> None:
+    formulas = Formulas({Formulated: lambda module, inputs, outputs: Cost(macs=1000, flops=3000)})
+    counted = count_training(Formulated(4, 4), Inputs((TensorSpec((2, 4)),)), formulas)
+    assert (counted.forward_macs, counted.forward_flops) == (1000, 3000)
+    assert counted.backward_macs == 32

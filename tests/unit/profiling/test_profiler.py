@@ -1392,3 +1392,17 @@ def test_a_profile_reads_as_a_list() -> None:
         "quality/accuracy   – (quality: unsupported: there are no data: give the profiler `data=`, an iterable of batches)",
     ]
     assert repr(found) == "<Profile of 3 metrics>"
+
+
+def test_the_formula_of_a_module_covers_what_the_module_runs() -> None:
+    """Seven of its own; the linear layer within counts its 48 itself."""
+    formulas = {Fused: lambda module, inputs, outputs: sweeprof.Cost(macs=7, flops=14)}
+    found = sweeprof.profile(Fused(), (3, 4), formulas=formulas, strict="error")
+    assert (found["compute/macs"].value, found["compute/coverage"].value) == (7 + 48, 1.0)
+    assert found.layers.uncovered == {}
+
+
+def test_a_formula_that_only_tells_sizes_covers_nothing() -> None:
+    formulas = {Fused: lambda module, inputs, outputs: sweeprof.Cost(param_size={"weight": 0.5})}
+    with pytest.raises(sweeprof.Uncounted):
+        sweeprof.profile(Fused(), (3, 4), formulas=formulas, strict="error")

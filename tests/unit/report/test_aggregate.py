@@ -6,6 +6,7 @@ import pytest
 
 from support.nets import lenet5, reused, untold
 from sweeprof.errors import UserError
+from sweeprof.profiling.layers import Layers
 from sweeprof.report.aggregate import by_type, summary_lines, top_layers
 
 
@@ -87,5 +88,5 @@ def test_the_largest_rows_by_weights_name_a_module_once() -> None:
 
 
 def test_the_tables_own_methods() -> None:
-    assert lenet5().by_type(2, 3, "params") == by_type(lenet5(), 2, 3, "params")
-    assert lenet5().top("params", 2) == top_layers(lenet5(), "params", 2)
+    assert Layers.of(lenet5()).by_type(2, 3, "params") == by_type(lenet5(), 2, 3, "params")
+    assert Layers.of(lenet5()).top("params", 2) == top_layers(lenet5(), "params", 2)

@@ -17,6 +17,7 @@ import pytest
 
 from support.nets import HOSTILE, hostile, lenet5, reused, untold
 from sweeprof.errors import UserError
+from sweeprof.profiling.layers import Layers
 from sweeprof.report.layers.csv import to_csv
 from sweeprof.report.layers.html import to_html
 from sweeprof.report.layers.latex import escaped, to_latex
@@ -206,7 +207,7 @@ def test_an_unknown_column_is_a_users_mistake() -> None:
 
 
 def test_the_tables_own_methods() -> None:
-    table = lenet5()
+    table = Layers.of(lenet5())
     assert (table.to_csv(), table.to_csv(inclusive=True)) == (to_csv(table), to_csv(table, True))
     assert table.to_html(True, "LeNet-5") == to_html(table, inclusive=True, title="LeNet-5")
     assert (table.to_latex(), table.to_markdown(True)) == (to_latex(table), to_markdown(table, inclusive=True))

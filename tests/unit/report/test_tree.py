@@ -9,6 +9,7 @@ import pytest
 
 from support.nets import hostile, lenet5, reused, untold
 from sweeprof.errors import UserError
+from sweeprof.profiling.layers import Layers
 from sweeprof.report.layers.nesting import nodes
 from sweeprof.report.tree import tree
 from sweeprof.results.layers import OUTSIDE, ROOT, LayerRow, LayerTable
@@ -218,5 +219,6 @@ def test_an_empty_table() -> None:
 
 
 def test_the_table_is_its_own_text() -> None:
-    assert str(lenet5()) == lenet5().tree() == tree(lenet5())
-    assert lenet5().tree(1, ("macs",), "k", "repr", ("type",)) == tree(lenet5(), 1, ("macs",), "k", "repr", ("type",))
+    layers = Layers.of(lenet5())
+    assert str(layers) == layers.tree() == tree(lenet5())
+    assert layers.tree(1, ("macs",), "k", "repr", ("type",)) == tree(lenet5(), 1, ("macs",), "k", "repr", ("type",))
