@@ -1,8 +1,6 @@
-"use strict";
-// Collapses rows of the tree, and sorts: upwards, downwards, then back to the tree. A sorted table shows every row, by its path.
+// Collapses rows of the tree, and sorts, back to the tree. A sorted table shows every row, by its path.
 for (const table of document.querySelectorAll("table.layers")) {
-  const body = table.tBodies[0];
-  const rows = [...body.rows];
+  const rows = [...table.tBodies[0].rows];
   const depth = (row) => Number(row.dataset.depth);
   const toggle = (row) => row.querySelector(".toggle");
   const isSorted = () => table.classList.contains("sorted");
@@ -30,29 +28,11 @@ for (const table of document.querySelectorAll("table.layers")) {
     });
   }
 
-  const isFigure = (header) => header.classList.contains("number");
-  const key = (row, header) => {
-    const cell = row.cells[header.cellIndex];
-    if (isFigure(header)) return cell.dataset.value === undefined ? null : Number(cell.dataset.value);
+  const headers = [...table.tHead.rows[0].cells];
+  const key = (row, column) => {
+    const cell = row.cells[column];
+    if (headers[column].classList.contains("number")) return cell.dataset.value === undefined ? null : Number(cell.dataset.value);
     return (cell.querySelector(".path") ?? cell).textContent;
   };
-  const compare = (a, b, sign) => {
-    if (a === null || b === null) return (a === null) - (b === null);
-    return sign * (typeof a === "number" ? a - b : a.localeCompare(b, undefined, { numeric: true }));
-  };
-
-  const next = { ascending: "descending", descending: "none", none: "ascending" };
-  const headers = [...table.tHead.rows[0].cells];
-  for (const header of headers) {
-    header.setAttribute("aria-sort", "none");
-    header.querySelector("button").addEventListener("click", () => {
-      const order = next[header.getAttribute("aria-sort")];
-      for (const other of headers) other.setAttribute("aria-sort", "none");
-      header.setAttribute("aria-sort", order);
-      table.classList.toggle("sorted", order !== "none");
-      const sign = order === "descending" ? -1 : 1;
-      body.append(...(order === "none" ? rows : [...rows].sort((a, b) => compare(key(a, header), key(b, header), sign))));
-      refresh();
-    });
-  }
+  sortable(table, headers, key, refresh);
 }
