@@ -16,6 +16,9 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+_ALIKE = 0.75
+"""How alike keys of different groups must be for one to be taken for the other."""
+
 
 class SweeprofError(Exception):
     """Base class of everything sweeprof raises on purpose."""
@@ -54,13 +57,24 @@ def key_problem(key: str, value: object, known: Iterable[str]) -> Problem:
         o for o in options if "." not in o
     ]
     return Problem(
-        key, value, f"is given to a key that does not exist. Known: {', '.join(beside)}.", nearest(key, options)
+        key, value, f"is given to a key that does not exist. Known: {', '.join(beside)}.", _nearest_key(key, options)
     )
 
 
-def nearest(word: str, options: Sequence[str]) -> str | None:
-    """The option most like ``word``, or None when none is close."""
-    close = difflib.get_close_matches(word, options, n=1, cutoff=0.6)
+def _nearest_key(key: str, options: Sequence[str]) -> str | None:
+    """The key most like ``key``; that two stand in one group makes them no more alike."""
+    parent, _, name = key.rpartition(".")
+    beside = {o.rpartition(".")[2]: o for o in options if o.rpartition(".")[0] == parent}
+    elsewhere = [o for o in options if o not in beside.values()]
+    close = nearest(name, list(beside))
+    if close:
+        return beside[close]
+    return nearest(key, elsewhere, _ALIKE) or next((o for o in elsewhere if o.rpartition(".")[2] == name), None)
+
+
+def nearest(word: str, options: Sequence[str], likeness: float = 0.6) -> str | None:
+    """The option most like ``word``, or None when none is at least so alike, of 1."""
+    close = difflib.get_close_matches(word, options, n=1, cutoff=likeness)
     return close[0] if close else None
 
 

@@ -6,7 +6,7 @@ capability (``isinstance(backend, Analyzes)``), never for a backend's name; one 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,8 +16,16 @@ import numpy.typing as npt
 from sweeprof.profiling.formulas import Formulas
 from sweeprof.profiling.inputs import Inputs
 from sweeprof.profiling.memory import MemoryMeter
+from sweeprof.profiling.recipe import Recipe, Work
 from sweeprof.profiling.timing import Clock
+from sweeprof.profiling.timing import Protocol as TimingProtocol
+from sweeprof.results.allocations import Allocations
+from sweeprof.results.iteration import Iteration
+from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
+from sweeprof.results.lines import Lines
+from sweeprof.results.operators import Operators
+from sweeprof.results.peaks import Peaks, PeakSettings
 
 Array = npt.NDArray[Any]
 Build = Callable[[], Any]
@@ -31,6 +39,13 @@ class LoadedModel(Protocol):
     def native(self) -> Any:
         """The framework's own model, for metrics that ask for it."""
 
+    @property
+    def compiles(self) -> bool:
+        """Whether the first step compiles the model."""
+
+    def clock(self) -> Clock:
+        """The clock of the device that the model is on."""
+
     def put(self, inputs: Inputs) -> Any:
         """``inputs`` on the model's device, in the layout the framework wants."""
 
@@ -39,6 +54,48 @@ class LoadedModel(Protocol):
 
     def host_outputs(self, outputs: Any) -> npt.NDArray[np.float32]:
         """What a step returned, as one array ``(batch, ...)``; of several outputs the first."""
+
+    def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
+        """``h2d`` brings the inputs to the device, ``d2h`` the outputs back; nothing where the model runs on the host."""
+
+
+class TrainingStep(Protocol):
+    """The three phases of a training step, in their order; none waits for the device."""
+
+    def forward(self) -> Any:
+        """Forward and loss, after the gradients of the step before are gone; returns the loss."""
+
+    def backward(self, loss: Any) -> None:
+        """The gradients."""
+
+    def update(self) -> None:
+        """The optimizer's step."""
+
+
+class Watch(Protocol):
+    """Sees a model being used by somebody else; a step begins when the model itself is called."""
+
+    def start(self) -> None:
+        """Begin to see."""
+
+    def stop(self) -> None:
+        """Leave the model as it was."""
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Within it the model may be called without being seen."""
+
+    def reset(self) -> None:
+        """Forget every step."""
+
+    @property
+    def inputs(self) -> Inputs | None:
+        """What the model was called with in the first step, as shapes; None before."""
+
+    def layer_times(self) -> LayerTimes:
+        """The times of every layer so far; raises :class:`~sweeprof.errors.Unsupported` before the first step."""
+
+    def iteration(self) -> Iteration:
+        """Everything since the start, or since this was last asked, as one step of the loop."""
 
 
 class Backend(Protocol):
@@ -55,9 +112,6 @@ class Backend(Protocol):
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether the framework raised ``error`` because memory ran out."""
-
-    def clock(self) -> Clock:
-        """The clock that times this backend's steps."""
 
 
 @runtime_checkable
@@ -83,8 +137,13 @@ class Borrows(Protocol):
     def device_of(self, model: Any) -> str:
         """Where the model is, e.g. ``cuda:0`` or, without weights, ``meta``."""
 
-    def borrowed(self, model: Any) -> AbstractContextManager[None]:
-        """Within it the model is in inference mode; afterwards it is as it was, whatever was done to it."""
+    def borrowed(self, model: Any, is_trained: bool = False) -> AbstractContextManager[None]:
+        """Within it the model is in inference mode; afterwards it is as it was, whatever was done to it.
+
+        Args:
+            model: the caller's.
+            is_trained: whether an optimizer will write to its parameters.
+        """
 
 
 @runtime_checkable
@@ -93,3 +152,69 @@ class MeasuresMemory(Protocol):
 
     def memory_meter(self) -> MemoryMeter:
         """The meter of this process."""
+
+
+@runtime_checkable
+class Trains(Protocol):
+    """Can train a loaded model."""
+
+    def training(
+        self, model: LoadedModel, batch: Any, targets: Any, recipe: Recipe
+    ) -> AbstractContextManager[TrainingStep]:
+        """Within the context the model is in training mode; its weights learn, and are the caller's to restore."""
+
+
+@runtime_checkable
+class Watches(Protocol):
+    """Can watch a model in a loop of the user's own."""
+
+    def watch(self, model: Any) -> Watch:
+        """A watch on ``model``, not yet started."""
+
+
+@runtime_checkable
+class TimesLayers(Protocol):
+    """Can time every call of every layer."""
+
+    def layer_times(self, model: LoadedModel, work: Work, protocol: TimingProtocol) -> LayerTimes:
+        """Steps with and without probes in turns, as many as the protocol asks for."""
+
+
+@runtime_checkable
+class TracesOperators(Protocol):
+    """Can trace what the framework runs."""
+
+    def operators(self, model: LoadedModel, work: Work) -> Operators:
+        """What a step runs, by module and operator."""
+
+
+@runtime_checkable
+class TracksAllocations(Protocol):
+    """Can follow what a step allocates."""
+
+    def allocations(self, model: LoadedModel, work: Work) -> Allocations:
+        """The allocations of the first steps."""
+
+
+@runtime_checkable
+class MeasuresPeaks(Protocol):
+    """Can tell how fast the machine is at its best."""
+
+    def peak_settings(self, device: str, model: Any = None) -> PeakSettings:
+        """What a benchmark would run with now: the threads that are set, and the data type of this backend.
+
+        Args:
+            device: as :meth:`Backend.devices` calls it.
+            model: the caller's, where there is one: its data type counts, unless this backend runs it in another one.
+        """
+
+    def peaks(self, settings: PeakSettings) -> Peaks:
+        """A short benchmark, with ``settings``, which are those of this process."""
+
+
+@runtime_checkable
+class ProfilesLines(Protocol):
+    """Can watch the source lines of Python functions."""
+
+    def lines(self, model: LoadedModel, work: Work, functions: Sequence[str]) -> Lines:
+        """Time and memory by line; without functions those of the model's own forward."""

@@ -10,8 +10,8 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,7 +21,9 @@ import numpy.typing as npt
 from sweeprof.backends import Array, Build
 from sweeprof.profiling.formulas import Formulas
 from sweeprof.profiling.inputs import Inputs
-from sweeprof.results.layers import ROOT, LayerRow, LayerTable
+from sweeprof.profiling.recipe import Recipe
+from sweeprof.results.layers import LayerRow, LayerTable
+from sweeprof.results.paths import ROOT
 
 Event = Literal["raise", "memory_error", "exit", "segfault", "kill", "hang", "allocate"]
 ALLOCATED_AT_MOST = 2**32
@@ -35,6 +37,12 @@ class FakeModel:
     step_s: float | Sequence[float] = 0.001
     """Seconds of one step; a list is repeated from its beginning."""
     first_step_s: float | None = None
+    backward_s: float = 0.002
+    update_s: float = 0.0005
+    """Seconds of the other phases of a training step."""
+    transfer_s: float | None = None
+    """Seconds of bringing inputs to the device, and outputs back; None: it runs on the host."""
+    compiles: bool = False
     per_sample_s: float = 0.0
     """Seconds added for each sample of the batch."""
     classes: int = 10
@@ -58,6 +66,12 @@ class FakeClock:
 
     def now(self) -> float:
         return self._now
+
+    def mark(self) -> float:
+        return self._now
+
+    def between(self, begin: float, end: float) -> float:
+        return end - begin
 
     def advance(self, seconds: float) -> None:
         """Move on by ``seconds``."""
@@ -87,7 +101,7 @@ class FakeMemory:
 
 @dataclass(frozen=True, slots=True)
 class FakeBackend:
-    """Runs :class:`FakeModel`; has every capability."""
+    """Runs :class:`FakeModel`: steps, training steps, memory and counts, all as scripted."""
 
     threads: int = 1
     slowdown: float = 1.0
@@ -118,14 +132,30 @@ class FakeBackend:
             (LayerRow(ROOT, "FakeModel", 0, 0, model.params, model.params, 4 * model.params, 0, macs, *shapes),)
         )
 
+    def training(
+        self, model: FakeLoaded, batch: Array, targets: Any, recipe: Recipe
+    ) -> AbstractContextManager[FakeTraining]:
+        return model.training(batch)
+
     def memory_meter(self) -> FakeMemory:
         return self._memory
 
-    def clock(self) -> FakeClock:
-        return self._clock
-
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, MemoryError)
+
+
+class FakeTraining:
+    """A training step that takes as long as the model says."""
+
+    def __init__(self, step: Callable[[], Any], model: FakeModel, clock: FakeClock, slowdown: float) -> None:
+        self.forward = step
+        self._model, self._clock, self._slowdown = model, clock, slowdown
+
+    def backward(self, loss: Any) -> None:
+        self._clock.advance(self._model.backward_s * self._slowdown)
+
+    def update(self) -> None:
+        self._clock.advance(self._model.update_s * self._slowdown)
 
 
 class FakeLoaded:
@@ -137,6 +167,19 @@ class FakeLoaded:
         steps = itertools.cycle([model.step_s] if isinstance(model.step_s, int | float) else model.step_s)
         first = () if model.first_step_s is None else (model.first_step_s,)
         self._durations = itertools.chain(first, steps)
+
+    @property
+    def compiles(self) -> bool:
+        return self._model.compiles
+
+    def clock(self) -> FakeClock:
+        return self._clock
+
+    @contextmanager
+    def training(self, batch: Array) -> Iterator[FakeTraining]:
+        """A training step on ``batch``."""
+        with self.stepping(batch) as step:
+            yield FakeTraining(step, self._model, self._clock, self._slowdown)
 
     def put(self, inputs: Inputs) -> Array:
         batch: Array = inputs.args[0]
@@ -156,6 +199,12 @@ class FakeLoaded:
             return outputs
 
         yield step
+
+    def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
+        seconds = self._model.transfer_s
+        if seconds is None:
+            return {}
+        return {name: lambda: self._clock.advance(seconds) for name in ("h2d", "d2h")}
 
     def host_outputs(self, outputs: Any) -> npt.NDArray[np.float32]:
         answer: npt.NDArray[np.float32] = outputs

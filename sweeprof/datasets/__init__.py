@@ -46,3 +46,9 @@ def batch_of(dataset: Dataset, size: int) -> npt.NDArray[Any]:
     """The first ``size`` test inputs, beginning again from the first where the split is shorter: ``(size, *sample_shape)``."""
     inputs = dataset.split("test").inputs
     return np.ascontiguousarray(np.take(inputs, np.arange(size) % len(inputs), axis=0))
+
+
+def targets_of(dataset: Dataset, size: int) -> npt.NDArray[np.int64] | None:
+    """The targets of :func:`batch_of`: ``(size,)``, or None where the samples have no labels."""
+    targets = dataset.split("test").targets
+    return None if targets is None else np.take(targets, np.arange(size) % len(targets), axis=0)

@@ -14,15 +14,25 @@ from sweeprof.profiling.live import Live
 from sweeprof.profiling.memory import Memory
 from sweeprof.profiling.quality import Quality
 from sweeprof.profiling.timing import Timing
+from sweeprof.results.allocations import Allocations
+from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
+from sweeprof.results.lines import Lines
 from sweeprof.results.measurement import Measurement
+from sweeprof.results.operators import Operators
+from sweeprof.results.peaks import Peaks
 from sweeprof.results.record import PassName, Record
 
 _READERS: dict[PassName, Callable[[Mapping[str, Any]], Any]] = {
     "analysis": LayerTable.from_dict,
     "training": Training.from_dict,
+    "peaks": Peaks.from_dict,
     "timing": Timing.from_dict,
+    "layer_times": LayerTimes.from_dict,
+    "operators": Operators.from_dict,
     "memory": Memory.from_dict,
+    "allocations": Allocations.from_dict,
+    "lines": Lines.from_dict,
     "quality": Quality.from_dict,
     "live": Live.from_dict,
 }
@@ -57,11 +67,9 @@ def _values(records: Sequence[Record], baseline: Sequence[Record] | None, batch_
         "layers": _single(records, "analysis"),
         "training": _single(records, "training"),
         "timing": _rounds(records),
-        "memory": _single(records, "memory"),
-        "quality": _single(records, "quality"),
         "baseline_quality": _baseline_quality(baseline),
         "batch_size": batch_size,
-        "live": _single(records, "live"),
+        **{name: _single(records, name) for name in _READERS if name not in ("analysis", "training", "timing")},
     }
 
 

@@ -1,66 +1,169 @@
-"""Time of a forward. Every figure comes from samples that lasted until the device was done."""
+"""Time of a step and of its phases. Every figure comes from samples that lasted until the device was done."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from sweeprof.metrics.metric import Estimate, metric
+from sweeprof.metrics.metric import Estimate, Missing, metric
+from sweeprof.profiling.quality import Quality
 from sweeprof.profiling.timing import Timing
+from sweeprof.results.record import Warning
 from sweeprof.results.stats import median_interval, percentile_needs, rounds_interval, spread
 
 Rounds = tuple[Timing, ...]
 """One timing per round, each from a fresh process."""
 
 PERCENTILES = (90, 95, 99)
+NOT_TRAINED = Missing("mode=inference: a step is a forward alone; mode=training has all phases")
 
 
 @metric(name="latency/forward", unit="s", better="lower")
 def forward(timing: Rounds) -> Estimate:
-    """Wall time of one synchronised forward of the whole batch: the median of the samples, over rounds their geometric mean."""
-    return _over_rounds(timing, lambda seconds: seconds)
+    """Wall time of one synchronised forward of the whole batch, with mode=training its loss too; the median of the samples.
+
+    Over rounds it is the geometric mean of their medians.
+    """
+    return over_rounds(timing, lambda seconds: seconds, forward_samples)
 
 
 @metric(name="latency/per_sample", unit="s", better="lower")
 def per_sample(timing: Rounds, batch_size: int) -> Estimate:
     """Wall time of one forward over the batch size."""
-    return _over_rounds(timing, lambda seconds: seconds / batch_size)
+    return over_rounds(timing, lambda seconds: seconds / batch_size, forward_samples)
 
 
-@metric(name="throughput/samples_per_s", unit="samples/s", better="higher")
-def throughput(timing: Rounds, batch_size: int) -> Estimate:
-    """Batch size over the wall time of one forward."""
-    return _over_rounds(timing, lambda seconds: batch_size / seconds)
+@metric(name="latency/backward", unit="s", better="lower")
+def backward(timing: Rounds) -> Estimate | Missing:
+    """Wall time of one backward of the whole batch, within a training step."""
+    return _phase(timing, "backward")
+
+
+@metric(name="latency/update", unit="s", better="lower")
+def update(timing: Rounds) -> Estimate | Missing:
+    """Wall time of the optimizer's step, within a training step."""
+    return _phase(timing, "update")
+
+
+@metric(name="latency/iteration", unit="s", better="lower")
+def iteration(timing: Rounds) -> Estimate | Missing:
+    """Wall time of one whole training step: forward, loss, backward and the optimizer's step."""
+    return over_rounds(timing, lambda seconds: seconds) if timing[0].is_training else NOT_TRAINED
 
 
 @metric(name="latency/first_step", unit="s", better="lower")
 def first_step(timing: Rounds) -> Estimate:
-    """Wall time of the very first forward of a process: tracing, allocation and lazy initialisation included."""
-    firsts = tuple(round.first_step_s for round in timing)
-    return Estimate(
-        statistics.geometric_mean(firsts),
-        _estimator(firsts, "single"),
-        rounds_interval(firsts),
-        rounds=firsts,
-        round_numbers=_numbers(timing),
-    )
+    """Wall time of the very first step of a process: tracing, compiling, allocation and lazy initialisation included."""
+    return _single([round.first_step_s for round in timing], timing)
 
 
-def _over_rounds(timing: Rounds, convert: Callable[[float], float]) -> Estimate:
+@metric(name="latency/compile", unit="s", better="lower")
+def compile(timing: Rounds) -> Estimate | Missing:
+    """Wall time of the first step of a process beyond the median of later ones, on a backend that compiles.
+
+    What the compiler kept on disk from an earlier process shortens it.
+    """
+    if not timing[0].compiles:
+        return Missing("this backend does not compile")
+    beyond = [round.first_step_s - round.median_s for round in timing]
+    if min(beyond) <= 0:
+        return Missing("a first step took no longer than later ones")
+    return _single(beyond, timing)
+
+
+@metric(name="latency/h2d", unit="s", better="lower")
+def h2d(timing: Rounds) -> Estimate | Missing:
+    """Wall time of bringing one batch from the host to the device."""
+    return _transfer(timing, "h2d")
+
+
+@metric(name="latency/d2h", unit="s", better="lower")
+def d2h(timing: Rounds) -> Estimate | Missing:
+    """Wall time of bringing the outputs of one batch from the device to the host."""
+    return _transfer(timing, "d2h")
+
+
+@metric(name="latency/total", unit="s", better="lower")
+def total(timing: Rounds) -> Estimate | Missing:
+    """Wall time of one batch from host to host: both transfers and the forward between them, medians."""
+    moved = [_transfer(timing, name) for name in ("h2d", "d2h")]
+    absent = next((one for one in moved if isinstance(one, Missing)), None)
+    if absent is not None:
+        return absent
+    medians = [
+        sum(statistics.median(s) for s in (*round.transfers.values(), forward_samples(round))) for round in timing
+    ]
+    return _single(medians, timing)
+
+
+@metric(name="latency/evaluate", unit="s", better="lower")
+def evaluate(quality: Quality) -> Estimate | Missing:
+    """Wall time of evaluating the whole test split once, its data loading and transfers included."""
+    if quality.seconds is None:
+        return Missing("quality: the record is of a version that did not time it")
+    return Estimate(quality.seconds, "single")
+
+
+@metric(name="throughput/samples_per_s", unit="samples/s", better="higher")
+def throughput(timing: Rounds, batch_size: int) -> Estimate:
+    """Batch size over the wall time of one step: a forward, or with mode=training a whole training step."""
+    return over_rounds(timing, lambda seconds: batch_size / seconds)
+
+
+def over_rounds(
+    timing: Rounds,
+    convert: Callable[[float], float],
+    samples_of: Callable[[Timing], Sequence[float]] = lambda one: one.samples,
+) -> Estimate:
     """The estimate of ``convert(seconds)``; ``convert`` must be monotonic, so that it may be applied to medians and bounds."""
-    medians = tuple(convert(round.median_s) for round in timing)
-    samples = [convert(sample) for round in timing for sample in round.samples]
+    medians = tuple(convert(statistics.median(samples_of(round))) for round in timing)
+    seconds = [sample for round in timing for sample in samples_of(round)]
+    samples = [convert(sample) for sample in seconds]
     interval = rounds_interval(medians) if len(medians) > 1 else median_interval(samples)
-    warnings = tuple(warning for round in timing for warning in round.warnings)
+    warnings: tuple[Warning, ...] = tuple(warning for round in timing for warning in round.warnings)
     return Estimate(
         statistics.geometric_mean(medians),
         _estimator(medians, "median"),
         interval,
-        _detail(samples),
+        {
+            **_detail(samples),
+            "mean": convert(statistics.fmean(seconds)),
+        },  # a mean rate is all the work over all the time
         medians,
         warnings,
         _numbers(timing),
+    )
+
+
+def forward_samples(round: Timing) -> Sequence[float]:
+    """Seconds of a forward, alone or within a training step."""
+    return round.phases.get("forward", round.samples)
+
+
+def _phase(timing: Rounds, name: str) -> Estimate | Missing:
+    if not timing[0].is_training:
+        return NOT_TRAINED
+    return over_rounds(timing, lambda seconds: seconds, lambda one: one.phases[name])
+
+
+def _transfer(timing: Rounds, name: str) -> Estimate | Missing:
+    if timing[0].is_training:
+        return Missing("mode=training: transfers are measured with mode=inference")
+    if name not in timing[0].transfers:
+        return Missing("the model runs on the host: nothing is transferred")
+    return over_rounds(timing, lambda seconds: seconds, lambda one: one.transfers[name])
+
+
+def _single(values: Sequence[float], timing: Rounds) -> Estimate:
+    """The estimate of what is seen once in a process."""
+    rounds = tuple(values)
+    return Estimate(
+        statistics.geometric_mean(rounds),
+        _estimator(rounds, "single"),
+        rounds_interval(rounds),
+        rounds=rounds,
+        round_numbers=_numbers(timing),
     )
 
 
@@ -75,6 +178,7 @@ def _estimator(rounds: tuple[float, ...], within: str) -> str:
 def _detail(samples: list[float]) -> dict[str, Any]:
     detail: dict[str, Any] = {
         "n": len(samples),
+        "std": statistics.stdev(samples) if len(samples) > 1 else "n<2",
         "min": min(samples),
         "max": max(samples),
         "spread": spread(samples),

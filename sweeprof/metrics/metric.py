@@ -3,10 +3,10 @@
     @metric(name="throughput/samples_per_s", unit="samples/s", better="higher")
     def throughput(timing: Rounds, batch_size: int) -> Estimate: ...
 
-The parameters are resolved like fixtures: ``layers``, ``training``, ``timing``, ``memory`` and ``quality`` are what the passes
-saw, ``baseline_quality`` is what the baseline's quality pass saw, ``batch_size`` comes from the config, ``model`` and ``data`` are
-the live objects, and the name of another metric, its slashes as underscores (``compute_macs``), is its value. A parameter with
-a default is an option. A metric that cannot be computed returns :class:`Missing`.
+The parameters are resolved like fixtures: ``layers`` and the names of the other passes (``training``, ``timing`` …) are what
+these saw, ``baseline_quality`` is what the baseline's quality pass saw, ``batch_size`` comes from the config, ``model`` and
+``data`` are the live objects, and the name of another metric, its slashes as underscores (``compute_macs``), is its value. A
+parameter with a default is an option. A metric that cannot be computed returns :class:`Missing`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,13 @@ from sweeprof.results.record import PassName, Warning
 SOURCES: dict[str, PassName | None] = {
     "layers": "analysis",
     "training": "training",
+    "peaks": "peaks",
     "timing": "timing",
+    "layer_times": "layer_times",
+    "operators": "operators",
     "memory": "memory",
+    "allocations": "allocations",
+    "lines": "lines",
     "quality": "quality",
     "baseline_quality": "quality",
     "batch_size": None,

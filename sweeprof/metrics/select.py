@@ -13,9 +13,22 @@ import yaml
 from sweeprof.configs import conf_folder
 from sweeprof.errors import Problem, UserError, choice_problem
 from sweeprof.metrics.metric import Metric
+from sweeprof.results.layer_times import Mode
 from sweeprof.results.record import PASSES, PassName
 
-FAMILIES = ("params", "compute", "activations", "latency", "memory", "quality", "compat")
+FAMILIES = (
+    "params",
+    "compute",
+    "activations",
+    "latency",
+    "rates",
+    "layer_times",
+    "operators",
+    "memory",
+    "lines",
+    "quality",
+    "compat",
+)
 
 Entry = str | Mapping[str, Any]
 
@@ -59,19 +72,41 @@ def select(entries: Sequence[Entry]) -> list[Selected]:
     return chosen
 
 
-def metric_set(name: str) -> Sequence[Entry]:
+def metric_set(name: str, mode: Mode | None = None) -> Sequence[Entry]:
     """The entries of ``conf/metrics/NAME.yaml``; a metric's own name is a set of one.
+
+    Args:
+        name: of the set or metric.
+        mode: of the profiler that is to measure it; None: none is.
+
+    Raises:
+        UserError: there is no such set, or it is measured in another mode.
+    """
+    if name in builtin_metrics():
+        return [name]
+    wanted = mode_of(name)
+    if mode is not None and wanted not in (None, mode):
+        allowed = f'is measured with mode="{wanted}": make the profiler with it, instead of mode="{mode}".'
+        raise UserError([Problem("metrics", name, allowed)])
+    entries: Sequence[Entry] = _content(name)["select"]
+    return entries
+
+
+def mode_of(name: str) -> Mode | None:
+    """What a step is for the metrics of the set ``conf/metrics/NAME.yaml``; None where they can be had of any.
 
     Raises:
         UserError: there is no such set.
     """
-    if name in builtin_metrics():
-        return [name]
+    return None if name in builtin_metrics() else _content(name).get("mode")
+
+
+def _content(name: str) -> dict[str, Any]:
     sets = {path.stem: path for path in (conf_folder() / "metrics").glob("*.yaml")}
     if name not in sets:
         raise UserError([choice_problem("metrics", name, "metric set", sets)])
-    entries: Sequence[Entry] = yaml.safe_load(sets[name].read_text(encoding="utf-8"))["select"]
-    return entries
+    content: dict[str, Any] = yaml.safe_load(sets[name].read_text(encoding="utf-8"))
+    return content
 
 
 def passes_of(selected: Sequence[Selected]) -> list[PassName]:

@@ -25,3 +25,15 @@ def instantiate(node: Mapping[str, Any]) -> Any:
 def builder(node: Mapping[str, Any]) -> Callable[[], Any]:
     """A function that instantiates ``node`` when called, e.g. under another default device."""
     return partial(instantiate, dict(node))
+
+
+def located(target: str) -> Callable[..., Any]:
+    """The class or function of that dotted name.
+
+    Raises:
+        Exception: it cannot be imported.
+    """
+    from hydra.utils import get_object
+
+    found: Callable[..., Any] = get_object(target)
+    return found

@@ -55,14 +55,14 @@ class Data:
             raise Unsupported("there are no data: give the profiler `data=`, an iterable of batches")
         raise UserError([choice_problem("split", name, "split", self.splits)])
 
-    def first(self) -> Inputs:
-        """The arguments of the first batch.
+    def first(self) -> tuple[Inputs, Any]:
+        """Arguments and targets of the first batch; targets are None where it has none.
 
         Raises:
             UserError: there is none.
         """
         for batch in self.split("test"):
-            return self._taken(batch)[0]
+            return self._taken(batch)
         raise UserError("the data have no batch")
 
     def labelled(self, name: str) -> Iterator[tuple[Inputs, Any]]:

@@ -29,6 +29,8 @@ class Memory:
     rss_peak_bytes: int
     """Highest during building, loading and stepping."""
     steps: int
+    rss_stepping_bytes: int | None = None
+    """Highest during stepping alone; None in records of an earlier version."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Memory:

@@ -6,18 +6,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sweeprof.metrics.select import Entry
+from sweeprof.metrics.select import Entry, mode_of
 from sweeprof.profiling.formulas import Formula
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.profiling.session import Strict
+from sweeprof.profiling.timing import Protocol
 from sweeprof.report.units import scaled
 from sweeprof.results.differences import Difference, differences
+from sweeprof.results.layer_times import Mode
 from sweeprof.results.measurement import Measurement
 
 if TYPE_CHECKING:
     import pandas
 
     from sweeprof.profiling.layers import Layers
+
+
+PLACES = ("layer", "line", "operator")
+"""Details that say where a value was found."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -62,8 +68,8 @@ def _shown(measurement: Measurement) -> str:
     if measurement.value is None:
         return f"– ({measurement.reason})"
     text = scaled(measurement.value, measurement.unit)
-    layer = measurement.detail.get("layer")
-    return f"{text} at {layer}" if layer else text
+    place = next((found for key in PLACES if (found := measurement.detail.get(key))), None)
+    return f"{text} at {place}" if place else text
 
 
 def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
@@ -76,6 +82,11 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
     backend: Any = "auto",
     device: str | None = None,
     forward: Callable[..., Any] | None = None,
+    mode: Mode | None = None,
+    optimizer: str | Callable[[Any], Any] = "sgd",
+    loss: str | Callable[[Any, Any], Any] = "mean",
+    protocol: Protocol | None = None,
+    functions: Sequence[str] = (),
 ) -> Profile:
     """The metrics of ``model`` called with ``inputs``; the model is left exactly as it was found.
 
@@ -86,10 +97,18 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         metrics: a metric set by name (``static``: all that shapes tell; ``full``: times and the rest too) or a list of metrics.
         formulas: by module type or operator, for this model alone.
         strict: what an operator without a formula does: ``error``, ``warn`` or ``ignore``.
+        backend: name or object; ``auto`` takes the framework of the model.
+        device: where to run; None where the model is.
         forward: ``forward(model, *args, **kwargs)`` where a step is more than calling the model.
+        mode: whether a step is a forward (``inference``) or a whole training step (``training``); None: as the metric set says,
+            which ``training`` does, else ``inference``.
+        optimizer: of training steps: a name, or a function from the parameters to an optimizer.
+        loss: of training steps: a name, a function of outputs and targets, or a class of such.
+        protocol: how long and how often to measure.
+        functions: whose source lines are watched, by their dotted names; none: the model's own forward.
 
     Raises:
-        UserError: a name is not known.
+        UserError: a name is not known, or ``mode`` is not that of the metric set.
         Uncounted: an operator has no formula, and ``strict`` is ``error``.
         Exception: whatever the model raised.
 
@@ -100,7 +119,18 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         >>> print(r.layers.tree(depth=1))
     """
     profiler = Profiler(
-        model, inputs=inputs, formulas=formulas, strict=strict, backend=backend, device=device, forward=forward
+        model,
+        inputs=inputs,
+        backend=backend,
+        device=device,
+        protocol=protocol,
+        forward=forward,
+        formulas=formulas,
+        strict=strict,
+        mode=mode or (mode_of(metrics) if isinstance(metrics, str) else None) or "inference",
+        optimizer=optimizer,
+        loss=loss,
+        functions=functions,
     )
     return Profile(profiler.compute_all(metrics), profiler)
 

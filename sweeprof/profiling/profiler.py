@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sweeprof.backends import Backend
 from sweeprof.backends.lookup import backend_named, backend_of
-from sweeprof.errors import OverrideError, Problem, Uncounted, UncountedWarning, Unsupported, UserError, choice_problem
+from sweeprof.errors import OverrideError, Problem, UncountedWarning, Unsupported, UserError, choice_problem
 from sweeprof.metrics.evaluate import measured
 from sweeprof.metrics.live import live_functions
 from sweeprof.metrics.metric import SOURCES, Metric, Missing, declared, parameter_name, passes_of
@@ -19,9 +19,12 @@ from sweeprof.profiling.build import builder, instantiate
 from sweeprof.profiling.data import Data
 from sweeprof.profiling.formulas import DEFAULTS, Formula, Formulas
 from sweeprof.profiling.inputs import Inputs
-from sweeprof.profiling.session import BuiltSession, LiveSession, Observations, Session, Strict
-from sweeprof.profiling.timing import Protocol
+from sweeprof.profiling.recipe import Recipe
+from sweeprof.profiling.session import Observations, Session, Strict
+from sweeprof.profiling.sessions import BuiltSession, LiveSession
+from sweeprof.profiling.timing import Protocol, Timing
 from sweeprof.results.differences import Difference, differences
+from sweeprof.results.layer_times import LayerTimes, Mode
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import PassName
@@ -57,6 +60,10 @@ class Profiler:
         forward: Callable[..., Any] | None = None,
         formulas: Mapping[Any, Formula] | None = None,
         strict: Strict = "warn",
+        mode: Mode = "inference",
+        optimizer: str | Callable[[Any], Any] = "sgd",
+        loss: str | Callable[[Any, Any], Any] = "mean",
+        functions: Sequence[str] = (),
     ) -> None:
         """Args:
         model: a model of a framework that sweeprof knows; it may be on the meta device.
@@ -69,26 +76,29 @@ class Profiler:
         forward: ``forward(model, *args, **kwargs)`` where a step is more than calling the model.
         formulas: by module type or operator, for this model alone.
         strict: what an operator without a formula does: ``error``, ``warn`` or ``ignore``.
+        mode: whether a step that is timed or traced is a forward (``inference``) or a whole training step (``training``).
+        optimizer: of training steps: a name, or a function from the parameters to an optimizer.
+        loss: of training steps: a name, a function of outputs and targets, or a class of such.
+        functions: whose source lines are watched, by their dotted names; none: the model's own forward.
 
         Raises:
             UserError: the framework of the model is not known, or an argument is not one of those allowed.
         """
-        if strict not in ("error", "warn", "ignore"):
-            raise UserError([choice_problem("strict", strict, "way to handle operators without a formula", _STRICT)])
-        found = (
-            backend_of(model) if backend == "auto" else backend_named(backend) if isinstance(backend, str) else backend
-        )
         session = LiveSession(
-            backend=found,
+            backend=backend_of(model) if backend == "auto" else _backend(backend),
             protocol=protocol or Protocol(),
             formulas=Formulas(formulas, DEFAULTS),
             strict=strict,
+            mode=mode,
+            recipe=Recipe(optimizer, loss),
+            watched=(functions,) if isinstance(functions, str) else tuple(functions),
             model=model,
             given=None if inputs is None else Inputs.of(inputs),
             forward=forward,
             given_data=Data.of(data, input_pattern),
             device=device,
         )
+        session.check()
         self._set_up(session)
 
     def _set_up(self, session: Session) -> None:
@@ -117,6 +127,9 @@ class Profiler:
                 backend=instantiate(backend),
                 protocol=Protocol(**config["protocol"]),
                 strict=chosen.get("strict", "warn"),
+                mode=config["mode"],
+                recipe=Recipe.from_config(config["training"]),
+                watched=chosen.get("functions", ()),
                 live_metrics=live_functions(select(chosen.get("select", ()))),
                 build=builder(node),
                 dataset=instantiate(config["dataset"]),
@@ -128,30 +141,17 @@ class Profiler:
         return made
 
     @property
-    def backend(self) -> Backend:
-        """The backend that runs the model."""
-        return self.session.backend
-
-    @property
-    def costs(self) -> dict[str, float]:
-        """Seconds spent per activity."""
-        return self.session.costs
-
-    @property
     def layers(self) -> Layers:
-        """The layers of the model, with the ways to look at them.
+        """The layers of the model, with the ways to look at them, and with their times where those have been measured.
 
         Raises:
             Exception: whatever the analysis raised.
         """
-        seen = self._seen.get("analysis")
-        table = seen if isinstance(seen, LayerTable) else self.run("analysis")
-        assert isinstance(table, LayerTable)
-        self._seen["analysis"] = table
-
         from sweeprof.profiling.layers import Layers  # with the report's templates, which a worker has no use for
 
-        return Layers.of(table)
+        table, times = self.seen("analysis"), self._seen.get("layer_times")
+        assert isinstance(table, LayerTable)
+        return Layers.of(table.with_times(times) if isinstance(times, LayerTimes) else table)
 
     @property
     def status(self) -> Mapping[str, Measurement]:
@@ -162,6 +162,13 @@ class Profiler:
     def metrics(self) -> Mapping[str, Metric]:
         """Every metric that can be computed, by name."""
         return MappingProxyType({**builtin_metrics(), **self._registered})
+
+    def seen(self, pass_name: PassName) -> Observations:
+        """What a pass saw; it is run if it has not been. Raises like :meth:`run`."""
+        found = self._seen.get(pass_name)
+        if found is None or isinstance(found, Missing):
+            found = self._seen[pass_name] = self.run(pass_name)
+        return found
 
     def run(self, pass_name: PassName) -> Observations:
         """What a pass sees; see :meth:`sweeprof.profiling.session.Session.run`."""
@@ -227,7 +234,7 @@ class Profiler:
             options: by metric name.
 
         Raises:
-            UserError: a name or an option is not known.
+            UserError: a name or an option is not known, or the set is measured on other steps than this profiler's.
         """
         names = self._names(metrics)
         given = {**dict(names), **(options or {})}
@@ -264,6 +271,10 @@ class Profiler:
             input_pattern=session.given_data.pattern,
             forward=session.forward,
             strict=session.strict,
+            mode=session.mode,
+            optimizer=session.recipe.optimizer,
+            loss=session.recipe.loss,
+            functions=session.watched,
         )
         made.session.formulas = session.formulas
         made._registered, made._overriding = dict(self._registered), set(self._overriding)
@@ -279,7 +290,7 @@ class Profiler:
     def _names(self, metrics: str | Sequence[Entry] | None) -> list[tuple[str, Options]]:
         if metrics is None:
             return [(name, {}) for name in self.metrics]
-        entries: Sequence[Entry] = metric_set(metrics) if isinstance(metrics, str) else metrics
+        entries = metric_set(metrics, self.session.mode) if isinstance(metrics, str) else metrics
         names: list[tuple[str, Options]] = []
         for entry in entries:
             if isinstance(entry, str) and entry in self.metrics:
@@ -318,7 +329,8 @@ class Profiler:
         for source, needed in SOURCES.items():
             if needed in passes and needed != "live":
                 values[source] = self._saw(needed)
-        values["timing"] = _as_rounds(values.get("timing"))
+        timing = values.get("timing")
+        values["timing"] = (timing,) if isinstance(timing, Timing) else timing
         values["baseline_quality"] = Missing("a single profiler has no baseline: use sweeprof.compare")
         values["live"] = self._saw_live(selected)
         for name, measurement in measured(selected, values, known).items():
@@ -342,8 +354,6 @@ class Profiler:
             return self.session.run(pass_name)
         except Unsupported as error:
             return Missing(f"{pass_name}: unsupported: {error}")
-        except Uncounted:
-            raise
 
     def _saw_live(self, selected: Sequence[Selected]) -> Observations | Missing:
         functions = live_functions(selected, self._readable())
@@ -379,13 +389,10 @@ def _callers_level() -> int:
     return level
 
 
-_STRICT = ("error", "warn", "ignore")
+def _backend(given: str | Backend) -> Backend:
+    return backend_named(given) if isinstance(given, str) else given
 
 
 def _key(selected: Selected) -> tuple[str, str]:
     """What a kept value belongs to: the metric and its options."""
     return selected.metric.info.name, repr(sorted(selected.options.items()))
-
-
-def _as_rounds(timing: Any) -> Any:
-    return timing if timing is None or isinstance(timing, Missing) else (timing,)

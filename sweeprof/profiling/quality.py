@@ -31,6 +31,9 @@ class Quality:
     loss_sum: float | None = None
     """Cross-entropy of the outputs taken as logits, summed over all samples; None where an output is not finite."""
 
+    seconds: float | None = None
+    """How long evaluating took, data loading and transfers included; None in records of an earlier version."""
+
     @classmethod
     def of(cls, outputs: npt.NDArray[Any], targets: npt.NDArray[Any] | None) -> Quality:
         """The quality of ``outputs`` ``(n, ...)`` for the class indices ``targets`` ``(n,)``."""
@@ -55,6 +58,7 @@ class Quality:
             "targets": None if self.targets is None else list(self.targets),
             "ranks": None if self.ranks is None else list(self.ranks),
             "loss_sum": self.loss_sum,
+            "seconds": self.seconds,
             "outputs": {"shape": list(self.outputs.shape), "zlib_f4": base64.b64encode(zlib.compress(raw)).decode()},
         }
 
@@ -69,6 +73,7 @@ class Quality:
             np.frombuffer(raw, dtype="<f4").reshape(packed["shape"]),
             None if data.get("ranks") is None else tuple(data["ranks"]),
             data.get("loss_sum"),
+            data.get("seconds"),
         )
 
 

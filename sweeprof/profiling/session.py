@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -15,29 +15,42 @@ from sweeprof.backends import (
     Analyzes,
     AnalyzesTraining,
     Backend,
-    Borrows,
     Build,
     LoadedModel,
     MeasuresMemory,
+    MeasuresPeaks,
+    ProfilesLines,
+    TimesLayers,
+    TracesOperators,
+    TracksAllocations,
+    TrainingStep,
+    Trains,
 )
-from sweeprof.datasets import Dataset, batch_of
-from sweeprof.errors import Uncounted, Unsupported, UserError
+from sweeprof.errors import Uncounted, Unsupported, UserError, choice_problem
 from sweeprof.profiling import residency
-from sweeprof.profiling.data import Data
 from sweeprof.profiling.formulas import DEFAULTS, Formulas
 from sweeprof.profiling.inputs import Inputs
 from sweeprof.profiling.live import Live, LiveMetric
 from sweeprof.profiling.memory import Memory
-from sweeprof.profiling.quality import Quality, batches
-from sweeprof.profiling.timing import Protocol, Timing, measure
+from sweeprof.profiling.peaks import remembered
+from sweeprof.profiling.quality import Quality
+from sweeprof.profiling.recipe import Recipe, Work
+from sweeprof.profiling.timing import Protocol, Timing, measure, measure_training, sampled
+from sweeprof.results.allocations import Allocations
+from sweeprof.results.layer_times import LayerTimes, Mode
 from sweeprof.results.layers import LayerTable, Training
+from sweeprof.results.lines import Lines
+from sweeprof.results.operators import Operators
+from sweeprof.results.peaks import Peaks
 from sweeprof.results.record import PassName
 
 MEMORY_STEPS = 5
 """Enough for allocators to reach their high-water mark."""
 
 Strict = Literal["error", "warn", "ignore"]
-Observations = LayerTable | Training | Timing | Memory | Quality | Live
+Observations = (
+    LayerTable | Training | Peaks | Timing | LayerTimes | Operators | Memory | Allocations | Lines | Quality | Live
+)
 Built = tuple[Build, int | None]
 """What makes the model, and the axis of the channels in its inputs."""
 
@@ -51,10 +64,24 @@ class Session(ABC):
     formulas: Formulas = DEFAULTS
     strict: Strict = "warn"
     """What an operator without a formula does: ``error`` fails the pass, ``warn`` marks the numbers, ``ignore`` does neither."""
+    mode: Mode = "inference"
+    """Whether a step is a forward or a whole training step; counting and evaluating are the same in both."""
+    recipe: Recipe = field(default_factory=Recipe)
+    """What a training step is made of."""
+    watched: Sequence[str] = ()
+    """The functions that the ``lines`` pass watches, by their dotted names; none: the model's own forward."""
     live_metrics: Sequence[LiveMetric] = ()
     """What the ``live`` pass computes."""
     costs: dict[str, float] = field(default_factory=dict)
     """Seconds spent per activity (``build``, ``measure``), filled in by :meth:`run`."""
+
+    def check(self) -> None:
+        """Raises :class:`UserError` for a setting that is not one of those allowed."""
+        if self.strict not in get_args(Strict):
+            noun = "way to handle operators without a formula"
+            raise UserError([choice_problem("strict", self.strict, noun, get_args(Strict))])
+        if self.mode not in get_args(Mode):
+            raise UserError([choice_problem("mode", self.mode, "kind of step", get_args(Mode))])
 
     def run(self, pass_name: PassName) -> Observations:
         """What the pass saw.
@@ -65,27 +92,28 @@ class Session(ABC):
             Exception: whatever the model raised.
         """
         self.prepare()
-        match pass_name:
-            case "analysis":
-                return self._analysis()
-            case "training":
-                return self._training()
-            case "timing":
-                return self._timing()
-            case "memory":
-                return self._memory()
-            case "quality":
-                return self._quality()
-            case "live":
-                return self._live()
+        found: Observations = getattr(self, f"_{pass_name}")()
+        return found
 
     @abstractmethod
     def prepare(self) -> None:
         """Set up the framework, where that is this session's business."""
 
     @abstractmethod
+    def place(self) -> str:
+        """The device, e.g. ``cpu`` or ``cuda:0``."""
+
+    def held(self) -> Any:
+        """The model itself, where the caller has it in hands; None where each pass builds its own."""
+        return None
+
+    @abstractmethod
     def inputs(self) -> Inputs:
         """One batch."""
+
+    @abstractmethod
+    def targets(self) -> Any:
+        """What belongs to the batch of :meth:`inputs`; None where there are none."""
 
     @abstractmethod
     def described(self) -> AbstractContextManager[Built]:
@@ -125,12 +153,84 @@ class Session(ABC):
             names = ", ".join(f"{name} ×{calls}" for name, calls in sorted(uncovered.items()))
             raise Uncounted(f"no formula for {names}")
 
+    def _peaks(self) -> Peaks:
+        backend = self.backend
+        if not isinstance(backend, MeasuresPeaks):
+            raise Unsupported("this backend has no benchmark of the machine")
+        with Stopwatch(self.costs, "measure"):
+            return remembered(backend, self.place(), self.held())
+
     def _timing(self) -> Timing:
         inputs = self.inputs()
         with self.loaded() as model:
-            batch = model.put(inputs)
-            with model.stepping(batch) as step, Stopwatch(self.costs, "measure"):
-                return measure(step, self.protocol, self.backend.clock())
+            work, clock = self._work(model, inputs), model.clock()
+            if self.mode == "training":
+                with self._training_step(model, work) as training, Stopwatch(self.costs, "measure"):
+                    timing = measure_training(training, self.protocol, clock)
+                return replace(timing, compiles=model.compiles)
+            with model.stepping(work.batch) as step, Stopwatch(self.costs, "measure"):
+                timing = measure(step, self.protocol, clock)
+                moves = model.transfers(inputs, step())
+                transfers = {name: sampled(move, self.protocol, clock) for name, move in moves.items()}
+            return replace(timing, compiles=model.compiles, transfers=transfers)
+
+    def _work(self, model: LoadedModel, inputs: Inputs) -> Work:
+        is_training = self.mode == "training"
+        return Work(model.put(inputs), self.targets() if is_training else None, self.recipe if is_training else None)
+
+    def _training_step(self, model: LoadedModel, work: Work) -> AbstractContextManager[TrainingStep]:
+        if not isinstance(self.backend, Trains):
+            raise Unsupported("this backend cannot train")
+        assert work.recipe is not None
+        return self.backend.training(model, work.batch, work.targets, work.recipe)
+
+    def _layer_times(self) -> LayerTimes:
+        backend = self.backend
+        if not isinstance(backend, TimesLayers):
+            raise Unsupported("this backend cannot time layers")
+        with self._working() as (model, work):
+            return backend.layer_times(model, work, self.protocol)
+
+    def _operators(self) -> Operators:
+        backend = self.backend
+        if not isinstance(backend, TracesOperators):
+            raise Unsupported("this backend cannot trace operators")
+        with self._working() as (model, work):
+            return backend.operators(model, work)
+
+    def _allocations(self) -> Allocations:
+        backend = self.backend
+        if not isinstance(backend, TracksAllocations):
+            raise Unsupported("this backend cannot follow allocations")
+        with self._working() as (model, work):
+            return backend.allocations(model, work)
+
+    def _lines(self) -> Lines:
+        backend = self.backend
+        if not isinstance(backend, ProfilesLines):
+            raise Unsupported("this backend cannot watch source lines")
+        with self._working() as (model, work):
+            return backend.lines(model, work, self.watched)
+
+    @contextmanager
+    def _whole_steps(self, model: LoadedModel, work: Work) -> Iterator[Callable[[], object]]:
+        if work.recipe is None:
+            with model.stepping(work.batch) as step:
+                yield step
+            return
+        with self._training_step(model, work) as training:
+
+            def train() -> None:
+                training.backward(training.forward())
+                training.update()
+
+            yield train
+
+    @contextmanager
+    def _working(self) -> Iterator[tuple[LoadedModel, Work]]:
+        inputs = self.inputs()
+        with self.loaded() as model, Stopwatch(self.costs, "measure"):
+            yield model, self._work(model, inputs)
 
     def _memory(self) -> Memory:
         if not isinstance(self.backend, MeasuresMemory):
@@ -141,132 +241,38 @@ class Session(ABC):
         baseline = meter.rss()
         meter.reset_peak()
         with self.loaded() as model:
-            batch = model.put(inputs)
+            work = self._work(model, inputs)
             loaded = meter.rss()
-            with model.stepping(batch) as step, Stopwatch(self.costs, "measure"):
+            highest = meter.rss_peak()
+            meter.reset_peak()
+            with self._whole_steps(model, work) as step, Stopwatch(self.costs, "measure"):
                 for _ in range(MEMORY_STEPS):
                     step()
-            return Memory(baseline, loaded, meter.rss_peak(), MEMORY_STEPS)
+            stepping = meter.rss_peak()
+            return Memory(baseline, loaded, max(highest, stepping), MEMORY_STEPS, stepping)
 
     def _quality(self) -> Quality:
         answers, targets = [], []
         with self.loaded() as model, Stopwatch(self.costs, "measure"):
+            clock = model.clock()
+            begin = clock.now()
             for inputs, labels in self.labelled():
                 with model.stepping(model.put(inputs)) as step:
                     answers.append(model.host_outputs(step()))
                 if labels is not None:
                     targets.append(as_array(labels))
+            seconds = clock.now() - begin
         if not answers:
             raise Unsupported("there are no data to evaluate on")
         try:
             outputs, classes = np.concatenate(answers), np.concatenate(targets) if targets else None
         except ValueError as error:
             raise Unsupported(f"what the batches gave does not fit together: {error}") from None
-        return Quality.of(outputs, classes)
+        return replace(Quality.of(outputs, classes), seconds=seconds)
 
     def _live(self) -> Live:
         with self.loaded() as model, Stopwatch(self.costs, "measure"):
             return Live.of(self.live_metrics, model.native, self.data)
-
-
-@dataclass(slots=True, kw_only=True)
-class BuiltSession(Session):
-    """A model that a builder makes for each pass, on a dataset: what a config describes."""
-
-    build: Build
-    dataset: Dataset
-    batch_size: int = 1
-    device: str = "cpu"
-    seed: int = 0
-    """Seed of the weights and of whatever the framework draws."""
-
-    def prepare(self) -> None:
-        self.backend.configure(self.seed)
-
-    def inputs(self) -> Inputs:
-        return Inputs((batch_of(self.dataset, self.batch_size),))
-
-    def described(self) -> AbstractContextManager[Built]:
-        return nullcontext((self.build, self.dataset.channel_axis))
-
-    @contextmanager
-    def loaded(self) -> Iterator[LoadedModel]:
-        with Stopwatch(self.costs, "build"):
-            model = self.backend.load(self.build, self.device, self.dataset.channel_axis)
-        yield model
-
-    def labelled(self) -> Iterator[tuple[Inputs, Any]]:
-        test = self.dataset.split("test")
-        for begin, batch in enumerate(batches(test.inputs, self.batch_size)):
-            labels = test.targets
-            first = begin * self.batch_size
-            yield Inputs((batch,)), None if labels is None else labels[first : first + len(batch)]
-
-    @property
-    def data(self) -> Dataset:
-        return self.dataset
-
-
-@dataclass(slots=True, kw_only=True)
-class LiveSession(Session):
-    """A model that the caller has in hands, and leaves it as it was found."""
-
-    model: Any
-    given: Inputs | None
-    """What the model is called with; None: the first batch of the data."""
-    given_data: Data
-    device: str | None = None
-    """Where to run it; None: where it is."""
-    forward: Callable[..., Any] | None = None
-    """How it is stepped; None: it is called."""
-    _first: Inputs | None = None
-    """The arguments of the first batch of the data: the same for every pass, also where a loader shuffles."""
-
-    def prepare(self) -> None:
-        """Nothing: threads and seeds are the caller's."""
-
-    def inputs(self) -> Inputs:
-        if self.given is None and not self.given_data.splits:
-            raise UserError("there is nothing to call the model with: give `inputs=` or `data=`")
-        if self.given is not None:
-            return self._stepped(self.given)
-        if self._first is None:
-            with self._borrowed():  # a loader draws random numbers
-                self._first = self.given_data.first()
-        return self._stepped(self._first)
-
-    def _stepped(self, inputs: Inputs) -> Inputs:
-        return inputs if self.forward is None else replace(inputs, forward=self.forward)
-
-    @contextmanager
-    def described(self) -> Iterator[Built]:
-        with self._borrowed():
-            yield lambda: self.model, None
-
-    @contextmanager
-    def loaded(self) -> Iterator[LoadedModel]:
-        device = self.device
-        with self._borrowed():
-            if isinstance(self.backend, Borrows):
-                device = device or self.backend.device_of(self.model)
-            if device == "meta":
-                raise Unsupported("the model is on the meta device: it has no weights to run with")
-            with Stopwatch(self.costs, "build"):
-                model = self.backend.load(lambda: self.model, device or "cpu", None)
-            yield model
-
-    def _borrowed(self) -> AbstractContextManager[None]:
-        return self.backend.borrowed(self.model) if isinstance(self.backend, Borrows) else nullcontext()
-
-    def _memory(self) -> Memory:
-        raise Unsupported("resident memory is that of a whole process; a sweep gives each trial its own")
-
-    def labelled(self) -> Iterator[tuple[Inputs, Any]]:
-        return ((self._stepped(inputs), targets) for inputs, targets in self.given_data.labelled("test"))
-
-    @property
-    def data(self) -> Data:
-        return self.given_data
 
 
 def as_array(values: Any) -> np.ndarray[Any, Any]:

@@ -12,7 +12,7 @@ import time
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sweeprof.results.record import Warning
@@ -29,6 +29,7 @@ MIN_TICKS = 1000
 """Clock ticks a sample must last: a tick is then at most 0.1 % of it."""
 MAX_LOOPS = 2**20
 """Steps per sample at most, should a step take no time at all."""
+PHASES = ("forward", "backward", "update")
 STABLE_WINDOW = 5
 STABLE_TOLERANCE = 0.05
 """The noise has settled when the last five looks at the spread differ by at most 5 % of it (nvbench's ``stdrel``)."""
@@ -44,15 +45,26 @@ class Clock(typing.Protocol):
     def resolution(self) -> float:
         """Smallest step of the clock in seconds."""
 
+    def mark(self) -> Any:
+        """A point in the work of the device; taking one does not wait for it."""
+
+    def between(self, begin: Any, end: Any) -> float:
+        """Seconds from one mark to another, once the device has reached them."""
+
 
 class WallClock:
     """The host's monotonic wall clock; processor time would count threads twice and sleeping not at all."""
 
     now = staticmethod(time.perf_counter)
+    mark = now
+    """On the host, what was called has been done."""
 
     @property
     def resolution(self) -> float:
         return time.get_clock_info("perf_counter").resolution
+
+    def between(self, begin: float, end: float) -> float:
+        return end - begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +105,17 @@ class Timing:
     warnings: tuple[Warning, ...] = field(default=())
     round: int = 0
     """Which repetition this is; what a comparison pairs by."""
+    phases: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Of a training step: seconds of ``forward``, ``backward`` and ``update``, one value per sample."""
+    transfers: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Seconds of one ``h2d`` and one ``d2h``, one value per sample; nothing where the model runs on the host."""
+    compiles: bool = False
+    """Whether the first step compiled the model."""
+
+    @property
+    def is_training(self) -> bool:
+        """Whether a step is a whole training step."""
+        return bool(self.phases)
 
     @property
     def median_s(self) -> float:
@@ -108,6 +131,9 @@ class Timing:
             samples=tuple(data["samples"]),
             unmet=tuple(data["unmet"]),
             round=round,
+            phases={name: tuple(samples) for name, samples in data.get("phases", {}).items()},
+            transfers={name: tuple(samples) for name, samples in data.get("transfers", {}).items()},
+            compiles=data.get("compiles", False),
         )
 
 
@@ -115,12 +141,67 @@ def measure(step: Callable[[], object], protocol: Protocol, clock: Clock) -> Tim
     """Time ``step``, which must return only when its work is done (the backend synchronises the device)."""
     first_step = _lasting(step, 1, clock)
     warmup_steps = _warm_up(step, protocol, clock)
-    with _no_garbage_collection():
+    gc.collect()
+    with without_collection():
         loops = _calibrate(step, protocol, clock)
         samples, unmet = _sample(step, loops, protocol, clock)
     return Timing(
         first_step, warmup_steps, loops, samples, unmet, tuple(_warnings(samples, loops, unmet, protocol, clock))
     )
+
+
+class Phased(typing.Protocol):
+    """A training step, see :class:`sweeprof.backends.TrainingStep`."""
+
+    def forward(self) -> Any: ...
+
+    def backward(self, loss: Any) -> None: ...
+
+    def update(self) -> None: ...
+
+
+def measure_training(step: Phased, protocol: Protocol, clock: Clock) -> Timing:
+    """Time whole training steps, and each of their phases within the same steps."""
+    laps = _Laps(step, clock)
+    timing = measure(laps, protocol, clock)
+    kept = laps.seconds[-len(timing.samples) * timing.loops :]
+    phases = {
+        name: tuple(
+            statistics.fmean(lap[index] for lap in kept[first : first + timing.loops])
+            for first in range(0, len(kept), timing.loops)
+        )
+        for index, name in enumerate(PHASES)
+    }
+    return replace(timing, phases=phases)
+
+
+class _Laps:
+    """Steps through the phases and notes how long each took; done when the device is."""
+
+    def __init__(self, step: Phased, clock: Clock) -> None:
+        self._step, self._clock = step, clock
+        self.seconds: list[tuple[float, ...]] = []
+        """One per step, in the order of :data:`PHASES`."""
+
+    def __call__(self) -> None:
+        mark, step = self._clock.mark, self._step
+        begin = mark()
+        loss = step.forward()
+        forwarded = mark()
+        step.backward(loss)
+        returned = mark()
+        step.update()
+        marks = (begin, forwarded, returned, mark())
+        self.seconds.append(tuple(map(self._clock.between, marks[:-1], marks[1:])))
+
+
+def sampled(step: Callable[[], object], protocol: Protocol, clock: Clock) -> tuple[float, ...]:
+    """Seconds per step of the protocol's least number of samples, after one that is not kept."""
+    step()
+    gc.collect()
+    with without_collection():
+        loops = _calibrate(step, protocol, clock)
+        return tuple(_lasting(step, loops, clock) / loops for _ in range(protocol.min_samples))
 
 
 def _lasting(step: Callable[[], object], loops: int, clock: Clock) -> float:
@@ -183,9 +264,10 @@ def _settled(spreads: list[float]) -> bool:
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Keep the collector from landing in single samples, as ``timeit`` and torch.utils.benchmark do."""
-    gc.collect()
+def without_collection() -> Iterator[None]:
+    """Without the collector of cycles, as in ``timeit``: what is alive when should not depend on when it runs, nor how long a
+    single sample takes.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:

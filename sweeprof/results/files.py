@@ -10,11 +10,16 @@ from typing import Any
 
 def write_atomically(path: Path, text: str) -> None:
     """Replace ``path`` by ``text``: temporary file beside it, fsync, rename."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace ``path`` by ``content``, likewise."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -14,7 +14,19 @@ SCHEMA_VERSION = 1
 """1: the first. Readers ignore fields they do not know, and refuse a later version."""
 
 Status = Literal["ok", "unsupported", "skipped", "failed", "crashed", "oom", "timeout"]
-PassName = Literal["analysis", "training", "timing", "memory", "quality", "live"]
+PassName = Literal[
+    "analysis",
+    "training",
+    "peaks",
+    "timing",
+    "layer_times",
+    "operators",
+    "memory",
+    "allocations",
+    "lines",
+    "quality",
+    "live",
+]
 
 STATUSES: tuple[Status, ...] = get_args(Status)
 PASSES: tuple[PassName, ...] = get_args(PassName)

@@ -11,7 +11,9 @@ from typing import Any
 
 from sweeprof.errors import Problem, UserError, choice_problem, nearest
 from sweeprof.metrics.select import select
+from sweeprof.profiling.recipe import LOSSES, OPTIMIZERS
 
+PRECISIONS = ("fp32", "bf16", "fp16", "int8-dynamic")
 ISOLATIONS = ("fork", "spawn", "inline")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB|kB|MB|GB|TB)?")
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
@@ -54,9 +56,18 @@ def _is_folder_name(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[\w.\- ]+", value) is not None and value.strip(". ") != ""
 
 
+MODES = ("inference", "training")
 RULES = (
+    Rule("mode", lambda value: value in MODES, "is not a kind of step. Known: inference, training."),
     Rule("batch_size", _whole_from(1), "is not a batch size: a whole number of at least 1."),
     Rule("backend.threads", _whole_from(1), "is not a number of threads: a whole number of at least 1."),
+    Rule(
+        "backend.precision",
+        lambda value: value in PRECISIONS,
+        f"is not a precision. Known: {', '.join(PRECISIONS)}.",
+    ),
+    Rule("backend.channels_last", lambda value: isinstance(value, bool), "is not true or false."),
+    Rule("backend.compile", lambda value: isinstance(value, bool), "is not true or false."),
     Rule("seed.weights", _whole_from(0), "is not a seed: a whole number of at least 0."),
     Rule("seed.order", _whole_from(0), "is not a seed: a whole number of at least 0."),
     Rule("protocol.rounds", _whole_from(1), "is not a number of rounds: a whole number of at least 1."),
@@ -82,6 +93,11 @@ RULES = (
         _or_null(_is_address),
         "is not an address of MLflow: http://…, https://…, sqlite:///…, another database, or null.",
     ),
+    Rule(
+        "metrics.functions",
+        lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
+        "is not a list of dotted names such as [my_package.MyNet.forward].",
+    ),
     Rule("dry_run", lambda value: isinstance(value, bool), "is not true or false."),
 )
 
@@ -98,7 +114,13 @@ def parse_size(value: Any) -> int | None:
 
 def config_problems(config: Mapping[str, Any]) -> list[Problem]:
     """Everything that is wrong with one resolved config."""
-    return [*_rule_problems(config), *_metric_problems(config), *_target_problems(config), *_extra_problems(config)]
+    return [
+        *_rule_problems(config),
+        *_recipe_problems(config),
+        *_metric_problems(config),
+        *_target_problems(config),
+        *_extra_problems(config),
+    ]
 
 
 def _rule_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
@@ -109,7 +131,8 @@ def _rule_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _nearest_choice(rule: Rule, value: Any) -> str | None:
-    return nearest(str(value), ISOLATIONS) if rule.key == "isolation" else None
+    choices = {"isolation": ISOLATIONS, "mode": MODES, "backend.precision": PRECISIONS}.get(rule.key)
+    return None if choices is None else nearest(str(value), choices)
 
 
 def _lookup(config: Mapping[str, Any], key: str) -> tuple[bool, Any]:
@@ -119,6 +142,20 @@ def _lookup(config: Mapping[str, Any], key: str) -> tuple[bool, Any]:
             return False, None
         node = node[part]
     return True, node
+
+
+def _recipe_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
+    if not isinstance(config["training"], Mapping):
+        yield Problem("training", config["training"], "is not {optimizer: …, loss: …}.")
+        return
+    for key, known in (("optimizer", OPTIMIZERS), ("loss", LOSSES)):
+        value = config["training"].get(key)
+        if isinstance(value, Mapping):
+            if not isinstance(value.get("_target_"), str):
+                target = f"training.{key}._target_"
+                yield Problem(target, value.get("_target_"), "is not the dotted name of a class or function.")
+        elif value not in known:
+            yield choice_problem(f"training.{key}", value, key, known)
 
 
 def _metric_problems(config: Mapping[str, Any]) -> list[Problem]:
@@ -166,6 +203,15 @@ def baseline_problems(baseline: Any, axes: Mapping[str, list[Any]]) -> Iterator[
             yield choice_problem("compare.baseline", key, "axis of this sweep", axes)
         elif value not in axes[key]:
             yield choice_problem(f"compare.baseline.{key}", value, "value of that axis", [str(v) for v in axes[key]])
+
+
+def training_problems(axes: Mapping[str, list[Any]], modes: Collection[str]) -> Iterator[Problem]:
+    """What is wrong with axes of the training step, given the modes of all combinations."""
+    if not modes or "training" in modes:
+        return
+    for key, values in axes.items():
+        if key.partition(".")[0] == "training" and len(values) > 1:
+            yield Problem(key, ",".join(map(str, values)), "has no effect with mode=inference; add mode=training.")
 
 
 def exclude_problems(rules: Any, axes: Mapping[str, list[Any]], narrowed: Collection[str]) -> Iterator[Problem]:

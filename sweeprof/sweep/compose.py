@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.select import passes_of, select
 from sweeprof.sweep.arguments import Arguments
-from sweeprof.sweep.check import baseline_problems, config_problems, exclude_problems
+from sweeprof.sweep.check import baseline_problems, config_problems, exclude_problems, training_problems
 from sweeprof.sweep.conf import leaf_keys, packaged_targets, top_level_keys
 from sweeprof.sweep.plan import (
     IDENTITY,
@@ -36,7 +36,8 @@ from sweeprof.sweep.spelling import SWEEP_GROUP, as_typed, redacted, spelled
 
 ALWAYS = ("model", "backend", "device", "batch_size")
 """Axes that every table has, also with one value."""
-DEFAULT_BASELINE = {"backend": "torch"}
+DEFAULT_BASELINE = {"backend": "torch", "backend.precision": "fp32", "backend.channels_last": False}
+"""The plainest value of each axis."""
 NOUNS = {"metrics": "metric set"}
 """What a config group's member is called, where it is not the group's name."""
 FRAMEWORKS = ("torch", "tensorflow", "fake")
@@ -68,7 +69,7 @@ class Composer:
         if not kept and not problems:
             problems.append(Problem("exclude", rules, "leaves nothing to measure."))
         found, per_point = self._combinations(kept)
-        problems += per_point
+        problems += [*per_point, *training_problems(self.axes, [c.config["mode"] for c in found])]
         baseline = self._baseline()
         problems += baseline_problems(baseline, self.axes)
         if not problems:
@@ -132,11 +133,17 @@ class Composer:
         chosen = self._plain("compare.baseline")
         if chosen is not None and not isinstance(chosen, dict):
             return chosen
+        if chosen is None:
+            return self._default_baseline()
         # What a file names may have been narrowed away on the command line; the sweep then has no baseline.
-        wanted = DEFAULT_BASELINE if chosen is None else chosen
-        gone = [key for key, value in wanted.items() if key in self.axes and value not in self.axes[key]]
-        dropped = [key for key in gone if chosen is None or key in self._narrowed]
-        return {} if dropped else wanted
+        gone = [key for key, value in chosen.items() if key in self.axes and value not in self.axes[key]]
+        return {} if any(key in self._narrowed for key in gone) else chosen
+
+    def _default_baseline(self) -> dict[str, Any]:
+        """The default's axes that the sweep has with the default's value; those that it varies, where it varies any."""
+        found = {key: value for key, value in DEFAULT_BASELINE.items() if value in self.axes.get(key, [])}
+        varied = {key: value for key, value in found.items() if len(self.axes[key]) > 1}
+        return varied or found
 
     def _name(self) -> str:
         chosen = self.config.hydra.runtime.choices.get(SWEEP_GROUP)

@@ -19,8 +19,8 @@ from sweeprof.results.record import Json, PassName
 
 SCHEMA_VERSION = 1
 
-IDENTITY = ("model", "dataset", "backend", "device", "batch_size", "metrics", "protocol", "seed")
-"""What makes a combination that combination. Tracking, launcher, limits and paths do not."""
+IDENTITY = ("model", "dataset", "backend", "device", "batch_size", "mode", "training", "metrics", "protocol", "seed")
+"""What makes a combination that combination. Tracking, launcher, limits and paths do not, nor does ``training`` of an inference."""
 
 Point = dict[str, Any]
 """One value per axis."""
@@ -127,7 +127,8 @@ def _matches(point: Point, rule: Mapping[str, Any]) -> bool:
 
 def identity(config: Mapping[str, Any]) -> str:
     """The id of a resolved config: a hash of its content, the same on every machine and in every run."""
-    content = {key: _essence(config[key]) for key in IDENTITY if key in config}
+    unused = ("training",) if config.get("mode") == "inference" else ()
+    content = {key: _essence(config[key]) for key in IDENTITY if key in config and key not in unused}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
     return "c" + digest.hexdigest()[:12]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,7 +29,8 @@ def probe(combinations: Sequence[Combination], packaged: frozenset[str]) -> list
     Args:
         packaged: targets that sweeprof's own configs name; they need no look.
     """
-    targets = sorted({pair for c in combinations for pair in _targets(c.config) if pair[1] not in packaged})
+    found = [target for c in combinations for target in _targets(c.config) if target[1] not in packaged]
+    targets = [target for i, target in enumerate(found) if target not in found[:i]]
     problems = _asked({"targets": targets}, {}) if targets else []
     for backend, device in _unusual_devices(combinations):
         problems += _asked({"backend": backend, "device": device}, environment({"backend": backend}))
@@ -41,13 +43,19 @@ def _unusual_devices(combinations: Sequence[Combination]) -> list[tuple[dict[str
     return [(backend, device) for (_, device), backend in pairs.items() if device != "cpu"]
 
 
-def _targets(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _targets(config: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Key, target, and the arguments that it is called with as they stand; those of a model or dataset may need building first."""
     framework = config["backend"]["framework"]
     node = config["model"].get(framework)
     if node is not None:
-        yield f"model.{framework}._target_", node["_target_"]
+        yield f"model.{framework}._target_", node["_target_"], {}
     for group in ("dataset", "backend"):
-        yield f"{group}._target_", config[group]["_target_"]
+        yield f"{group}._target_", config[group]["_target_"], {}
+    for key in ("optimizer", "loss"):
+        node = config["training"][key]
+        if isinstance(node, Mapping):
+            arguments = {name: value for name, value in node.items() if name != "_target_"}
+            yield f"training.{key}._target_", node["_target_"], arguments
 
 
 def _asked(question: Mapping[str, Any], variables: Mapping[str, str]) -> list[Problem]:
@@ -56,11 +64,36 @@ def _asked(question: Mapping[str, Any], variables: Mapping[str, str]) -> list[Pr
         try:
             answered = child.ask(question, PROBE_S)
         except WorkerError as error:
-            subject = ", ".join(name for _, name in question.get("targets", [])) or question["backend"]["_target_"]
+            subject = ", ".join(name for _, name, _ in question.get("targets", [])) or question["backend"]["_target_"]
             return [Problem("_target_", subject, f"cannot be imported: {error}.")]
         finally:
             child.close()
     return [Problem(**problem) for problem in answered["problems"]]
+
+
+def target_problems(key: str, target: str, arguments: Mapping[str, Any]) -> list[Problem]:
+    """What is wrong with a ``_target_`` and the names of its arguments; imports it."""
+    problem = target_problem(key, target)
+    if problem is not None:
+        return [problem]
+    module_name, _, attribute = target.rpartition(".")
+    try:
+        signature = inspect.signature(getattr(importlib.import_module(module_name), attribute))
+    except (TypeError, ValueError):  # what is written in C need not have one
+        return []
+    return [
+        choice_problem(key.removesuffix("._target_"), name, f"argument of {target}", signature.parameters)
+        for name in arguments
+        if not _accepts(signature, name)
+    ]
+
+
+def _accepts(signature: inspect.Signature, name: str) -> bool:
+    try:
+        signature.bind_partial(**{name: None})
+    except TypeError:
+        return False
+    return True
 
 
 def target_problem(key: str, target: str) -> Problem | None:
@@ -92,10 +125,10 @@ def _serve() -> None:
     connection = inherited_socket()
     for question in messages(connection):
         if "targets" in question:
-            found = [target_problem(key, target) for key, target in question["targets"]]
+            found = [problem for target in question["targets"] for problem in target_problems(*target)]
         else:
-            found = [device_problem(question["backend"], question["device"])]
-        answer(connection, {"problems": [dataclasses.asdict(problem) for problem in found if problem is not None]})
+            found = list(filter(None, [device_problem(question["backend"], question["device"])]))
+        answer(connection, {"problems": [dataclasses.asdict(problem) for problem in found]})
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from sweeprof.sweep.plan import Combination, Plan, Trial
 from sweeprof.sweep.template import Ending
 from sweeprof.sweep.worker import Request
 
-MEASURING = ("timing", "memory")
+MEASURING = ("peaks", "timing", "layer_times", "operators", "memory", "allocations", "lines")
 """Passes that must not share the device with another measurement."""
 
 

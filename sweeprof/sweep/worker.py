@@ -17,9 +17,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from sweeprof.errors import Unsupported
+from sweeprof.errors import Unsupported, UserError
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.results.environment import busy_processors, load, load_warnings
+from sweeprof.results.files import write_bytes
 from sweeprof.results.record import Json, Record, Status, Warning
 
 REASON_LENGTH = 500
@@ -62,6 +63,8 @@ def run_trial(request: Request) -> None:
         profiler = Profiler.from_config(blank.config)
         seen = profiler.run(blank.pass_name)
         observations = seen.to_dict() if hasattr(seen, "to_dict") else asdict(seen)
+        for name, content in getattr(seen, "files", {}).items():
+            write_bytes(Path(request.records).parent / "artifacts" / blank.combination_id / name, content)
         warnings += getattr(seen, "warnings", ())
     except Exception as error:
         status, reason, trace = _outcome(error, profiler)
@@ -74,7 +77,7 @@ def run_trial(request: Request) -> None:
         warnings=warnings,
         started=started,
         wall_s=time.monotonic() - request.asked,
-        costs={**costs, **(profiler.costs if profiler else {})},
+        costs={**costs, **(profiler.session.costs if profiler else {})},
         environment={**blank.environment, "load": load(), "threads": blank.config["backend"].get("threads")},
     ).write(Path(request.records))
 
@@ -84,9 +87,11 @@ def _outcome(error: Exception, profiler: Profiler | None) -> tuple[Status, str, 
     trace = "".join(traceback.format_exception(error))
     if isinstance(cause, Unsupported):
         return "unsupported", str(cause), None
-    ran_out = isinstance(cause, MemoryError) or (profiler is not None and profiler.backend.is_out_of_memory(cause))
-    message = _first_line(str(cause))
-    reason = f"{type(cause).__name__}: {message}" if message else type(cause).__name__
+    ran_out = isinstance(cause, MemoryError) or (
+        profiler is not None and profiler.session.backend.is_out_of_memory(cause)
+    )
+    message, kind = _first_line(str(cause)), type(cause).__name__
+    reason = message if isinstance(cause, UserError) else f"{kind}: {message}" if message else kind
     return "oom" if ran_out else "failed", reason[:REASON_LENGTH], trace
 
 

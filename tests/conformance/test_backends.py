@@ -41,6 +41,8 @@ class Case:
     params: int
     threads: str = ""
     """Evaluates to its threads, after ``backend.threads=3``."""
+    trains: bool = True
+    """Whether it can time training steps."""
     exhaust: str = "bytearray(2**60)"
     """Runs out of memory when evaluated in a process that has imported it."""
 
@@ -52,7 +54,7 @@ BACKENDS = {
         MLP_MACS,
         MLP_PARAMS,
         "__import__('torch').get_num_threads()",
-        "__import__('torch').ones(2**50)",
+        exhaust="__import__('torch').ones(2**50)",
     ),
     "tensorflow": Case(
         "tensorflow",
@@ -60,7 +62,8 @@ BACKENDS = {
         MLP_MACS,
         MLP_PARAMS,
         "__import__('tensorflow').config.threading.get_intra_op_parallelism_threads()",
-        "__import__('tensorflow').fill([2**44], 1.0)",
+        trains=False,
+        exhaust="__import__('tensorflow').fill([2**44], 1.0)",
     ),
     "fake": Case("fake", "fake", 1 * 32 * 32 * 10, 1000),
 }
@@ -80,6 +83,8 @@ def questions(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{name}-{batch}", {"task": "run_pass", "pass": name, "config": config_of(case, batch)}
     config = config_of(case, 3)
     yield "again", {"task": "run_pass", "pass": "quality", "config": config}
+    trained = {**config, "mode": "training", "training": {"optimizer": "adam", "loss": "cross_entropy"}}
+    yield "training", {"task": "run_pass", "pass": "timing", "config": trained}
     threaded = copy.deepcopy(config)
     threaded["backend"]["threads"] = 3
     yield "facts", {"task": "facts", "config": threaded, "threads": case.threads}
@@ -175,6 +180,21 @@ def test_timing(backend: str, batch: int) -> None:
     assert timing.unmet == ()
 
 
+def test_timing_of_training_steps(backend: str) -> None:
+    if not BACKENDS[backend].trains:
+        found = answers(backend)["training"]
+        assert (found["error"], found["message"]) == ("Unsupported", "this backend cannot train")
+        return
+    timing = Timing.from_dict(pass_data(backend, "training", "Timing"))
+    assert list(timing.phases) == ["forward", "backward", "update"]
+    assert {len(samples) for samples in timing.phases.values()} == {len(timing.samples)}
+    assert all(sample > 0 for samples in timing.phases.values() for sample in samples)
+    parts = tuple(map(sum, zip(*timing.phases.values(), strict=True)))
+    assert all(part <= whole * 1.001 for part, whole in zip(parts, timing.samples, strict=True))
+    assert sum(parts) > 0.8 * sum(timing.samples)
+    assert timing.transfers == {}
+
+
 @batches
 def test_memory(backend: str, batch: int) -> None:
     seen = Memory.from_dict(pass_data(backend, f"memory-{batch}", "Memory"))
@@ -228,7 +248,7 @@ def test_capabilities_and_devices(backend: str) -> None:
     assert len(set(facts["devices"])) == len(facts["devices"])
     assert facts["analyzes"]
     assert facts["measures_memory"]
-    assert 0 < facts["resolution"] <= 1e-3
+    assert facts["trains"] == BACKENDS[backend].trains
 
 
 def test_threads_are_those_of_the_config(backend: str) -> None:
@@ -238,6 +258,7 @@ def test_threads_are_those_of_the_config(backend: str) -> None:
 def test_the_clock_advances_with_every_step(backend: str) -> None:
     times = answer(backend, "clock")["times"]
     assert times == sorted(set(times))
+    assert 0 < answer(backend, "clock")["resolution"] <= 1e-3
 
 
 def test_a_step_returns_a_row_per_sample(backend: str) -> None:

@@ -28,6 +28,14 @@ CASES = {
         ["bathc_size: '8' is given to a key that does not exist", "Did you mean 'batch_size'?"],
     ),
     "unknown nested key": (["protocol.round=2,3"], ["protocol.round: '2,3'", "Did you mean 'protocol.rounds'?"]),
+    "an argument that an optimizer lacks": (
+        ["training.optimizer={_target_: torch.optim.SGD, lrr: 0.1}", "mode=training"],
+        ["training.optimizer: 'lrr' is not an argument of torch.optim.SGD.", "Did you mean 'lr'?"],
+    ),
+    "an axis of the training step without one": (
+        ["training.optimizer=sgd,adamw"],
+        ["training.optimizer: 'sgd,adamw' has no effect with mode=inference; add mode=training."],
+    ),
     "no such device": (["device=cuda"], ["device.type: 'cuda' is not a device of this host. Known: cpu"]),
     "target that cannot be imported": (
         ["model.torch._target_=nope.Net"],
@@ -99,6 +107,14 @@ def test_a_mistake_gets_one_clear_error(sweeprof: Command, tmp_path: Path, case:
     assert all(line.startswith("error: ") for line in ran.err.strip().splitlines())
     assert ran.out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [["metrics.functions=foo"], ["backend=tensorflow", "backend.precision=bf16"]])
+def test_a_key_that_belongs_to_another_choice_is_taken_for_no_other(sweeprof: Command, arguments: list[str]) -> None:
+    ran = sweeprof(*arguments)
+    assert ran.code == 1
+    assert "is given to a key that does not exist. Known: " in ran.err
+    assert "Did you mean" not in ran.err
 
 
 def test_an_output_that_is_a_file_is_refused(sweeprof: Command, tmp_path: Path) -> None:

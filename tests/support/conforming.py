@@ -30,7 +30,7 @@ def observed(config: Mapping[str, Any], pass_name: Any) -> Any:
     profiler = Profiler.from_config(config)
     seen = profiler.run(pass_name)
     data = seen.to_dict() if hasattr(seen, "to_dict") else asdict(seen)
-    return {"type": type(seen).__name__, "data": data, "costs": profiler.costs}
+    return {"type": type(seen).__name__, "data": data, "costs": profiler.session.costs}
 
 
 @task
@@ -41,7 +41,7 @@ def run_pass(question: Mapping[str, Any]) -> Any:
 @task
 def facts(question: Mapping[str, Any]) -> Any:
     """Everything that needs the backend but no model."""
-    from sweeprof.backends import Analyzes, MeasuresMemory
+    from sweeprof.backends import Analyzes, MeasuresMemory, Trains
     from sweeprof.profiling.build import instantiate
 
     backend = instantiate(question["config"]["backend"])
@@ -50,8 +50,8 @@ def facts(question: Mapping[str, Any]) -> Any:
         "devices": backend.devices(),
         "analyzes": isinstance(backend, Analyzes),
         "measures_memory": isinstance(backend, MeasuresMemory),
+        "trains": isinstance(backend, Trains),
         "threads": eval(question["threads"]) if question["threads"] else None,
-        "resolution": backend.clock().resolution,
         "ordinary_is_out_of_memory": backend.is_out_of_memory(ValueError("no luck")),
     }
 
@@ -66,13 +66,18 @@ def clock(question: Mapping[str, Any]) -> Any:
     backend.configure(0)
     loaded = backend.load(profiler.build, "cpu", profiler.dataset.channel_axis)
     batch = loaded.put(profiler.inputs())
-    times = [backend.clock().now()]
+    times = [loaded.clock().now()]
     with loaded.stepping(batch) as step:
         for _ in range(3):
             outputs = step()
-            times.append(backend.clock().now())
+            times.append(loaded.clock().now())
     answer = loaded.host_outputs(outputs)
-    return {"times": times, "shape": list(answer.shape), "dtype": str(answer.dtype)}
+    return {
+        "times": times,
+        "resolution": loaded.clock().resolution,
+        "shape": list(answer.shape),
+        "dtype": str(answer.dtype),
+    }
 
 
 @task
@@ -96,13 +101,13 @@ def without_capabilities(question: Mapping[str, Any]) -> Any:
 
     class Bare:
         def __init__(self, inner: Any) -> None:
-            for name in ("devices", "load", "is_out_of_memory", "clock"):
+            for name in ("devices", "load", "is_out_of_memory"):
                 setattr(self, name, getattr(inner, name))
 
         def configure(self, seed: int) -> None: ...
 
     profiler = Profiler.from_config(question["config"])
-    profiler.session.backend = Bare(profiler.backend)  # type: ignore[assignment]
+    profiler.session.backend = Bare(profiler.session.backend)  # type: ignore[assignment]
     reasons = {}
     passes: tuple[Any, ...] = ("analysis", "memory")
     for name in passes:

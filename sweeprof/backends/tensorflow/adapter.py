@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -63,9 +63,6 @@ class TensorflowBackend:
     def memory_meter(self) -> ProcessMemory:
         return ProcessMemory()
 
-    def clock(self) -> WallClock:
-        return WallClock()
-
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, tf.errors.ResourceExhaustedError)
 
@@ -87,6 +84,10 @@ class TensorflowModel:
         self._device, self._channel_axis = device, channel_axis
         forward = _inference(model)
         self._forward = tf.function(forward) if mode == "function" else forward
+        self.compiles = mode == "function"
+
+    def clock(self) -> WallClock:
+        return WallClock()
 
     def put(self, inputs: Inputs) -> Any:
         batch = _only(inputs)
@@ -108,6 +109,15 @@ class TensorflowModel:
 
         with tf.device(self._device):
             yield step if self._device == "cpu" else synchronised_step
+
+    def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
+        if self._device == "cpu":
+            return {}
+        return {"h2d": lambda: self._placed(inputs), "d2h": lambda: self.host_outputs(outputs)}
+
+    def _placed(self, inputs: Inputs) -> None:
+        self.put(inputs)
+        tf.test.experimental.sync_devices()
 
     def host_outputs(self, outputs: Any) -> npt.NDArray[np.float32]:
         tensors = [leaf for leaf in tf.nest.flatten(outputs) if tf.is_tensor(leaf)]

@@ -17,7 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 from sweeprof.backends.tensorflow.free import FREE
-from sweeprof.results.layers import ROOT, LayerRow, LayerTable
+from sweeprof.results.layers import LayerRow, LayerTable
+from sweeprof.results.paths import ROOT
 
 
 def count_layers(model: Any, batch_shape: tuple[int, ...], dtype: Any) -> LayerTable:

@@ -1,38 +1,51 @@
-"""PyTorch in eager mode."""
+"""PyTorch, eager or compiled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from sweeprof.backends import Build
 from sweeprof.backends.torch.building import built, device_of
-from sweeprof.backends.torch.callsites import tensors_in
 from sweeprof.backends.torch.counting import count_built, in_inference
-from sweeprof.backends.torch.feeding import on_device
-from sweeprof.backends.torch.state import unchanged
+from sweeprof.backends.torch.model import TorchModel
+from sweeprof.backends.torch.recipes import TorchTraining, training
+from sweeprof.backends.torch.state import parameters_kept, unchanged
 from sweeprof.backends.torch.training import count_built_training
-from sweeprof.errors import Unsupported
+from sweeprof.backends.torch.variants import INT8, Variant
 from sweeprof.profiling.formulas import Formulas
 from sweeprof.profiling.inputs import Inputs
 from sweeprof.profiling.memory import ProcessMemory
-from sweeprof.profiling.timing import WallClock
+from sweeprof.profiling.recipe import Recipe, Work
+from sweeprof.profiling.timing import Protocol
+from sweeprof.results.allocations import Allocations
+from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
+from sweeprof.results.lines import Lines
+from sweeprof.results.operators import Operators
+from sweeprof.results.peaks import Peaks, PeakSettings
+
+if TYPE_CHECKING:
+    from sweeprof.backends.torch.watching import TorchWatch
 
 
 @dataclass(frozen=True, slots=True)
 class TorchBackend:
-    """Eager PyTorch under ``torch.inference_mode``."""
+    """PyTorch; a forward runs under ``torch.inference_mode``."""
 
     threads: int = 1
     """Threads within an operator."""
+    precision: str | None = None
+    """``fp32``, ``bf16``, ``fp16`` or ``int8-dynamic``; None: as the model is."""
+    channels_last: bool = False
+    """Whether images are stored with their channels last."""
+    compile: bool = False
+    """Whether ``torch.compile`` makes kernels of its own (inductor)."""
 
     def configure(self, seed: int) -> None:
         torch.set_num_threads(self.threads)
@@ -49,20 +62,27 @@ class TorchBackend:
         return found
 
     def load(self, build: Build, device: str, channel_axis: int | None) -> TorchModel:
-        return TorchModel(in_inference(built(build)).to(device), torch.device(device))
+        variant = Variant(self.precision, self.channels_last, self.compile)
+        return TorchModel(variant.of(in_inference(built(build)).to(device)), torch.device(device), variant)
 
     def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
-        return count_built(build, inputs, formulas)
+        variant = self._counted()
+        return count_built(partial(_made, variant, build), inputs.map(variant.prepared), formulas)
 
     def analyze_training(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Training:
-        return count_built_training(build, inputs, formulas)
+        variant = self._counted()
+        return count_built_training(partial(_made, variant, build), inputs.map(variant.prepared), formulas)
+
+    def _counted(self) -> Variant:
+        """What is counted: compiling and quantizing change the kernels, and not what is computed."""
+        return Variant(None if self.precision == INT8 else self.precision, self.channels_last)
 
     def device_of(self, model: torch.nn.Module) -> str:
         return str(device_of(model) or "cpu")
 
     @contextmanager
-    def borrowed(self, model: torch.nn.Module) -> Iterator[None]:
-        with unchanged(model):
+    def borrowed(self, model: torch.nn.Module, is_trained: bool = False) -> Iterator[None]:
+        with unchanged(model), parameters_kept(model) if is_trained else nullcontext():
             for module in model.modules():
                 # Not `eval()`: what a model does when it is called, merging adapters for example, could not be undone.
                 module.__dict__["training"] = False
@@ -71,44 +91,52 @@ class TorchBackend:
     def memory_meter(self) -> ProcessMemory:
         return ProcessMemory()
 
-    def clock(self) -> WallClock:
-        return WallClock()
+    # The passes that take a step apart are imported when they run: measured processes do not carry what they need.
+
+    def training(
+        self, model: TorchModel, batch: Inputs, targets: Any, recipe: Recipe
+    ) -> AbstractContextManager[TorchTraining]:
+        return training(model, batch, targets, recipe)
+
+    def watch(self, model: torch.nn.Module) -> TorchWatch:
+        from sweeprof.backends.torch.watching import TorchWatch
+
+        return TorchWatch(model)
+
+    def layer_times(self, model: TorchModel, work: Work, protocol: Protocol) -> LayerTimes:
+        from sweeprof.backends.torch.layer_times import layer_times
+
+        return layer_times(model, work, protocol)
+
+    def operators(self, model: TorchModel, work: Work) -> Operators:
+        from sweeprof.backends.torch.operators import operators
+
+        return operators(model, work)
+
+    def allocations(self, model: TorchModel, work: Work) -> Allocations:
+        from sweeprof.backends.torch.allocations import allocations
+
+        return allocations(model, work)
+
+    def peak_settings(self, device: str, model: torch.nn.Module | None = None) -> PeakSettings:
+        from sweeprof.backends.torch.peaks import settings
+
+        return settings(device, Variant(self.precision).dtype, model)
+
+    def peaks(self, settings: PeakSettings) -> Peaks:
+        from sweeprof.backends.torch.peaks import peaks
+
+        return peaks(settings)
+
+    def lines(self, model: TorchModel, work: Work, functions: Sequence[str]) -> Lines:
+        from sweeprof.backends.torch.lines import lines
+
+        return lines(model, work, functions)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         # The CPU allocator raises a plain RuntimeError.
         return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-@dataclass(frozen=True, slots=True)
-class TorchModel:
-    """A module in eval mode on a device."""
-
-    module: torch.nn.Module
-    device: torch.device
-
-    @property
-    def native(self) -> torch.nn.Module:
-        return self.module
-
-    def put(self, inputs: Inputs) -> Inputs:
-        return on_device(inputs, self.device)
-
-    @contextmanager
-    def stepping(self, batch: Inputs) -> Iterator[Callable[[], Any]]:
-        called = self.module if batch.forward is None else partial(batch.forward, self.module)
-        step = partial(called, *batch.args, **batch.kwargs)
-
-        def synchronised_step() -> Any:
-            outputs = step()
-            torch.accelerator.synchronize()
-            return outputs
-
-        with torch.inference_mode():
-            yield step if self.device.type == "cpu" else synchronised_step
-
-    def host_outputs(self, outputs: Any) -> npt.NDArray[np.float32]:
-        tensors = tensors_in(outputs)
-        if not tensors:
-            raise Unsupported(f"the model returned a {type(outputs).__name__} without a tensor")
-        answer: npt.NDArray[np.float32] = tensors[0].detach().to("cpu", torch.float32).numpy()
-        return answer
+def _made(variant: Variant, build: Build) -> torch.nn.Module:
+    return variant.of(built(build))

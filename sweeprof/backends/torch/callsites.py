@@ -15,8 +15,11 @@ from typing import Any
 import torch
 
 from sweeprof.backends.torch import costs
+from sweeprof.backends.torch.state import forwards_wrapped
 from sweeprof.profiling.formulas import Cost, Formula, Formulas, asked
-from sweeprof.results.layers import OUTSIDE, ROOT, OperatorCount, Shapes
+from sweeprof.profiling.spans import path_below
+from sweeprof.results.layers import OperatorCount, Shapes
+from sweeprof.results.paths import OUTSIDE, ROOT
 
 
 @dataclass(slots=True)
@@ -76,8 +79,7 @@ class CallSites:
     """Follows the calls of every module below a root."""
 
     def __init__(self, root: torch.nn.Module, formulas: Formulas) -> None:
-        self.paths = _paths(root)
-        """Every path of every module; one that is registered under several parents has several."""
+        self.paths = paths_of(root)
         self.outside = Call(None, OUTSIDE, None)
         self.calls: list[Call] = []
         self.current = self.outside
@@ -87,26 +89,11 @@ class CallSites:
 
     @contextmanager
     def tracking(self) -> Iterator[None]:
-        """Within it, every call of a module is followed, also one made as ``module.forward(...)``.
-
-        Each instance's ``forward`` is wrapped and put back at the end: unlike hooks this sees arguments and results in one place,
-        is taken along by nothing, and costs a fifth.
-        """
-        wrapped: list[tuple[dict[str, Any], Any]] = []
-        try:
-            for module in self.paths:
-                if isinstance(module, torch.jit.ScriptModule):  # runs in an interpreter that knows no instances
-                    continue
-                attributes = module.__dict__
-                wrapped.append((attributes, attributes.get("forward", wrapped)))
-                attributes["forward"] = self._following(module, module.forward)
+        """Within it, every call of a module is followed, also one made as ``module.forward(...)``."""
+        # A scripted module runs in an interpreter that knows no instances.
+        modules = [module for module in self.paths if not isinstance(module, torch.jit.ScriptModule)]
+        with forwards_wrapped(modules, lambda module: self._following(module, module.forward)):
             yield
-        finally:
-            for attributes, before in wrapped:
-                if before is wrapped:
-                    attributes.pop("forward", None)
-                else:
-                    attributes["forward"] = before
 
     def _following(self, module: torch.nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
         names = self.paths[module]
@@ -115,7 +102,7 @@ class CallSites:
 
         def followed(*args: Any, **kwargs: Any) -> Any:
             parent = self.current
-            call = Call(module, alone or _path_below(names, parent.path), parent)
+            call = Call(module, alone or path_below(names, parent.path), parent)
             call.inputs = seen((args, kwargs) if kwargs else args)
             parent.children += 1
             self.calls.append(call)
@@ -245,7 +232,8 @@ def dtype_name(dtype: torch.dtype) -> str:
     return name
 
 
-def _paths(root: torch.nn.Module) -> dict[torch.nn.Module, list[str]]:
+def paths_of(root: torch.nn.Module) -> dict[torch.nn.Module, list[str]]:
+    """Every module with every path by which it can be reached; one that is registered under several parents has several."""
     found: dict[torch.nn.Module, list[str]] = {}
 
     def visit(module: torch.nn.Module, path: str, above: frozenset[int]) -> None:
@@ -259,8 +247,3 @@ def _paths(root: torch.nn.Module) -> dict[torch.nn.Module, list[str]]:
 
     visit(root, "", frozenset())
     return found
-
-
-def _path_below(names: list[str], parent: str) -> str:
-    """The name by which the caller holds the module, where it is one of its own."""
-    return next((name for name in names if name.startswith(f"{parent}.")), names[0])

@@ -15,10 +15,11 @@ from sweeprof.backends.torch.dispatch import CountingMode
 from sweeprof.backends.torch.feeding import on_device
 from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.rows import rows_of
-from sweeprof.backends.torch.state import modules_of, tensors_among, unchanged, without_collection
+from sweeprof.backends.torch.state import modules_of, tensors_among, unchanged
 from sweeprof.errors import Unsupported
 from sweeprof.profiling.formulas import DEFAULTS, FormulaFailed, Formulas
 from sweeprof.profiling.inputs import Inputs
+from sweeprof.profiling.timing import without_collection
 from sweeprof.results.layers import LayerTable
 
 __all__ = ["build_on_meta", "count_built", "count_layers", "in_inference"]

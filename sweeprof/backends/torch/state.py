@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import gc
+import copy
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from operator import is_
 from typing import Any
 
@@ -60,16 +61,64 @@ def unchanged(
                 buffer.detach().copy_(before)
 
 
+class WrappedForward(partial[Any]):
+    """A forward in the place of another; a copy or a pickle of its module has the other one."""
+
+    original: Callable[..., Any]
+
+    @classmethod
+    def of(cls, original: Callable[..., Any], wrapping: Callable[..., Any]) -> WrappedForward:
+        """``wrapping`` in the place of ``original``."""
+        made = cls(wrapping)
+        made.original = original
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copy.deepcopy(self.original, memo)
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        return _itself, (self.original,)
+
+
+def _itself(forward: Callable[..., Any]) -> Callable[..., Any]:
+    return forward
+
+
 @contextmanager
-def without_collection() -> Iterator[None]:
-    """Without the collector of cycles: what is alive when should not depend on when it runs, nor should the time of a pass."""
-    enabled = gc.isenabled()
-    gc.disable()
+def forwards_wrapped(
+    modules: Iterable[torch.nn.Module], wrap: Callable[[torch.nn.Module], Callable[..., Any]]
+) -> Iterator[None]:
+    """Within it each instance has the ``forward`` that ``wrap`` makes of it; afterwards the one it had.
+
+    Unlike a pair of hooks a wrapped forward sees arguments and results in one place, sees ``module.forward(...)`` too, costs a
+    fifth, and is not taken along when the module is copied or saved.
+    """
+    wrapped: list[tuple[dict[str, Any], Any]] = []
+    try:
+        for module in modules:
+            attributes = vars(module)
+            wrapped.append((attributes, attributes.get("forward", wrapped)))
+            attributes["forward"] = WrappedForward.of(module.forward, wrap(module))
+        yield
+    finally:
+        for attributes, before in wrapped:
+            if before is wrapped:
+                attributes.pop("forward", None)
+            else:
+                attributes["forward"] = before
+
+
+@contextmanager
+def parameters_kept(module: torch.nn.Module) -> Iterator[None]:
+    """Give the parameters the values back that they had, after an optimizer has written to them; lazy ones have none."""
+    parameters: list[torch.Tensor] = list(module.parameters())
+    before = [(parameter, parameter.detach().clone()) for parameter in parameters if not is_lazy(parameter)]
     try:
         yield
     finally:
-        if enabled:
-            gc.enable()
+        with torch.no_grad():
+            for parameter, values in before:
+                parameter.copy_(values)
 
 
 def children_of(module: torch.nn.Module) -> list[torch.nn.Module]:
@@ -87,6 +136,19 @@ def modules_of(root: torch.nn.Module) -> list[torch.nn.Module]:
             found[module] = None
             waiting += reversed(children_of(module))
     return list(found)
+
+
+def is_compiled(module: torch.nn.Module) -> bool:
+    """Whether ``torch.compile`` made the module, or was applied to it in place."""
+    return hasattr(module, "_orig_mod") or module._compiled_call_impl is not None
+
+
+def running_as_python(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Module]:
+    """Those whose forward is called: in a scripted or compiled module a probe would not run, or would be compiled with it."""
+    compiled = {
+        inner for module in modules if is_compiled(module) for inner in modules_of(getattr(module, "_orig_mod", module))
+    }
+    return [m for m in modules if m not in compiled and not isinstance(m, torch.jit.ScriptModule)]
 
 
 def tensors_of(root: torch.nn.Module) -> list[torch.Tensor]:

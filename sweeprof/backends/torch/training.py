@@ -13,10 +13,10 @@ from sweeprof.backends.torch.counting import count_layers, said_by, slow_paths, 
 from sweeprof.backends.torch.dispatch import CountingMode
 from sweeprof.backends.torch.feeding import on_device
 from sweeprof.backends.torch.liveness import LiveBytes
-from sweeprof.backends.torch.state import without_collection
 from sweeprof.errors import Unsupported
 from sweeprof.profiling.formulas import DEFAULTS, Formulas
 from sweeprof.profiling.inputs import Inputs
+from sweeprof.profiling.timing import without_collection
 from sweeprof.results.layers import Training
 
 BACKWARD_OVER_FORWARD = 2

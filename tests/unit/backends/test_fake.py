@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sweeprof.backends import Analyzes, Array, MeasuresMemory
+from sweeprof.backends import Analyzes, Array, MeasuresMemory, Trains
 from sweeprof.backends.fake import FakeBackend, FakeClock, FakeMemory, FakeModel, happen
 from sweeprof.profiling.formulas import DEFAULTS
 from sweeprof.profiling.inputs import Inputs
+from sweeprof.profiling.recipe import Recipe
 
 BATCH = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -23,15 +24,16 @@ def durations(model: FakeModel, steps: int, backend: FakeBackend | None = None, 
     seen = []
     with loaded.stepping(loaded.put(Inputs((batch,)))) as step:
         for _ in range(steps):
-            begin = backend.clock().now()
+            begin = loaded.clock().now()
             step()
-            seen.append(backend.clock().now() - begin)
+            seen.append(loaded.clock().now() - begin)
     return seen
 
 
 def test_it_has_every_capability() -> None:
     assert isinstance(FakeBackend(), Analyzes)
     assert isinstance(FakeBackend(), MeasuresMemory)
+    assert isinstance(FakeBackend(), Trains)
     assert FakeBackend().devices() == ["cpu"]
 
 
@@ -53,6 +55,26 @@ def test_steps_last_as_scripted(model: FakeModel, expected: list[float]) -> None
 def test_a_slow_variant_multiplies_every_step() -> None:
     model = FakeModel(step_s=0.5, first_step_s=1.0, per_sample_s=0.25)
     assert durations(model, 2, FakeBackend(slowdown=2.0)) == [3.0, 2.0]
+
+
+def test_the_phases_of_a_training_step_last_as_scripted() -> None:
+    backend = FakeBackend(slowdown=2.0)
+    loaded = backend.load(lambda: FakeModel(step_s=0.5, backward_s=1.0, update_s=0.25), "cpu", None)
+    clock, seen = loaded.clock(), []
+    with backend.training(loaded, loaded.put(Inputs((BATCH,))), None, Recipe()) as step:
+        for phase in (step.forward, lambda: step.backward(None), step.update):
+            begin = clock.mark()
+            phase()
+            seen.append(clock.between(begin, clock.mark()))
+    assert seen == [1.0, 2.0, 0.5]
+
+
+def test_transfers_last_as_scripted() -> None:
+    loaded = FakeBackend().load(lambda: FakeModel(transfer_s=0.125), "cpu", None)
+    for move in loaded.transfers(Inputs((BATCH,)), None).values():
+        move()
+    assert loaded.clock().now() == 0.25
+    assert FakeBackend().load(FakeModel, "cpu", None).transfers(Inputs((BATCH,)), None) == {}
 
 
 def test_the_clock_stands_still_until_it_is_told() -> None:
@@ -80,10 +102,11 @@ def test_loading_takes_the_models_bytes_and_the_batchs() -> None:
 
 def test_two_backends_share_nothing() -> None:
     first, second = FakeBackend(), FakeBackend()
-    first.clock().advance(1.0)
+    one, other = (backend.load(FakeModel, "cpu", None) for backend in (first, second))
+    one.clock().advance(1.0)
     first.memory_meter().allocate(1)
-    assert second.clock().now() == 0.0
-    assert second.memory_meter().rss() == second.baseline_bytes
+    assert other.clock().now() == 0.0
+    assert second.memory_meter().rss() == second.baseline_bytes + FakeModel().bytes
 
 
 def outputs(model: FakeModel, batch: Any = BATCH) -> Any:

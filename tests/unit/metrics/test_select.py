@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sweeprof.errors import Problem, UserError
-from sweeprof.metrics.select import builtin_metrics, passes_of, select
+from sweeprof.metrics.select import builtin_metrics, metric_set, mode_of, passes_of, select
 
 MINE = '''
 import sweeprof
@@ -129,3 +129,15 @@ def test_a_registration_error_is_a_problem(tmp_path: Path, monkeypatch: pytest.M
 )
 def test_passes_in_the_order_they_run(names: list[str], passes: list[str] | None) -> None:
     assert passes_of(select(names)) == (passes or (["analysis", "timing", "memory", "quality"] if names else []))
+
+
+def test_a_set_may_say_what_a_step_is() -> None:
+    assert (mode_of("training"), mode_of("layers"), mode_of("compute/macs")) == ("training", None, None)
+    assert metric_set("training") == metric_set("training", "training")
+    assert metric_set("layers", "training") == metric_set("layers", "inference")
+    with pytest.raises(
+        UserError, match="metrics: 'training' is measured with mode=\"training\": make the profiler with it"
+    ):
+        metric_set("training", "inference")
+    with pytest.raises(UserError, match="Did you mean 'training'"):
+        mode_of("trainin")

@@ -45,7 +45,7 @@ def taken(batch: Any, **given: Any) -> tuple[Inputs, Any]:
 )
 def test_arguments_and_targets(batch: Any, inputs: Inputs, targets: Any) -> None:
     assert taken(batch) == (inputs, targets)
-    assert Data.of([batch]).first() == inputs
+    assert Data.of([batch]).first()[0] == inputs
 
 
 @pytest.mark.parametrize("key", TARGETS)
@@ -61,7 +61,7 @@ def test_a_pattern_says_what_the_model_is_given() -> None:
 
 def test_splits() -> None:
     data = Data.of({"train": [("a", 0)], "test": [("b", 1), ("c", 2)]})
-    assert data.first() == Inputs(("b",))
+    assert data.first()[0] == Inputs(("b",))
     assert list(data.split("train")) == [("a", 0)]
     assert [targets for _, targets in data.labelled("test")] == [1, 2]
     with pytest.raises(UserError, match=r"split: 'trian' is not a split\. Known: test, train\. Did you mean 'train'\?"):
@@ -80,7 +80,7 @@ def test_no_data() -> None:
 
 def test_no_batch() -> None:
     with pytest.raises(UserError, match="the data have no batch"):
-        Data.of([]).first()
+        Data.of([]).first()[0]
     assert list(Data.of([]).labelled("test")) == []
 
 
@@ -98,7 +98,7 @@ def test_data_are_taken_as_they_are() -> None:
 def test_a_loader_is_gone_through_each_time() -> None:
     loader = Loader([("a", 0), ("b", 1)])
     data = Data.of(loader)
-    assert data.first() == Inputs(("a",))
+    assert data.first()[0] == Inputs(("a",))
     assert len(list(data.labelled("test"))) == 2
     assert loader.times == 2
 
@@ -113,9 +113,9 @@ def test_an_iterator_loses_none_of_its_batches() -> None:
             yield f"x{number}", number
 
     for data in (Data.of(generated()), Data.of({"test": generated()})):
-        assert data.first() == Inputs(("x0",))
+        assert data.first()[0] == Inputs(("x0",))
         assert read == [0]
-        assert data.first() == Inputs(("x0",))
+        assert data.first()[0] == Inputs(("x0",))
         assert [targets for _, targets in data.labelled("test")] == [0, 1, 2]
         assert [targets for _, targets in data.labelled("test")] == [0, 1, 2]
         assert read == [0, 1, 2]

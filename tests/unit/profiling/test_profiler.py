@@ -22,6 +22,8 @@ from sweeprof.metrics import metric as metrics_module
 from sweeprof.metrics.select import builtin_metrics, metric_set
 from sweeprof.profiling import formulas as formulas_module
 from sweeprof.profiling.formulas import DEFAULTS
+from sweeprof.results.layer_times import Mode
+from sweeprof.results.lines import Lines
 from sweeprof.results.measurement import Measurement, MetricInfo
 
 QUICK = sweeprof.Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=3, min_s=0)
@@ -138,15 +140,71 @@ def test_metrics_by_name(metrics: Any) -> None:
     assert values(sweeprof.profile(mlp(), (3, 4), metrics)) == {"compute/macs": 144}
 
 
-def test_everything_of_the_full_set_has_a_value_or_a_reason() -> None:
+OF_A_SWEEP = {"memory/rss_peak_bytes", "memory/rss_step_bytes"}
+ON_A_DEVICE = {
+    *("latency/h2d", "latency/d2h", "latency/total"),
+    *(name for name in builtin_metrics() if name.startswith("memory/cuda_")),
+}
+OF_TRAINING = {
+    *("latency/backward", "latency/update", "latency/iteration", "memory/alloc_peak_over_estimate_train"),
+    *("rate/backward_flops_per_s", "rate/flops_per_s_train", "rate/mfu_train"),
+    *("layers/backward_covered", "layers/slowest_backward_self_s"),
+}
+NOT_HERE = {
+    "inference": OF_A_SWEEP | ON_A_DEVICE | OF_TRAINING | {"latency/compile", "quality/agreement"},
+    "training": OF_A_SWEEP | ON_A_DEVICE | {"latency/compile", "quality/agreement", "memory/alloc_peak_over_estimate"},
+}
+"""What a profiler of an eager model on the host has a reason for, by the mode."""
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_everything_of_the_full_set_has_a_value_or_a_reason(mode: Mode) -> None:
     data = [(torch.ones(3, 4), torch.tensor([0, 1, 1]))]
-    found = sweeprof.Profiler(mlp(), data, protocol=QUICK).compute_all("full")
+    found = sweeprof.Profiler(mlp(), data, protocol=QUICK, mode=mode).compute_all("full")
     assert list(found) == list(metric_set("full"))
-    missing = {name: m.reason for name, m in found.items() if m.value is None}
-    assert set(missing) == {"memory/rss_peak_bytes", "quality/agreement"}
-    assert "a sweep gives each trial its own" in str(missing["memory/rss_peak_bytes"])
-    assert "use sweeprof.compare" in str(missing["quality/agreement"])
+    missing = {name: str(m.reason) for name, m in found.items() if m.value is None}
+    assert set(missing) == NOT_HERE[mode] & set(found)
+    assert all("a sweep gives each trial its own" in missing[name] for name in OF_A_SWEEP)
+    assert all("the model runs on the host" in missing[name] for name in ON_A_DEVICE & set(found) if "cuda" in name)
+    assert "use sweeprof.compare" in missing["quality/agreement"]
+    assert "does not compile" in missing["latency/compile"]
+    if mode == "inference":
+        assert all("mode=inference: " in missing[name] for name in OF_TRAINING)
     assert found["latency/per_sample"].value == pytest.approx(cast(float, found["latency/forward"].value) / 3)
+
+
+def test_a_set_of_training_measures_training() -> None:
+    found = sweeprof.profile(mlp(), (3, 4), "training", optimizer="adam", protocol=QUICK)
+    assert found.profiler.session.mode == "training"
+    assert {name for name, m in found.items() if m.value is None} == {"memory/rss_peak_bytes"}
+    assert found["memory/tensors_bytes"].detail["optimizer"] > 0
+    assert sweeprof.profile(mlp(), (3, 4), ["compute/macs"]).profiler.session.mode == "inference"
+    assert sweeprof.profile(mlp(), (3, 4), "static", mode="training").profiler.session.mode == "training"
+
+
+def test_a_set_of_training_wants_a_profiler_that_trains() -> None:
+    wanted = "metrics: 'training' is measured with mode=\"training\": make the profiler with it"
+    with pytest.raises(sweeprof.UserError, match=wanted):
+        sweeprof.Profiler(mlp(), inputs=(3, 4)).compute_all("training")
+    with pytest.raises(sweeprof.UserError, match=wanted):
+        sweeprof.profile(mlp(), (3, 4), "training", mode="inference")
+
+
+def test_the_functions_to_watch_are_the_callers() -> None:
+    made = sweeprof.Profiler(Both(), inputs=(3, 4), functions=["Both._tensors"])
+    for one in (made, made.clone(inputs=(2, 4))):
+        seen = one.seen("lines")
+        assert isinstance(seen, Lines)
+        assert [function.name.rpartition(".")[2] for function in seen.functions] == ["_tensors"]
+    named = sweeprof.profile(Both(), (3, 4), ["lines/slowest_share"], functions=["Both.forward"])
+    assert "return [self.linear(x)" in str(named)
+
+
+def test_a_value_is_shown_with_its_place() -> None:
+    found = sweeprof.profile(mlp(), (3, 4), ["operators/slowest_share", "layers/slowest_self_s"], protocol=QUICK)
+    lines = str(found).splitlines()
+    assert lines[0].endswith(f" at {found['operators/slowest_share'].detail['operator']}")
+    assert lines[1].endswith(f" at {found['layers/slowest_self_s'].detail['layer']}")
 
 
 # Inputs
@@ -1298,7 +1356,7 @@ def test_nothing_is_left_behind() -> None:
     made = sweeprof.Profiler(model, data, protocol=QUICK)
     made.register(sweeprof.evaluation(lambda network, batches: float(network(next(iter(batches))[0]).detach().sum())))
     found = made.compute_all()
-    assert {name for name, m in found.items() if m.value is None} == {"memory/rss_peak_bytes", "quality/agreement"}
+    assert {name for name, m in found.items() if m.value is None} == NOT_HERE["inference"]
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
     assert [dict(vars(m)) for m in model.modules()] == attributes
     assert [[list(v) for n, v in vars(m).items() if n.endswith("_hooks")] for m in model.modules()] == hooks

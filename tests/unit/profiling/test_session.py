@@ -15,7 +15,8 @@ from sweeprof.errors import Unsupported
 from sweeprof.profiling.memory import Memory
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.profiling.quality import Quality
-from sweeprof.profiling.session import MEMORY_STEPS, BuiltSession
+from sweeprof.profiling.session import MEMORY_STEPS
+from sweeprof.profiling.sessions import BuiltSession
 from sweeprof.profiling.timing import Protocol, Timing
 from sweeprof.results.layers import LayerTable
 
@@ -46,6 +47,33 @@ def test_timing() -> None:
     assert timing.samples == (0.75, 0.5, 0.75, 0.5)
 
 
+EXACT = Protocol(warmup_steps=2, warmup_s=0, sample_s=0, min_samples=3, min_s=0, max_s=1e9)
+
+
+def test_timing_of_training_steps() -> None:
+    model = FakeModel(step_s=0.5, first_step_s=8.0, backward_s=2.0, update_s=0.25, compiles=True)
+    timing = profiler(model, backend=FakeBackend(slowdown=2.0), protocol=EXACT, mode="training").run("timing")
+    assert isinstance(timing, Timing)
+    assert timing.first_step_s == 2 * (8.0 + 2.0 + 0.25)
+    assert timing.phases == {"forward": (1.0,) * 3, "backward": (4.0,) * 3, "update": (0.5,) * 3}
+    assert timing.samples == (5.5,) * 3
+    assert timing.compiles
+
+
+def test_timing_of_transfers() -> None:
+    timing = profiler(FakeModel(step_s=0.5, transfer_s=0.25), protocol=EXACT).run("timing")
+    assert isinstance(timing, Timing)
+    assert timing.transfers == {"h2d": (0.25,) * 3, "d2h": (0.25,) * 3}
+    assert timing.samples == (0.5,) * 3
+    assert not timing.is_training
+
+
+@pytest.mark.parametrize("name", ["peaks", "layer_times", "operators", "allocations", "lines"])
+def test_what_the_fake_backend_cannot_do_is_unsupported(name: Any) -> None:
+    with pytest.raises(Unsupported, match=r"this backend (has no|cannot)"):
+        profiler().run(name)
+
+
 def test_timing_slows_down_with_the_backend() -> None:
     protocol = Protocol(warmup_steps=0, warmup_s=0, sample_s=0, min_samples=1, min_s=0)
     timing = profiler(FakeModel(step_s=0.5), backend=FakeBackend(slowdown=4.0), protocol=protocol).run("timing")
@@ -56,7 +84,7 @@ def test_timing_slows_down_with_the_backend() -> None:
 def test_memory() -> None:
     seen = profiler(FakeModel(bytes=5 * MB), backend=FakeBackend(baseline_bytes=7 * MB), batch_size=2).run("memory")
     loaded = 12 * MB + 2 * 3 * 4 * 4
-    assert seen == Memory(7 * MB, loaded, loaded, MEMORY_STEPS)
+    assert seen == Memory(7 * MB, loaded, loaded, MEMORY_STEPS, loaded)
 
 
 def test_quality_answers_every_sample_in_order() -> None:
@@ -91,7 +119,6 @@ class Bare:
     def __init__(self) -> None:
         self._inner = FakeBackend()
         self.seeds: list[int] = []
-        self.clock: Callable[[], Any] = self._inner.clock
         self.load: Callable[..., Any] = self._inner.load
 
     def configure(self, seed: int) -> None:
@@ -111,6 +138,8 @@ def test_a_capability_that_is_missing_is_unsupported() -> None:
     with pytest.raises(Unsupported, match="this backend cannot measure memory"):
         bare.run("memory")
     assert isinstance(bare.run("timing"), Timing)
+    with pytest.raises(Unsupported, match="this backend cannot train"):
+        profiler(backend=Bare(), mode="training").run("timing")
     assert isinstance(bare.run("quality"), Quality)
 
 
@@ -125,7 +154,7 @@ def test_the_backend_gets_the_seed_before_every_pass() -> None:
 def test_from_config() -> None:
     config = fake_config("batch_size=5", "backend.slowdown=2", "seed.weights=3", "++model.fake.step_s=0.5")
     made = Profiler.from_config(config)
-    assert made.backend == FakeBackend(threads=1, slowdown=2.0) or isinstance(made.backend, FakeBackend)
+    assert made.session.backend == FakeBackend(threads=1, slowdown=2.0) or isinstance(made.session.backend, FakeBackend)
     session = made.session
     assert isinstance(session, BuiltSession)
     assert session.build() == FakeModel(step_s=0.5)

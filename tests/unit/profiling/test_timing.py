@@ -6,7 +6,7 @@ import gc
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweeprof.backends.fake import FakeClock
-from sweeprof.profiling.timing import Protocol, Timing, WallClock, measure
+from sweeprof.profiling.timing import Protocol, Timing, WallClock, measure, measure_training, sampled
 
 BARE: dict[str, Any] = {"warmup_steps": 0, "warmup_s": 0, "sample_s": 0, "min_samples": 1, "min_s": 0, "max_s": 1e9}
 """One sample and nothing else: a step is first, one calibrates, one is sampled."""
@@ -305,6 +305,93 @@ def test_a_steady_step_meets_every_protocol(step: float, protocol: dict[str, Any
     assert timing.warmup_steps >= protocol["warmup_steps"]
     assert timing.warmup_steps * step >= protocol["warmup_s"]
     assert (timing.unmet, timing.warnings) == ((), ())
+
+
+class ScriptedTraining:
+    """Forward, backward and update of scripted seconds, then the last of them for ever."""
+
+    def __init__(self, forward: list[float], backward: list[float], update: list[float]) -> None:
+        self.clock = FakeClock()
+        self._phases = {
+            "forward": Script(forward, self.clock),
+            "backward": Script(backward, self.clock),
+            "update": Script(update, self.clock),
+        }
+        self.order: list[str] = []
+
+    def _run(self, name: str) -> str:
+        self.order.append(name)
+        self._phases[name]()
+        return "loss"
+
+    def forward(self) -> str:
+        return self._run("forward")
+
+    def backward(self, loss: str) -> None:
+        assert loss == "loss"
+        self._run("backward")
+
+    def update(self) -> None:
+        self._run("update")
+
+
+def train(step: ScriptedTraining, **protocol: Any) -> Timing:
+    return measure_training(step, Protocol(**{**BARE, **protocol}), step.clock)
+
+
+def test_every_phase_has_its_time() -> None:
+    step = ScriptedTraining([64.0, 1.0], [128.0, 4.0], [32.0, 0.5])
+    timing = train(step, min_samples=3)
+    assert timing.first_step_s == 224.0
+    assert timing.phases == {"forward": (1.0,) * 3, "backward": (4.0,) * 3, "update": (0.5,) * 3}
+    assert timing.samples == (5.5,) * 3
+    assert timing.is_training
+    assert step.order == ["forward", "backward", "update"] * 5
+
+
+@given(
+    forward=st.lists(st.integers(1, 64).map(lambda n: n / 8), min_size=1),
+    backward=st.lists(st.integers(1, 64).map(lambda n: n / 8), min_size=1),
+    update=st.lists(st.integers(0, 64).map(lambda n: n / 8), min_size=1),
+    sample_s=st.sampled_from([0.0, 4.0, 32.0]),
+    warmup_steps=st.integers(0, 9),
+)
+def test_phases_sum_to_the_iteration(
+    forward: list[float], backward: list[float], update: list[float], sample_s: float, warmup_steps: int
+) -> None:
+    step = ScriptedTraining(forward, backward, update)
+    timing = train(step, sample_s=sample_s, min_samples=4, warmup_steps=warmup_steps)
+    assert {len(samples) for samples in timing.phases.values()} == {len(timing.samples)}
+    assert tuple(map(sum, zip(*timing.phases.values(), strict=True))) == timing.samples
+
+
+def test_slow_warm_ups_are_in_no_phase() -> None:
+    """moduleprofiler kept the steps that it was told to drop: five slow ones of ten made 25 ms of 0.02 ms."""
+    slow, quick = [32.0] * 6, [1.0]
+    timing = train(ScriptedTraining(slow + quick, slow + quick, slow + quick), warmup_steps=5, min_samples=10)
+    assert timing.warmup_steps == 5
+    assert timing.samples == (3.0,) * 10
+    assert set(timing.phases.values()) == {(1.0,) * 10}
+
+
+@pytest.mark.parametrize(("warmup_steps", "min_samples"), [(0, 1), (7, 3), (100, 40)])
+def test_iterations_are_the_protocols(warmup_steps: int, min_samples: int) -> None:
+    """deeplite-profiler always took five and ten."""
+    timing = run([1.0], warmup_steps=warmup_steps, min_samples=min_samples)
+    assert (timing.warmup_steps, len(timing.samples)) == (warmup_steps, min_samples)
+
+
+def test_what_is_sampled_beside_a_step() -> None:
+    script = Script([64.0, 1.0])
+    seconds = sampled(script, Protocol(**{**BARE, "sample_s": 4.0, "min_samples": 6}), script.clock)
+    assert seconds == (1.0,) * 6
+    assert script.steps == 1 + (1 + 2 + 4) + 6 * 4
+
+
+def test_a_training_step_is_plain_data() -> None:
+    timing = train(ScriptedTraining([1.0], [4.0], [0.5]), min_samples=2)
+    timing = replace(timing, transfers={"h2d": (1.0, 2.0)}, compiles=True, warnings=())
+    assert Timing.from_dict(json.loads(json.dumps(asdict(timing)))) == timing
 
 
 def test_observations_are_plain_data() -> None:

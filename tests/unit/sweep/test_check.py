@@ -24,7 +24,11 @@ SECONDS = ([0, 0.5, 3], [-0.1, "1", None, True, float("nan")])
 SHARE_OR_NULL = ([None, 0.05, 0.999], [0, 1, 1.5, -0.1, "x", True, float("nan")])
 
 CASES: dict[str, tuple[list[Any], list[Any]]] = {
+    "mode": (["inference", "training"], ["train", "Training", None, 1, ["training"]]),
     "batch_size": WHOLE_FROM_1,
+    "backend.precision": (["fp32", "bf16", "fp16", "int8-dynamic"], ["float16", "int8", 16, True]),
+    "backend.channels_last": ([True, False], [0, "true", "channels_last"]),
+    "backend.compile": ([True, False], [1, "inductor", [True]]),
     "backend.threads": WHOLE_FROM_1,
     "seed.weights": WHOLE_FROM_0,
     "seed.order": WHOLE_FROM_0,
@@ -46,6 +50,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "shards": ([None, 1, 4], [0, -1, 1.5, "2", True]),
     "name": ([None, "a", "my sweep-1.2_x"], ["", ".", "..", "a/b", " ", 3, "a\nb"]),
+    "metrics.functions": ([[], ["a.b"], ["a.b", "c"]], ["a.b", [1], None, {}]),
     "dry_run": ([True, False], [None, 0, 1, "true"]),
 }
 
@@ -80,6 +85,53 @@ def test_refused_values(key: str, value: Any) -> None:
     assert problem.value is value
     assert problem.allowed == next(rule.allowed for rule in RULES if rule.key == key)
     assert problem.allowed.startswith("is not ")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "hint"),
+    [("mode", "trainning", "training"), ("backend.precision", "bf61", "bf16"), ("isolation", "frok", "fork")],
+)
+def test_a_misspelt_choice_has_its_nearest(key: str, value: str, hint: str) -> None:
+    (problem,) = config_problems(with_value(key, value))
+    assert problem.nearest == hint
+
+
+@pytest.mark.parametrize("value", ["sgd", "none", {"_target_": "torch.optim.RMSprop", "lr": 0.01}])
+def test_optimizers(value: Any) -> None:
+    assert config_problems(with_value("training.optimizer", value)) == []
+
+
+@pytest.mark.parametrize("value", ["mean", "own", {"_target_": "my_package.my_loss"}])
+def test_losses(value: Any) -> None:
+    assert config_problems(with_value("training.loss", value)) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        (
+            "optimizer",
+            "adamm",
+            "training.optimizer: 'adamm' is not an optimizer. Known: adam, adamw, momentum, none, sgd. "
+            "Did you mean 'adam'?",
+        ),
+        (
+            "loss",
+            "mea",
+            "training.loss: 'mea' is not a loss. Known: cross_entropy, mean, mse, own. Did you mean 'mean'?",
+        ),
+        ("loss", None, "training.loss: None is not a loss. Known: cross_entropy, mean, mse, own."),
+        (
+            "optimizer",
+            ["sgd"],
+            "training.optimizer: ['sgd'] is not an optimizer. Known: adam, adamw, momentum, none, sgd.",
+        ),
+        ("optimizer", {"lr": 1}, "training.optimizer._target_: None is not the dotted name of a class or function."),
+    ],
+)
+def test_recipes_that_cannot_be(key: str, value: Any, told: str) -> None:
+    (problem,) = config_problems(with_value(f"training.{key}", value))
+    assert str(problem).startswith(told)
 
 
 @pytest.mark.parametrize("key", ["protocol.warmup_s", "protocol.min_s", "protocol.max_s", "limits.timeout_s"])

@@ -10,14 +10,23 @@ import pytest
 
 from support.fakes import fake_config
 from sweeprof.sweep.plan import Combination
-from sweeprof.sweep.probe import device_problem, probe, target_problem
+from sweeprof.sweep.probe import device_problem, probe, target_problem, target_problems
 
 KEY = "model.torch._target_"
+FINE = """
+SIZE = 3
+class MyNet: ...
+class Optimizer:
+    def __init__(self, params, lr=0.1, momentum=0.0): ...
+def build(): ...
+def loss(outputs, targets, *, weight=1.0): ...
+def anything(outputs, targets, **options): ...
+"""
 
 
 @pytest.fixture
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "probed_fine.py").write_text("SIZE = 3\nclass MyNet: ...\ndef build(): ...\n")
+    (tmp_path / "probed_fine.py").write_text(FINE)
     (tmp_path / "probed_raising.py").write_text("raise RuntimeError('no luck')\n")
     (tmp_path / "probed_unparsable.py").write_text("def (:\n")
     (tmp_path / "probed_exiting.py").write_text("import sys\nsys.exit('bye')\n")
@@ -85,6 +94,40 @@ def test_an_import_that_ends_its_process_is_a_problem(modules: Path, module: str
     (problem,) = probe([combination(f"{module}.MyNet")], PACKAGED)
     assert problem.value == f"{module}.MyNet"
     assert problem.allowed.startswith("cannot be imported: ")
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "nearest"),
+    [
+        ("probed_fine.Optimizer", {"lr": 1, "momentun": 2}, "momentum"),
+        ("probed_fine.loss", {"wieght": 2}, "weight"),
+        ("probed_fine.loss", {"zzz": 2}, None),
+    ],
+)
+def test_a_misspelt_argument(modules: Path, target: str, arguments: dict[str, int], nearest: str | None) -> None:
+    (problem,) = target_problems("training.loss._target_", target, arguments)
+    assert (problem.key, problem.value, problem.nearest) == ("training.loss", list(arguments)[-1], nearest)
+    assert problem.allowed.startswith(f"is not an argument of {target}. Known: ")
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments"),
+    [
+        ("probed_fine.Optimizer", {"lr": 1, "momentum": 2}),
+        ("probed_fine.loss", {"weight": 2}),
+        ("probed_fine.anything", {"zzz": 2}),
+        ("builtins.dict", {"zzz": 2}),  # which has no signature
+    ],
+)
+def test_arguments_that_are_accepted(modules: Path, target: str, arguments: dict[str, int]) -> None:
+    assert target_problems("training.loss._target_", target, arguments) == []
+
+
+def test_arguments_of_a_training_step_are_looked_at(modules: Path) -> None:
+    one = combination("probed_fine.MyNet")
+    one.config["training"] = {"optimizer": {"_target_": "probed_fine.Optimizer", "lrr": [0.1]}, "loss": "mean"}
+    (problem,) = probe([one, one], PACKAGED)
+    assert (problem.key, problem.value, problem.nearest) == ("training.optimizer", "lrr", "lr")
 
 
 def test_packaged_targets_need_no_process(monkeypatch: pytest.MonkeyPatch) -> None:

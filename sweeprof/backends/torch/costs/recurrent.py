@@ -145,7 +145,7 @@ def _quantized_cell(kind: _Kind) -> Rule:
 
 def _mkldnn_backward(args: Args, kwargs: Kwargs, output: Any) -> Cost:
     """``(input, w_ih, w_hh, b_ih, b_hh, ..., reverse, mode, hidden, layers, has_biases, ...)``: twice the forward's products."""
-    macs, flops, ops = _mkldnn((*args[:8], None, *args[12:]), kwargs, output)
+    macs, flops, ops = _mkldnn((*args[:8], None, *args[14:]), kwargs, output)
     return 2 * macs, 2 * flops, 2 * ops
 
 

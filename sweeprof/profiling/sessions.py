@@ -1,0 +1,136 @@
+"""Where a session has its model from: a config that describes it, or a caller who has it in hands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sweeprof.backends import Borrows, Build, LoadedModel
+from sweeprof.datasets import Dataset, batch_of, targets_of
+from sweeprof.errors import Unsupported, UserError
+from sweeprof.profiling.data import Data
+from sweeprof.profiling.inputs import Inputs
+from sweeprof.profiling.memory import Memory
+from sweeprof.profiling.quality import batches
+from sweeprof.profiling.session import Built, Session, Stopwatch
+
+
+@dataclass(slots=True, kw_only=True)
+class BuiltSession(Session):
+    """A model that a builder makes for each pass, on a dataset: what a config describes."""
+
+    build: Build
+    dataset: Dataset
+    batch_size: int = 1
+    device: str = "cpu"
+    seed: int = 0
+    """Seed of the weights and of whatever the framework draws."""
+
+    def prepare(self) -> None:
+        self.backend.configure(self.seed)
+
+    def place(self) -> str:
+        return self.device
+
+    def inputs(self) -> Inputs:
+        return Inputs((batch_of(self.dataset, self.batch_size),))
+
+    def targets(self) -> Any:
+        return targets_of(self.dataset, self.batch_size)
+
+    def described(self) -> AbstractContextManager[Built]:
+        return nullcontext((self.build, self.dataset.channel_axis))
+
+    @contextmanager
+    def loaded(self) -> Iterator[LoadedModel]:
+        with Stopwatch(self.costs, "build"):
+            model = self.backend.load(self.build, self.device, self.dataset.channel_axis)
+        yield model
+
+    def labelled(self) -> Iterator[tuple[Inputs, Any]]:
+        test = self.dataset.split("test")
+        for begin, batch in enumerate(batches(test.inputs, self.batch_size)):
+            labels = test.targets
+            first = begin * self.batch_size
+            yield Inputs((batch,)), None if labels is None else labels[first : first + len(batch)]
+
+    @property
+    def data(self) -> Dataset:
+        return self.dataset
+
+
+@dataclass(slots=True, kw_only=True)
+class LiveSession(Session):
+    """A model that the caller has in hands, and leaves it as it was found."""
+
+    model: Any
+    given: Inputs | None
+    """What the model is called with; None: the first batch of the data."""
+    given_data: Data
+    device: str | None = None
+    """Where to run it; None: where it is."""
+    forward: Callable[..., Any] | None = None
+    """How it is stepped; None: it is called."""
+    _first: tuple[Inputs, Any] | None = None
+    """Arguments and targets of the first batch of the data: the same for every pass, also where a loader shuffles."""
+
+    def prepare(self) -> None:
+        """Nothing: threads and seeds are the caller's."""
+
+    def place(self) -> str:
+        if self.device is None and isinstance(self.backend, Borrows):
+            return self.backend.device_of(self.model)
+        return self.device or "cpu"
+
+    def held(self) -> Any:
+        return self.model
+
+    def inputs(self) -> Inputs:
+        if self.given is None and not self.given_data.splits:
+            raise UserError("there is nothing to call the model with: give `inputs=` or `data=`")
+        if self.given is not None:
+            return self._stepped(self.given)
+        return self._stepped(self._first_batch()[0])
+
+    def targets(self) -> Any:
+        return self._first_batch()[1] if self.given is None and self.given_data.splits else None
+
+    def _first_batch(self) -> tuple[Inputs, Any]:
+        if self._first is None:
+            with self._borrowed():  # a loader draws random numbers
+                self._first = self.given_data.first()
+        return self._first
+
+    def _stepped(self, inputs: Inputs) -> Inputs:
+        return inputs if self.forward is None else replace(inputs, forward=self.forward)
+
+    @contextmanager
+    def described(self) -> Iterator[Built]:
+        with self._borrowed():
+            yield lambda: self.model, None
+
+    @contextmanager
+    def loaded(self) -> Iterator[LoadedModel]:
+        device = self.place()
+        if device == "meta":
+            raise Unsupported("the model is on the meta device: it has no weights to run with")
+        with self._borrowed():
+            with Stopwatch(self.costs, "build"):
+                model = self.backend.load(lambda: self.model, device, None)
+            yield model
+
+    def _borrowed(self) -> AbstractContextManager[None]:
+        is_trained = self.mode == "training"
+        return self.backend.borrowed(self.model, is_trained) if isinstance(self.backend, Borrows) else nullcontext()
+
+    def _memory(self) -> Memory:
+        raise Unsupported("resident memory is that of a whole process; a sweep gives each trial its own")
+
+    def labelled(self) -> Iterator[tuple[Inputs, Any]]:
+        return ((self._stepped(inputs), targets) for inputs, targets in self.given_data.labelled("test"))
+
+    @property
+    def data(self) -> Data:
+        return self.given_data

@@ -1,0 +1,82 @@
+"""Variants of PyTorch as axes of a sweep, in inference and in training, through the real command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from support.command import Command
+
+SHORT = ("protocol.min_s=0.02", "protocol.warmup_s=0.02", "protocol.min_samples=3", "tracking=none")
+METRICS = "metrics.select=[latency/forward,latency/backward,latency/compile,compute/macs,quality/agreement]"
+
+
+def test_precision_by_memory_layout_by_kind_of_step(sweeprof: Command) -> None:
+    ran = sweeprof(
+        "model=lenet5",
+        "backend.precision=fp32,bf16,int8-dynamic",
+        "backend.channels_last=true,false",
+        "mode=inference,training",
+        "training.optimizer=adamw",
+        "training.loss=cross_entropy",
+        "compare.baseline={backend.precision: fp32, backend.channels_last: false}",
+        METRICS,
+        *SHORT,
+    )
+    assert ran.code == 0, ran.err
+    table = pd.read_csv(ran.folder("adhoc") / "comparison.csv")
+    assert len(table) == 3 * 2 * 2
+    trained, quantized = table["mode"] == "training", table["backend.precision"] == "int8-dynamic"
+    assert (table["latency/forward"].notna() == ~(trained & quantized)).all()
+    assert (table["latency/backward"].notna() == (trained & ~quantized)).all()
+    assert table["latency/compile"].isna().all()
+    assert set(table["compute/macs"]) == {416_520}
+    assert (table["quality/agreement"] < 0.05).all()
+    assert (
+        "a dynamically quantized model has no gradients"
+        in ran.out + (ran.folder("adhoc") / "comparison.md").read_text()
+    )
+
+
+def test_precisions_are_compared_with_single_precision(sweeprof: Command) -> None:
+    select = "metrics.select=[latency/forward,quality/agreement]"
+    ran = sweeprof("model=lenet5", "backend.precision=fp32,bf16", select, *SHORT)
+    assert ran.code == 0, ran.err
+    table = pd.read_csv(ran.folder("adhoc") / "comparison.csv").set_index("backend.precision")
+    assert table["quality/agreement"]["fp32"] == 0
+    assert 0 < table["quality/agreement"]["bf16"] < 0.05
+    assert "vs fp32" in ran.out
+
+
+@pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) is None, reason="torch.compile needs a C++ compiler")
+def test_compiled(sweeprof: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With an empty cache, so that it really compiles."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    ran = sweeprof("model=mlp", "backend=torch,torch_compile", METRICS, *SHORT)
+    assert ran.code == 0, ran.err
+    table = pd.read_csv(ran.folder("adhoc") / "comparison.csv").set_index("backend")
+    assert list(table["status"]) == ["ok", "ok"]
+    assert table["latency/compile"]["torch_compile"] > 10 * table["latency/forward"]["torch_compile"]
+    assert pd.isna(table["latency/compile"]["torch"])
+    assert table["compute/macs"].nunique() == 1
+    assert table["quality/agreement"]["torch_compile"] < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("argument", "told"),
+    [
+        ("mode=trainning", "mode: 'trainning' is not a kind of step. Known: inference, training."),
+        ("training.optimizer=adamm", "training.optimizer: 'adamm' is not an optimizer."),
+        ("training.loss=mea", "training.loss: 'mea' is not a loss."),
+        ("backend.precision=bf61", "backend.precision: 'bf61' is not a precision."),
+    ],
+)
+def test_a_wrong_value_is_one_clear_error(sweeprof: Command, argument: str, told: str) -> None:
+    ran = sweeprof("model=mlp", argument, "tracking=none")
+    assert ran.code == 1
+    assert told in ran.err
+    assert "Traceback" not in ran.err

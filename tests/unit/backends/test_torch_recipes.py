@@ -1,0 +1,410 @@
+"""Training steps on torch: every optimizer and loss, against the same steps written out by hand."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from sweeprof.backends.torch.adapter import TorchBackend
+from sweeprof.backends.torch.model import TorchModel
+from sweeprof.backends.torch.recipes import training
+from sweeprof.backends.torch.variants import Variant
+from sweeprof.datasets.digits import Digits
+from sweeprof.errors import Unsupported, UserError
+from sweeprof.profiling.inputs import Inputs
+from sweeprof.profiling.profiler import Profiler
+from sweeprof.profiling.recipe import LOSSES, OPTIMIZERS, Recipe
+from sweeprof.profiling.sessions import BuiltSession
+from sweeprof.profiling.timing import Protocol, Timing
+from sweeprof.zoo.digits_resnet import torch_model
+
+CPU = torch.device("cpu")
+BATCH = 8
+X = torch.randn(BATCH, 4, generator=torch.Generator().manual_seed(1))
+CLASSES = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).eval()
+
+
+def steps(module: nn.Module, recipe: Recipe, targets: Any = CLASSES, batch: Any = X, count: int = 3) -> list[float]:
+    """The losses of so many steps."""
+    losses = []
+    with training(TorchModel(module, CPU), Inputs((batch,)), targets, recipe) as step:
+        for _ in range(count):
+            loss = step.forward()
+            losses.append(loss.item())
+            step.backward(loss)
+            step.update()
+    return losses
+
+
+def by_hand(loss_of: Callable[[torch.Tensor], torch.Tensor], optimizer_of: Any) -> tuple[nn.Module, list[float]]:
+    module, losses = net().train(), []
+    optimizer = optimizer_of(module.parameters())
+    for _ in range(3):
+        loss = loss_of(module(X))
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return module, losses
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Two threads wait for each other on a machine that has other work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+ONE_HOT = functional.one_hot(CLASSES, 3).float()
+LOSS_BY_HAND: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "mean": lambda y: y.sum() / (BATCH * 3),
+    "cross_entropy": lambda y: -(y.exp() / y.exp().sum(1, keepdim=True)).log()[range(BATCH), CLASSES].sum() / BATCH,
+    "mse": lambda y: ((y - ONE_HOT) ** 2).sum() / (BATCH * 3),
+}
+
+
+@pytest.mark.parametrize("loss", LOSS_BY_HAND)
+def test_a_named_loss_is_the_formula(loss: str) -> None:
+    module = net()
+    found = steps(module, Recipe(lambda parameters: torch.optim.SGD(parameters, lr=0.5), loss))
+    expected, losses = by_hand(LOSS_BY_HAND[loss], lambda parameters: torch.optim.SGD(parameters, lr=0.5))
+    assert found == pytest.approx(losses, rel=1e-5)
+    for one, other in zip(module.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_named_optimizer_takes_its_steps(name: str) -> None:
+    module = net()
+    before = [parameter.detach().clone() for parameter in module.parameters()]
+    steps(module, Recipe(name, "cross_entropy"), count=20)
+    moved = [not torch.equal(parameter, values) for parameter, values in zip(module.parameters(), before, strict=True)]
+    assert any(moved) == (name != "none")
+    assert all(parameter.grad is None for parameter in module.parameters())
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("name", ["momentum", "adamw"])
+def test_a_thousand_steps_leave_the_weights_finite(name: str, precision: str) -> None:
+    """Steep on purpose: without norms, and pulled without end by the mean of its outputs."""
+    torch.manual_seed(0)
+    layers: list[nn.Module] = [layer for _ in range(3) for layer in (nn.Linear(4, 4), nn.ReLU())]
+    variant = Variant(precision)
+    module = variant.of(nn.Sequential(*layers, nn.Linear(4, 3)))
+    loaded = TorchModel(module, CPU, variant)
+    with training(loaded, loaded.put(Inputs((10 * X,))), None, Recipe(name, "mean")) as step:
+        for _ in range(1000):
+            step.backward(step.forward())
+            step.update()
+    assert all(torch.isfinite(parameter).all() for parameter in module.parameters())
+
+
+@dataclass
+class Output:
+    loss: torch.Tensor | None
+    logits: torch.Tensor
+
+
+class Mapped(dict[str, Any]):
+    """As a ``ModelOutput`` is: a mapping with attributes."""
+
+
+class Labelled(nn.Module):
+    """Returns its own loss beside its logits, in one of the usual ways."""
+
+    def __init__(self, pack: Callable[[Any, Any], Any]) -> None:
+        super().__init__()
+        self.inner, self.pack = net(), pack
+
+    def forward(self, x: torch.Tensor) -> Any:
+        logits = self.inner(x)
+        return self.pack(functional.cross_entropy(logits, CLASSES), logits)
+
+
+@pytest.mark.parametrize(
+    "pack",
+    [
+        Output,
+        lambda loss, logits: Mapped(loss=loss, logits=logits),
+        lambda loss, logits: {"logits": logits, "loss": loss},
+        lambda loss, logits: (loss, logits),
+        lambda loss, logits: loss,
+    ],
+    ids=["dataclass", "model-output", "dict", "tuple", "scalar"],
+)
+def test_the_models_own_loss(pack: Callable[[Any, Any], Any]) -> None:
+    module = Labelled(pack)
+    (found,) = steps(module, Recipe("none", "own"), None, count=1)
+    assert found == pytest.approx(functional.cross_entropy(module.inner(X), CLASSES).item())
+
+
+@pytest.mark.parametrize(
+    "pack",
+    [lambda loss, logits: logits, lambda loss, logits: (logits, loss), lambda loss, logits: Output(None, logits)],
+)
+def test_a_model_without_a_loss_of_its_own(pack: Callable[[Any, Any], Any]) -> None:
+    with pytest.raises(Unsupported, match="the model returned no loss; give it labels among its inputs"):
+        steps(Labelled(pack), Recipe(loss="own"), None)
+
+
+@pytest.mark.parametrize("loss", LOSSES[1:3])
+def test_a_loss_that_needs_targets(loss: str) -> None:
+    with pytest.raises(Unsupported, match=f"training.loss={loss} needs targets, and the data have none"):
+        steps(net(), Recipe(loss=loss), None)
+
+
+def test_targets_of_the_outputs_shape_are_taken_as_they_are() -> None:
+    goal = torch.randn(BATCH, 3)
+    (found,) = steps(net(), Recipe("none", "mse"), goal.numpy(), count=1)
+    assert found == pytest.approx(((net()(X) - goal) ** 2).mean().item())
+
+
+def test_targets_that_only_lack_an_axis_are_given_it() -> None:
+    module, goal = nn.Linear(4, 1), torch.randn(BATCH)
+    (found,) = steps(module, Recipe("none", "mse"), goal, count=1)
+    assert found == pytest.approx(((module(X)[:, 0] - goal) ** 2).mean().item())
+
+
+def test_targets_are_never_stretched() -> None:
+    """Three float targets for eight rows of three outputs would be repeated by torch, with a warning at best."""
+    with pytest.raises(
+        Unsupported, match=r"targets of shape \(3,\) and the outputs of \(8, 3\) do not belong together"
+    ):
+        steps(net(), Recipe(loss="mse"), torch.zeros(3))
+
+
+def test_ones_own_loss_and_optimizer() -> None:
+    recipe = Recipe.from_config(
+        {
+            "optimizer": {"_target_": "torch.optim.RMSprop", "lr": 0.01},
+            "loss": {"_target_": "torch.nn.functional.cross_entropy", "label_smoothing": 0.1},
+        }
+    )
+    module = net()
+    found = steps(module, recipe)
+    expected, losses = by_hand(
+        lambda y: functional.cross_entropy(y, CLASSES, label_smoothing=0.1),
+        lambda parameters: torch.optim.RMSprop(parameters, lr=0.01),
+    )
+    assert found == losses
+    for one, other in zip(module.parameters(), expected.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_loss_may_be_a_class() -> None:
+    node = {"optimizer": "none", "loss": {"_target_": "torch.nn.CrossEntropyLoss", "label_smoothing": 0.1}}
+    (found,) = steps(net(), Recipe.from_config(node), count=1)
+    assert found == functional.cross_entropy(net()(X), CLASSES, label_smoothing=0.1).item()
+    assert steps(net(), Recipe("none", nn.CrossEntropyLoss), count=1) == steps(
+        net(), Recipe("none", "cross_entropy"), count=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ({"optimizer": "adamm"}, ["optimizer: 'adamm' is not an optimizer. Known: adam, adamw, momentum, none, sgd."]),
+        ({"loss": "mea"}, ["loss: 'mea' is not a loss. Known: cross_entropy, mean, mse, own. Did you mean 'mean'?"]),
+        ({"optimizer": None, "loss": 3}, ["optimizer: None is not", "loss: 3 is not"]),
+    ],
+)
+def test_wrong_names_are_told_at_once(names: dict[str, Any], expected: list[str]) -> None:
+    with pytest.raises(UserError) as raised:
+        Recipe(**names)
+    lines = str(raised.value).splitlines()
+    assert [line[: len(start)] for line, start in zip(lines, expected, strict=True)] == expected
+
+
+def test_a_keyword_that_the_optimizer_has_not() -> None:
+    recipe = Recipe.from_config({"optimizer": {"_target_": "torch.optim.RMSprop", "lrr": 1}, "loss": "mean"})
+    with pytest.raises(TypeError, match="lrr"):
+        steps(net(), recipe)
+
+
+def test_nothing_to_train() -> None:
+    with pytest.raises(Unsupported, match="no parameter requires a gradient"):
+        steps(net().requires_grad_(False), Recipe())
+    with pytest.raises(Unsupported, match="no output depends on a parameter"):
+        steps(Detached(), Recipe())
+    quantized = TorchModel(net(), CPU, Variant("int8-dynamic"))
+    with (
+        pytest.raises(Unsupported, match="a dynamically quantized model has no gradients"),
+        training(quantized, Inputs((X,)), None, Recipe()),
+    ):
+        pass
+
+
+class Detached(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = net()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        detached: torch.Tensor = self.inner(x).detach()
+        return detached
+
+
+def test_gradients_do_not_add_up() -> None:
+    module = net()
+    with training(TorchModel(module, CPU), Inputs((X,)), None, Recipe("none")) as step:
+        step.backward(step.forward())
+        once = [copy.deepcopy(parameter.grad) for parameter in module.parameters()]
+        step.backward(step.forward())
+        for parameter, before in zip(module.parameters(), once, strict=True):
+            assert before is not None
+            torch.testing.assert_close(parameter.grad, before)
+
+
+def test_gradients_that_the_optimizer_does_not_know_do_not_add_up() -> None:
+    module = net()
+    recipe = Recipe(lambda parameters: torch.optim.SGD(parameters[:1], lr=0.0))
+    with training(TorchModel(module, CPU), Inputs((X,)), None, recipe) as step:
+        step.backward(step.forward())
+        once = [copy.deepcopy(parameter.grad) for parameter in module.parameters()]
+        step.backward(step.forward())
+        for parameter, before in zip(module.parameters(), once, strict=True):
+            assert before is not None
+            torch.testing.assert_close(parameter.grad, before)
+
+
+def test_a_model_with_lazy_parameters_is_trained_and_lazy_again() -> None:
+    lazy, plain = nn.LazyLinear(3), nn.Linear(3, 2)
+    module, before = nn.Sequential(lazy, plain), plain.weight.detach().clone()
+    made = Profiler(module, inputs=X, mode="training", optimizer="adam", protocol=Protocol(max_s=0.1))
+    assert isinstance(made.seen("timing"), Timing)
+    assert type(lazy) is nn.LazyLinear
+    assert isinstance(lazy.weight, nn.UninitializedParameter)
+    assert torch.equal(plain.weight, before)
+
+
+def test_within_inference_mode_a_model_is_trained_as_outside() -> None:
+    module = net()
+    with torch.inference_mode():
+        made = Profiler(module, inputs=torch.ones(2, 4), mode="training", protocol=Protocol(max_s=0.1))
+        timing = made.seen("timing")
+    assert isinstance(timing, Timing)
+    assert timing.is_training
+
+
+def test_frozen_parameters_stay_and_have_no_gradient() -> None:
+    module = net()
+    frozen = next(module.parameters()).requires_grad_(False)
+    before = frozen.clone()
+    steps(module, Recipe(lambda parameters: torch.optim.SGD(parameters, lr=1.0)))
+    assert torch.equal(frozen, before)
+    assert frozen.grad is None
+
+
+@pytest.mark.parametrize("is_failing", [False, True])
+def test_modes_come_back_one_by_one(is_failing: bool) -> None:
+    module = nn.Sequential(nn.Dropout(), nn.Linear(4, 3)).eval()
+    module[0].train()
+    seen: list[bool] = []
+    module.register_forward_pre_hook(lambda inner, _: seen.extend(m.training for m in inner.modules()))
+    if is_failing:
+        with pytest.raises(ValueError, match="no luck"):
+            steps(module, Recipe(loss=_raising))
+    else:
+        steps(module, Recipe(), count=1)
+    assert seen == [True] * 3
+    assert [m.training for m in module.modules()] == [False, True, False]
+    assert all(parameter.grad is None for parameter in module.parameters())
+
+
+def _raising(outputs: Any, targets: Any) -> Any:
+    raise ValueError("no luck")
+
+
+@pytest.mark.parametrize("loss", ["mean", "cross_entropy", "mse"])
+def test_the_digits_through_a_session(loss: str) -> None:
+    protocol = Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=3, min_s=0)
+    session = BuiltSession(
+        backend=TorchBackend(threads=1),
+        protocol=protocol,
+        mode="training",
+        recipe=Recipe("adam", loss),
+        build=torch_model,
+        dataset=Digits(),
+        batch_size=4,
+    )
+    timing = session.run("timing")
+    assert isinstance(timing, Timing)
+    assert {name: len(samples) for name, samples in timing.phases.items()} == {"forward": 3, "backward": 3, "update": 3}
+
+
+PAUSE = 0.02
+
+
+class Sleeping(torch.autograd.Function):
+    """Takes its time in forward and backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, forward_s: float, backward_s: float) -> torch.Tensor:
+        time.sleep(forward_s)
+        ctx.backward_s = backward_s
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        time.sleep(ctx.backward_s)
+        return gradients[0], None, None
+
+
+class Drowsy(nn.Module):
+    def __init__(self, forward_s: float, backward_s: float, slow_calls: int = 0) -> None:
+        super().__init__()
+        self.inner, self.pauses, self.slow_calls = net(), (forward_s, backward_s), slow_calls
+
+    def forward(self, x: torch.Tensor) -> Any:
+        if self.slow_calls > 0:
+            self.slow_calls -= 1
+            time.sleep(5 * PAUSE)
+        return Sleeping.apply(self.inner(x), *self.pauses)  # type: ignore[no-untyped-call]
+
+
+class SleepingSGD(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        time.sleep(PAUSE)
+        return super().step(closure)
+
+
+def live(model: nn.Module, mode: Any, optimizer: Any = "sgd") -> Timing:
+    protocol = Protocol(warmup_steps=5, warmup_s=0, sample_s=0, min_samples=7, min_s=0)
+    profiler = Profiler(model, inputs=X, protocol=protocol, mode=mode, optimizer=optimizer)
+    timing = profiler.run("timing")
+    assert isinstance(timing, Timing)
+    return timing
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward", "update"])
+def test_a_phase_that_sleeps_is_seen_in_that_phase(phase: str) -> None:
+    model = Drowsy(PAUSE * (phase == "forward"), PAUSE * (phase == "backward"))
+    timing = live(model, "training", SleepingSGD if phase == "update" else torch.optim.SGD)
+    seconds = {name: min(samples) for name, samples in timing.phases.items()}
+    assert PAUSE <= seconds[phase] < 2 * PAUSE
+    assert all(value < PAUSE for name, value in seconds.items() if name != phase)
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_five_slow_warm_ups_are_in_no_sample(mode: Any) -> None:
+    """moduleprofiler's drop_first dropped nothing."""
+    timing = live(Drowsy(0, 0, slow_calls=6), mode)
+    assert timing.first_step_s > 5 * PAUSE
+    assert (timing.warmup_steps, len(timing.samples)) == (5, 7)
+    assert statistics.median(timing.samples) < PAUSE

@@ -1,0 +1,231 @@
+"""Variants of torch: each really has its effect, answers like the plain one, and leaves a caller's model as it was."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_sequence
+
+from sweeprof.backends.torch.adapter import TorchBackend
+from sweeprof.backends.torch.counting import count_built
+from sweeprof.backends.torch.variants import PRECISIONS, Variant
+from sweeprof.errors import Unsupported, UserError
+from sweeprof.profiling.data import Data
+from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.profiling.recipe import Recipe
+from sweeprof.profiling.sessions import LiveSession
+from sweeprof.profiling.timing import Protocol, Timing
+from sweeprof.zoo.lenet5 import torch_model as lenet5
+
+SHORT = Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=2, min_s=0)
+TOLERANCE = {"fp32": 1e-5, "bf16": 5e-2, "fp16": 1e-2, "int8-dynamic": 1e-1}
+"""Largest difference from the outputs in float32, over the largest of these."""
+IMAGES = np.random.default_rng(0).random((4, 1, 32, 32), dtype=np.float32)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def run(backend: TorchBackend, images: Any = IMAGES) -> tuple[Any, Inputs, Any]:
+    """The module that really runs, what it was given, and what it answered, on the host."""
+    loaded = backend.load(lenet5, "cpu", 1)
+    batch = loaded.put(Inputs((images,)))
+    with loaded.stepping(batch) as step:
+        return loaded.module, batch, loaded.host_outputs(step())
+
+
+@pytest.mark.parametrize("is_channels_last", [False, True])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_variant_answers_like_the_plain_one(precision: str, is_channels_last: bool) -> None:
+    _, _, plain = run(TorchBackend())
+    _, _, found = run(TorchBackend(precision=precision, channels_last=is_channels_last))
+    assert found.dtype == np.float32
+    difference = np.abs(found - plain).max() / np.abs(plain).max()
+    assert difference < TOLERANCE[precision]
+    if precision != "fp32":
+        assert difference > 0  # it did compute in other numbers
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_a_precision_is_that_of_weights_inputs_and_outputs(precision: str) -> None:
+    dtype = PRECISIONS[precision]
+    loaded = TorchBackend(precision=precision).load(lenet5, "cpu", 1)
+    batch = loaded.put(Inputs((IMAGES, torch.arange(3))))
+    assert {parameter.dtype for parameter in loaded.module.parameters()} == {dtype}
+    assert [tensor.dtype for tensor in batch.args] == [dtype, torch.int64]
+    assert loaded.module(batch.args[0]).dtype == dtype
+
+
+def test_quantized_layers_have_8_bit_weights() -> None:
+    module, batch, _ = run(TorchBackend(precision="int8-dynamic"))
+    kinds = {type(layer).__module__ for layer in module.modules() if type(layer).__name__ == "Linear"}
+    assert kinds == {"torch.ao.nn.quantized.dynamic.modules.linear"}
+    assert {layer.weight().dtype for layer in module.modules() if "quantized" in type(layer).__module__
+            and hasattr(layer, "weight")} == {torch.qint8}  # fmt: skip
+    assert batch.args[0].dtype == torch.float32
+
+
+def test_channels_last_holds_for_weights_inputs_and_what_layers_pass_on() -> None:
+    seen: list[torch.Tensor] = []
+    images = np.random.default_rng(0).random((2, 3, 8, 8), dtype=np.float32)
+
+    def build() -> nn.Module:
+        module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3), nn.Flatten(), nn.Linear(80, 2))
+        module[2].register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+        return module
+
+    loaded = TorchBackend(channels_last=True).load(build, "cpu", 1)
+    batch = loaded.put(Inputs((images,)))
+    loaded.module(*batch.args)
+    tensors = [batch.args[0], seen[0], *(p for p in loaded.module.parameters() if p.dim() == 4)]
+    assert len(tensors) == 4
+    assert all(tensor.is_contiguous(memory_format=torch.channels_last) for tensor in tensors)
+    assert not any(tensor.is_contiguous() for tensor in tensors)
+
+
+def test_channels_last_leaves_other_shapes_alone() -> None:
+    layers = (nn.Conv3d(2, 3, 3), nn.Conv2d(2, 3, 3), nn.LazyConv2d(4, 3))
+    module: Any = Variant(channels_last=True).of(nn.Sequential(*layers))
+    assert module[0].weight.is_contiguous()
+    assert module[1].weight.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads(threads: int) -> None:
+    before = torch.get_num_threads()
+    try:
+        TorchBackend(threads=threads).configure(0)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_what_is_prepared() -> None:
+    variant = Variant("bf16")
+    assert variant.prepared("text") == "text"
+    assert variant.prepared(TensorSpec((2,))) == TensorSpec((2,), "bfloat16")
+    assert variant.prepared(TensorSpec((2,), "int64")) == TensorSpec((2,), "int64")
+    assert Variant().prepared(TensorSpec((2,))) == TensorSpec((2,))
+    assert variant.prepared(np.ones(2, np.float32)).dtype == torch.bfloat16
+    assert variant.prepared(pack_sequence([torch.ones(2, 3)])).data.dtype == torch.bfloat16
+    wanting = variant.prepared(torch.ones(2, requires_grad=True))
+    assert wanting.requires_grad
+    assert wanting.is_leaf
+
+
+@pytest.mark.parametrize(("precision", "bytes_each"), [("fp32", 4), ("bf16", 2), ("fp16", 2), ("int8-dynamic", None)])
+def test_a_variant_is_counted_like_the_plain_one(precision: str, bytes_each: int | None) -> None:
+    inputs = Inputs((TensorSpec((2, 1, 32, 32)),))
+    variant = Variant(precision, channels_last=True)
+    plain = count_built(lenet5, inputs)
+    found = count_built(lambda: variant.of(lenet5().eval()), inputs.map(variant.prepared))
+    assert (found.macs, found.params, found.uncovered) == (plain.macs, plain.params, {})
+    if bytes_each is None:
+        assert plain.params < found.params_bytes < plain.params_bytes
+    else:
+        assert found.params_bytes == bytes_each * plain.params
+
+
+def test_compiling_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(Unsupported, match="there is no no-such-compiler: install it, or set CXX"):
+        TorchBackend(compile=True).load(lenet5, "cpu", 1)
+
+
+def test_quantizing_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.backends.quantized", type("None_", (), {"engine": "none"}))
+    with pytest.raises(Unsupported, match="no kernels for quantized layers"):
+        TorchBackend(precision="int8-dynamic").load(lenet5, "cpu", 1)
+
+
+def test_a_precision_that_there_is_not() -> None:
+    with pytest.raises(UserError, match="'bf61' is not a precision") as raised:
+        Variant("bf61")
+    assert raised.value.problems[0].nearest == "bf16"
+
+
+class Net(nn.Module):
+    """With a norm that learns its statistics, a tied weight, a frozen one, a gradient, modes that differ; raises if told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.second.bias.requires_grad_(False)
+        self.raises_at = -1
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        if self.calls == self.raises_at:
+            raise ValueError("no luck")
+        pooled = self.norm(self.conv(x)).mean((2, 3))
+        found: torch.Tensor = self.second(self.first(pooled).relu())
+        return found
+
+
+def state(model: Net) -> list[Any]:
+    found: list[Any] = [id(model.first.weight) == id(model.second.weight), [m.training for m in model.modules()]]
+    for tensor in (*model.parameters(), *model.buffers()):
+        grad = None if tensor.grad is None else tensor.grad.tolist()
+        found.append([id(tensor), tensor.data_ptr(), tensor.dtype, tensor.stride(), tensor.requires_grad, grad])
+        found.append(tensor.tolist())
+    return [*found, sorted(vars(model)), [sorted(vars(inner)) for inner in model.modules()]]
+
+
+@pytest.mark.parametrize("raises_at", [-1, 3])
+@pytest.mark.parametrize("mode", ["inference", "training"])
+@pytest.mark.parametrize(
+    "variant",
+    [
+        {},
+        {"precision": "bf16"},
+        {"precision": "fp16"},
+        {"precision": "int8-dynamic"},
+        {"channels_last": True},
+        {"precision": "bf16", "channels_last": True},
+    ],
+    ids=str,
+)
+def test_a_callers_model_is_left_as_it_was(variant: dict[str, Any], mode: Any, raises_at: int) -> None:
+    torch.manual_seed(0)
+    model = Net()
+    model.norm.eval()
+    x = torch.randn(4, 1, 8, 8)
+    model(x).sum().backward()
+    model.calls, model.raises_at = 0, raises_at
+    before = copy.deepcopy(state(model)[2:])
+    whole = state(model)
+    session = LiveSession(
+        backend=TorchBackend(**variant),
+        protocol=SHORT,
+        mode=mode,
+        recipe=Recipe(lambda parameters: torch.optim.SGD(parameters, lr=1.0)),
+        model=model,
+        given=Inputs((x,)),
+        given_data=Data.of(None),
+    )
+    if variant.get("precision") == "int8-dynamic" and mode == "training":
+        with pytest.raises(Unsupported):
+            session.run("timing")
+    elif raises_at > 0:
+        with pytest.raises(ValueError, match="no luck"):
+            session.run("timing")
+    else:
+        timing = session.run("timing")
+        assert isinstance(timing, Timing)
+        assert timing.is_training == (mode == "training")
+    assert state(model) == whole
+    assert state(model)[2:] == before
