@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sweeprof.report.aggregate import by_type, top_layers
 from sweeprof.report.layers.csv import to_csv
@@ -11,8 +13,14 @@ from sweeprof.report.layers.html import to_html
 from sweeprof.report.layers.latex import to_latex
 from sweeprof.report.layers.markdown import to_markdown
 from sweeprof.report.layers.parquet import to_parquet
+from sweeprof.report.times.by_module import layerwise_summary, namespace_tree, timepool, timings
+from sweeprof.report.times.overview import overview
 from sweeprof.report.tree import tree
 from sweeprof.results.layers import Bytes, LayerRow, LayerTable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +30,7 @@ class Layers(LayerTable):
     @classmethod
     def of(cls, table: LayerTable) -> Layers:
         """The same table with the ways to look at it."""
-        return cls(table.rows, table.uncovered, table.method, table.operator_calls, table.liveness, table.is_inclusive)
+        return cls(**{spec.name: getattr(table, spec.name) for spec in fields(LayerTable)})
 
     def __str__(self) -> str:
         return self.tree()
@@ -48,6 +56,20 @@ class Layers(LayerTable):
         """The ``n`` largest rows with their shares, see :func:`sweeprof.report.aggregate.top_layers`."""
         return top_layers(self, column, n)
 
+    def stacked(
+        self,
+        channels: Sequence[str] = ("forward",),
+        direction: str = "vertical",
+        path: str | Path | None = None,
+        figsize: tuple[float, float] | None = None,
+    ) -> tuple[Figure, Axes]:
+        """Times as stacked bars per depth, see :func:`sweeprof.report.pictures.layers.stacked`."""
+        from sweeprof.report.pictures.layers import (
+            stacked,
+        )  # with matplotlib, which no other way to look at layers needs
+
+        return stacked(self, channels, direction, path, figsize)
+
     def to_csv(self, inclusive: bool = False) -> str:
         """See :func:`sweeprof.report.layers.csv.to_csv`."""
         return to_csv(self, inclusive)
@@ -67,3 +89,29 @@ class Layers(LayerTable):
     def to_parquet(self, inclusive: bool = False) -> bytes:
         """See :func:`sweeprof.report.layers.parquet.to_parquet`."""
         return to_parquet(self, inclusive)
+
+    def summary(self, depth: int | None = None, top: int | None = 3, detailed: bool = True) -> str:
+        """Totals, the largest sums at every depth, and the annotated tree as one text.
+
+        ``layers.where(lambda row: row.type != "Dropout").summary()`` leaves modules out. See
+        :func:`sweeprof.report.times.overview.overview`.
+        """
+        return overview(self, depth, top, detailed)
+
+    def layerwise_summary(self, precision: int = 6) -> str:
+        """Every module with its milliseconds, see :func:`sweeprof.report.times.by_module.layerwise_summary`."""
+        return layerwise_summary(self, precision)
+
+    def timings(self) -> dict[str, dict[str, Any]]:
+        """Seconds of every module by path, see :func:`sweeprof.report.times.by_module.timings`."""
+        return timings(self)
+
+    def timepool(self) -> dict[str, dict[str, Any]]:
+        """Milliseconds as a nested dictionary, see :func:`sweeprof.report.times.by_module.timepool`."""
+        return timepool(self)
+
+    def namespace_tree(self, pool: Mapping[str, Any] | None = None) -> str:
+        """A nested dictionary as text, by default :meth:`timepool`; see
+        :func:`sweeprof.report.times.by_module.namespace_tree`.
+        """
+        return namespace_tree(self.timepool() if pool is None else pool)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sweeprof.errors import Problem, UserError
 from sweeprof.report.cells import MISSING, one_line
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.figures import Figures
-from sweeprof.report.scaled import scaled
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.measurement import Number
 
 SUMMARY = ("params", "macs", "flops", "act_bytes")
-"""Columns of :func:`summary_lines`."""
+"""Columns of :func:`summary_lines`; the times come after them where the table has any."""
 
 TypeSum = tuple[str, Number | None, float | None]
 """Class name, sum in base units, share of the table's total in 0..1; None where it cannot be had."""
@@ -27,16 +27,20 @@ def by_type(table: LayerTable, depth: int | None = None, top: int | None = None,
             field do; a row within another row of that depth counts in both. None sums every row's own figures, so that the
             shares make 1.
         top: how many to return; None returns all.
-        column: a figure of :data:`sweeprof.report.layers.cells.FIGURES`.
+        column: a figure of :data:`sweeprof.report.layers.cells.FIGURES` that adds up; without a depth, ``forward_s`` and
+            ``backward_s`` are own seconds.
 
     Raises:
         ValueError: a depth is given, and the table does not tell which call was made in which.
-        UserError: the column does not exist or is no figure.
+        UserError: the column does not exist, is no figure, or is a rate.
     """
     cells.figure(column)
+    if column in cells.RATES:
+        raise UserError([Problem("column", column, "is a rate: rates do not add up.")])
     if depth is None and table.is_inclusive:
         raise ValueError("these figures include one another; give a depth, or the table before inclusive()")
     figures = Figures(table if depth is None else table.inclusive())
+    column = cells.own_seconds(column, figures.table)
     groups: dict[str, list[Number | None]] = {}
     for row in figures.table.rows:
         if depth is None or row.depth == depth:
@@ -49,7 +53,8 @@ def by_type(table: LayerTable, depth: int | None = None, top: int | None = None,
 def top_layers(table: LayerTable, column: str = "macs", top: int = 3) -> list[tuple[LayerRow, Number, float | None]]:
     """The rows with the largest figures, the largest first: row, value in base units, share of the table's total.
 
-    Rows without that figure are left out, and so are weights that stand with an earlier call of the same module.
+    ``forward_s`` and ``backward_s`` include the calls within a row in any table. A rate has no share. Rows
+    without that figure are left out, and so are weights that stand with an earlier call of the same module.
 
     Raises:
         UserError: the column does not exist or is no figure.
@@ -59,7 +64,8 @@ def top_layers(table: LayerTable, column: str = "macs", top: int = 3) -> list[tu
     whole = figures.total(column)
     known = [(row, value) for row in table.rows if (value := figures.number(row, column)) is not None]
     known.sort(key=lambda item: -item[1])
-    return [(row, value, _share(value, whole)) for row, value in known[:top]]
+    is_rate = column in cells.RATES
+    return [(row, value, None if is_rate else _share(value, whole)) for row, value in known[:top]]
 
 
 def summary_lines(table: LayerTable, depth: int | None = 2, top: int | None = 3) -> list[str]:
@@ -68,10 +74,11 @@ def summary_lines(table: LayerTable, depth: int | None = 2, top: int | None = 3)
     Arguments and errors are those of :func:`by_type`.
     """
     lines = []
-    for column in SUMMARY:
-        title, unit = cells.FIGURES[column]
+    measured = [column for column in ("forward_s", "backward_s") if cells.timed(table, (column,))]
+    for column in (*SUMMARY, *measured):
+        title = cells.title(cells.own_seconds(column, table) if depth is None else column)
         sums = [
-            f"{one_line(name) or 'outside any module'} {scaled(value, unit)}"
+            f"{one_line(name) or 'outside any module'} {cells.text_of(value, column)}"
             for name, value, _ in by_type(table, depth, top, column)
         ]
         lines.append(f"{title}: {', '.join(sums) or MISSING}")
@@ -79,7 +86,9 @@ def summary_lines(table: LayerTable, depth: int | None = 2, top: int | None = 3)
 
 
 def _counted(figures: Figures, row: LayerRow, column: str) -> Number | None:
-    """What the row adds to a sum: weights of a module count in its first call only."""
+    """What the row adds to a sum: weights of a module count in its first call only, and what is never called takes no time."""
+    if row.call < 0 and cells.time_column(column) and getattr(row, column) is None:
+        return 0
     value = figures.number(row, column)
     return 0 if value is None and getattr(row, column) is not None else value
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.compare_html import compare_page
 from sweeprof.report.layers.figures import Figures
-from sweeprof.results.layers import LayerRow, LayerTable
+from sweeprof.results.layers import TIMES, LayerRow, LayerTable
 from sweeprof.results.measurement import Number
 
 COLUMNS = ("params", "macs", "flops", "act_bytes")
@@ -55,17 +55,19 @@ def side_by_side(
     left: LayerTable,
     right: LayerTable,
     names: tuple[str, str] = ("left", "right"),
-    columns: Sequence[str] = COLUMNS,
+    columns: Sequence[str] | None = None,
 ) -> list[SideRow]:
     """Every row of either table, matched by path and call, in the order of the left one.
 
     A row that only the right table has comes after the one it follows there. The figures are those of the tables as they are;
-    give ``inclusive()`` tables for figures that include the rows within.
+    give ``inclusive()`` tables for figures that include the rows within; ``forward_s`` and ``backward_s`` always do. By default
+    the columns are :data:`COLUMNS` and the times that either table has.
 
     Raises:
         UserError: a column does not exist or is no figure.
     """
-    chosen = [cells.figure(column) for column in columns]
+    either = [*COLUMNS, *cells.timed(left, TIMES), *cells.timed(right, TIMES)]
+    chosen = [cells.figure(column) for column in (dict.fromkeys(either) if columns is None else columns)]
     lefts = {(row.path, row.call): row for row in left.rows}
     rights = {(row.path, row.call): row for row in right.rows}
     of_left, of_right = Figures(left), Figures(right)

@@ -12,6 +12,7 @@ from sweeprof.report.layers import cells
 from sweeprof.report.layers.figures import Figures
 from sweeprof.report.layers.nesting import Node, nodes
 from sweeprof.report.scaled import scaled
+from sweeprof.report.times.notes import notes_of
 from sweeprof.results.layers import LayerTable
 
 STYLES = ("table", "repr")
@@ -33,8 +34,9 @@ def tree(
     Args:
         table: where it does not tell which call was made in which, the figures are each row's own, and the last line says so.
         depth: the deepest level that is drawn; 0 is the model alone. Figures and totals do not change by it.
-        columns: of :mod:`sweeprof.report.layers.cells`, e.g. ``("params", "macs_share", "act_bytes")``.
-        unit: SI prefix of all counts, e.g. ``"M"``; by default each has the one that suits it.
+        columns: of :mod:`sweeprof.report.layers.cells`, e.g. ``("params", "macs_share", "forward_s")``; by default the usual
+            ones and the times where the table has any.
+        unit: SI prefix of all counts, e.g. ``"M"``; by default each has the one that suits it, and so do times always.
         style: ``table``, aligned columns with totals below, or ``repr``, the brackets of ``repr(model)``.
         rows: what a row is called by: any of ``type``, ``name``, ``path``, ``depth``, ``call``. ``call`` numbers the calls of
             a module that is called again; that it is, ``(recursive)``, is always said.
@@ -48,11 +50,11 @@ def tree(
     if unknown := [name for name in rows if name not in ROWS]:
         raise UserError([choice_problem("rows", name, "row annotation", ROWS) for name in unknown])
     table, reason = cells.with_figures(table)
-    chosen = cells.known((cells.SHOWN if style == "table" else REPR_COLUMNS) if columns is None else columns)
+    chosen = cells.chosen(columns, cells.SHOWN if style == "table" else REPR_COLUMNS, table)
     shown = [node for node in nodes(table) if depth is None or node.depth <= depth]
     draw = _table if style == "table" else _brackets
     lines = draw(Figures(table), shown, chosen, unit, rows)
-    return "\n".join([*lines, *([reason] if reason else [])])
+    return "\n".join([*lines, *notes_of(table, chosen), *([reason] if reason else [])])
 
 
 def _table(figures: Figures, shown: list[Node], columns: list[str], unit: str | None, rows: Sequence[str]) -> list[str]:
@@ -68,7 +70,7 @@ def _table(figures: Figures, shown: list[Node], columns: list[str], unit: str | 
         rule,
         *(_aligned(line, widths) for line in lines),
         rule,
-        *_totals(figures.table, unit),
+        *_totals(figures, unit),
     ]
 
 
@@ -100,8 +102,9 @@ def _name(node: Node, rows: Sequence[str]) -> str:
     return " ".join([*parts, cells.call_text(row, node.holds_calls)]).rstrip()
 
 
-def _totals(table: LayerTable, unit: str | None) -> list[str]:
+def _totals(figures: Figures, unit: str | None) -> list[str]:
     """What the rows add up to, and what is not in any row."""
+    table = figures.table
     live = table.liveness
     where = f" at {one_line(live.peak_at)}" if live else ""
     lines = [
@@ -114,6 +117,10 @@ def _totals(table: LayerTable, unit: str | None) -> list[str]:
         ("input size", scaled(live.input_bytes if live else None, "B")),
         ("activations", scaled(table.act_bytes, "B")),
         ("peak live", scaled(live.peak_bytes if live else None, "B") + where),
+    ]
+    lines += [
+        (cells.title(column), figures.total_text(column))
+        for column in cells.timed(table, ("forward_s", "backward_s", "flops_per_s"))
     ]
     width = max(len(name) for name, _ in lines)
     text = [f"{name:<{width}}  {value}" for name, value in lines]
@@ -151,7 +158,8 @@ def _annotations(figures: Figures, node: Node, columns: list[str], unit: str | N
     said = [one_line(row.path)] if "path" in rows and node.depth else []
     said += [f"depth {node.depth}"] if "depth" in rows else []
     said += [f"call {row.call}"] if "call" in rows and row.call >= 0 else []
-    said += [_figure(c, text) for c in columns if (text := figures.text(row, c, unit)) != cells.RECURSIVE]
+    shown = [c for c in columns if row.call >= 0 or not cells.why_missing(figures.table, row, c)]
+    said += [_figure(c, text) for c in shown if (text := figures.text(row, c, unit)) != cells.RECURSIVE]
     return [text for text in (*said, cells.call_text(row, node.holds_calls).strip("()")) if text]
 
 

@@ -7,23 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sweeprof.results.layer_times import LayerTimes, Seconds, TimingSummary
+from sweeprof.results.paths import OUTSIDE as OUTSIDE  # noqa: PLC0414  # others have both from here
+from sweeprof.results.paths import ROOT as ROOT  # noqa: PLC0414
+
 if TYPE_CHECKING:
     import pandas
 
-ROOT = "__root__"
-"""Path of the model itself."""
-OUTSIDE = "__outside__"
-"""Path of what runs outside any module, e.g. in a forward function that calls the model."""
-
-_NUMBERS = "depth call params trainable frozen macs flops ops params_share macs_share".split()
 Shapes = tuple[tuple[int, ...], ...]
 Bytes = int | float
 """Whole, but for data types of less than a byte."""
 
 FRAME_COLUMNS = (
     "path type depth call params trainable macs flops ops input_shapes output_shapes act_bytes "
-    "frozen params_bytes buffers buffers_bytes dtypes input_dtypes output_dtypes params_share macs_share"
+    "frozen params_bytes buffers buffers_bytes dtypes input_dtypes output_dtypes "
+    "forward_s forward_self_s backward_s backward_self_s time_reason params_share macs_share forward_share flops_per_s"
 ).split()
+TIMES = ("forward_s", "forward_self_s", "backward_s", "backward_self_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +102,14 @@ class LayerRow:
     """Index of the row of the call this one was made in; None for the root and where the backend does not tell."""
     operators: tuple[OperatorCount, ...] = ()
     """What this call ran itself; operators that only view or move data are left out."""
+    forward_s: float | None = None
+    """Seconds of this call and of the calls within it, whether or not the table is inclusive; None where not measured."""
+    forward_self_s: float | None = None
+    """Seconds of this call alone."""
+    backward_s: float | None = None
+    backward_self_s: float | None = None
+    time_reason: str | None = None
+    """Why a time is missing that the others have."""
 
     @property
     def frozen(self) -> int:
@@ -163,6 +171,8 @@ class LayerTable:
     liveness: Liveness | None = None
     is_inclusive: bool = False
     """Whether each row includes the rows within it, so that the totals are those of the outermost rows."""
+    timing: TimingSummary | None = None
+    """How far to believe the times of the rows; None where none were measured."""
 
     @property
     def params(self) -> int:
@@ -241,34 +251,42 @@ class LayerTable:
         return [_total([getattr(row, name) for row in below]) for name in ("macs", "flops", "ops", "act_bytes")]
 
     def where(self, keep: Callable[[LayerRow], bool]) -> LayerTable:
-        """The rows for which ``keep`` is true; calls made within a row that is dropped move up to the next one kept."""
+        """The rows for which ``keep`` is true; calls made within a row that is dropped move up to the next one kept.
+
+        What a dropped row took itself is no longer in the seconds of the calls around it.
+        """
+        from sweeprof.results.layer_columns import without
+
         kept = [index for index, row in enumerate(self.rows) if keep(row)]
+        timed = self.rows if self.timing is None else without(self.rows, sorted({*range(len(self.rows))} - {*kept}))
         position = {old: new for new, old in enumerate(kept)}
         rows = []
         for index in kept:
             parent = self.rows[index].parent
             while parent is not None and parent not in position:
                 parent = self.rows[parent].parent
-            rows.append(dataclasses.replace(self.rows[index], parent=None if parent is None else position[parent]))
+            rows.append(dataclasses.replace(timed[index], parent=None if parent is None else position[parent]))
         return dataclasses.replace(self, rows=tuple(rows))
+
+    def with_times(self, times: LayerTimes) -> LayerTable:
+        """The same rows with what was measured of each; a list of modules has the sum of the calls below it."""
+        found = {(c.path, c.call): s for c, s in zip(times.calls, times.seconds, strict=True)}
+        rows = []
+        for row in self.rows:
+            seconds = found.pop((row.path, row.call), None)
+            if seconds is None and row.call < 0:
+                seconds = times.below(row.path)
+            rows.append(_timed(row, seconds))
+        timing = dataclasses.replace(
+            times.summary, unplaced=tuple(dict.fromkeys(path for path, _ in found if path != OUTSIDE))
+        )
+        return dataclasses.replace(self, rows=tuple(rows), timing=timing)
 
     def to_frame(self) -> pandas.DataFrame:
         """One line per row, in the columns of :data:`FRAME_COLUMNS`; shares are of the table's total, 0..1."""
-        import pandas
+        from sweeprof.results.layer_columns import frame
 
-        params, macs = self.params, self.macs
-        lines = [
-            {
-                **{name: getattr(row, name) for name in FRAME_COLUMNS[:-2]},
-                "params_share": row.params / params if params else None,
-                "macs_share": row.macs / macs if macs else None,
-            }
-            for row in self.rows
-        ]
-        unknown = {name: object for name in FRAME_COLUMNS if any(line[name] is None for line in lines)}
-        return pandas.DataFrame(lines, columns=FRAME_COLUMNS, dtype=object).astype(
-            {name: unknown.get(name, type(lines[0][name])) for name in _NUMBERS if lines}
-        )
+        return frame(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
@@ -277,7 +295,7 @@ class LayerTable:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LayerTable:
         """The table that :meth:`to_dict` wrote, by this version or an earlier one."""
-        liveness = data.get("liveness")
+        liveness, timing = data.get("liveness"), data.get("timing")
         return cls(
             tuple(_row(row) for row in data["rows"]),
             dict(data["uncovered"]),
@@ -285,6 +303,7 @@ class LayerTable:
             data.get("operator_calls", 0),
             None if liveness is None else Liveness(**liveness),
             data.get("is_inclusive", False),
+            None if timing is None else TimingSummary.from_dict(timing),
         )
 
 
@@ -303,6 +322,19 @@ def _total(values: Sequence[_Number | None]) -> _Number | None:
 
 def _plus(left: Any, right: Any) -> Any:
     return None if left is None or right is None else left + right
+
+
+def _timed(row: LayerRow, seconds: Seconds | None) -> LayerRow:
+    if seconds is None:
+        return dataclasses.replace(row, time_reason="it was not called as a Python module in the steps that were timed")
+    return dataclasses.replace(
+        row,
+        forward_s=seconds.forward,
+        forward_self_s=seconds.forward_self,
+        backward_s=seconds.backward,
+        backward_self_s=seconds.backward_self,
+        time_reason=seconds.reason,
+    )
 
 
 def _with_subtree(row: LayerRow, macs: int, flops: int | None, ops: int | None, act_bytes: Bytes | None) -> LayerRow:

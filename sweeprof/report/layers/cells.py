@@ -8,7 +8,8 @@ from typing import Any
 from sweeprof.errors import UserError, choice_problem
 from sweeprof.report.cells import MISSING, one_line
 from sweeprof.report.scaled import scaled
-from sweeprof.results.layers import LayerRow, LayerTable, Shapes
+from sweeprof.report.units import scaled as rounded
+from sweeprof.results.layers import TIMES, LayerRow, LayerTable, Shapes
 from sweeprof.results.measurement import Number
 
 FIGURES: dict[str, tuple[str, str]] = {
@@ -24,11 +25,22 @@ FIGURES: dict[str, tuple[str, str]] = {
     "act_bytes": ("activations", "B"),
     "input_bytes": ("input size", "B"),
     "output_bytes": ("output size", "B"),
+    "forward_s": ("forward", "s"),
+    "forward_self_s": ("forward self", "s"),
+    "backward_s": ("backward", "s"),
+    "backward_self_s": ("backward self", "s"),
+    "flops_per_s": ("FLOP/s", "FLOP/s"),
 }
 """Numeric columns: title and unit of :func:`sweeprof.report.scaled.scaled`."""
 
-SHARES = {f"{key}_share": key for key in ("params", "macs", "flops", "act_bytes")}
-"""Share columns, each with the figure it is a share of."""
+SHARES = {
+    **{f"{key}_share": key for key in ("params", "macs", "flops", "act_bytes")},
+    "forward_share": "forward_s",
+}
+"""Share columns, each with the figure it is a share of; of the forward it is own seconds where the table is not inclusive."""
+
+RATES = frozenset({"flops_per_s"})
+"""Figures that do not add up."""
 
 TEXTS = {
     "input_shapes": "input shape",
@@ -39,7 +51,10 @@ TEXTS = {
 }
 
 SHOWN = "input_shapes output_shapes params params_share macs flops trainable".split()
-"""What a table shows where no columns are chosen."""
+"""What a table shows where no columns are chosen, besides the times where it has them."""
+
+SHOWN_TIMES = "forward_s forward_share flops_per_s backward_s".split()
+"""The times that it shows; own seconds where the table is not inclusive."""
 
 RECURSIVE = "(recursive)"
 """Stands for weights that stand with an earlier call of the same module, and marks such a call."""
@@ -60,6 +75,48 @@ def known(columns: Iterable[str]) -> list[str]:
     if problems:
         raise UserError(problems)
     return chosen
+
+
+def chosen(
+    columns: Iterable[str] | None, usual: Iterable[str], table: LayerTable, times: Iterable[str] = SHOWN_TIMES
+) -> list[str]:
+    """The columns, or, where None are given, the usual ones and those of ``times`` of which the table has any value.
+
+    Raises:
+        UserError: one of them does not exist.
+    """
+    return known(columns) if columns is not None else [*usual, *timed(table, times)]
+
+
+def timed(table: LayerTable, columns: Iterable[str] = SHOWN_TIMES) -> list[str]:
+    """The time columns of which the table has any value; own seconds instead of inclusive ones where it is not inclusive."""
+    measured = {name for name in TIMES if any(getattr(row, name) is not None for row in table.rows)}
+    found = [own_seconds(column, table) for column in columns if time_column(column) in measured]
+    return list(dict.fromkeys(found))
+
+
+def own_seconds(column: str, table: LayerTable) -> str:
+    """The column of own seconds that stands for one of inclusive seconds where the table is not inclusive."""
+    is_inclusive = column not in ("forward_s", "backward_s") or table.is_inclusive
+    return column if is_inclusive else f"{column.removesuffix('_s')}_self_s"
+
+
+def time_column(column: str) -> str | None:
+    """The seconds that a column reads; None for one that has nothing to do with time."""
+    if column in RATES:
+        return "forward_s"
+    read = SHARES.get(column, column)
+    return read if read in TIMES else None
+
+
+def why_missing(table: LayerTable, row: LayerRow, column: str) -> str | None:
+    """Why a column of times says nothing of the row; None where it says something, or has nothing to do with time."""
+    read = time_column(column)
+    if read is None or getattr(row, read) is not None:
+        return None
+    if row.time_reason is not None:
+        return one_line(row.time_reason)
+    return "no times were measured" if table.timing is None else f"the {read.partition('_')[0]} was not measured"
 
 
 def figure(column: str) -> str:
@@ -93,8 +150,10 @@ def is_repeated(row: LayerRow) -> bool:
 
 
 def text_of(value: Number | None, column: str, prefix: str | None = None) -> str:
-    """A value of a figure as it is shown, e.g. ``416.52 KMACs``."""
+    """A value of a figure as it is shown, e.g. ``416.52 KMACs``; what is measured has three significant digits."""
     unit = FIGURES[column][1]
+    if value is not None and time_column(column):
+        return rounded(value, unit) if unit == "s" else scaled(float(f"{value:.3g}"), unit)
     return scaled(value, unit, None if unit == "B" else prefix)
 
 

@@ -7,13 +7,15 @@ import io
 import json
 from typing import Any
 
+from sweeprof.results import layer_columns
 from sweeprof.results.layers import FRAME_COLUMNS, LayerTable
 
 
 def to_csv(table: LayerTable, inclusive: bool = False) -> str:
     """One header line, then one line per row, in the columns of ``LayerTable.to_frame``.
 
-    Shapes and data types are JSON, bytes and counts whole numbers, shares 0..1. A cell is empty where there is no value.
+    Shapes and data types are JSON, bytes and counts whole numbers, times seconds, shares 0..1. A cell is empty where there is
+    no value; ``time_reason`` says why where a time is missing.
 
     Raises:
         ValueError: inclusive figures are asked of a table that does not tell which call was made in which.
@@ -27,16 +29,8 @@ def to_csv(table: LayerTable, inclusive: bool = False) -> str:
 
 def records(table: LayerTable, inclusive: bool = False) -> list[dict[str, Any]]:
     """One dictionary per row, in the columns of ``LayerTable.to_frame``; shapes and data types as JSON text."""
-    figures = table.inclusive() if inclusive else table
-    params, macs = figures.params, figures.macs
-    return [
-        {
-            **{name: _plain(getattr(row, name)) for name in FRAME_COLUMNS[:-2]},
-            "params_share": row.params / params if params else None,
-            "macs_share": row.macs / macs if macs else None,
-        }
-        for row in figures.rows
-    ]
+    found = layer_columns.records(table.inclusive() if inclusive else table)
+    return [{name: _plain(value) for name, value in record.items()} for record in found]
 
 
 def _plain(value: Any) -> Any:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sweeprof.report.cells import one_line
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.figures import Figures
-from sweeprof.report.layers.nesting import nodes
+from sweeprof.report.layers.nesting import Node, nodes
+from sweeprof.report.times.notes import timing_lines
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import Number
 
 COLUMNS = ("macs", "flops", "params", "act_bytes")
+TIMES = ("forward_s", "forward_self_s", "flops_per_s", "backward_s", "backward_self_s")
+"""Shown where any of the tables has them."""
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -21,8 +24,10 @@ def embedded(tables: Mapping[str, LayerTable]) -> dict[str, Any]:
 
     ``tables`` has for each combination its label, its totals, a note or null, and positions in ``vectors``: the label, type,
     depth, call and output shape of every node in the order of the tree, then the figures of ``columns``. Labels, types and
-    shapes are positions in ``strings``. A vector of whole numbers is a text, see :func:`packed`.
+    shapes are positions in ``strings``. A vector of whole numbers is a text, see :func:`packed`. ``reasons`` is the position
+    of a vector with the string that says why a row lacks times, or null; ``timing`` the lines that are to be said of the times.
     """
+    columns = _columns(tables.values())
     strings, vectors = _Interned(), _Interned()
     found = []
     for label, table in tables.items():
@@ -34,18 +39,42 @@ def embedded(tables: Mapping[str, LayerTable]) -> dict[str, Any]:
             [node.depth for node in drawn],
             [node.row.call for node in drawn],
             [strings.place(cells.shape_text(node.row.output_shapes)) for node in drawn],
-            *([figures.number(node.row, column) for node in drawn] for column in COLUMNS),
+            *([_short(figures.number(node.row, column)) for node in drawn] for column in columns),
         ]
         found.append(
             {
                 "label": one_line(label),
                 "vectors": [vectors.place(packed(values)) for values in lists],
-                "totals": [figures.total(column) for column in COLUMNS],
+                "totals": [_short(figures.total(column)) for column in columns],
                 "note": reason,
+                "reasons": vectors.place(packed(_reasons(table, drawn, strings))) if table.timing else None,
+                "timing": timing_lines(table),
             }
         )
-    columns = [{"title": cells.FIGURES[column][0], "unit": cells.FIGURES[column][1]} for column in COLUMNS]
-    return {"columns": columns, "strings": strings.values, "vectors": vectors.values, "tables": found}
+    named = [
+        {
+            "title": cells.title(column),
+            "unit": cells.FIGURES[column][1],
+            "isTime": cells.time_column(column) is not None,
+        }
+        for column in columns
+    ]
+    return {"columns": named, "strings": strings.values, "vectors": vectors.values, "tables": found}
+
+
+def _columns(tables: Iterable[LayerTable]) -> list[str]:
+    measured = {column for table in tables for column in TIMES if cells.timed(table, (column,))}
+    return [*COLUMNS, *(column for column in TIMES if column in measured)]
+
+
+def _reasons(table: LayerTable, drawn: Sequence[Node], strings: _Interned) -> list[Number | None]:
+    reasons = [cells.why_missing(table, node.row, "backward_s") for node in drawn]
+    return [None if reason is None else strings.place(reason) for reason in reasons]
+
+
+def _short(value: Number | None) -> Number | None:
+    """Measured values to six significant digits, more than any clock is good for; sixteen would make the page larger."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def packed(values: Sequence[Number | None]) -> str | tuple[Number | None, ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sweeprof.report.layers import cells
 from sweeprof.report.scaled import percent
-from sweeprof.results.layers import LayerRow, LayerTable
+from sweeprof.results.layer_columns import flops_per_s, forward_column, total_flops_per_s, total_seconds
+from sweeprof.results.layers import TIMES, LayerRow, LayerTable
 from sweeprof.results.measurement import Number
 
 
@@ -18,16 +19,26 @@ class Figures:
     def total(self, column: str) -> Number | None:
         """A figure of the whole table; None where it cannot be had, or where rows do not add up to one (inputs, outputs)."""
         if column not in self._totals:
-            table = self.table
-            value = table.params - table.trainable if column == "frozen" else getattr(table, column, None)
-            self._totals[column] = value
+            self._totals[column] = self._total(column)
         return self._totals[column]
+
+    def _total(self, column: str) -> Number | None:
+        table = self.table
+        if column in TIMES:
+            return total_seconds(table, column)
+        if column == "flops_per_s":
+            return total_flops_per_s(table)
+        value: Number | None = table.params - table.trainable if column == "frozen" else getattr(table, column, None)
+        return value
 
     def number(self, row: LayerRow, column: str) -> Number | None:
         """The exact value of a figure, or a share in 0..1; None where it cannot be had or stands with an earlier call."""
         if column in cells.SHARES:
-            part, whole = self.number(row, cells.SHARES[column]), self.total(cells.SHARES[column])
+            figure = forward_column(self.table) if column == "forward_share" else cells.SHARES[column]
+            part, whole = self.number(row, figure), self.total(figure)
             return None if part is None or not whole else part / whole
+        if column == "flops_per_s":
+            return flops_per_s(self.table, row)
         if column in cells.WEIGHTS and cells.is_repeated(row):
             return None
         value: Number | None = getattr(row, column)
@@ -42,6 +53,8 @@ class Figures:
         if column == "trainable":
             return cells.trainable_text(row)
         value = self.number(row, column)
+        if column == "forward_share":
+            return percent(value, precision=1)  # what is measured is not known to more
         return percent(value) if column in cells.SHARES else cells.text_of(value, column, prefix)
 
     def total_text(self, column: str) -> str:

@@ -11,19 +11,13 @@ from sweeprof.report.layers.nesting import nodes
 from sweeprof.results.layers import OUTSIDE, ROOT, LayerTable
 
 
-def flat(table: LayerTable, columns: Sequence[str], inclusive: bool) -> list[list[str]]:
-    """A header, one line per row in the order of the tree, and the totals; path and type come first.
-
-    Raises:
-        UserError: a column does not exist.
-        ValueError: inclusive figures are asked of a table that does not tell which call was made in which.
-    """
-    figures = Figures(table.inclusive() if inclusive else table)
-    chosen = cells.known(columns)
-    lines = [["path", "type", *(cells.title(column) for column in chosen)]]
-    for node in nodes(figures.table):
+def flat(table: LayerTable, columns: Sequence[str]) -> list[list[str]]:
+    """A header, one line per row in the order of the tree, and the totals; path and type come first."""
+    figures = Figures(table)
+    lines = [["path", "type", *(cells.title(column) for column in columns)]]
+    for node in nodes(table):
         row = node.row
         name = {ROOT: "(model)", OUTSIDE: "(outside any module)"}.get(row.path, one_line(row.path))
         place = f"{name} {cells.call_text(row, node.holds_calls)}".rstrip()
-        lines.append([place, one_line(row.type), *(figures.text(row, column) for column in chosen)])
-    return [*lines, ["total", "", *(figures.total_text(column) for column in chosen)]]
+        lines.append([place, one_line(row.type), *(figures.text(row, column) for column in columns)])
+    return [*lines, ["total", "", *(figures.total_text(column) for column in columns)]]

@@ -10,19 +10,23 @@ from sweeprof.report.layers import cells
 from sweeprof.report.layers.figures import Figures
 from sweeprof.report.layers.nesting import nodes
 from sweeprof.report.pages import render
+from sweeprof.report.times.notes import timing_lines
 from sweeprof.results.layers import LayerRow, LayerTable
 
 COLUMNS = (
     "input_shapes output_shapes params params_share trainable macs macs_share flops ops act_bytes params_bytes buffers dtypes"
 ).split()
+TIMES = "forward_s forward_self_s forward_share flops_per_s backward_s backward_self_s".split()
 
 
-def to_html(table: LayerTable, columns: Sequence[str] = COLUMNS, inclusive: bool = False, title: str = "Layers") -> str:
+def to_html(
+    table: LayerTable, columns: Sequence[str] | None = None, inclusive: bool = False, title: str = "Layers"
+) -> str:
     """The module tree as a page: a click on a header sorts, one on a row's arrow collapses what is within.
 
     Args:
         table: the layers.
-        columns: of :mod:`sweeprof.report.layers.cells`.
+        columns: of :mod:`sweeprof.report.layers.cells`; by default the usual ones and the times where the table has any.
         inclusive: whether figures include the rows within; else they are each row's own.
         title: headline of the page, e.g. the name of the model.
 
@@ -31,7 +35,7 @@ def to_html(table: LayerTable, columns: Sequence[str] = COLUMNS, inclusive: bool
         ValueError: inclusive figures are asked of a table that does not tell which call was made in which.
     """
     figures = Figures(table.inclusive() if inclusive else table)
-    chosen = cells.known(columns)
+    chosen = cells.chosen(columns, COLUMNS, figures.table, TIMES)
     rows = [
         {
             "node": node,
@@ -49,6 +53,7 @@ def to_html(table: LayerTable, columns: Sequence[str] = COLUMNS, inclusive: bool
         columns=[(cells.title(column), cells.is_numeric(column)) for column in chosen],
         rows=rows,
         totals=[figures.total_text(column) for column in chosen],
+        timing=timing_lines(figures.table),
         peak=cells.text_of(table.liveness.peak_bytes, "act_bytes") if table.liveness else "",
     )
 
@@ -59,4 +64,5 @@ def _cell(figures: Figures, row: LayerRow, column: str) -> dict[str, Any]:
         "text": figures.text(row, column),
         "numeric": numeric,
         "value": figures.number(row, column) if numeric else None,
+        "reason": cells.why_missing(figures.table, row, column),
     }

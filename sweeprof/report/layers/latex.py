@@ -6,7 +6,11 @@ from collections.abc import Sequence
 
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.flat import flat
+from sweeprof.report.times.notes import missing_lines
 from sweeprof.results.layers import LayerTable
+
+COLUMNS = ("output_shapes", "params", "params_share", "macs", "macs_share")
+TIMES = ("forward_s", "forward_share", "backward_s")
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -26,6 +30,7 @@ _SPECIAL = {
     '"': r"{\char34}",
     "–": "--",
     "×": r"$\times$",
+    "µ": r"$\mu$",
     # Two in a row would become a dash, quotation marks, or with one before them a Spanish one.
     "-": "{-}",
     "'": "{'}",
@@ -38,11 +43,11 @@ _SPECIAL = {
 
 def to_latex(
     table: LayerTable,
-    columns: Sequence[str] = ("output_shapes", "params", "params_share", "macs", "macs_share"),
+    columns: Sequence[str] | None = None,
     inclusive: bool = False,
     standalone: bool = False,
 ) -> str:
-    r"""A ``tabular`` with the rules of the package booktabs, totals last.
+    r"""A ``tabular`` with the rules of the package booktabs, totals last; below it, which times are missing and why.
 
     ``\input`` it in a document that has ``\usepackage{booktabs}``; with ``standalone`` it is such a document itself.
 
@@ -50,10 +55,13 @@ def to_latex(
         UserError: a column does not exist.
         ValueError: inclusive figures are asked of a table that does not tell which call was made in which.
     """
-    header, *rows, total = (" & ".join(map(escaped, line)) + r" \\" for line in flat(table, columns, inclusive))
-    align = "".join("r" if cells.is_numeric(column) else "l" for column in columns)
+    table = table.inclusive() if inclusive else table
+    chosen = cells.chosen(columns, COLUMNS, table, TIMES)
+    header, *rows, total = (" & ".join(map(escaped, line)) + r" \\" for line in flat(table, chosen))
+    align = "".join("r" if cells.is_numeric(column) else "l" for column in chosen)
     lines = [rf"\begin{{tabular}}{{ll{align}}}", r"\toprule", header, r"\midrule", *rows, r"\midrule", total]
-    text = "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+    notes = [rf"\par\noindent\footnotesize {escaped(note)}" for note in missing_lines(table, chosen)]
+    text = "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *notes, ""])
     return _document(text) if standalone else text
 
 

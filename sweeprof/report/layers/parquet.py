@@ -7,14 +7,14 @@ import io
 
 from sweeprof.errors import UserError
 from sweeprof.report.layers.csv import records
-from sweeprof.results.layers import FRAME_COLUMNS, LayerTable
+from sweeprof.results.layers import FRAME_COLUMNS, TIMES, LayerTable
 
 _WHOLE = "depth call params trainable frozen macs flops ops buffers".split()
-_NUMBERS = "act_bytes params_bytes buffers_bytes params_share macs_share".split()
+_NUMBERS = (*TIMES, *"act_bytes params_bytes buffers_bytes params_share macs_share forward_share flops_per_s".split())
 
 
 def to_parquet(table: LayerTable, inclusive: bool = False) -> bytes:
-    """The file's content, in the columns of ``LayerTable.to_frame``: counts are nullable int64, bytes and shares float64.
+    """The file's content, in the columns of ``LayerTable.to_frame``: counts are nullable int64, bytes, times and shares float64.
 
     Shapes and data types are JSON text.
 

@@ -1,0 +1,1 @@
+"""Views on how long layers take."""

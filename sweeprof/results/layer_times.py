@@ -1,0 +1,243 @@
+"""LayerTimes: how long each call of each module took, forward and backward, as it was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from sweeprof.errors import Problem, UserError
+from sweeprof.results.paths import OUTSIDE
+
+if TYPE_CHECKING:
+    import pandas
+
+Mode = Literal["inference", "training"]
+PhaseName = Literal["forward", "backward"]
+
+
+@dataclass(frozen=True, slots=True)
+class CallTime:
+    """One call of one module: seconds of its own, without the calls within it, one value per repeat."""
+
+    path: str
+    type: str
+    call: int
+    """0 for the first call of this module in a step, 1 for the second …"""
+    parent: int | None
+    """Index of the call this one was made in; None for the root and for what runs outside any module."""
+    forward: tuple[float, ...]
+    backward: tuple[float, ...] = ()
+    """Empty where the backward was not measured, or cannot be known."""
+    reason: str | None = None
+    """Why there is no backward."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Of a call and the calls within it, and of the call alone."""
+
+    forward: float
+    forward_self: float
+    backward: float | None
+    backward_self: float | None
+    reason: str | None
+    """Why there is no backward."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTimes:
+    """What one phase of a step took as a whole, one value per repeat; seconds."""
+
+    plain: tuple[float, ...]
+    """Without the probes; empty where every step had them, as in a loop of the user's."""
+    probed: tuple[float, ...]
+    """With the probes, their cost included."""
+
+    @property
+    def overhead(self) -> float | None:
+        """Time with the probes over time without: the median over the repeats, in which both follow each other; None where there
+        were no steps without.
+        """
+        if not self.plain:
+            return None
+        return statistics.median(b / a for a, b in zip(self.plain, self.probed, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSummary:
+    """One phase of a step as a whole, and how well the rows of a layer table tell where it went."""
+
+    plain_s: float | None
+    """Median without the probes, in seconds; None, as what is compared with it, where every step had probes."""
+    covered: float | None
+    """What all calls took themselves over the step without probes beside it, the median over the repeats; 1 is right."""
+    overhead: float | None
+    """Time with the probes over time without, the median over the repeats."""
+    outside_s: float = 0.0
+    """What was covered outside any module, e.g. the loss; seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimingSummary:
+    """What tells how far to believe the times of a layer table."""
+
+    mode: Mode
+    repeats: int
+    """Those that count, without the ones for warming up."""
+    forward: PhaseSummary
+    backward: PhaseSummary | None = None
+    unplaced: tuple[str, ...] = ()
+    """Paths of calls that were timed, but have no row: the analysis did not see them."""
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TimingSummary:
+        """What ``dataclasses.asdict`` wrote."""
+        backward = None if data["backward"] is None else PhaseSummary(**data["backward"])
+        known = {"forward": PhaseSummary(**data["forward"]), "backward": backward, "unplaced": tuple(data["unplaced"])}
+        return cls(**{**data, **known})
+
+
+@dataclass(frozen=True)
+class LayerTimes:
+    """Every call, in the order of the calls, and what tells how far to believe it."""
+
+    mode: Mode
+    calls: tuple[CallTime, ...]
+    warmup: int
+    """How many of the repeats, the first ones, were for warming up; no figure but the raw rows has them."""
+    forward: PhaseTimes
+    backward: PhaseTimes | None = None
+    probe_s: Mapping[str, float] = field(default_factory=dict)
+    """What a probe costs, in seconds, as calibrated and subtracted: ``inside`` the window of a call, ``outside`` it, and
+    ``backward`` for a node of the autograd graph."""
+    unmet: tuple[str, ...] = ()
+    """Conditions of the protocol that its longest time cut short."""
+
+    @cached_property
+    def seconds(self) -> tuple[Seconds, ...]:
+        """One per call: medians over the repeats, scaled by one factor per phase so that they add up to the median of their sum.
+
+        Noise is skewed, and the medians of hundreds of calls come to several per cent less than the median of what the calls took
+        together. Means would add up, but a single stall would show as a slow layer.
+        """
+        forward, backward = self._own("forward"), self._own("backward")
+        return tuple(
+            Seconds(forward=f or 0.0, forward_self=own or 0.0, backward=b, backward_self=own_b, reason=call.reason)
+            for call, own, own_b, f, b in zip(
+                self.calls, forward, backward, self._inclusive(forward), self._inclusive(backward), strict=True
+            )
+        )
+
+    def below(self, path: str) -> Seconds | None:
+        """What every call below a module that is never called itself, such as a list of modules, took; None if there is none."""
+        inner = [s for call, s in zip(self.calls, self.seconds, strict=True) if call.path.startswith(f"{path}.")]
+        if not inner:
+            return None
+        known = [s.backward_self for s in inner if s.backward_self is not None]
+        forward = sum(s.forward_self for s in inner)
+        if known:
+            return Seconds(forward, 0.0, sum(known), 0.0, None)
+        return Seconds(forward, 0.0, None, None, next((s.reason for s in inner if s.reason), None))
+
+    @property
+    def repeats(self) -> int:
+        """All of them, those for warming up included."""
+        return len(self.calls[0].forward) if self.calls else self.warmup
+
+    @property
+    def summary(self) -> TimingSummary:
+        """What tells how far to believe the seconds."""
+        backward = None if self.backward is None else self._summary("backward", self.backward)
+        return TimingSummary(self.mode, self.repeats - self.warmup, self._summary("forward", self.forward), backward)
+
+    def _summary(self, name: PhaseName, phase: PhaseTimes) -> PhaseSummary:
+        kept = PhaseTimes(phase.plain[self.warmup :], phase.probed[self.warmup :])
+        outside = [own or 0.0 for call, own in zip(self.calls, self._own(name), strict=True) if call.path == OUTSIDE]
+        plain = statistics.median(kept.plain) if kept.plain else None
+        return PhaseSummary(plain, self._covered(name, phase), kept.overhead, sum(outside))
+
+    def with_warmup(self, drop_first: int) -> LayerTimes:
+        """The same measurements, of which the first ``drop_first`` repeats are for warming up.
+
+        Raises:
+            UserError: no repeat would be left, or it is negative.
+        """
+        if not 0 <= drop_first < self.repeats:
+            allowed = f"must be at least 0 and less than the {self.repeats} repeats, or none is left."
+            raise UserError([Problem("drop_first", drop_first, allowed)])
+        return dataclasses.replace(self, warmup=drop_first)
+
+    def to_frame(self, aggr: bool = True, inclusive: bool = True) -> pandas.DataFrame:
+        """See :func:`sweeprof.results.time_frames.call_frame`."""
+        from sweeprof.results.time_frames import call_frame
+
+        return call_frame(self, aggr, inclusive)
+
+    def total_frame(self, aggr: bool = True) -> pandas.DataFrame:
+        """See :func:`sweeprof.results.time_frames.total_frame`."""
+        from sweeprof.results.time_frames import total_frame
+
+        return total_frame(self, aggr)
+
+    @property
+    def forward_covered(self) -> float | None:
+        """What all calls took themselves, outside any module included, over the forward without probes that ran beside it: the
+        median over the repeats; None where no step was without probes.
+        """
+        return self._covered("forward", self.forward)
+
+    @property
+    def backward_covered(self) -> float | None:
+        """The same of the backward; None where it was not measured."""
+        return None if self.backward is None else self._covered("backward", self.backward)
+
+    def _covered(self, name: PhaseName, phase: PhaseTimes) -> float | None:
+        if not phase.plain:
+            return None
+        pairs = zip(self._totals(name), phase.plain[self.warmup :], strict=True)
+        return statistics.median(own / plain for own, plain in pairs)
+
+    def _totals(self, phase: PhaseName) -> list[float]:
+        """What all calls took themselves, in each repeat that counts."""
+        known = [samples[self.warmup :] for call in self.calls if (samples := getattr(call, phase))]
+        return [sum(samples) for samples in zip(*known, strict=True)]
+
+    def _own(self, phase: PhaseName) -> list[float | None]:
+        """Per call, the scaled median of its own seconds; None where there are none."""
+        samples = (getattr(call, phase) for call in self.calls)
+        medians = [statistics.median(own[self.warmup :]) if own else None for own in samples]
+        together = sum(median for median in medians if median is not None)
+        factor = statistics.median(self._totals(phase)) / together if together else 1.0
+        return [None if median is None else median * factor for median in medians]
+
+    def _inclusive(self, own: Sequence[float | None]) -> list[float | None]:
+        """Per call, its own seconds and those of the calls within it; None where none of them has any."""
+        sums = list(own)
+        for index in range(len(self.calls) - 1, -1, -1):  # a call comes after the one it was made in
+            parent, seconds = self.calls[index].parent, sums[index]
+            if parent is not None and seconds is not None:
+                sums[parent] = (sums[parent] or 0.0) + seconds
+        return sums
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> LayerTimes:
+        """What :meth:`to_dict` wrote."""
+        calls = tuple(
+            CallTime(**{**call, "forward": tuple(call["forward"]), "backward": tuple(call["backward"])})
+            for call in data["calls"]
+        )
+        backward = None if data["backward"] is None else _phase(data["backward"])
+        unmet = tuple(data.get("unmet", ()))
+        return cls(**{**data, "calls": calls, "forward": _phase(data["forward"]), "backward": backward, "unmet": unmet})
+
+
+def _phase(data: Mapping[str, Any]) -> PhaseTimes:
+    return PhaseTimes(tuple(data["plain"]), tuple(data["probed"]))

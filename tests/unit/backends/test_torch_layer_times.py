@@ -1,0 +1,927 @@
+"""Layer times of torch models: known sleeps, hard cases of the backward, and a model that is left as it was found."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import re
+import statistics
+import threading
+import time
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+import sweeprof
+from support.configs import composed
+from sweeprof.backends.torch import layer_times as pass_module
+from sweeprof.backends.torch import model as model_module
+from sweeprof.backends.torch.calibration import calibrated
+from sweeprof.backends.torch.clock import EventClock
+from sweeprof.backends.torch.probes import Probes
+from sweeprof.backends.torch.recipes import TorchTraining
+from sweeprof.errors import Unsupported
+from sweeprof.profiling.spans import NOT_DIFFERENTIATED, Cost
+from sweeprof.profiling.timing import WallClock
+from sweeprof.results.layer_times import LayerTimes, PhaseTimes, Seconds
+from sweeprof.results.layers import OUTSIDE, ROOT, LayerRow
+
+QUICK = sweeprof.Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=3, min_s=0)
+SLEEPY = dataclasses.replace(QUICK, min_samples=5)
+NAP = 0.05
+CLOSE = 0.002
+"""How near to a nap of 50 ms a figure must be."""
+COST = Cost(inside=4e-7, outside=5e-7, backward=1.5e-6)
+"""About what is calibrated; most tests do not depend on it."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Threads that wait for each other measure the other programs on this machine; calibrating would take most of the time."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    if "calibrates" not in request.fixturenames:
+        monkeypatch.setattr(pass_module, "calibrated", lambda *_args, **_given: COST)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def calibrates() -> None:
+    """For a test that needs what a probe really costs."""
+
+
+def profiler(model: nn.Module, inputs: Any = (2, 4), mode: Any = "inference", **given: Any) -> sweeprof.Profiler:
+    return sweeprof.Profiler(model, inputs=inputs, mode=mode, **{"protocol": QUICK, **given})
+
+
+def timed(model: nn.Module, inputs: Any = (2, 4), mode: Any = "inference", **given: Any) -> LayerTimes:
+    found = profiler(model, inputs, mode, **given).seen("layer_times")
+    assert isinstance(found, LayerTimes)
+    return found
+
+
+def seconds_of(times: LayerTimes) -> dict[tuple[str, int], Seconds]:
+    return {(call.path, call.call): seconds for call, seconds in zip(times.calls, times.seconds, strict=True)}
+
+
+def rows_of(model: nn.Module, inputs: Any = (2, 4), mode: Any = "inference", **given: Any) -> dict[str, LayerRow]:
+    """The rows of the layer table, by path and from the second call on its number."""
+    one = profiler(model, inputs, mode, **given)
+    one.seen("layer_times")
+    layers = one.layers
+    assert layers.timing is not None
+    assert layers.timing.unplaced == ()
+    return {row.path if row.call < 1 else f"{row.path}:{row.call}": row for row in layers.rows}
+
+
+class Naps:
+    """How long layers really slept in the steps with probes: on a busy machine they may oversleep."""
+
+    def __init__(self) -> None:
+        self.forward: list[float] = []
+        self.backward: list[float] = []
+
+
+class Nap(torch.autograd.Function):
+    """Returns what it is given, in its own time, in either direction."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, sleeper: Sleeper) -> torch.Tensor:
+        ctx.sleeper = sleeper
+        sleeper.sleep(sleeper.forward_s, sleeper.naps.forward)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        ctx.sleeper.sleep(ctx.sleeper.backward_s, ctx.sleeper.naps.backward)
+        return gradients[0], None
+
+
+class Sleeper(nn.Module):
+    def __init__(self, forward_s: float = NAP, backward_s: float = NAP, naps: Naps | None = None) -> None:
+        super().__init__()
+        self.forward_s, self.backward_s, self.naps = forward_s, backward_s, naps or Naps()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return Nap.apply(x, self)  # type: ignore[no-untyped-call]
+
+    def sleep(self, seconds: float, naps: list[float]) -> None:
+        begin = time.monotonic()
+        time.sleep(seconds)
+        if "forward" in vars(self):
+            naps.append(time.monotonic() - begin)
+
+
+def assert_slept(seconds: float | None, naps: list[float], count: int = 1) -> None:
+    """That ``seconds`` are those of so many naps, to 2 ms; on a machine that has nothing else to do all naps take the same."""
+    assert seconds is not None
+    assert naps
+    assert count * min(naps) - CLOSE <= seconds <= count * max(naps) + CLOSE
+
+
+def linear(width: int = 4) -> nn.Linear:
+    return nn.Linear(width, width)
+
+
+# Known times
+
+
+def test_a_layer_that_sleeps_takes_as_long_as_it_slept_forward_and_backward() -> None:
+    sleeper = Sleeper()
+    model = nn.Sequential(linear(), nn.Sequential(linear(), sleeper), linear())
+    found = seconds_of(timed(model, mode="training", protocol=SLEEPY))
+    assert_slept(found["1.1", 0].forward_self, sleeper.naps.forward)
+    assert_slept(found["1.1", 0].backward_self, sleeper.naps.backward)
+    for path in (ROOT, "1", "1.1"):
+        assert_slept(found[path, 0].forward, sleeper.naps.forward)
+        assert_slept(found[path, 0].backward, sleeper.naps.backward)
+    for key, other in found.items():
+        if key != ("1.1", 0):
+            assert other.forward_self < NAP / 5
+            assert other.backward_self is not None
+            assert other.backward_self < NAP / 5
+
+
+def test_inference_is_timed_without_a_backward_and_gives_no_reason_for_that() -> None:
+    model = Sleeper()
+    times = timed(nn.Sequential(linear(), model), protocol=SLEEPY)
+    assert times.mode == "inference"
+    assert times.backward is None
+    assert times.backward_covered is None
+    sleeper = seconds_of(times)["1", 0]
+    assert_slept(sleeper.forward_self, model.naps.forward)
+    assert (sleeper.backward, sleeper.backward_self, sleeper.reason) == (None, None, None)
+
+
+class SlowAtFirst(nn.Module):
+    """Its first five calls are slow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        if self.calls <= 5:
+            time.sleep(NAP)
+        return x
+
+
+def test_slow_steps_for_warming_up_are_in_the_raw_rows_alone() -> None:
+    times = timed(nn.Sequential(linear(), SlowAtFirst()), protocol=dataclasses.replace(QUICK, warmup_steps=5))
+    assert times.warmup == 5
+    assert seconds_of(times)["1", 0].forward < NAP / 10
+    assert times.summary.forward.plain_s is not None
+    assert times.summary.forward.plain_s < NAP / 10
+    frame = times.to_frame(aggr=False)
+    rows = frame[frame.path == "1"]
+    assert list(rows.warmup) == [True] * 5 + [False] * 3
+    assert (rows.forward_s[rows.warmup] > NAP * 0.9).sum() in (
+        2,
+        3,
+    )  # every other slow call was in a step without probes
+    assert (rows.forward_s[~rows.warmup] < NAP / 10).all()
+
+
+@pytest.mark.parametrize(
+    ("limits", "repeats"),
+    [
+        ({"min_samples": 4}, 4),
+        ({"min_samples": 1, "min_s": 10.0, "max_s": 0.1}, range(2, 9)),
+        ({"min_samples": 50, "max_s": 0.1}, range(2, 9)),
+        ({"min_samples": 1, "min_s": 0.1}, range(2, 9)),
+        ({"min_samples": 1, "max_s": 0.0}, 1),
+    ],
+)
+def test_repeats_are_as_many_as_the_protocol_asks_for(limits: dict[str, Any], repeats: Any) -> None:
+    """A pair of steps takes 20 ms; once in a while far longer."""
+    times = timed(Sleeper(0.01, 0), protocol=dataclasses.replace(QUICK, **limits))
+    kept = times.repeats - times.warmup
+    assert kept in repeats if isinstance(repeats, range) else kept == repeats
+    assert len(times.forward.plain) == len(times.forward.probed) == times.repeats
+
+
+def test_a_small_model_stops_at_the_most_repeats() -> None:
+    times = timed(linear(), protocol=dataclasses.replace(QUICK, min_s=5))
+    assert times.repeats - times.warmup == pass_module.MOST_REPEATS
+
+
+def test_warming_up_lasts_as_long_as_the_protocol_says() -> None:
+    model = SlowAtFirst()
+    times = timed(model, protocol=dataclasses.replace(QUICK, warmup_steps=0, warmup_s=NAP * 4.5))
+    assert times.warmup == 0
+    assert all(seconds.forward < NAP / 10 for seconds in times.seconds)
+
+
+# Calls and paths
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sleeper = Sleeper(0.01, 0.02)
+        self.last = linear()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.last(self.sleeper(self.sleeper(self.last(x))))
+
+
+def test_a_layer_that_is_used_again_has_its_calls_apart_and_its_parent_their_sum() -> None:
+    model = Twice()
+    rows, naps = rows_of(model, mode="training", protocol=SLEEPY), model.sleeper.naps
+    for row in (rows["sleeper"], rows["sleeper:1"]):
+        assert_slept(row.forward_s, naps.forward)
+        assert_slept(row.backward_s, naps.backward)
+    assert_slept(rows[ROOT].forward_s, naps.forward, 2)
+    assert_slept(rows[ROOT].backward_s, naps.backward, 2)
+
+
+class Holder(nn.Module):
+    def __init__(self, shared: nn.Module) -> None:
+        super().__init__()
+        self.shared = shared
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.shared(x)
+
+
+class Shares(nn.Module):
+    """One module under three parents; the root, which calls it too, is registered last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.naps = Naps()
+        shared = nn.Sequential(linear(), Sleeper(0.01, 0.02, self.naps))
+        self.left, self.right = Holder(shared), Holder(shared)
+        self.own = shared
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.left(x) + self.right(self.own(x))
+
+
+def test_a_module_of_several_parents_has_a_row_under_the_one_that_called_it() -> None:
+    model = Shares()
+    rows = rows_of(model, mode="training", protocol=SLEEPY)
+    for path in ("left.shared.1", "right.shared.1", "own.1", "left", "right"):
+        assert_slept(rows[path].forward_s, model.naps.forward)
+        assert_slept(rows[path].backward_s, model.naps.backward)
+
+
+class Containers(nn.Module):
+    """A list and a mapping that are never called, one layer called as a function, one never."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.naps = Naps()
+        one, two, direct = (Sleeper(0.005, 0.01, self.naps) for _ in range(3))
+        self.several = nn.ModuleList([one, nn.Sequential(two)])
+        self.named = nn.ModuleDict({"direct": direct, "unused": linear()})
+        self.first = linear()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        x = self.first(x)
+        for module in self.several:
+            x = module(x)
+        return self.named["direct"].forward(x)
+
+
+def test_a_container_that_is_not_called_has_what_is_below_it() -> None:
+    model = Containers()
+    rows, naps = rows_of(model, mode="training", protocol=SLEEPY), model.naps
+    assert rows["several"].call == rows["named"].call == -1
+    assert_slept(rows["several"].forward_s, naps.forward, 2)
+    assert_slept(rows["several"].backward_s, naps.backward, 2)
+    assert_slept(rows["named"].forward_s, naps.forward)
+    assert_slept(rows["named.direct"].backward_s, naps.backward)
+    assert rows["named.unused"].forward_s is None
+    assert rows["named.unused"].time_reason is not None
+
+
+def test_a_caller_who_steps_a_part_of_the_model_times_that_part() -> None:
+    model = nn.Sequential(linear(), Sleeper(0.01, 0))
+    times = timed(model, forward=lambda whole, x: whole[1](x), protocol=SLEEPY)
+    assert [(call.path, call.parent) for call in times.calls] == [(OUTSIDE, None), ("1", None)]
+
+
+class Fading(nn.Module):
+    """Calls its first layer in the first forward alone, its second in all but the last ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.once, self.early, self.always = linear(), linear(), linear()
+        self.forwards = 0
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.forwards += 1
+        if self.forwards == 1:
+            x = self.once(x)
+        return self.always(self.early(x) if self.forwards <= 4 else x)
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_a_layer_that_some_steps_skip_is_there_with_nothing_for_those(mode: str) -> None:
+    """As where layers are dropped at random; of the steps for warming up none counts."""
+    times = timed(Fading(), mode=mode, protocol=SLEEPY)  # the forwards 1, 4, 5, 8, 9, 12 have probes
+    found = {call.path: call for call in times.calls}
+    assert list(found) == [OUTSIDE, ROOT, "early", "always"]
+    assert [seconds > 0 for seconds in found["early"].forward] == [True, True, *[False] * 4]
+    assert times.calls[found["early"].parent or 0].path == ROOT
+    if mode == "training":
+        assert [seconds > 0 for seconds in found["early"].backward] == [True, True, *[False] * 4]
+        assert found["early"].reason is None
+
+
+# Backward
+
+
+def test_the_backward_is_attributed_also_where_the_inputs_need_no_gradient() -> None:
+    model = nn.Sequential(
+        nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.ReLU(inplace=True), nn.Conv2d(32, 64, 3, stride=2), nn.ReLU()
+    )
+    times = timed(model, torch.rand(4, 3, 40, 40), "training", protocol=dataclasses.replace(QUICK, min_samples=7))
+    assert times.backward is not None
+    probed = times.backward.probed[times.warmup :]
+    everywhere = [sum(call.backward[times.warmup + n] for call in times.calls) for n in range(len(probed))]
+    assert sorted(a / b for a, b in zip(everywhere, probed, strict=True))[3] >= 0.95
+    within = [a - b for a, b in zip(everywhere, times.calls[0].backward[times.warmup :], strict=True)]
+    assert sorted(a / b for a, b in zip(within, probed, strict=True))[3] >= 0.5  # the mean of the outputs is outside
+    assert [call.reason for call in times.calls] == [None] * 7
+    found = seconds_of(times)
+    first, second = found["0", 0].backward_self, found["3", 0].backward_self
+    assert first is not None
+    assert second is not None
+    assert first > 0.02 * second  # it is no less than the gradient of its own weights
+
+
+def test_what_adds_to_a_gradient_belongs_to_the_layer_that_used_the_parameter() -> None:
+    model = nn.Sequential(linear(), linear(), linear())
+    model[1].weight.register_post_accumulate_grad_hook(lambda _: time.sleep(0.02))  # type: ignore[operator]
+    found = seconds_of(timed(model, mode="training", protocol=SLEEPY))
+    slow = {key for key, seconds in found.items() if (seconds.backward_self or 0) >= 0.02}
+    assert slow == {("1", 0)}
+
+
+class InPlace(nn.Module):
+    """Views that are written in place, and sums in place after a module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = linear(), nn.Sequential(linear(), nn.ReLU(inplace=True)), linear()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = self.first(x)
+        y += 1
+        half = y[:, :2]
+        half.mul_(2)
+        z = self.last(self.second(y))
+        z += y
+        return z
+
+
+class Output(OrderedDict[str, Any]):
+    """As transformers' ``ModelOutput``: a mapping whose items are attributes too."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name] if name in self else super().__getattribute__(name)
+
+
+@dataclasses.dataclass
+class Pair:
+    first: torch.Tensor
+    second: Any
+
+
+FORMS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "dict": lambda x: {"x": x},
+    "dataclass": lambda x: Pair(x, None),
+    "tuple": lambda x: (x, x * 2),
+    "nested": lambda x: [{"a": (x, [Pair(x, {"b": x})])}, 3],
+    "model output": lambda x: Output(logits=x, hidden=(x, x)),
+}
+
+
+class Formed(nn.Module):
+    """A layer, and the model as a whole, that return more than a tensor."""
+
+    def __init__(self, form: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.layer, self.form = linear(), form
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.form(self.layer(x))
+
+
+class Around(nn.Module):
+    def __init__(self, form: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.inner, self.last = Formed(form), linear()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        outputs = self.inner(x)
+        (tensor, *_) = _tensors(outputs)
+        return outputs, self.last(tensor)
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if isinstance(tree, Pair):
+        tree = [tree.first, tree.second]
+    return [tensor for part in tree for tensor in _tensors(part)] if isinstance(tree, list | tuple) else []
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(4, 4, batch_first=True), linear()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        outputs, _ = self.lstm(x[:, None])
+        return self.head(outputs)
+
+
+class Tied(nn.Module):
+    """Two layers with one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = linear(), linear()
+        self.second.weight = self.first.weight
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.second(self.first(x))
+
+
+class Partly(nn.Module):
+    """Parts that no gradient reaches: without gradients, frozen below everything trained, and unused by the loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.detached, self.frozen, self.unused, self.head = linear(), linear(), linear(), linear()
+        self.frozen_above = linear().requires_grad_(False)
+        self.frozen.requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        with torch.no_grad():
+            x = self.detached(x)
+        y = self.head(self.frozen(x))
+        self.unused(y)
+        return self.frozen_above(y)
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.first, self.last, self.reentrant = linear(), linear(), reentrant
+        self.blocks = nn.ModuleList(nn.Sequential(linear(), nn.Tanh(), linear()) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        x = self.first(x)
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=self.reentrant)
+        return self.last(x)
+
+
+def _encoder() -> nn.Module:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    return nn.TransformerEncoder(layer, 2)
+
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+CASES: dict[str, tuple[Callable[[], nn.Module], torch.Tensor, set[str]]] = {
+    "in place": (InPlace, X, set()),
+    **{name: (lambda form=form: Around(form), X, set()) for name, form in FORMS.items()},  # type: ignore[misc]
+    "lstm": (Recurrent, X, set()),
+    "encoder": (
+        _encoder,
+        torch.linspace(-1, 1, 48).reshape(2, 3, 8),
+        {f"layers.{n}.{name}" for n in (0, 1) for name in ("dropout", "dropout1", "dropout2")},  # which drop nothing
+    ),
+    "tied": (Tied, X, set()),
+    "partly": (Partly, X, {"detached", "frozen", "unused"}),
+    "reentrant": (lambda: Checkpointed(True), X, set()),
+    "not reentrant": (lambda: Checkpointed(False), X, set()),
+    "function": (lambda: nn.Sequential(linear(), Sleeper(0, 0)), X, set()),
+    "shared": (Shares, X, set()),
+}
+"""How each is made, what it is called with, and the layers that have no backward."""
+
+
+def gradients_of(model: nn.Module, step: Callable[[], Any]) -> list[list[torch.Tensor]]:
+    """Per parameter, what every backward within ``step`` left in its gradient."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    found: list[list[torch.Tensor]] = [[] for _ in parameters]
+    handles = [
+        parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+            lambda p, kept=kept: kept.append(None if p.grad is None else p.grad.clone())
+        )
+        for parameter, kept in zip(parameters, found, strict=True)
+    ]
+    step()
+    for handle in handles:
+        handle.remove()
+    return found
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_are_those_of_a_step_without_probes(case: str) -> None:
+    make, inputs, _ = CASES[case]
+    torch.manual_seed(0)
+    model = make()
+
+    def plain_step() -> None:
+        outputs = [tensor for tensor in _tensors(model(inputs)) if tensor.requires_grad]
+        sum((tensor.mean() for tensor in outputs[1:]), start=outputs[0].mean()).backward()  # type: ignore[no-untyped-call]
+
+    (plain, profiled) = (gradients_of(model, step) for step in (plain_step, lambda: timed(model, inputs, "training")))
+    model.zero_grad()
+    uses = [len(kept) for kept in plain]
+    assert [len(kept) for kept in profiled] == [4 * 2 * count for count in uses]  # 4 pairs of steps
+    for alone, many in zip(plain, profiled, strict=True):
+        assert all(torch.equal(many[index], alone[index % len(alone)]) for index in range(len(many)))
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # a checkpoint's, where layers are counted
+@pytest.mark.parametrize("case", CASES)
+def test_every_layer_that_computes_a_gradient_has_a_backward_and_the_others_a_reason(case: str) -> None:
+    make, inputs, without = CASES[case]
+    rows = rows_of(make(), inputs, "training")
+    called = {name: row for name, row in rows.items() if row.call >= 0 and row.path != OUTSIDE}
+    assert {name for name, row in called.items() if row.time_reason == NOT_DIFFERENTIATED} == without
+    assert {name for name, row in called.items() if row.backward_s is None} == without
+    assert all(row.forward_s is not None and row.forward_s > 0 for row in called.values())
+    leaves = [row for name, row in called.items() if row.type == "Linear" and name not in without]
+    assert all(row.backward_s is not None and row.backward_s > 0 for row in leaves)
+
+
+class CheckpointedNaps(nn.Module):
+    """One call after the other within a segment that is a function."""
+
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.before, self.reentrant = linear(), reentrant
+        self.quick, self.slow, self.after = linear(), Sleeper(0.02, 0.03), linear()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.after(
+            checkpoint(lambda y: self.quick(self.slow(self.quick(y))), self.before(x), use_reentrant=self.reentrant)
+        )
+
+
+def check_naps(reentrant: bool) -> None:
+    """A layer's backward has the nap in its forward once more, and no other layer has any of its naps."""
+    model = CheckpointedNaps(reentrant)
+    found = seconds_of(timed(model, mode="training", protocol=SLEEPY))
+    naps = model.slow.naps
+    again = naps.forward[1::2]
+    assert_slept(found["slow", 0].forward_self, naps.forward[::2])
+    assert_slept(found["slow", 0].backward_self, [pick(again) + pick(naps.backward) for pick in (min, max)])
+    for key, other in found.items():
+        if key != ("slow", 0):
+            assert other.backward_self is not None
+            assert other.backward_self < 0.01, key
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_the_backward_of_a_checkpointed_layer_has_what_is_computed_once_more(reentrant: bool) -> None:
+    check_naps(reentrant)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_the_backward_may_run_in_a_thread_that_numbers_its_nodes_on_its_own(
+    monkeypatch: pytest.MonkeyPatch, reentrant: bool
+) -> None:
+    """As it does on an accelerator."""
+    backward = TorchTraining.backward
+
+    def elsewhere(self: TorchTraining, loss: torch.Tensor) -> None:
+        thread = threading.Thread(target=backward, args=(self, loss))
+        thread.start()
+        thread.join()
+
+    monkeypatch.setattr(TorchTraining, "backward", elsewhere)
+    check_naps(reentrant)
+
+
+def test_following_a_backward_does_not_count_as_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    follow = Probes.follow
+
+    def slow(self: Probes, outputs: Any) -> None:
+        time.sleep(0.01)
+        follow(self, outputs)
+
+    monkeypatch.setattr(Probes, "follow", slow)
+    times = timed(CheckpointedNaps(True), mode="training", protocol=SLEEPY)
+    assert all((one.backward_self or 0) < 0.01 for key, one in seconds_of(times).items() if key != ("slow", 0))
+
+
+def test_too_few_repeats_are_told() -> None:
+    assert timed(linear()).unmet == ()
+    hasty = sweeprof.Protocol(warmup_steps=1, warmup_s=0.0, min_samples=10, min_s=0.0, max_s=1e-9)
+    times = timed(linear(), protocol=hasty)
+    assert (times.repeats - times.warmup, times.unmet) == (1, ("min_samples=10",))
+
+
+def test_a_layer_within_a_scripted_one_is_part_of_what_called_it() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        scripted = torch.jit.script(nn.Sequential(linear(), nn.ReLU()))
+    sleeper = Sleeper(0.01, 0.01)
+    times = timed(nn.Sequential(linear(), scripted, sleeper), mode="training", protocol=SLEEPY)
+    assert [call.path for call in times.calls] == [OUTSIDE, ROOT, "0", "2"]
+    assert_slept(seconds_of(times)["2", 0].backward, sleeper.naps.backward)
+    with pytest.raises(Unsupported, match="scripted"):
+        timed(scripted)
+
+
+def test_a_layer_within_a_compiled_one_is_part_of_it() -> None:
+    inner = nn.Sequential(linear(), nn.ReLU())
+    wrapped: Any = torch.compile(inner, backend="eager")
+    in_place = nn.Sequential(linear(), nn.ReLU())
+    in_place.compile(backend="eager")
+    for child, path in ((wrapped, ["1"]), (in_place, [])):
+        times = timed(nn.Sequential(linear(), child, nn.Tanh()))  # a probe that is compiled would warn
+        assert [call.path for call in times.calls] == [OUTSIDE, ROOT, "0", *path, "2"]
+    for whole in (wrapped, in_place):
+        with pytest.raises(Unsupported, match="compiled"):
+            timed(whole)
+
+
+def test_a_model_without_parameters_cannot_be_trained() -> None:
+    with pytest.raises(Unsupported, match="no parameter requires a gradient"):
+        timed(nn.ReLU(), mode="training")
+    assert seconds_of(timed(nn.ReLU()))[ROOT, 0].forward > 0
+
+
+def test_an_encoder_takes_the_way_through_it_that_it_takes_without_probes() -> None:
+    """Without gradients its layers run as one operator, which hooks would turn off."""
+    times = timed(_encoder().eval(), (2, 3, 8))
+    assert {call.path for call in times.calls} == {OUTSIDE, ROOT, "layers.0", "layers.1"}
+
+
+# As it was found
+
+
+class Troubled(nn.Module):
+    """Raises where it has a probe: in its forward, or in the backward of its output."""
+
+    def __init__(self, error: BaseException | None = None, when: str = "forward") -> None:
+        super().__init__()
+        self.error, self.when = error, when
+        self.dropout, self.norm, self.layers = nn.Dropout(0.5), nn.BatchNorm1d(4), nn.Sequential(linear(), linear())
+        self.layers[1].weight.requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y: torch.Tensor = self.layers(self.norm(self.dropout(x)))
+        if self.error is not None and "forward" in vars(self.layers[1]):
+            if self.when == "forward":
+                raise self.error
+            y.register_hook(self._raise)  # type: ignore[no-untyped-call]
+        return y
+
+    def _raise(self, _gradient: torch.Tensor) -> None:
+        assert self.error is not None
+        raise self.error
+
+
+def state_of(model: nn.Module) -> list[Any]:
+    """Everything that a pass could leave behind; tensors by their values."""
+    found: list[Any] = [functional.linear, torch.bmm, gc.isenabled(), torch.is_grad_enabled(), torch.get_rng_state()]
+    for module in model.modules():
+        found += [module.training, sorted(vars(module)), vars(module).get("forward")]
+        found += [len(held) for name, held in vars(module).items() if name.endswith("_hooks")]
+    for tensor in (*model.parameters(), *model.buffers()):
+        found += [tensor.detach().clone(), tensor.requires_grad, tensor.grad, id(tensor.grad)]
+        found += [len(tensor._backward_hooks or ()), len(getattr(tensor, "_post_accumulate_grad_hooks", None) or ())]
+    return found
+
+
+def same(one: Any, other: Any) -> bool:
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else bool(one == other)
+
+
+def troubled(**given: Any) -> Troubled:
+    """Half of it in training mode, with gradients, a hook and a forward of its own."""
+    model = Troubled(**given)
+    model.layers.eval()
+    model.layers[0].weight.grad = torch.ones(4, 4)
+    model.norm.register_forward_hook(lambda *_: None)
+    own = model.layers[0].forward
+    vars(model.layers[0])["forward"] = lambda x: own(x) * 2
+    return model
+
+
+@pytest.mark.parametrize("error", [None, ValueError("mine"), KeyboardInterrupt("mine")])
+@pytest.mark.parametrize(
+    ("mode", "when"), [("inference", "forward"), ("training", "forward"), ("training", "backward")]
+)
+def test_the_model_is_left_as_it_was_found(mode: str, error: BaseException | None, when: str) -> None:
+    model = troubled(error=error, when=when)
+    before = state_of(model)
+    if error is not None:
+        with pytest.raises(type(error), match="mine"):
+            timed(model, mode=mode)
+    else:
+        timed(model, mode=mode)
+    after = state_of(model)
+    assert len(before) == len(after)
+    assert [index for index, (a, b) in enumerate(zip(before, after, strict=True)) if not same(a, b)] == []
+
+
+@pytest.mark.parametrize("error", [None, ValueError("mine")])
+def test_no_node_of_the_graph_keeps_a_hook(monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> None:
+    """The nodes that add to a gradient live as long as anybody holds them."""
+    begun: list[int] = []
+    make = Probes._begun
+
+    def counting(self: Probes, number: int) -> Callable[[Any], None]:
+        inner = make(self, number)
+        return lambda gradients: (begun.append(number), inner(gradients))[1]  # type: ignore[func-returns-value]
+
+    monkeypatch.setattr(Probes, "_begun", counting)
+    model = Troubled(error, "backward")
+    held = [node for p in model.parameters() if p.requires_grad for node, _ in p.view_as(p).grad_fn.next_functions]  # type: ignore[union-attr]
+    assert held
+    try:
+        timed(model, mode="training")
+    except ValueError:
+        assert error is not None
+    assert begun
+    begun.clear()
+    model.error = None
+    model(torch.rand(2, 4)).sum().backward()
+    assert begun == []
+
+
+# Marks of a device
+
+
+class Log:
+    """What happened, a letter each; no plain list, which a profiler puts back as an attribute of a model."""
+
+    def __init__(self) -> None:
+        self.letters = ""
+
+    def add(self, letter: str) -> None:
+        self.letters += letter
+
+
+class FakeEvent:
+    """A point on the host's clock that says when it is read."""
+
+    def __init__(self, log: Log) -> None:
+        log.add("M")
+        self.log, self.at = log, time.perf_counter()
+
+    def synchronize(self) -> None:
+        self.log.add("R")
+
+    def elapsed_time(self, later: FakeEvent) -> float:
+        return (later.at - self.at) * 1e3
+
+
+class Logged(nn.Module):
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self.log, self.first, self.last = log, linear(), linear()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.log.add("F")
+        y = self.first(x)
+        if y.requires_grad:
+            y.register_hook(lambda _: self.log.add("B"))
+        out = self.last(y)
+        self.log.add("L")
+        return out
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_no_mark_is_read_before_the_step_is_over(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    """Reading one waits for the device, which would have nothing to do meanwhile."""
+    log = Log()
+    monkeypatch.setattr(model_module, "clock_of", lambda _device: EventClock(lambda: FakeEvent(log)))
+    times = timed(Logged(log), mode=mode)
+    assert len(times.calls) == 4
+    assert all(sum(call.forward) > 0 for call in times.calls)
+    steps = log.letters
+    ended = "B" if mode == "training" else "L"
+    assert steps.count(ended) == steps.count("F") == 2 * times.repeats
+    assert re.search(f"F[^{ended}]*R", steps) is None  # read within a step
+    assert re.search(f"{ended}[^M]*R", steps) is None  # read before its last mark
+    assert re.search(f"{ended}M+R", steps) is not None
+
+
+# Coverage and calibration
+
+
+def test_the_cost_of_a_probe_is_about_what_probes_add_to_a_model_that_only_calls(calibrates: None) -> None:
+    cost = calibrated(WallClock(), torch.device("cpu"), with_backward=False)
+    assert min(cost.inside, cost.outside) > 0
+    assert cost.backward == 0
+    times = timed(
+        nn.Sequential(*(nn.Identity() for _ in range(200))), protocol=dataclasses.replace(QUICK, min_samples=30)
+    )
+    added = (min(times.forward.probed) - min(times.forward.plain)) / 201
+    # It is calibrated for a model that has work between the calls, where a probe costs three to four times as much.
+    assert added / 2 < cost.inside + cost.outside < added * 10
+    assert times.probe_s["inside"] + times.probe_s["outside"] < added * 10
+
+
+def test_the_cost_of_following_a_node_is_about_what_it_adds_to_a_backward_of_nothing(calibrates: None) -> None:
+    class Views(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = self.weight
+            for _ in range(300):
+                y = y.view_as(y)
+            return y
+
+    times = timed(Views(), mode="training", protocol=dataclasses.replace(QUICK, min_samples=30))
+    assert times.backward is not None
+    added = (min(times.backward.probed) - min(times.backward.plain)) / 300
+    assert added / 2 < times.probe_s["backward"] < added * 10
+
+
+def _convolutions() -> tuple[nn.Module, Any]:
+    def block(inner: int, outer: int) -> nn.Module:
+        return nn.Sequential(nn.Conv2d(inner, outer, 3, padding=1), nn.BatchNorm2d(outer), nn.ReLU(inplace=True))
+
+    model = nn.Sequential(block(3, 32), block(32, 32), nn.MaxPool2d(2), block(32, 64), nn.Flatten(), nn.LazyLinear(10))
+    return model, torch.rand(2, 3, 32, 32)
+
+
+def _transformer() -> tuple[nn.Module, Any]:
+    layer = nn.TransformerEncoderLayer(128, 4, 512, dropout=0.0, batch_first=True)
+    return nn.TransformerEncoder(layer, 3), torch.rand(2, 32, 128)
+
+
+class ThreadClock(WallClock):
+    """Without what other programs take meanwhile, so that two steps can be compared to a few per cent on a shared machine.
+
+    Nothing sleeps here and there is one thread, so that it is the time that a wall clock has on an idle machine.
+    """
+
+    mark = staticmethod(time.thread_time)
+
+
+@pytest.mark.parametrize("make", [_convolutions, _transformer])
+def test_the_parts_add_up_to_the_step_without_probes(
+    make: Callable[[], tuple[nn.Module, Any]], calibrates: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_module, "clock_of", lambda _device: ThreadClock())
+    model, inputs = make()
+    model(inputs)  # lazy layers find their shapes
+    seen = []
+    for _ in range(3):
+        times = timed(model, inputs, "training", protocol=dataclasses.replace(QUICK, min_samples=20))
+        assert times.backward is not None
+        assert times.forward_covered == pytest.approx(_covered(times, "forward", times.forward))
+        assert times.backward_covered == pytest.approx(_covered(times, "backward", times.backward))
+        seen.append((times.forward_covered, times.backward_covered))
+        if all(covered is not None and abs(covered - 1) <= 0.05 for covered in seen[-1]):
+            return
+    pytest.fail(f"forward and backward covered: {seen}")
+
+
+def _covered(times: LayerTimes, phase: str, whole: PhaseTimes) -> float:
+    """What the raw rows add up to over the step without probes, the median of the repeats."""
+    rows = [samples for call in times.calls if (samples := getattr(call, phase))]
+    ratios = [sum(own) / plain for *own, plain in zip(*rows, whole.plain, strict=True)]
+    found: float = statistics.median(ratios[times.warmup :])
+    return found
+
+
+# Records
+
+
+def test_a_result_is_the_same_after_a_round_trip_through_json() -> None:
+    times = timed(Partly(), mode="training")
+    assert LayerTimes.from_dict(json.loads(json.dumps(times.to_dict()))) == times
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_a_combination_of_a_sweep_has_the_set_layers(mode: str) -> None:
+    config = composed(
+        metrics="layers", mode=mode, model="lenet5", **{"protocol.min_s": 0.05, "protocol.warmup_s": 0.05}
+    )
+    one = sweeprof.Profiler.from_config(config)
+    found = one.compute_all("layers")
+    missing = {name for name, measurement in found.items() if measurement.value is None}
+    expected = {"layers/backward_covered", "layers/slowest_backward_self_s"} if mode == "inference" else set()
+    assert missing == expected
+    assert one.layers.timing is not None
+    assert one.layers.timing.mode == mode
