@@ -1,0 +1,65 @@
+"""Operators as text: CSV with exact values, and a Markdown table of those that take longest."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+from sweeprof.report.cells import one_line
+from sweeprof.report.markdown import escaped
+from sweeprof.report.units import scaled, significant
+from sweeprof.results.operators import FRAME_COLUMNS, OperatorRow, Operators
+
+_ON_HOST = "path operator phase calls self share total flops allocated shapes".split()
+_ON_DEVICE = "path operator phase calls device share self total flops allocated shapes".split()
+_TEXTS = {"path", "operator", "phase", "shapes"}
+
+
+def to_csv(operators: Operators) -> str:
+    """One header line, then one line per row, in the columns of ``Operators.to_frame``.
+
+    Seconds and bytes are of one step, shapes JSON. A cell is empty where there is no value.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(FRAME_COLUMNS)
+    writer.writerows([_field(getattr(row, name)) for name in FRAME_COLUMNS] for row in operators.rows)
+    return text.getvalue()
+
+
+def to_markdown(operators: Operators, top: int = 20) -> str:
+    """The rows with the most seconds of their own, on the accelerator where there is one, and their share of all rows' seconds."""
+    on_device = any(row.device_self_s is not None for row in operators.rows)
+    column = "device_self_s" if on_device else "self_s"
+    whole = sum(getattr(row, column) or 0.0 for row in operators.rows)
+    columns = _ON_DEVICE if on_device else _ON_HOST
+    marks = [":--" if name in _TEXTS else "--:" for name in columns]
+    body = []
+    for row in operators.top(top, column):
+        cells = _cells(row, getattr(row, column) / whole if whole else None)
+        body.append([escaped(cells[name]) for name in columns])
+    return "\n".join(f"| {' | '.join(line)} |" for line in (columns, marks, *body)) + "\n"
+
+
+def _cells(row: OperatorRow, share: float | None) -> dict[str, str]:
+    return {
+        "path": one_line(row.path),
+        "operator": one_line(row.operator),
+        "phase": row.phase,
+        "calls": significant(row.calls) if row.calls % 1 else str(int(row.calls)),
+        "device": "" if row.device_self_s is None else scaled(row.device_self_s, "s"),
+        "share": "" if share is None else f"{share:.1%}",
+        "self": scaled(row.self_s, "s"),
+        "total": scaled(row.total_s, "s"),
+        "flops": "" if row.flops is None else scaled(row.flops, "FLOP"),
+        "allocated": scaled(row.allocated_bytes, "B"),
+        "shapes": " ".join("×".join(map(str, shape)) for shape in row.input_shapes),
+    }
+
+
+def _field(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value) if isinstance(value, tuple) else repr(value)

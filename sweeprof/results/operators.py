@@ -1,0 +1,119 @@
+"""Operators: what the framework ran in one step, by module and operator."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from sweeprof.results.layer_times import Mode
+
+if TYPE_CHECKING:
+    import pandas
+
+Phase = Literal["forward", "backward", "update"]
+
+FRAME_COLUMNS = (
+    "path operator phase calls self_s total_s device_self_s device_total_s flops allocated_bytes input_shapes"
+).split()
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRow:
+    """One operator in one module with one set of input shapes: of one step, means over the steps that were traced."""
+
+    path: str
+    """Of the module that ran it, or whose backward did; ``__outside__`` for none."""
+    operator: str
+    """The framework's name, e.g. ``aten::addmm``."""
+    phase: Phase
+    calls: float
+    self_s: float
+    """Seconds on the host, without the operators that it called."""
+    total_s: float
+    """Seconds on the host, with them."""
+    device_self_s: float | None
+    """Seconds on the accelerator; None where there is none."""
+    device_total_s: float | None
+    flops: int | None
+    """By the formulas of docs/counting.md, at the operator that has the formula; None where it is not known."""
+    allocated_bytes: int
+    """Bytes that it allocated itself, without the operators that it called, less those that it freed: rows add up. On an
+    accelerator those of the accelerator."""
+    input_shapes: tuple[tuple[int, ...], ...] = ()
+    """Of the tensors that have dimensions, those in lists too, in the order of the arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTotal:
+    """One operator in all of its rows: of one step."""
+
+    operator: str
+    calls: float
+    self_s: float
+    device_self_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """Every row, and how the time was spent."""
+
+    mode: Mode
+    rows: tuple[OperatorRow, ...]
+    steps: int
+    """Steps that were traced."""
+    step_s: float
+    """Seconds of one traced step, the tracer's own cost included."""
+    flops_reason: str | None = None
+    """Why no row has FLOPs, where the step could not be counted."""
+    files: dict[str, bytes] = field(default_factory=dict, repr=False)
+    """What is kept beside the record, by file name: ``trace.json.gz`` opens in Perfetto."""
+
+    def top(self, n: int = 10, column: str = "self_s") -> tuple[OperatorRow, ...]:
+        """The ``n`` largest rows of a column."""
+        known = [row for row in self.rows if getattr(row, column) is not None]
+        return tuple(sorted(known, key=lambda row: getattr(row, column), reverse=True)[:n])
+
+    def totals(self) -> tuple[OperatorTotal, ...]:
+        """One per operator, the one with the most seconds of its own on the host first."""
+        rows: dict[str, list[OperatorRow]] = {}
+        for row in self.rows:
+            rows.setdefault(row.operator, []).append(row)
+        totals = (
+            OperatorTotal(
+                operator=name,
+                calls=sum(row.calls for row in own),
+                self_s=sum(row.self_s for row in own),
+                device_self_s=_sum([row.device_self_s for row in own]),
+            )
+            for name, own in rows.items()
+        )
+        return tuple(sorted(totals, key=lambda total: total.self_s, reverse=True))
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One line per row, in the columns of :data:`FRAME_COLUMNS`."""
+        import pandas
+
+        lines = [{name: getattr(row, name) for name in FRAME_COLUMNS} for row in self.rows]
+        return pandas.DataFrame(lines, columns=FRAME_COLUMNS)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data; files are not in it."""
+        data = dataclasses.asdict(dataclasses.replace(self, files={}))
+        del data["files"]
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Operators:
+        """What :meth:`to_dict` wrote."""
+        rows = tuple(
+            OperatorRow(**{**row, "input_shapes": tuple(tuple(s) for s in row["input_shapes"])}) for row in data["rows"]
+        )
+        return cls(**{**data, "rows": rows})
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    """None where one is not known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None

@@ -1,0 +1,498 @@
+"""Operators on PyTorch: calls and FLOPs by hand, times against the traced step and torch's own tables, paths in odd models."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd.profiler_util import FunctionEvent
+from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch.utils.checkpoint import checkpoint
+
+from support.torch_modules import Functional, basic, imagenet_stem, lenet5, resnet
+from sweeprof.backends.torch import operators as module_under_test
+from sweeprof.backends.torch import tracing
+from sweeprof.backends.torch.counting import count_layers
+from sweeprof.backends.torch.model import TorchModel
+from sweeprof.backends.torch.operators import operators
+from sweeprof.backends.torch.tracing import MODULE, NODE, PHASE, STEP, Trace, _attributed
+from sweeprof.backends.torch.training import count_training
+from sweeprof.errors import Unsupported
+from sweeprof.profiling.inputs import Inputs
+from sweeprof.profiling.profiler import Profiler
+from sweeprof.profiling.recipe import Recipe, Work
+from sweeprof.results.layers import OUTSIDE, ROOT
+from sweeprof.results.operators import OperatorRow, Operators
+
+CPU = torch.device("cpu")
+
+
+def traced(module: nn.Module, *given: Any, recipe: Recipe | None = None, **keywords: Any) -> Operators:
+    return operators(TorchModel(module, CPU), Work(Inputs(given, keywords), None, recipe))
+
+
+def trained(module: nn.Module, *given: Any, optimizer: str = "sgd") -> Operators:
+    return traced(module, *given, recipe=Recipe(optimizer))
+
+
+def rows_of(found: Operators, operator: str, phase: str = "forward") -> dict[str, OperatorRow]:
+    """By path, where each has one row."""
+    rows = [row for row in found.rows if (row.operator, row.phase) == (operator, phase)]
+    assert len({row.path for row in rows}) == len(rows)
+    return {row.path: row for row in rows}
+
+
+def calls_of(found: Operators, operator: str, phase: str = "forward") -> dict[str, float]:
+    calls: Counter[str] = Counter()
+    for row in found.rows:
+        if (row.operator, row.phase) == (operator, phase):
+            calls[row.path] += row.calls  # type: ignore[assignment]  # a mean over steps
+    return dict(calls)
+
+
+def flops_of(found: Operators, phase: str = "forward") -> int:
+    return sum(row.flops or 0 for row in found.rows if row.phase == phase)
+
+
+def small_resnet() -> nn.Module:
+    return resnet(basic, [1, 1], imagenet_stem(), 10)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Threads that wait for each other on a busy machine take many times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def mlp() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).eval()
+
+
+# Calls and FLOPs
+
+
+def test_calls_shapes_and_flops_of_a_forward_are_those_of_a_hand_count() -> None:
+    found = traced(mlp(), torch.randn(3, 8))
+    assert (found.mode, found.steps, found.flops_reason) == ("inference", 3, None)
+    linear = rows_of(found, "aten::linear")
+    assert {path: (row.calls, row.flops) for path, row in linear.items()} == {
+        "0": (1, 2 * 3 * 8 * 16 + 3 * 16),
+        "2": (1, 2 * 3 * 16 * 4 + 3 * 4),
+    }
+    assert linear["0"].input_shapes == ((3, 8), (16, 8), (16,))
+    inner = rows_of(found, "aten::addmm")
+    assert {path: (row.calls, row.flops) for path, row in inner.items()} == {"0": (1, None), "2": (1, None)}
+    assert rows_of(found, "aten::relu")["1"].flops == 3 * 16
+    assert {row.phase for row in found.rows} == {"forward"}
+    assert not [row for row in found.rows if row.path == ROOT]
+    assert all(row.device_self_s is None and row.device_total_s is None for row in found.rows)
+
+
+def test_a_training_step_has_each_gradients_product_where_its_layer_is() -> None:
+    found = trained(mlp(), torch.randn(3, 8))
+    products = {
+        (row.path, row.input_shapes): (row.calls, row.flops) for row in found.rows if row.operator == "aten::mm"
+    }
+    assert products == {
+        ("2", ((3, 4), (4, 16))): (1, 2 * 3 * 4 * 16),
+        ("2", ((4, 3), (3, 16))): (1, 2 * 4 * 3 * 16),
+        ("0", ((16, 3), (3, 8))): (1, 2 * 16 * 3 * 8),  # the input wants no gradient
+    }
+    nodes = calls_of(found, f"{NODE}torch::autograd::AccumulateGrad", "backward")
+    assert nodes == {"0": 2, "2": 2}
+    assert calls_of(found, "aten::mean") == {OUTSIDE: 1}
+    assert flops_of(found, "update") == sum(parameter.numel() for parameter in mlp().parameters())
+    assert {row.path for row in found.rows if row.phase == "update"} == {OUTSIDE}
+
+
+@pytest.mark.parametrize(
+    ("build", "shape"),
+    [
+        (small_resnet, (1, 3, 32, 32)),
+        (lenet5, (2, 1, 32, 32)),
+        (lambda: nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval(), (2, 6, 32)),
+        (lambda: nn.TransformerEncoderLayer(32, 4, 64).eval(), (6, 2, 32)),
+        (lambda: nn.LSTM(16, 32, 2, bidirectional=True).eval(), (5, 2, 16)),
+        (lambda: nn.GRU(16, 32).eval(), (5, 2, 16)),
+    ],
+    ids=["resnet", "lenet5", "fast encoder layer", "encoder layer", "lstm", "gru"],
+)
+def test_flops_of_a_forward_are_those_of_the_layer_table(
+    build: Callable[[], nn.Module], shape: tuple[int, ...]
+) -> None:
+    module, given = build(), torch.randn(shape)
+    table = count_layers(module, Inputs((given,)))
+    assert flops_of(traced(module, given)) == sum(count.flops for row in table.rows for count in row.operators) > 0
+
+
+def test_a_fast_path_has_the_flops_of_all_that_it_stands_for() -> None:
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    module = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    given = torch.randn(2, 6, 32)
+    found = traced(module, given)
+    fused = rows_of(found, "aten::_transformer_encoder_layer_fwd")
+    assert list(fused) == ["layers.0", "layers.1"]
+    table = count_layers(module, Inputs((given,)))
+    assert [row.flops for row in fused.values()] == [table.flops / 2] * 2  # type: ignore[operator]
+
+
+def test_flops_of_a_training_step_are_those_of_the_analysis() -> None:
+    module, given = small_resnet(), torch.randn(2, 3, 32, 32)
+    found, counted = trained(module, given), count_training(module, Inputs((given,)))
+    outputs = 2 * 10  # the mean of them is the loss here; the analysis adds them up
+    assert flops_of(found) == counted.forward_flops + outputs
+    assert flops_of(found, "backward") == counted.backward_flops + outputs
+
+
+def test_products_of_several_shapes_in_one_module_are_told_apart() -> None:
+    attention = Functional(lambda q, k: torch.softmax(q @ k.transpose(1, 2), -1) @ k)
+    found = traced(attention, torch.randn(2, 5, 8), torch.randn(2, 7, 8))
+    products = {row.input_shapes: row.flops for row in found.rows if row.operator == "aten::matmul"}
+    assert products == {((2, 5, 8), (2, 8, 7)): 2 * 2 * 5 * 7 * 8, ((2, 5, 7), (2, 7, 8)): 2 * 2 * 5 * 7 * 8}
+
+
+def test_an_operator_within_one_that_is_counted_is_not_counted_again() -> None:
+    weight, bias = torch.randn(4, 8), torch.randn(4)
+
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(x, weight, bias) + torch.addmm(bias, x, weight.t())
+
+    found = traced(Functional(twice), torch.randn(3, 8))
+    one = 2 * 3 * 8 * 4 + 3 * 4
+    assert rows_of(found, "aten::linear")[ROOT].flops == one
+    assert (rows_of(found, "aten::addmm")[ROOT].calls, rows_of(found, "aten::addmm")[ROOT].flops) == (2, one)
+    assert flops_of(found) == 2 * one + 3 * 4
+
+
+def test_where_calls_differ_from_step_to_step_there_are_no_flops() -> None:
+    class Growing(nn.Module):
+        calls = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return sum((x.exp() for _ in range(self.calls)), x.relu())
+
+    rows = rows_of(traced(Growing(), torch.randn(3)), "aten::exp")
+    assert (rows[ROOT].calls, rows[ROOT].flops) == (6, None)  # warm-up 1 2, counted 3, first trace 4; 5 6 7
+
+
+def test_a_step_that_cannot_be_counted_has_a_reason() -> None:
+    def refusing(x: torch.Tensor) -> torch.Tensor:
+        if _get_current_dispatch_mode() is not None:
+            raise RuntimeError("not below Python")
+        return x.relu()
+
+    found = traced(Functional(refusing), torch.randn(3))
+    assert found.flops_reason == "the step cannot be counted: RuntimeError: not below Python"
+    assert rows_of(found, "aten::relu")[ROOT].flops is None
+
+
+# Times and bytes
+
+
+@pytest.mark.parametrize("recipe", [None, Recipe()], ids=["inference", "training"])
+def test_self_times_add_up_to_the_step(recipe: Recipe | None) -> None:
+    module, given = small_resnet(), torch.randn(2, 3, 64, 64)
+    shares = []
+    for _ in range(10):  # another process may take the processor between two operators, but not each time
+        found = traced(module, given, recipe=recipe)
+        assert all(row.total_s >= row.self_s >= 0 for row in found.rows)
+        shares.append(sum(row.self_s for row in found.rows) / found.step_s)
+        if shares[-1] >= 0.8:
+            break
+    assert max(shares) >= 0.8
+    assert max(shares) <= 1.02
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_totals_are_those_of_torchs_own_table(mode: str) -> None:
+    """An independent run of the profiler over the same steps, without anything of ours."""
+    module, given = small_resnet(), torch.randn(1, 3, 32, 32)
+    recipe = None if mode == "inference" else Recipe()
+    optimizer = torch.optim.SGD(module.parameters(), lr=1e-4)
+
+    def step() -> None:
+        if mode == "inference":
+            with torch.inference_mode():
+                module(given)
+            return
+        loss = module.train()(given).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    def table() -> dict[str, tuple[int, float]]:
+        """Calls and seconds of three steps by operator."""
+        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+            for _ in range(3):
+                step()
+        averages = [a for a in profiler.key_averages() if not a.is_user_annotation and a.key != "[memory]"]
+        return {a.key: (a.count, a.self_cpu_time_total / 1e6) for a in averages}
+
+    step()
+    ratios = []
+    for _ in range(10):  # another process may take the processor in the middle of an operator, but not each time
+        totals, theirs = traced(module, given, recipe=recipe).totals(), table()
+        assert {total.operator: 3 * total.calls for total in totals} == {name: n for name, (n, _) in theirs.items()}
+        ratios.append(3 * sum(total.self_s for total in totals) / sum(seconds for _, seconds in theirs.values()))
+        if 0.67 < ratios[-1] < 1.5:
+            return
+    pytest.fail(f"ours over theirs: {ratios}")
+
+
+def test_times_are_the_profilers(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[profile] = []
+
+    class Kept(profile):
+        def __init__(self, **keywords: Any) -> None:
+            super().__init__(**keywords)
+            made.append(self)
+
+    monkeypatch.setattr(tracing, "profile", Kept)
+    found = trained(mlp(), torch.randn(3, 8), optimizer="adam")
+    averages = {a.key: a.self_cpu_time_total / found.steps / 1e6 for a in made[-1].key_averages()}
+    totals = {total.operator: total.self_s for total in found.totals()}
+    assert len(totals) > 20
+    assert totals == pytest.approx({name: averages[name] for name in totals})
+
+
+def test_bytes_are_those_that_the_tensors_take() -> None:
+    found = traced(Functional(lambda x: (x.exp(), torch.zeros(1000))), torch.randn(250))
+    assert rows_of(found, "aten::exp")[ROOT].allocated_bytes == 1000
+    assert rows_of(found, "aten::empty")[ROOT].allocated_bytes == 4000
+    assert rows_of(found, "aten::zeros")[ROOT].allocated_bytes == 0  # empty did it
+
+
+class Doubled(torch.autograd.Function):
+    """Sleeps both ways."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.02)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        time.sleep(0.02)
+        return gradients[0] * 2
+
+
+class Sleeping(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.03)
+        doubled: torch.Tensor = Doubled.apply(x)  # type: ignore[no-untyped-call]
+        return doubled
+
+
+def test_a_function_of_the_users_own_is_an_operator_and_a_sleep_in_python_is_none() -> None:
+    found = trained(nn.Sequential(nn.Linear(4, 4), Sleeping()), torch.randn(2, 4))
+    assert found.step_s > 0.07
+    assert 0.02 < rows_of(found, "Doubled")["1"].self_s < 0.03
+    backward = rows_of(found, "DoubledBackward", "backward")["1"]
+    assert 0.02 < backward.self_s < 0.03
+    assert sum(row.self_s for row in found.rows) < found.step_s - 0.03
+    assert calls_of(found, "aten::mul") == {"1": 1}
+    assert calls_of(found, "aten::mul", "backward") == {"1": 1}
+
+
+# Paths
+
+
+@dataclass
+class Answer:
+    logits: torch.Tensor
+
+
+class Sharing(nn.Module):
+    """A layer under two parents, one called as ``forward``, one reused; returns what is no tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        shared = nn.Linear(4, 4)
+        self.left, self.right = nn.ModuleDict({"inner": shared}), nn.Sequential(shared)
+        self.direct, self.reused = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        x = self.direct.forward(self.right(x))
+        return {"answer": Answer(self.reused(self.reused(x)))}
+
+
+def test_paths_are_those_of_the_layer_table() -> None:
+    module, given = Sharing().eval(), torch.randn(2, 4)
+    found = traced(module, given)
+    assert calls_of(found, "aten::linear") == {"right.0": 1, "direct": 1, "reused": 2}
+    table = count_layers(module, Inputs((given,)))
+    assert set(calls_of(found, "aten::linear")) == {row.path for row in table.rows if row.operators}
+    assert calls_of(trained(module, given), "aten::mm", "backward") == {"right.0": 1, "direct": 2, "reused": 4}
+
+
+@pytest.mark.parametrize("is_reentrant", [False, True])
+def test_what_a_checkpoint_computes_again_stays_with_its_modules(is_reentrant: bool) -> None:
+    class Saving(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.inner = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return checkpoint(self.inner, self.first(x), use_reentrant=is_reentrant)
+
+    found = trained(Saving(), torch.randn(2, 4))
+    assert calls_of(found, "aten::linear") == {"first": 1, "inner.0": 1, "inner.2": 1}
+    assert calls_of(found, "aten::linear", "backward") == {"inner.0": 1, "inner.2": 1}
+    assert calls_of(found, "aten::mm", "backward") == {"first": 1, "inner.0": 2, "inner.2": 2}
+
+
+def test_a_scripted_model_has_no_modules_and_a_compiled_one_is_one() -> None:
+    with pytest.deprecated_call():
+        script = torch.jit.trace(mlp(), torch.randn(3, 8))  # type: ignore[no-untyped-call]
+    scripted = traced(script, torch.randn(3, 8))
+    assert {row.path for row in scripted.rows} == {OUTSIDE}
+    compiled = torch.compile(mlp(), backend="eager")
+    found = traced(compiled, torch.randn(3, 8))  # type: ignore[arg-type]
+    assert {row.path for row in found.rows} == {ROOT}
+    assert calls_of(found, "aten::linear") == {ROOT: 2}
+
+
+def event(id: int, name: str, start: float, end: float, thread: int = 1, **keywords: Any) -> FunctionEvent:
+    made = FunctionEvent(id, name, thread, start, end, structured_input_shapes=[], **keywords)  # type: ignore[no-untyped-call]
+    made.sequence_nr = keywords.get("sequence_nr", -1)
+    return made
+
+
+def test_on_an_accelerator_the_backward_runs_in_another_thread() -> None:
+    """Events as the profiler makes them there, by hand."""
+    cuda: dict[str, Any] = {"use_device": "cuda"}
+    step, forward = event(0, STEP, 0, 100), event(1, f"{PHASE}forward", 0, 50)
+    module = event(2, f"{MODULE}a", 1, 40)
+    linear = event(3, "aten::linear", 2, 30, sequence_nr=7, fwd_thread=0, **cuda)
+    backward = event(4, f"{PHASE}backward", 50, 100)
+    node = event(5, f"{NODE}AddmmBackward0", 60, 70, 2, sequence_nr=7, fwd_thread=1, **cuda)
+    mm = event(6, "aten::mm", 61, 69, 2, **cuda)
+    adding = event(7, f"{NODE}torch::autograd::AccumulateGrad", 71, 75, 2, **cuda)
+    for child, parent in ((forward, step), (module, forward), (linear, module), (backward, step), (mm, node)):
+        child.set_cpu_parent(parent)  # type: ignore[no-untyped-call]
+        parent.append_cpu_child(child)  # type: ignore[no-untyped-call]
+    mm.append_kernel("gemm", 0, 5.0)  # type: ignore[no-untyped-call]
+    found, entered = _attributed([step, forward, module, linear, backward, node, mm, adding])
+    assert [(operator.path, operator.phase) for operator in found] == [("a", "forward"), *[("a", "backward")] * 3]
+    assert entered == {"a": 1}
+    rows = module_under_test._rows(Trace(found, entered, 1, 1e-4, b""), {}, on_device=True)
+    times = {row.operator: (row.device_self_s, row.device_total_s) for row in rows}
+    assert times["aten::mm"] == pytest.approx((5e-6, 5e-6))
+    assert times[f"{NODE}AddmmBackward0"] == pytest.approx((0, 5e-6))
+    assert times["aten::linear"] == (0, 0)
+
+
+def test_threads_number_their_nodes_each_for_itself() -> None:
+    """A forward that a checkpoint computes again in the backward's thread, while that runs a node of the same number."""
+    events = [
+        event(0, f"{PHASE}backward", 0, 100),
+        event(1, f"{MODULE}b", 10, 20, 2),
+        event(2, "aten::relu", 11, 19, 2, sequence_nr=7, fwd_thread=0),
+        event(3, "SumBackward0", 30, 40, 2, sequence_nr=7, fwd_thread=1),
+        event(4, f"{NODE}ReluBackward0", 50, 60, 2, sequence_nr=7, fwd_thread=2),
+    ]
+    events[2].set_cpu_parent(events[1])  # type: ignore[no-untyped-call]
+    found, _ = _attributed(events)
+    assert [operator.path for operator in found] == ["b", OUTSIDE, "b"]
+
+
+# The trace
+
+
+def test_the_trace_has_modules_around_their_operators() -> None:
+    found = trained(nn.Sequential(mlp(), nn.Tanh()), torch.randn(3, 8))
+    packed = found.files["trace.json.gz"]
+    assert len(packed) < 100_000
+    events = [e for e in json.loads(gzip.decompress(packed))["traceEvents"] if e.get("ph") == "X"]
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for one in events:
+        by_name.setdefault(one["name"], []).append(one)
+
+    def within(inner: str, outer: str) -> int:
+        """How many of the inner have an outer around them."""
+        spans = [(e["ts"], e["ts"] + e["dur"]) for e in by_name[outer]]
+        return sum(any(a <= e["ts"] and e["ts"] + e["dur"] <= b for a, b in spans) for e in by_name[inner])
+
+    assert len(by_name[STEP]) == found.steps == 3
+    for phase in ("forward", "backward", "update"):
+        assert within(PHASE + phase, STEP) == 3
+    assert within(f"{MODULE}{ROOT}", f"{PHASE}forward") == 3
+    assert within(f"{MODULE}0", f"{MODULE}{ROOT}") == 3
+    assert within("aten::linear", f"{MODULE}0") == 6
+    assert within("aten::linear", f"{MODULE}0.2") == 3
+    assert within("aten::tanh", f"{MODULE}0") == 0
+    assert not any("Call stack" in e.get("args", {}) for e in events)
+
+
+def test_a_module_may_have_any_name() -> None:
+    module = nn.Sequential()
+    module.add_module('a"b\\c\n☃', nn.ReLU())
+    found = traced(module, torch.randn(2))
+    assert list(rows_of(found, "aten::relu")) == ['a"b\\c\n☃']
+    json.loads(gzip.decompress(found.files["trace.json.gz"]))
+
+
+@pytest.mark.parametrize(("most", "steps"), [(10_000, 3), (20, 2), (1, 1)])
+def test_long_steps_are_traced_less_often(monkeypatch: pytest.MonkeyPatch, most: int, steps: int) -> None:
+    monkeypatch.setattr(module_under_test, "MOST_EVENTS", most)
+    found = traced(nn.Sequential(nn.ReLU(), nn.ReLU(), nn.ReLU(), nn.ReLU(), nn.ReLU()), torch.randn(2))
+    assert found.steps == steps
+    assert sum(calls_of(found, "aten::relu").values()) == 5
+
+
+# Leaving things as they were
+
+
+class Failing(nn.Module):
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.inner, self.left = nn.Linear(4, 4), after
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise ValueError("enough")
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("after", [0, 3, 5, 100])
+def test_the_model_and_torch_are_left_as_they_were(after: int) -> None:
+    module = Failing(after).eval()
+    own = vars(module.inner)["forward"] = module.inner.forward  # an instance may have a forward of its own
+    if after < 100:
+        with pytest.raises(ValueError, match="enough"):
+            trained(module, torch.randn(2, 4))
+    else:
+        trained(module, torch.randn(2, 4))
+    assert "forward" not in vars(module)
+    assert vars(module.inner)["forward"] is own
+    assert not torch._C._autograd._profiler_enabled()
+    assert not module.training
+    assert all(parameter.grad is None for parameter in module.parameters())
+
+
+def test_through_the_profiler_weights_and_statistics_stay_too() -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).eval()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    profiler = Profiler(module, inputs=torch.randn(3, 4), mode="training", optimizer="adam")
+    assert profiler.compute("operators/calls").value > 50  # type: ignore[operator]
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+
+
+def test_within_a_profiler_there_cannot_be_another() -> None:
+    with profile(activities=[ProfilerActivity.CPU]), pytest.raises(Unsupported, match="there can be only one"):
+        traced(mlp(), torch.randn(3, 8))
+    assert traced(mlp(), torch.randn(3, 8)).rows

@@ -1,0 +1,56 @@
+"""Operators as plain data: round trip, totals, the largest rows, the frame."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from sweeprof.results.operators import FRAME_COLUMNS, OperatorRow, Operators, OperatorTotal
+
+ADDMM = OperatorRow("a", "aten::addmm", "forward", 2.0, 3e-6, 4e-6, None, None, 96, 64, ((3,), (2, 4), (4, 3)))
+AGAIN = OperatorRow("b", "aten::addmm", "forward", 1.0, 1e-6, 1e-6, None, None, None, -64)
+COPY = OperatorRow("a", "aten::copy_", "backward", 0.5, 5e-7, 5e-7, None, None, None, 0, ((2, 3),))
+OPERATORS = Operators("training", (COPY, ADDMM, AGAIN), 3, 9e-6, files={"trace.json.gz": b"packed"})
+
+
+def on_device(row: OperatorRow, seconds: float | None) -> OperatorRow:
+    return dataclasses.replace(row, device_self_s=seconds, device_total_s=seconds)
+
+
+def test_it_survives_json_but_for_its_files() -> None:
+    data = json.loads(json.dumps(OPERATORS.to_dict()))
+    assert Operators.from_dict(data) == dataclasses.replace(OPERATORS, files={})
+    assert "files" not in data
+    assert OPERATORS.files == {"trace.json.gz": b"packed"}
+    reasoned = dataclasses.replace(OPERATORS, flops_reason="no")
+    assert Operators.from_dict(reasoned.to_dict()).flops_reason == "no"
+
+
+def test_totals_are_sums_over_the_rows_of_an_operator() -> None:
+    addmm, copy = OPERATORS.totals()
+    assert (addmm.operator, addmm.calls, addmm.device_self_s) == ("aten::addmm", 3.0, None)
+    assert addmm.self_s == pytest.approx(4e-6)
+    assert copy == OperatorTotal("aten::copy_", 0.5, 5e-7, None)
+
+
+def test_a_total_of_what_is_not_known_is_not_known() -> None:
+    known = Operators("inference", (on_device(ADDMM, 1.0), on_device(AGAIN, 2.0)), 1, 1.0)
+    assert known.totals()[0].device_self_s == 3.0
+    half = Operators("inference", (on_device(ADDMM, 1.0), AGAIN), 1, 1.0)
+    assert half.totals()[0].device_self_s is None
+
+
+def test_the_largest_rows_are_those_with_a_value() -> None:
+    assert OPERATORS.top(2) == (ADDMM, AGAIN)
+    assert OPERATORS.top(5, "flops") == (ADDMM,)
+    assert OPERATORS.top(5, "device_self_s") == ()
+
+
+def test_the_frame_has_a_line_per_row() -> None:
+    frame = OPERATORS.to_frame()
+    assert list(frame.columns) == FRAME_COLUMNS == [field.name for field in dataclasses.fields(OperatorRow)]
+    assert frame.groupby("path")["calls"].sum().to_dict() == {"a": 2.5, "b": 1.0}
+    assert frame.loc[1, "input_shapes"] == ((3,), (2, 4), (4, 3))
+    assert list(Operators("inference", (), 1, 1.0).to_frame().columns) == FRAME_COLUMNS
