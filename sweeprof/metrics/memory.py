@@ -1,9 +1,13 @@
-"""Memory of a process of its own."""
+"""Memory that a step really takes: of the process as the system sees it, of the framework's allocator, of an accelerator."""
 
 from __future__ import annotations
 
-from sweeprof.metrics.metric import Estimate, metric
+from sweeprof.metrics.metric import Estimate, Missing, metric
 from sweeprof.profiling.memory import Memory
+from sweeprof.results.allocations import Allocations
+from sweeprof.results.tensors import bytes_by_kind
+
+ON_HOST = Missing("the model runs on the host")
 
 
 @metric(name="memory/rss_peak_bytes", unit="B", better="lower")
@@ -11,3 +15,111 @@ def rss_peak(memory: Memory) -> Estimate:
     """Peak resident set of a process that only loads the model and steps it, the framework included."""
     detail = {"baseline": memory.rss_baseline_bytes, "loaded": memory.rss_loaded_bytes}
     return Estimate(memory.rss_peak_bytes, "high-water mark", detail=detail)
+
+
+@metric(name="memory/rss_step_bytes", unit="B", better="lower")
+def rss_step(memory: Memory) -> Estimate | Missing:
+    """Peak resident set while stepping, above that of the process with the model and one batch loaded."""
+    if memory.rss_stepping_bytes is None:
+        return Missing("memory: the record is of a version that did not measure it")
+    return Estimate(memory.rss_stepping_bytes - memory.rss_loaded_bytes, "high-water mark")
+
+
+@metric(name="memory/alloc_peak_bytes", unit="B", better="lower")
+def alloc_peak(allocations: Allocations) -> Estimate:
+    """Most that the framework's allocator had given away at once in the first steps, above the loaded model and one batch.
+
+    Activations and scratch space of kernels, and with mode=training gradients and optimizer state too, from torch.profiler's
+    events; what mathematics libraries keep for themselves is not in it.
+    """
+    detail = {"layer": allocations.peak_at, "steps": allocations.steps}
+    return Estimate(allocations.peak_bytes, "exact", detail=detail)
+
+
+@metric(name="memory/alloc_peak_over_estimate", unit="ratio", better=None)
+def alloc_peak_over_estimate(allocations: Allocations, memory_act_peak_live_bytes: float) -> float | Missing:
+    """Measured peak of allocations in a forward over the live activations that shapes alone predict."""
+    if allocations.mode != "inference":
+        return Missing("mode=training: see memory/alloc_peak_over_estimate_train")
+    return _ratio(allocations.peak_bytes, memory_act_peak_live_bytes)
+
+
+@metric(name="memory/alloc_peak_over_estimate_train", unit="ratio", better=None)
+def alloc_peak_over_estimate_train(
+    allocations: Allocations, memory_act_peak_live_bytes_train: float
+) -> float | Missing:
+    """Measured peak of allocations in the first training step over the activations and gradients that shapes alone predict.
+
+    An optimizer with state makes it in that step: it is in the peak, and not in the prediction.
+    """
+    if allocations.mode != "training":
+        return Missing("mode=inference: see memory/alloc_peak_over_estimate")
+    if not allocations.step_peaks_bytes:
+        return Missing("allocations: the record has no peaks by step")
+    # Like the prediction, the first step begins without gradients and optimizer state.
+    return _ratio(allocations.step_peaks_bytes[0], memory_act_peak_live_bytes_train)
+
+
+@metric(name="memory/allocated_per_step_bytes", unit="B", better="lower")
+def allocated_per_step(allocations: Allocations) -> int | Missing:
+    """Sum of all allocations in one step after the first, whether they are released or not."""
+    found = allocations.allocated_per_step_bytes
+    return Missing("allocations: the record does not tell") if found is None else found
+
+
+@metric(name="memory/tensors_bytes", unit="B", better="lower")
+def tensors(allocations: Allocations) -> Estimate:
+    """Bytes of all tensors alive after a step, each storage once: model, inputs, gradients, optimizer and what the steps made.
+
+    What belongs to none of these and was there before the first step, the caller's own and sweeprof's copies, is not in it.
+    """
+    by_kind = bytes_by_kind(allocations.tensors)
+    return Estimate(sum(by_kind.values()), "exact", detail=dict(by_kind.items()))
+
+
+@metric(name="memory/cuda_allocated_pre_bytes", unit="B", better="lower")
+def cuda_allocated_pre(allocations: Allocations) -> Estimate | Missing:
+    """Device memory that the allocator had given away before the first step: the model and one batch."""
+    return _of_device(allocations, "allocated_pre_bytes")
+
+
+@metric(name="memory/cuda_allocated_peak_bytes", unit="B", better="lower")
+def cuda_allocated_peak(allocations: Allocations) -> Estimate | Missing:
+    """Most device memory that the allocator had given away at once in the first steps, the model included."""
+    return _of_device(allocations, "allocated_peak_bytes")
+
+
+@metric(name="memory/cuda_allocated_post_bytes", unit="B", better="lower")
+def cuda_allocated_post(allocations: Allocations) -> Estimate | Missing:
+    """Device memory that the allocator has given away after the first steps."""
+    return _of_device(allocations, "allocated_post_bytes")
+
+
+@metric(name="memory/cuda_reserved_peak_bytes", unit="B", better="lower")
+def cuda_reserved_peak(allocations: Allocations) -> Estimate | Missing:
+    """Most device memory that the allocator held at once in the first steps, given away or kept for later."""
+    return _of_device(allocations, "reserved_peak_bytes")
+
+
+@metric(name="memory/cuda_process_peak_bytes", unit="B", better="lower")
+def cuda_process_peak(allocations: Allocations) -> Estimate | Missing:
+    """Most device memory of this process after any of the first steps, as the driver sees it, its context included."""
+    return _of_device(allocations, "process_peak_bytes")
+
+
+@metric(name="memory/cuda_device_peak_bytes", unit="B", better="lower")
+def cuda_device_peak(allocations: Allocations) -> Estimate | Missing:
+    """Most device memory in use after any of the first steps, by whatever process."""
+    return _of_device(allocations, "device_peak_bytes")
+
+
+def _ratio(measured: int, estimate: float) -> float | Missing:
+    return measured / estimate if estimate else Missing("shapes predict that nothing is allocated")
+
+
+def _of_device(allocations: Allocations, name: str) -> Estimate | Missing:
+    if not allocations.device:
+        return ON_HOST
+    if name not in allocations.device:
+        return Missing("the driver does not tell: nvidia-ml-py is not installed, or it sees no process in a container")
+    return Estimate(allocations.device[name], "high-water mark")

@@ -87,5 +87,59 @@ def test_a_system_without_high_water_marks_is_unsupported(tmp_path: Path, monkey
 
 
 def test_observations_are_plain_data() -> None:
-    seen = Memory(1, 2, 3, 5)
-    assert Memory.from_dict(json.loads(json.dumps(asdict(seen)))) == seen
+    for seen in (Memory(1, 2, 3, 5), Memory(1, 2, 4, 5, 3)):
+        assert Memory.from_dict(json.loads(json.dumps(asdict(seen)))) == seen
+
+
+def test_a_record_of_before_stepping_was_measured_apart() -> None:
+    earlier = {"rss_baseline_bytes": 1, "rss_loaded_bytes": 2, "rss_peak_bytes": 3, "steps": 5}
+    assert Memory.from_dict(earlier).rss_stepping_bytes is None
+
+
+STEPPING = f"""
+import json
+from dataclasses import asdict
+from sweeprof.backends.fake import FakeBackend, FakeModel
+from sweeprof.datasets.synthetic import Synthetic
+from sweeprof.profiling.memory import ProcessMemory
+from sweeprof.profiling.sessions import BuiltSession
+
+class Backend(FakeBackend):
+    def memory_meter(self):
+        return ProcessMemory()
+
+    def load(self, build, device, channel_axis):
+        while_loading = touched({3 * SIZE})  # taken while the model is made, and given back
+        del while_loading
+        loaded = super().load(build, device, channel_axis)
+        return Loaded(loaded, touched({SIZE}))
+
+class Loaded:
+    def __init__(self, loaded, block):
+        self.loaded, self.block = loaded, block
+
+    def __getattr__(self, name):
+        return getattr(self.loaded, name)
+
+    def stepping(self, batch):
+        from contextlib import nullcontext
+        return nullcontext(lambda: touched({2 * SIZE}) and None)
+
+def touched(size):
+    block = bytearray(size)
+    block[::4096] = b"x" * len(block[::4096])
+    return block
+
+session = BuiltSession(backend=Backend(), build=FakeModel, dataset=Synthetic([4]), batch_size=2)
+print(json.dumps(asdict(session.run("memory"))))
+"""
+
+
+def test_the_peak_of_stepping_is_apart_from_that_of_loading() -> None:
+    done = subprocess.run([sys.executable, "-c", STEPPING], capture_output=True, text=True, check=True)
+    seen = Memory.from_dict(json.loads(done.stdout))
+    assert seen.rss_stepping_bytes is not None
+    assert seen.rss_stepping_bytes - seen.rss_loaded_bytes == pytest.approx(2 * SIZE, abs=SLACK)
+    assert seen.rss_loaded_bytes - seen.rss_baseline_bytes == pytest.approx(SIZE, abs=SLACK)
+    assert seen.rss_peak_bytes >= seen.rss_stepping_bytes
+    assert seen.rss_peak_bytes - seen.rss_baseline_bytes == pytest.approx(3 * SIZE, abs=2 * SLACK)

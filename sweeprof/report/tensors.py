@@ -1,0 +1,82 @@
+"""Live tensors as text: for a terminal, as Markdown, as CSV, and what changed between two tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+
+from sweeprof.report.cells import one_line
+from sweeprof.report.markdown import escaped
+from sweeprof.report.scaled import scaled
+from sweeprof.results.tensors import TensorDifference, TensorRow, bytes_by_kind
+
+COLUMNS = ("names", "kind", "shape", "dtype", "device", "bytes")
+_RIGHT = {"bytes"}
+
+
+def to_csv(rows: Sequence[TensorRow]) -> str:
+    """One header line, then one line per storage; names and shape are JSON, bytes exact."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        shape = json.dumps(row.shape)
+        writer.writerow([json.dumps(row.names), row.kind, shape, row.dtype, row.device, row.bytes])
+    return text.getvalue()
+
+
+def to_text(rows: Sequence[TensorRow], top: int | None = None) -> str:
+    """A table with aligned columns, and the sum by kind below it.
+
+    Args:
+        top: so many of the first rows; how many are left out is said.
+    """
+    cells = [COLUMNS, *(_cells(row) for row in rows[:top])]
+    widths = [max(cell_len(line[column]) for line in cells) for column in range(len(COLUMNS))]
+    lines = ["  ".join(map(_padded, line, widths, COLUMNS)).rstrip() for line in cells]
+    return "\n".join([*lines, *_left_out(rows, top), _sums(rows)]) + "\n"
+
+
+def to_markdown(rows: Sequence[TensorRow], top: int | None = None) -> str:
+    """A GitHub table, and the sum by kind below it; see :func:`to_text`."""
+    marks = ["--:" if name in _RIGHT else ":--" for name in COLUMNS]
+    body = [[escaped(cell) for cell in _cells(row)] for row in rows[:top]]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in (COLUMNS, marks, *body))
+    return "\n\n".join([table, *_left_out(rows, top), _sums(rows)]) + "\n"
+
+
+def difference_text(difference: TensorDifference) -> str:
+    """What came with ``+`` and what went with ``-``, then what the sum is; one line if nothing changed."""
+    signed = [("+", row) for row in difference.added] + [("-", row) for row in difference.removed]
+    if not signed:
+        return "no difference\n"
+    lines = [f"{sign} {' '.join(filter(None, _cells(row)))}" for sign, row in signed]
+    added, removed = (sum(bytes_by_kind(rows).values()) for rows in (difference.added, difference.removed))
+    change = added - removed
+    return "\n".join([*lines, f"in all {'+' if change >= 0 else '-'}{scaled(abs(change), 'B')}"]) + "\n"
+
+
+def _cells(row: TensorRow) -> tuple[str, ...]:
+    names = one_line(" = ".join(row.names)) or "–"
+    shape = "×".join(map(str, row.shape)) or ("scalar" if row.dtype else "")  # several share a row without a type
+    return names, row.kind, shape, row.dtype, row.device, scaled(row.bytes, "B")
+
+
+def _padded(cell: str, width: int, column: str) -> str:
+    blank = " " * (width - cell_len(cell))
+    return blank + cell if column in _RIGHT else cell + blank
+
+
+def _left_out(rows: Sequence[TensorRow], top: int | None) -> list[str]:
+    count = 0 if top is None else len(rows) - top
+    return [f"and {count} more"] if count > 0 else []
+
+
+def _sums(rows: Sequence[TensorRow]) -> str:
+    found = bytes_by_kind(rows)
+    parts = ", ".join(f"{kind} {scaled(size, 'B')}" for kind, size in found.items())
+    return f"in all {scaled(sum(found.values()), 'B')}" + (f": {parts}" if parts else "")

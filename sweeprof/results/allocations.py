@@ -1,0 +1,84 @@
+"""Allocations: what a step allocates over time, and the tensors that are alive after it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sweeprof.results.layer_times import Mode
+from sweeprof.results.tensors import TensorRow
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Bytes alive after an allocation or a release."""
+
+    s: float
+    """Seconds within the steps since the first began; the pauses between steps are left out."""
+    bytes: int
+    """Above what was alive when the first step began."""
+    path: str
+    """Of the module that ran, or whose backward did; ``__outside__`` for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerMemory:
+    """What one module, in all of its calls, did to the memory."""
+
+    path: str
+    peak_bytes: int
+    """Most that was alive, of whatever, while it, a module within it or the backward of one of them ran."""
+    allocated_bytes: int
+    """Everything that it allocated itself in the last step, its backward included, whether it was released or not."""
+    kept_bytes: int
+    """Of what it allocated itself, what is alive after the last step."""
+    at_peak_bytes: int = 0
+    """Of what it allocated itself, what was alive at the peak: over all modules and ``__outside__`` this is the peak."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocations:
+    """Allocations of some steps from the very first one on, with the model and one batch loaded before.
+
+    They are those that the framework asked its allocator for, scratch space of its kernels included; memory that a mathematics
+    library keeps for itself is not among them.
+    """
+
+    mode: Mode
+    steps: int
+    peak_bytes: int
+    """Most that was alive at once, above what was when the first step began."""
+    peak_at: str
+    """Path of the module that ran when the peak was reached."""
+    timeline: tuple[Moment, ...]
+    """At most a few thousand moments, each peak among them."""
+    by_layer: tuple[LayerMemory, ...]
+    """In the order in which the modules first ran; ``__outside__`` is what ran in none, an optimizer for example."""
+    tensors: tuple[TensorRow, ...]
+    """Alive after the last step, largest first."""
+    device: Mapping[str, int] = field(default_factory=dict)
+    """Of an accelerator: ``allocated_pre_bytes``, ``allocated_peak_bytes``, ``allocated_post_bytes``, ``reserved_peak_bytes``,
+    ``process_peak_bytes`` and ``device_peak_bytes``, each where it can be had; empty on the host."""
+    step_peaks_bytes: tuple[int, ...] = ()
+    """The peak of each step; the first one begins without gradients and optimizer state."""
+    allocated_per_step_bytes: int | None = None
+    """Everything that was allocated in the last step, whether it was released or not."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Allocations:
+        """What :meth:`to_dict` wrote."""
+        return cls(
+            **{
+                **data,
+                "timeline": tuple(Moment(**m) for m in data["timeline"]),
+                "by_layer": tuple(LayerMemory(**m) for m in data["by_layer"]),
+                "tensors": tuple(TensorRow.from_dict(t) for t in data["tensors"]),
+                "step_peaks_bytes": tuple(data.get("step_peaks_bytes", ())),
+            }
+        )
