@@ -1,0 +1,100 @@
+"""Time and memory by source line as texts to be read beside the code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sweeprof.report.units import scaled
+from sweeprof.results.lines import FunctionLines, Line, Lines
+
+Row = tuple[str, ...]
+
+
+def reports(lines: Lines) -> dict[str, bytes]:
+    """Both texts by the names of their files."""
+    return {"lines_time.txt": time_report(lines).encode(), "lines_memory.txt": memory_report(lines).encode()}
+
+
+def time_report(lines: Lines) -> str:
+    """Hits, time, time per hit and share of the function for every line."""
+    steps = f"{lines.steps} {'step' if lines.steps == 1 else 'steps'}"
+    intro = [
+        f"Time by line over {steps}, measured by line_profiler.",
+        "time: of the line and all that it calls; what line_profiler itself costs for each hit is in it.",
+        "share: of the time of its function.",
+    ]
+    if lines.device != "cpu":
+        intro.append(
+            f"It is the host's time: {lines.device} may still be at work on what a line asked for when the next begins."
+        )
+    return _text(intro, lines, ("line", "hits", "time", "per hit", "share"), _times, lambda f: _spent(f, lines.steps))
+
+
+def memory_report(lines: Lines) -> str:
+    """Bytes allocated and bytes at the peak for every line."""
+    if lines.memory_reason is not None:
+        return f"There is no memory by line: {lines.memory_reason}\n"
+    if lines.device == "cpu":
+        intro = [
+            "Memory by line in one step, measured by memray: tensors, Python's objects and whatever else the process allocates.",
+            "allocated: by the line and all that it calls, released or not.",
+            "at peak: what of it was alive when the allocations of the step were at their highest.",
+        ]
+    else:
+        intro = [
+            f"Memory of {lines.device} by line in one step, read from its allocator.",
+            "allocated: by the line and all that it calls, released or not.",
+            "at peak: how far memory rose above where it was when the line began, in the worst of its runs.",
+        ]
+    return _text(intro, lines, ("line", "allocated", "at peak"), _bytes, lambda _: ())
+
+
+def _text(
+    intro: Sequence[str],
+    lines: Lines,
+    header: Row,
+    figures: Callable[[FunctionLines, Line], Row],
+    summary: Callable[[FunctionLines], Sequence[str]],
+) -> str:
+    parts = list(intro)
+    for function in lines.functions:
+        parts += ["", "", function.name, f"{function.file}:{function.first_line}"]
+        if not function.is_called:
+            parts += ["It was not called."]
+            continue
+        parts += [*summary(function), ""]
+        parts += _aligned(header, [(figures(function, line), line.source) for line in function.lines])
+    return "\n".join(parts) + "\n"
+
+
+def _spent(function: FunctionLines, steps: int) -> list[str]:
+    return [f"{scaled(function.seconds, 's')} in all, {scaled(function.seconds / steps, 's')} a step"]
+
+
+def _times(function: FunctionLines, line: Line) -> Row:
+    if not line.hits:
+        return (str(line.number), "", "", "", "")
+    share = line.seconds / function.seconds if function.seconds else 0.0
+    return (
+        str(line.number),
+        f"{line.hits:,}",
+        scaled(line.seconds, "s"),
+        scaled(line.seconds / line.hits, "s"),
+        f"{share:.1%}",
+    )
+
+
+def _bytes(_: FunctionLines, line: Line) -> Row:
+    if not line.hits and not line.allocated_bytes:
+        return (str(line.number), "", "")
+    return (str(line.number), scaled(line.allocated_bytes or 0, "B"), scaled(line.peak_bytes or 0, "B"))
+
+
+def _aligned(header: Row, rows: Sequence[tuple[Row, str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(header, *(figures for figures, _ in rows), strict=True)]
+
+    def row(figures: Row, source: str) -> str:
+        cells = [figure.rjust(width) for figure, width in zip(figures, widths, strict=True)]
+        return "  ".join([*cells, source]).rstrip()
+
+    return [row(header, "source"), *(row(figures, source) for figures, source in rows)]

@@ -1,0 +1,76 @@
+"""Lines: time and memory of the source lines of chosen functions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One source line: its time over all steps that were timed, its memory in one further step."""
+
+    number: int
+    source: str
+    """Without the indentation that all lines of the function share; empty where the source cannot be had."""
+    hits: int
+    """How often it was begun, over all timed steps."""
+    seconds: float
+    """Of the line and all that it called, over all timed steps."""
+    allocated_bytes: int | None
+    """Everything that was allocated while it ran, released or not; None where it was not measured."""
+    peak_bytes: int | None
+    """On the host: what it had allocated that was alive when the allocations of the step were at their highest. On an accelerator:
+    how far its memory rose above where it was when the line began, in the worst of its runs. None where it was not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionLines:
+    """One function."""
+
+    name: str
+    """Qualified, e.g. ``my_package.MyNet.forward``."""
+    file: str
+    first_line: int
+    lines: tuple[Line, ...]
+
+    @property
+    def seconds(self) -> float:
+        """All its lines together."""
+        return sum(line.seconds for line in self.lines)
+
+    @property
+    def is_called(self) -> bool:
+        """Whether any step that was timed ran it."""
+        return any(line.hits for line in self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Every function that was watched."""
+
+    functions: tuple[FunctionLines, ...]
+    steps: int
+    """That were timed, after some that were not; memory is that of one more."""
+    memory_reason: str | None = None
+    """Why there is no memory per line."""
+    device: str = "cpu"
+    """Whose memory it is, e.g. ``cuda:0``; time is always that of the host."""
+    files: dict[str, bytes] = field(default_factory=dict, repr=False)
+    """What is kept beside the record: the reports as text, ``lines_time.txt`` and ``lines_memory.txt``."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data; files are not in it."""
+        data = dataclasses.asdict(dataclasses.replace(self, files={}))
+        del data["files"]
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Lines:
+        """What :meth:`to_dict` wrote."""
+        functions = tuple(
+            FunctionLines(**{**f, "lines": tuple(Line(**line) for line in f["lines"])}) for f in data["functions"]
+        )
+        return cls(**{**data, "functions": functions})

@@ -1,0 +1,263 @@
+"""Lines of torch modules: bytes by hand, whose functions are watched, and a model that is left as it was."""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import sweeprof
+from sweeprof.backends import ProfilesLines
+from sweeprof.backends.torch.adapter import TorchBackend
+from sweeprof.backends.torch.lines import AcceleratorMeter, _memory_on, lines
+from sweeprof.backends.torch.model import TorchModel
+from sweeprof.errors import Unsupported, UserError
+from sweeprof.profiling import lines as lines_module
+from sweeprof.profiling.inputs import Inputs
+from sweeprof.profiling.lines import WARMUP
+from sweeprof.profiling.recipe import Recipe, Work
+from sweeprof.results.lines import Line, Lines
+
+MIB = 1 << 20
+CPU = torch.device("cpu")
+STEPS = 4
+
+
+@pytest.fixture(autouse=True)
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines_module, "STEPS", STEPS)
+
+
+def watch(module: nn.Module, *inputs: torch.Tensor, functions: tuple[str, ...] = (), training: bool = False) -> Lines:
+    work = Work(Inputs(inputs), recipe=Recipe() if training else None)
+    return lines(TorchModel(module.eval(), CPU), work, functions)
+
+
+def by_text(seen: Lines, function: int = 0) -> dict[str, Line]:
+    return {line.source.strip(): line for line in seen.functions[function].lines}
+
+
+class Allocating(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept = torch.empty(1 << 20)
+        torch.empty(1 << 19)
+        for _ in range(2):
+            y = x * 2
+        return y[:1] + kept[:1]
+
+
+def test_bytes_are_those_of_the_tensors() -> None:
+    seen = watch(Allocating(), torch.zeros(1 << 20))
+    assert seen.memory_reason is None
+    assert [function.name for function in seen.functions] == [f"{__name__}.Allocating.forward"]
+    assert seen.functions[0].first_line == Allocating.forward.__code__.co_firstlineno
+    found = {t: (line.allocated_bytes, line.peak_bytes) for t, line in by_text(seen).items() if line.hits}
+    expected = {
+        "kept = torch.empty(1 << 20)": (4 * MIB, 4 * MIB),
+        "torch.empty(1 << 19)": (2 * MIB, 0),
+        "for _ in range(2):": (0, 0),
+        "y = x * 2": (8 * MIB, 8 * MIB),  # the second is made while the first is still there
+        "return y[:1] + kept[:1]": (0, 0),
+    }
+    # Beside tensors there are Python's own objects and torch's.
+    assert found == {text: pytest.approx(bytes, rel=0.01, abs=0.02 * MIB) for text, bytes in expected.items()}
+    hits = {text: line.hits // seen.steps for text, line in by_text(seen).items() if line.hits}
+    assert hits == {**dict.fromkeys(expected, 1), "for _ in range(2):": 3, "y = x * 2": 2}
+
+
+class Deep(nn.Module):
+    """Four results of 4 MiB, all of which a backward needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = (x * self.weight).expand(1 << 20)
+        for _ in range(4):
+            x = x.exp()
+        return x
+
+
+@pytest.mark.parametrize(("training", "alive"), [(False, 2), (True, 4)])
+def test_what_a_training_step_keeps_for_its_backward_is_there_at_the_peak(training: bool, alive: int) -> None:
+    line = by_text(watch(Deep(), torch.zeros(1), training=training))["x = x.exp()"]
+    # Beside tensors there is what torch and its libraries set up when they are first needed, some hundred KiB at most.
+    assert line.allocated_bytes == pytest.approx(4 * 4 * MIB, rel=0.05)
+    assert line.peak_bytes == pytest.approx(alive * 4 * MIB, rel=0.05, abs=0.5 * MIB)
+
+
+def test_a_training_step_is_a_whole_one() -> None:
+    module = nn.Linear(4, 4)
+    before = module.weight.detach().clone()
+    watch(module, torch.ones(1, 4))
+    assert torch.equal(module.weight, before)
+    recipe = Recipe(functools.partial(torch.optim.SGD, lr=0.01))
+    lines(TorchModel(module, CPU), Work(Inputs((torch.ones(1, 4),)), recipe=recipe), ())
+    moved = (before - module.weight).mean().item()  # the gradient of a mean of four outputs is 1/4
+    assert moved == pytest.approx((WARMUP + STEPS + 1) * 0.01 / 4, rel=0.01)
+
+
+def test_time_is_that_of_the_forward() -> None:
+    class Product(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x @ x
+            return y @ x
+
+    module, begun, taken = Product(), [0.0], [0.0]
+    module.register_forward_pre_hook(lambda *_: begun.append(time.perf_counter()))
+    module.register_forward_hook(lambda *_: taken.append(time.perf_counter() - begun[-1]))
+    seen = watch(module, torch.ones(384, 384))
+    assert len(taken) == 1 + WARMUP + seen.steps + 1
+    assert seen.functions[0].seconds == pytest.approx(sum(taken[WARMUP + 1 : -1]), rel=0.2)
+    first, second = by_text(seen)["y = x @ x"], by_text(seen)["return y @ x"]
+    assert 0.2 < first.seconds / second.seconds < 5
+
+
+def test_a_container_is_python_too() -> None:
+    seen = watch(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.zeros(1, 4))
+    assert seen.functions[0].name == "torch.nn.modules.container.Sequential.forward"
+    assert by_text(seen)["input = module(input)"].hits == 2 * seen.steps
+
+
+def logged(function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapper(*args: Any) -> Any:
+        return function(*args)
+
+    return wrapper
+
+
+class Decorated(nn.Module):
+    @torch.no_grad()
+    @logged
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.relu()
+
+
+def test_a_decorated_forward_is_followed_to_its_code() -> None:
+    replaced = nn.Linear(4, 4)
+    replaced.forward = functools.partial(logged(nn.Linear.forward), replaced)  # type: ignore[method-assign]  # as accelerate has it
+    for module, text in (
+        (Decorated(), "return x.relu()"),
+        (replaced, "return F.linear(input, self.weight, self.bias)"),
+    ):
+        seen = watch(module, torch.zeros(4))
+        assert by_text(seen)[text].hits == seen.steps
+
+
+def test_functions_are_watched_by_name() -> None:
+    class Local(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    module = nn.Sequential(Local(), nn.Linear(4, 4), Local())
+    seen = watch(
+        module, torch.zeros(1, 4), functions=("Local.forward", "torch.nn.Linear.forward", "torch.nn.LSTM.forward")
+    )
+    _, linear, lstm = seen.functions
+    assert by_text(seen)["return x + 1"].hits == 2 * seen.steps
+    assert linear.name == "torch.nn.modules.linear.Linear.forward"
+    assert linear.is_called
+    assert not lstm.is_called
+    assert "LSTM.forward" in seen.files["lines_time.txt"].decode()
+    assert "It was not called." in seen.files["lines_memory.txt"].decode()
+
+
+def test_a_wrong_name_is_the_users_mistake() -> None:
+    with pytest.raises(UserError, match=r"Did you mean 'torch\.nn\.Linear\.forward'") as raised:
+        watch(nn.Linear(4, 4), torch.zeros(1, 4), functions=("torch.nn.Linear.forwards",))
+    assert raised.value.problems[0].key == "metrics.functions"
+
+
+def test_what_does_not_run_as_written_is_not_supported() -> None:
+    from torch._dynamo import OptimizedModule
+
+    in_place = nn.Linear(4, 4)
+    in_place.compile(backend="eager")
+    with pytest.raises(Unsupported, match="compiled"):
+        watch(in_place, torch.zeros(1, 4))
+    with pytest.raises(Unsupported, match="compiled"):
+        watch(OptimizedModule(nn.Linear(4, 4), lambda forward: forward), torch.zeros(1, 4))  # type: ignore[arg-type]
+    with pytest.raises(Unsupported, match="Python function"):
+        watch(nn.Linear(4, 4), torch.zeros(1, 4), functions=("torch.relu",))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+def test_a_scripted_model_is_not_run_by_python() -> None:
+    with pytest.raises(Unsupported, match="scripted"):
+        watch(torch.jit.script(nn.Linear(4, 4)), torch.zeros(1, 4))
+
+
+class Failing(nn.Module):
+    """Fails when it is called for the nth time."""
+
+    def __init__(self, last: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.left = last
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.left -= 1
+        if self.left < 0:
+            raise ValueError("no luck")
+        output: torch.Tensor = self.linear(x)
+        return output
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("good_steps", [0, WARMUP + 1, WARMUP + STEPS])  # warming up, timed, followed by memray
+def test_a_model_that_raises_is_left_as_it_was(good_steps: int, training: bool) -> None:
+    module = Failing(good_steps)
+    code, attributes = Failing.forward.__code__, set(vars(module))
+    with pytest.raises(ValueError, match="no luck"):
+        watch(module, torch.zeros(1, 4), training=training)
+    assert Failing.forward.__code__ is code
+    assert set(vars(module)) == attributes
+    assert not any(inner.training for inner in module.modules())
+    assert all(parameter.grad is None for parameter in module.parameters())
+    assert watch(Failing(100), torch.zeros(1, 4)).memory_reason is None, "neither tool is still at work"
+
+
+def test_a_profiler_has_the_metrics_of_lines() -> None:
+    assert isinstance(TorchBackend(), ProfilesLines)
+    module = Allocating().train()
+    profiler = sweeprof.Profiler(module, inputs=torch.zeros(1 << 20))
+    largest, share = (profiler.compute(f"lines/{name}") for name in ("largest_bytes", "slowest_share"))
+    assert largest.value == pytest.approx(8 * MIB, rel=0.01)
+    assert largest.detail["line"].endswith(" y = x * 2")
+    assert share.value is not None
+    assert 0 < share.value < 1
+    assert module.training
+
+
+def test_a_device_without_statistics_has_a_reason() -> None:
+    found = _memory_on(torch.device("mps"))([], lambda: None)
+    assert found.reason == "the allocator of mps keeps no statistics"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_bytes_on_cuda_are_those_of_its_allocator() -> None:
+    device = torch.device("cuda")
+    meter = AcceleratorMeter(device)
+    before = meter.allocated(), meter.current()
+    block = torch.empty(1 << 20, device=device)
+    assert (meter.allocated() - before[0], meter.current() - before[1]) == (4 * MIB, 4 * MIB)
+    del block
+    assert meter.current() == before[1]
+
+    class OnCuda(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            torch.empty(1 << 19, device=x.device)
+            return (x + 1) * 2
+
+    seen = lines(TorchModel(OnCuda(), device), Work(Inputs((torch.zeros(1 << 20, device=device),))), ())
+    found = {t: (line.allocated_bytes, line.peak_bytes) for t, line in by_text(seen).items() if line.hits}
+    assert found == {
+        "torch.empty(1 << 19, device=x.device)": (2 * MIB, 2 * MIB),
+        "return (x + 1) * 2": (8 * MIB, 8 * MIB),
+    }

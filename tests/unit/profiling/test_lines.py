@@ -1,0 +1,396 @@
+"""Time and memory by line against what the lines are known to do; no framework is used."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import pytest
+
+from sweeprof.errors import Unsupported
+from sweeprof.profiling import lines as lines_module
+from sweeprof.profiling.line_memory import LineMemory, host_memory, metered_memory
+from sweeprof.profiling.lines import STEPS, WARMUP, line_times, watched
+from sweeprof.results.lines import Line, Lines
+
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def tracing_is_left_alone() -> Iterator[None]:
+    before = sys.gettrace(), sys.getprofile()
+    yield
+    assert (sys.gettrace(), sys.getprofile()) == before
+
+
+def by_text(lines: Lines, function: int = 0) -> dict[str, Line]:
+    """The lines of a function by what they say."""
+    return {line.source.strip(): line for line in lines.functions[function].lines}
+
+
+def of(*functions: Any) -> list[FunctionType]:
+    return list(functions)
+
+
+def no_memory(*_: Any) -> LineMemory:
+    return LineMemory(reason="not asked for")
+
+
+def sleeps() -> None:
+    time.sleep(0.004)
+    for _ in range(3):
+        time.sleep(0.004)
+    if time is None:
+        raise AssertionError
+
+
+def test_hits_and_shares_are_those_of_the_lines() -> None:
+    begin = time.perf_counter()
+    seen = watched(of(sleeps), sleeps, no_memory, "cpu")
+    taken = time.perf_counter() - begin
+    found = by_text(seen)
+    assert {text: line.hits / seen.steps for text, line in found.items()} == {
+        "def sleeps() -> None:": 0,
+        "for _ in range(3):": 4,
+        "time.sleep(0.004)": 3,  # the later of the two
+        "if time is None:": 1,
+        "raise AssertionError": 0,
+    }
+    function = seen.functions[0]
+    first, second = (line for line in function.lines if "sleep(" in line.source)
+    assert first.seconds / function.seconds == pytest.approx(0.25, abs=0.1)
+    assert second.seconds / function.seconds == pytest.approx(0.75, abs=0.1)
+    assert 0.016 * seen.steps <= function.seconds <= taken
+    assert seen.memory_reason == "not asked for"
+    assert (first.allocated_bytes, first.peak_bytes) == (None, None)
+
+
+def test_steps_are_warmed_up_and_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def step() -> None:
+        calls.append(1)
+
+    assert line_times(of(step), step)[1] == STEPS
+    assert len(calls) == STEPS + WARMUP
+    monkeypatch.setattr(lines_module, "LIMIT_S", 0.0)
+    times, steps = line_times(of(step), step)
+    assert steps == 1
+    assert [hits for hits, _ in times[step.__code__].values()] == [1]
+
+
+def failing() -> None:
+    raise KeyError("no luck")
+
+
+@pytest.mark.parametrize("outcome", ["returns", "raises"])
+def test_functions_and_tracing_are_left_as_they_were(outcome: str) -> None:
+    def tracer(*_: Any) -> None: ...
+
+    def profiler(*_: Any) -> None: ...
+
+    function = sleeps if outcome == "returns" else failing
+    code = function.__code__
+    before = sys.gettrace(), sys.getprofile()
+    sys.settrace(tracer)
+    sys.setprofile(profiler)
+    try:
+        calls: list[Callable[[], object]] = [
+            lambda: line_times(of(function), after_warmup(function)),
+            lambda: host_memory(of(function), function),
+            lambda: metered_memory(Pool(), of(function), function),
+        ]
+        for call in calls:
+            if outcome == "returns":
+                call()
+            else:
+                with pytest.raises(KeyError, match="no luck"):
+                    call()
+            assert (sys.gettrace(), sys.getprofile()) == (tracer, profiler)
+            assert function.__code__ is code
+    finally:
+        sys.settrace(before[0])
+        sys.setprofile(before[1])
+    assert host_memory(of(sleeps), sleeps).reason is None, "the tracker is closed"
+
+
+def after_warmup(function: Callable[[], None]) -> Callable[[], None]:
+    """A step that calls the function once it is watched."""
+    calls: list[int] = []
+
+    def step() -> None:
+        calls.append(1)
+        if len(calls) > WARMUP:
+            function()
+
+    return step
+
+
+def test_a_function_can_be_watched_again() -> None:
+    first, second = (line_times(of(sleeps), sleeps)[0][sleeps.__code__] for _ in range(2))
+    assert {number: hits for number, (hits, _) in first.items()} == {
+        number: hits for number, (hits, _) in second.items()
+    }
+
+
+def allocates(keep: list[Any]) -> None:
+    keep.append(bytearray(4 * MIB))
+    bytearray(2 * MIB)
+    several = [bytearray(MIB) for _ in range(3)]
+    deeper(keep)
+    del several
+    big = bytearray(16 * MIB)
+    del big
+
+
+def deeper(keep: list[Any]) -> None:
+    keep.append(bytearray(8 * MIB))
+
+
+EXPECTED = {
+    # Allocated, and alive beside the largest: what it keeps.
+    "keep.append(bytearray(4 * MIB))": (4, 4),
+    "bytearray(2 * MIB)": (2, 0),
+    "several = [bytearray(MIB) for _ in range(3)]": (3, 0),
+    "deeper(keep)": (8, 8),
+    "del several": (0, 0),
+    "big = bytearray(16 * MIB)": (16, 16),
+    "del big": (0, 0),
+}
+
+
+def in_mib(lines: Lines, function: int = 0) -> dict[str, tuple[float, float]]:
+    found = by_text(lines, function)
+    return {
+        text: ((line.allocated_bytes or 0) / MIB, (line.peak_bytes or 0) / MIB)
+        for text, line in found.items()
+        if line.hits
+    }
+
+
+def approximately(expected: dict[str, tuple[int, int]]) -> dict[str, Any]:
+    return {text: pytest.approx(figures, rel=0.01, abs=0.01) for text, figures in expected.items()}
+
+
+def test_memory_of_the_host_is_what_the_lines_allocate() -> None:
+    kept: list[Any] = []
+
+    def step() -> None:
+        kept.clear()
+        allocates(kept)
+
+    seen = watched(of(allocates, deeper), step, host_memory, "cpu")
+    assert seen.memory_reason is None
+    assert in_mib(seen) == approximately(EXPECTED)
+    assert in_mib(seen, 1) == approximately({"keep.append(bytearray(8 * MIB))": (8, 8)})
+
+
+def recursive(depth: int, keep: list[Any]) -> None:
+    keep.append(bytearray(MIB))
+    if depth:
+        recursive(depth - 1, keep)
+
+
+def test_a_line_that_recurs_in_one_stack_has_its_bytes_once() -> None:
+    seen = watched(of(recursive), lambda: recursive(3, []), host_memory, "cpu")
+    assert in_mib(seen) == approximately(
+        {"keep.append(bytearray(MIB))": (4, 4), "if depth:": (0, 0), "recursive(depth - 1, keep)": (3, 3)}
+    )
+
+
+class One:
+    def same(self) -> bytearray:
+        return bytearray(MIB)
+
+
+class Another:
+    def same(self) -> bytearray:
+        return bytearray(2 * MIB)
+
+
+def test_functions_of_one_name_in_one_file_are_told_apart() -> None:
+    found = host_memory(of(One.same, Another.same), lambda: (One().same(), Another().same())).allocated
+    for function, size in ((One.same, MIB), (Another.same, 2 * MIB)):
+        assert found[function.__code__] == {function.__code__.co_firstlineno + 1: pytest.approx(size, rel=0.01)}
+
+
+def test_while_another_tracker_runs_there_is_a_reason(tmp_path: Path) -> None:
+    import memray
+
+    with memray.Tracker(tmp_path / "other"):
+        seen = watched(of(sleeps), sleeps, host_memory, "cpu")
+    assert seen.memory_reason is not None
+    assert "No more than one Tracker" in seen.memory_reason
+    assert seen.functions[0].is_called
+    assert seen.files["lines_memory.txt"].decode().startswith("There is no memory by line: memray: ")
+
+
+def test_without_the_tools_there_is_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "memray", None)
+    assert host_memory(of(sleeps), sleeps).reason == "memray is not installed: pip install 'sweeprof[lines]'"
+    monkeypatch.setitem(sys.modules, "line_profiler", None)
+    with pytest.raises(Unsupported, match=r"line_profiler is not installed: pip install 'sweeprof\[lines\]'"):
+        line_times(of(sleeps), sleeps)
+
+
+IN_A_CHILD = """
+import os, sys
+from sweeprof.profiling.line_memory import host_memory
+
+def allocates():
+    return bytearray(4 << 20)
+
+child = os.fork()
+if child == 0:
+    found = host_memory([allocates], allocates)
+    (size,) = found.allocated[allocates.__code__].values()
+    os._exit(0 if found.reason is None and abs(size / (4 << 20) - 1) < 0.01 else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_memory_is_measured_in_a_forked_process() -> None:
+    subprocess.run([sys.executable, "-c", IN_A_CHILD], check=True, timeout=60)
+
+
+class Block:
+    """Memory of a pool, until nothing refers to it."""
+
+    def __init__(self, pool: Pool, size: int) -> None:
+        self.pool = pool
+        weakref.finalize(self, pool.release, size)
+
+
+class Pool:
+    """An allocator with the statistics of CUDA's."""
+
+    def __init__(self) -> None:
+        self._allocated = self._current = self._peak = 0
+
+    def take(self, size: int) -> Block:
+        self._allocated += size
+        self._current += size
+        self._peak = max(self._peak, self._current)
+        return Block(self, size)
+
+    def release(self, size: int) -> None:
+        self._current -= size
+
+    def allocated(self) -> int:
+        return self._allocated
+
+    def current(self) -> int:
+        return self._current
+
+    def peak(self) -> int:
+        return self._peak
+
+    def reset_peak(self) -> None:
+        self._peak = self._current
+
+
+def from_pool(pool: Pool, keep: list[Any]) -> None:
+    keep.append(pool.take(4))
+    pool.take(2)
+    several = [pool.take(1) for _ in range(3)]
+    inner(pool.take(12).pool, keep)
+    del several
+    for size in (5, 7, 6):
+        last = pool.take(size)
+    del last
+
+
+def inner(pool: Pool, keep: list[Any]) -> None:
+    pool.take(10)
+    keep.append(pool.take(8))
+
+
+def metered(functions: Sequence[FunctionType], step: Callable[[], object], pool: Pool) -> list[dict[str, Any]]:
+    """Allocated bytes and rise by line, of every function."""
+    seen = watched(functions, step, functools.partial(metered_memory, pool), "cuda:0")
+    assert seen.device == "cuda:0"
+    assert {line.peak_bytes for f in seen.functions for line in f.lines if not line.hits} == {0}
+    return [
+        {line.source.strip(): (line.allocated_bytes, line.peak_bytes) for line in f.lines if line.hits}
+        for f in seen.functions
+    ]
+
+
+def test_a_meter_is_read_at_every_line() -> None:
+    pool = Pool()
+    outer, within = metered(of(from_pool, inner), lambda: from_pool(pool, []), pool)
+    assert outer == {
+        "keep.append(pool.take(4))": (4, 4),
+        "pool.take(2)": (2, 2),
+        "several = [pool.take(1) for _ in range(3)]": (3, 3),
+        "inner(pool.take(12).pool, keep)": (30, 12),  # each is released before the next is taken
+        "del several": (0, 0),
+        "for size in (5, 7, 6):": (0, 0),
+        "last = pool.take(size)": (18, 7),  # 7 beside the 5 of the run before; then 6 beside 7
+        "del last": (0, 0),
+    }
+    assert within == {"pool.take(10)": (10, 10), "keep.append(pool.take(8))": (8, 8)}
+
+
+def yields(pool: Pool) -> Iterator[Block]:
+    for size in (1, 2):
+        yield pool.take(size)
+    raise KeyError("the end")
+
+
+def consumes(pool: Pool) -> None:
+    try:
+        for _ in yields(pool):
+            pool.take(100)
+    except KeyError:
+        pool.take(1000)
+
+
+def test_generators_and_exceptions_end_the_line_that_was_running() -> None:
+    pool = Pool()
+    generator, consumer = metered(of(yields, consumes), lambda: consumes(pool), pool)
+    assert generator["yield pool.take(size)"] == (3, 2)
+    assert consumer["for _ in yields(pool):"][0] == 3
+    assert consumer["pool.take(100)"] == (200, 100)
+    assert consumer["pool.take(1000)"] == (1000, 1000)
+
+
+class Traced:
+    """Python's own memory as a meter, for its peaks."""
+
+    def __init__(self) -> None:
+        import tracemalloc
+
+        self._module = tracemalloc
+
+    def allocated(self) -> int:
+        return 0
+
+    def current(self) -> int:
+        return self._module.get_traced_memory()[0]
+
+    def peak(self) -> int:
+        return self._module.get_traced_memory()[1]
+
+    def reset_peak(self) -> None:
+        self._module.reset_peak()
+
+
+def test_a_meter_of_real_memory_sees_the_rise_of_every_line() -> None:
+    import tracemalloc
+
+    tracemalloc.start()
+    try:
+        found = metered_memory(Traced(), of(allocates), lambda: allocates([])).peak[allocates.__code__]
+    finally:
+        tracemalloc.stop()
+    first = allocates.__code__.co_firstlineno + 1
+    rises = [found[first + index] / MIB for index in range(len(EXPECTED))]
+    assert rises == pytest.approx([4, 2, 3, 8, 0, 16, 0], rel=0.01, abs=0.01)
