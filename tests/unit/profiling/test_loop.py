@@ -1,0 +1,364 @@
+"""Watching a model in a loop of the user's own: what is seen, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import sweeprof
+from sweeprof.backends.fake import FakeModel
+from sweeprof.errors import Unsupported, UserError
+from sweeprof.results.layers import OUTSIDE
+
+SLEEP_S = 0.05
+SLACK_S = 0.004
+
+
+slept: dict[str, float] = {"forward": 0.0, "backward": 0.0}
+"""How long the last sleep really was: on a busy machine it is longer than was asked for."""
+
+
+def sleep(phase: str) -> None:
+    begin = time.perf_counter()
+    time.sleep(SLEEP_S)
+    slept[phase] = time.perf_counter() - begin
+
+
+class SleepingBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        sleep("backward")
+        return gradients[0]
+
+
+class Sleepy(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        sleep("forward")
+        y: torch.Tensor = SleepingBackward.apply(x)  # type: ignore[no-untyped-call]
+        return y
+
+
+def sleepy_net() -> nn.Sequential:
+    return nn.Sequential(OrderedDict(first=nn.Linear(8, 8), sleepy=Sleepy(), last=nn.Linear(8, 2)))
+
+
+def train(model: nn.Module, steps: int = 1, batch: int = 4) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        model(torch.ones(batch, 8)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def state_of(model: nn.Module) -> list[Any]:
+    return [(set(vars(m)), m.training, dict(m._forward_hooks), dict(m._backward_hooks)) for m in model.modules()]
+
+
+def test_a_training_step_is_seen_as_it_happens() -> None:
+    model = sleepy_net()
+    before = state_of(model)
+    with sweeprof.session(model) as session:
+        train(model, steps=3)
+        session.reset()
+        train(model)
+    assert state_of(model) == before
+    rows = {row.path: row for row in session.layers.rows}
+    sleepy = rows["sleepy"]
+    assert sleepy.forward_s == pytest.approx(slept["forward"], abs=SLACK_S)
+    assert sleepy.backward_s == pytest.approx(slept["backward"], abs=SLACK_S)
+    root = rows["__root__"]
+    assert root.forward_s is not None
+    assert root.forward_self_s is not None
+    assert root.forward_s > SLEEP_S > 10 * root.forward_self_s
+    assert rows["first"].macs == 4 * 8 * 8, "counted for what the model was called with"
+    assert rows["first"].backward_s is not None, "also of the first layer, whose input needs no gradient"
+    assert session.times.mode == "training"
+    assert session.times.repeats == 1
+
+
+def test_the_optimizer_and_the_whole_step_are_timed() -> None:
+    model = sleepy_net()
+
+    class SleepingSGD(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            time.sleep(SLEEP_S)
+            return super().step(closure)
+
+    optimizer = SleepingSGD(model.parameters(), lr=0.1)
+    with sweeprof.session(model) as session:
+        model(torch.ones(4, 8)).mean().backward()
+        optimizer.step()
+        time.sleep(SLEEP_S)  # e.g. waiting for data
+        seen = session.iteration()
+    assert seen.batch_size == 4
+    assert seen.forward_s is not None
+    assert seen.backward_s is not None
+    assert seen.update_s is not None
+    assert seen.forward_s == pytest.approx(slept["forward"], abs=SLACK_S)
+    assert seen.backward_s == pytest.approx(slept["backward"], abs=SLACK_S)
+    assert SLEEP_S <= seen.update_s < 2 * SLEEP_S
+    assert seen.iteration_s == pytest.approx(seen.forward_s + seen.backward_s + seen.update_s + SLEEP_S, abs=0.05)
+    assert seen.samples_per_s(replicas=2) == pytest.approx(2 * 4 / seen.iteration_s)
+
+
+def test_what_is_seen_of_inference() -> None:
+    model = sleepy_net()
+    with torch.no_grad(), sweeprof.session(model) as session:
+        model(torch.ones(1, 8))
+        model(torch.ones(3, 8))
+    assert session.times.mode == "inference"
+    assert session.times.repeats == 2
+    assert session.times.backward is None
+    assert all(row.backward_s is None for row in session.layers.rows)
+    assert session.iteration().backward_s is None
+
+
+def test_an_evaluation_in_between_does_not_dilute_training() -> None:
+    model = sleepy_net()
+    with sweeprof.session(model) as session:
+        train(model, steps=2)
+        with torch.no_grad():
+            model(torch.ones(1, 8))
+    assert session.times.repeats == 2
+
+
+def test_start_stop_and_reset() -> None:
+    model = sleepy_net()
+    session = sweeprof.session(model)
+    with pytest.raises(Unsupported, match="not been called"):
+        _ = session.layers
+    session.start()
+    session.start()
+    train(model)
+    session.stop()
+    session.stop()
+    assert "forward" not in vars(model)
+    train(model)
+    assert session.times.repeats == 1, "what happens after stop is not seen"
+    session.start()
+    train(model, batch=6)
+    assert session.times.repeats == 2, "the getters are valid in between"
+    session.reset()
+    with pytest.raises(Unsupported, match="not been called"):
+        _ = session.times
+    train(model, batch=6)
+    session.stop()
+    rows = {row.path: row for row in session.layers.rows}
+    assert rows["first"].input_shapes == ((6, 8),)
+
+
+def test_a_step_that_raises_leaves_the_model_as_it_was() -> None:
+    model = sleepy_net()
+    before = state_of(model)
+    session = sweeprof.session(model)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"), session:  # noqa: PT012
+        train(model)
+        model(torch.ones(1, 9))
+    assert state_of(model) == before
+    assert session.times.repeats == 1
+
+
+def test_gradients_are_those_of_an_unwatched_step() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(inplace=True), nn.Linear(16, 2))
+    x = torch.randn(4, 8)
+
+    def gradients() -> list[torch.Tensor]:
+        model.zero_grad()
+        model(x).square().sum().backward()
+        return [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+
+    plain = gradients()
+    with sweeprof.session(model):
+        watched = gradients()
+    assert all(map(torch.equal, plain, watched))
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.before, self.inner, self.reentrant = nn.Linear(8, 8), nn.Sequential(Sleepy(), nn.Linear(8, 8)), reentrant
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        y = checkpoint(self.inner, self.before(x), use_reentrant=self.reentrant)
+        assert isinstance(y, torch.Tensor)
+        return {"out": y}
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_checkpoint_is_computed_once_more_in_the_backward_of_its_layers(reentrant: bool) -> None:
+    model = Checkpointed(reentrant)
+    with sweeprof.session(model) as session:
+        model(torch.ones(4, 8))["out"].sum().backward()
+    times = session.times
+    seconds = {call.path: found for call, found in zip(times.calls, times.seconds, strict=True)}
+    assert SLEEP_S <= seconds["inner.0"].forward < 1.5 * SLEEP_S
+    assert seconds["inner.0"].backward == pytest.approx(slept["forward"] + slept["backward"], abs=SLACK_S)
+    assert (seconds["before"].backward or 0) < SLEEP_S / 2
+
+
+def test_two_backwards_of_one_step_add_up() -> None:
+    model = sleepy_net()
+    with sweeprof.session(model) as session:
+        loss = model(torch.ones(4, 8)).mean()
+        loss.backward(retain_graph=True)
+        loss.backward()
+    rows = {row.path: row for row in session.layers.rows}
+    assert rows["sleepy"].backward_s is not None
+    assert 2 * SLEEP_S <= rows["sleepy"].backward_s < 3 * SLEEP_S
+
+
+def test_what_runs_outside_the_model_is_no_layers() -> None:
+    model = sleepy_net()
+    with sweeprof.session(model) as session:
+        for _ in range(3):
+            loss = SleepingBackward.apply(model(torch.ones(4, 8))).mean()  # type: ignore[no-untyped-call]
+            loss.backward()
+    times = {call.path: call for call in session.times.calls}
+    assert SLEEP_S <= statistics.median(times["sleepy"].backward) < 1.5 * SLEEP_S
+    assert statistics.median(times["last"].backward) < SLEEP_S / 2
+    assert times[OUTSIDE].path == OUTSIDE
+
+
+def test_a_model_of_another_framework_is_refused_with_a_reason() -> None:
+    with pytest.raises(Unsupported, match="cannot be watched"):
+        sweeprof.session(FakeModel())
+
+
+def test_a_copy_made_while_watching_is_the_models_own(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    x = torch.ones(2, 8)
+    with sweeprof.session(model):
+        copied = copy.deepcopy(model)
+        torch.save(model, tmp_path / "model.pt")
+        expected = model(x)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()
+    saved = torch.load(tmp_path / "model.pt", weights_only=False)
+    assert torch.equal(copied(x), expected)
+    assert torch.equal(saved(x), expected)
+
+
+def test_several_calls_of_one_backward_are_one_step() -> None:
+    model = sleepy_net()
+    with sweeprof.session(model) as session:
+        for _ in range(2):
+            (model(torch.ones(4, 8)) - model(torch.zeros(2, 8)).sum()).square().mean().backward()
+        seen = session.iteration()
+    times = session.times
+    assert times.repeats == 2
+    assert [call.call for call in times.calls if call.path == "sleepy"] == [0, 1]
+    for call in times.calls:
+        if call.path == "sleepy":
+            assert all(SLEEP_S <= seconds < 1.5 * SLEEP_S for seconds in (*call.forward, *call.backward))
+    assert seen.batch_size == 2 * (4 + 2)
+    assert seen.forward_s is not None
+    assert seen.forward_s > 4 * SLEEP_S
+
+
+def test_a_pause_between_two_backwards_is_nobodys() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+    with sweeprof.session(model) as session:
+        loss = model(torch.ones(4, 8)).mean()
+        loss.backward(retain_graph=True)
+        time.sleep(SLEEP_S)
+        loss.backward()
+    times = session.times
+    assert times.backward is not None
+    assert times.backward.probed[0] < SLEEP_S / 2
+    assert sum(sum(call.backward) for call in times.calls) < SLEEP_S / 2
+
+
+def test_looking_in_between_loses_nothing() -> None:
+    model = sleepy_net()
+    with sweeprof.session(model) as session:
+        train(model)
+        loss = model(torch.ones(4, 8)).mean()
+        assert session.times.repeats == 1
+        assert session.layers.rows[0].backward_s is not None
+        loss.backward()
+        assert session.times.repeats == 2
+    assert session.times.repeats == 2
+
+
+def test_an_iteration_adds_up_what_is_accumulated() -> None:
+    model = sleepy_net()
+    with sweeprof.session(model) as session:
+        for _ in range(2):
+            model(torch.ones(4, 8)).mean().backward()
+        with torch.no_grad():
+            model(torch.ones(16, 8))
+        first = session.iteration()
+        second = session.iteration()
+    assert first.batch_size == 8, "the evaluation trains nothing"
+    assert first.forward_s is not None
+    assert first.backward_s is not None
+    assert 2 * SLEEP_S <= first.forward_s < 3 * SLEEP_S
+    assert 2 * SLEEP_S <= first.backward_s < 3 * SLEEP_S
+    assert (second.forward_s, second.backward_s, second.batch_size) == (None, None, None)
+
+
+def test_calls_that_nobody_differentiates_are_kept_apart() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    with sweeprof.session(model) as session:
+        for _ in range(20):  # gradients are enabled, and never asked for
+            model(torch.ones(4, 8))
+    assert session.times.mode == "inference"
+    assert session.times.repeats == 20
+
+
+def test_a_model_is_watched_once_at_a_time() -> None:
+    model = sleepy_net()
+    with sweeprof.session(model), pytest.raises(UserError, match="is watched already"):
+        sweeprof.session(model[0]).start()
+    assert all("forward" not in vars(module) for module in model.modules())
+    with sweeprof.session(model):
+        train(model)
+
+
+def test_what_changes_before_the_start_is_seen() -> None:
+    model = sleepy_net()
+    session = sweeprof.session(model)
+    model[1] = nn.Tanh()
+    with session:
+        train(model)
+    assert [call.type for call in session.times.calls if call.path == "sleepy"] == ["Tanh"]
+
+
+def compiled_in_place() -> nn.Module:
+    model = nn.Sequential(nn.Linear(8, 8))
+    model.compile()
+    return model
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit, and of what the compiler imports
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.compile(nn.Linear(8, 8)),
+        compiled_in_place,
+        lambda: torch.jit.trace(nn.Linear(8, 8), torch.ones(1, 8)),  # type: ignore[no-untyped-call]
+    ],
+)
+def test_a_model_without_layers_at_run_time_is_refused(make: Callable[[], Any]) -> None:
+    model = make()
+    before = set(vars(model))
+    session = sweeprof.session(model)
+    with pytest.raises(Unsupported, match="no layers when it runs"):
+        session.start()
+    assert set(vars(model)) == before
