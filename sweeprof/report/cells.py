@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from sweeprof.report.units import scaled, significant
+from sweeprof.report.units import scaled, significant, text_unit
 from sweeprof.results.compare import Cell, Row
 from sweeprof.results.measurement import Measurement, Number
 
@@ -19,6 +19,9 @@ UNCLEAR = "~"
 """Marks a ratio that is not called; the footnotes say why."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
+_NAMES = ("layer", "operator", "line")
+"""Details that name what a value is of."""
+_COUNTS = ("n", "steps")
 _HAS_PREFIX = frozenset({"s", "B", "MAC", "FLOP", "params", "samples/s", "ratio", "abs", ""})
 """Units whose values read right without naming the unit in the header."""
 
@@ -64,6 +67,16 @@ def value_of(row: Row, metric: str) -> Number | None:
     return value if value is not None and math.isfinite(value) else None
 
 
+def named_text(measurement: Measurement) -> str:
+    """What a value is of, e.g. ``layer features.0``; empty where that is the whole model."""
+    return ", ".join(f"{name} {one_line(str(of))}" for name, of in measurement.detail.items() if name in _NAMES)
+
+
+def is_training(row: Row) -> bool:
+    """Whether what was timed is a training step, as far as a row tells."""
+    return row.axes.get("mode") == "training" or value_of(row, "latency/iteration") is not None
+
+
 def reason_of(row: Row, metric: str) -> str:
     """Why :func:`value_of` is None."""
     cell = row.cells.get(metric)
@@ -83,10 +96,11 @@ def value_text(measurement: Measurement, with_interval: bool = True) -> str:
     """A value with its 95 % interval, e.g. ``1.23 ms [1.2–1.27]``; the interval names a unit only where it differs."""
     if measurement.value is None or not math.isfinite(measurement.value):
         return MISSING
-    text = scaled(measurement.value, measurement.unit)
+    unit = text_unit(measurement.name, measurement.unit)
+    text = scaled(measurement.value, unit)
     if measurement.interval is None or not with_interval:
         return text
-    ends = [scaled(end, measurement.unit) for end in measurement.interval]
+    ends = [scaled(end, unit) for end in measurement.interval]
     units = {end.partition(" ")[2] for end in (text, *ends)}
     if len(units) == 1:
         ends = [end.partition(" ")[0] for end in ends]
@@ -113,15 +127,20 @@ def ratio_text(cell: Cell) -> str:
 
 
 def detail_text(measurement: Measurement) -> str:
-    """The further figures of a measurement, e.g. ``min 1.2 ms, p90 1.5 ms, p99 not given: n<299``."""
+    """The further figures of a measurement, e.g. ``min 1.2 ms, p90 1.5 ms, p99 not given: n<299``, ``layer fc1``."""
     parts = []
+    unit = text_unit(measurement.name, measurement.unit)
     for name, figure in measurement.detail.items():
-        if isinstance(figure, bool) or not isinstance(figure, (int, float)):
+        if name in _NAMES:
+            parts.append(f"{name} {one_line(str(figure))}")
+        elif isinstance(figure, bool) or not isinstance(figure, (int, float)):
             parts.append(f"{name} not given: {one_line(str(figure))}" if figure is not None else f"{name} not given")
         elif not math.isfinite(figure):
             parts.append(f"{name} not given")
-        elif name in ("n", "spread"):
-            parts.append(f"n {figure:,.0f}" if name == "n" else f"spread {100 * figure:.0f} %")
+        elif name in _COUNTS:
+            parts.append(f"{name} {figure:,.0f}")
+        elif name == "spread":
+            parts.append(f"spread {100 * figure:.0f} %")
         else:
-            parts.append(f"{name} {scaled(figure, measurement.unit)}")
+            parts.append(f"{name} {scaled(figure, unit)}")
     return ", ".join(parts)

@@ -6,16 +6,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sweeprof.report.cells import axis_number, axis_text, one_line, unit_suffix, value_of
+from sweeprof.report.cells import axis_number, axis_text, is_training, one_line, unit_suffix, value_of
 from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.measurement import Better, MetricInfo, Number
 
 MODEL_AXIS = "model"
 
 _HEADLINE: dict[str, tuple[str, int]] = {
+    "latency/iteration": ("training step", 1),
     "latency/forward": ("latency", 1),
+    "latency/backward": ("backward", 4),
+    "latency/update": ("update", 8),
     "throughput/samples_per_s": ("throughput", 3),
+    "rate/mfu": ("share of peak FLOP/s", 8),
+    "rate/mfu_train": ("training share of peak FLOP/s", 8),
+    "layers/slowest_self_s": ("slowest layer", 8),
+    "operators/self_s": ("operator time", 9),
+    "lines/slowest_share": ("slowest line", 9),
+    "lines/largest_bytes": ("largest line memory", 9),
     "memory/rss_peak_bytes": ("peak memory", 6),
+    "memory/alloc_peak_bytes": ("peak allocated", 6),
     "memory/cuda_allocated_peak_bytes": ("peak GPU memory", 6),
     "quality/accuracy": ("accuracy", 4),
     "quality/agreement": ("agreement", 7),
@@ -29,11 +39,53 @@ _HEADLINE: dict[str, tuple[str, int]] = {
     "memory/footprint_est_bytes_train": ("training footprint", 10),
 }
 """Built-in metrics that a table shows, in this order: title, and the rank by which a narrow page keeps them."""
+_TITLES = {
+    "latency/per_sample": "latency per sample",
+    "latency/first_step": "first step",
+    "latency/compile": "compilation",
+    "latency/h2d": "host to device",
+    "latency/d2h": "device to host",
+    "latency/total": "latency with transfers",
+    "latency/evaluate": "evaluation",
+    "rate/flops_per_s": "FLOP/s",
+    "rate/backward_flops_per_s": "backward FLOP/s",
+    "rate/flops_per_s_train": "training FLOP/s",
+    "compute/flops": "FLOPs",
+    "params/trainable": "trainable",
+    "layers/forward_covered": "forward explained",
+    "layers/backward_covered": "backward explained",
+    "layers/probe_overhead": "probe overhead",
+    "layers/slowest_backward_self_s": "slowest backward",
+    "layers/outside_s": "outside layers",
+    "operators/calls": "operator calls",
+    "operators/kinds": "kinds of operators",
+    "operators/slowest_share": "slowest operator",
+    "operators/python_share": "outside operators",
+    "memory/rss_step_bytes": "peak of the steps",
+    "memory/alloc_peak_over_estimate": "allocated over estimate",
+    "memory/alloc_peak_over_estimate_train": "allocated over estimate",
+    "memory/allocated_per_step_bytes": "allocated per step",
+    "memory/tensors_bytes": "live tensors",
+    "memory/cuda_allocated_pre_bytes": "GPU memory before",
+    "memory/cuda_allocated_post_bytes": "GPU memory after",
+    "memory/cuda_reserved_peak_bytes": "peak reserved",
+    "memory/cuda_process_peak_bytes": "peak of the process",
+    "memory/cuda_device_peak_bytes": "peak of the GPU",
+}
+"""Of metrics that a table shows only where it would have next to nothing else."""
+_FEW, _FILLING_RANK = 4, 7
 _RATIO_RANK, _USER_RANK = 2, 5
-_BUILT_IN = ("params", "size", "compute", "latency", "throughput", "memory", "quality")
-"""Families of which only the headline metrics are shown; a user's own metric always is."""
-_COMPARED = "latency/forward"
-"""The metric whose ratio to the baseline has a column of its own."""
+_BUILT_IN = (
+    *("params", "size", "compute", "latency", "throughput", "rate", "layers"),
+    *("operators", "memory", "lines", "quality"),
+)
+"""Families of which the headline metrics are shown; a user's own metric always is."""
+_WHERE_ANY = (
+    *("latency/iteration", "latency/backward", "latency/update"),
+    *("rate/mfu_train", "memory/cuda_allocated_peak_bytes"),
+)
+"""Shown only where a row has a value: of inference, or of a model on the host, nobody expects them."""
+_STEP, _FORWARD = "latency/iteration", "latency/forward"
 DERIVED = frozenset({"throughput/samples_per_s"})
 """Shown without an interval: it is the latency's, the other way up."""
 _ARROWS: dict[Better, str] = {"lower": " ↓", "higher": " ↑", None: ""}
@@ -57,12 +109,28 @@ class Column:
 
 
 def shown_metrics(comparison: Comparison) -> list[MetricInfo]:
-    """The headline metrics in the order of the columns, then the user's own."""
+    """The headline metrics in the order of the columns, then the user's own.
+
+    Where few of the headline have values, all metrics that have any are shown.
+    """
     known = {info.name: info for info in comparison.metrics}
     own = [info for info in comparison.metrics if info.name.partition("/")[0] not in _BUILT_IN]
     if "compute/macs_per_sample" in known:
         known.pop("compute/macs", None)  # the same figure times the batch size
-    return [known[name] for name in _HEADLINE if name in known] + own
+    with_values = {name for name in known if _any(comparison.rows, name)}
+    headline = [name for name in _HEADLINE if name in known and (name not in _WHERE_ANY or name in with_values)]
+    built_in = [name for name in known if name not in headline and known[name] not in own and name in with_values]
+    filling = built_in if len(with_values.intersection(headline)) < _FEW else []
+    return [known[name] for name in (*headline, *filling)] + own
+
+
+def is_optional(metric: str) -> bool:
+    """Whether a table has the metric only where a row has a value: nobody misses it elsewhere."""
+    return metric in _WHERE_ANY or (metric.partition("/")[0] in _BUILT_IN and metric not in _HEADLINE)
+
+
+def _any(rows: Sequence[Row], name: str) -> bool:
+    return any(value_of(row, name) is not None for row in rows)
 
 
 def baseline_text(comparison: Comparison) -> str:
@@ -72,22 +140,39 @@ def baseline_text(comparison: Comparison) -> str:
     return ", ".join(named) or "baseline"
 
 
-def metric_title(info: MetricInfo) -> str:
-    """The short name of a metric, with its unit where the values do not show it."""
+def metric_title(info: MetricInfo, rows: Sequence[Row]) -> str:
+    """The short name of a metric in a table of these rows, with its unit where the values do not show it."""
+    if info.name == _FORWARD and any(is_training(row) for row in rows):
+        return "forward"  # which is not what a training step takes
+    if info.name in _TITLES:
+        return _TITLES[info.name]
     name, _ = _HEADLINE.get(info.name, (one_line(info.name), 0))
     return name + unit_suffix(info.unit)
 
 
 def metric_columns(info: MetricInfo, rows: Sequence[Row], baseline: str) -> list[Column]:
     """The column of a metric, and that of its ratio to the baseline where the metric has one."""
-    _, rank = _HEADLINE.get(info.name, ("", _USER_RANK))
-    title = metric_title(info) + _ARROWS[info.better]
-    columns = [Column(info.name, "value", title, rank, hint=one_line(info.definition))]
-    cells = [row.cells[info.name] for row in rows if info.name in row.cells]
-    if info.name == _COMPARED and any(cell.ratio is not None for cell in cells):
+    name, arrow = metric_title(info, rows), _ARROWS[info.better]
+    columns = [Column(info.name, "value", name + arrow, _rank(info.name), hint=one_line(info.definition))]
+    compared = _compared(rows)
+    if info.name in compared and any(row.cells[info.name].ratio is not None for row in rows if info.name in row.cells):
+        of = f"{name} " if len(compared) > 1 else ""
         hint = "This value over the baseline's, with the verdict."
-        columns.append(Column(info.name, "ratio", f"vs {baseline}{_ARROWS[info.better]}", _RATIO_RANK, hint=hint))
+        columns.append(Column(info.name, "ratio", f"{of}vs {baseline}{arrow}", _RATIO_RANK, hint=hint))
     return columns
+
+
+def _rank(metric: str) -> int:
+    if metric in _HEADLINE:
+        return _HEADLINE[metric][1]
+    return _FILLING_RANK if metric in _TITLES else _USER_RANK
+
+
+def _compared(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The metrics whose ratio has a column: the training step where there is one, the forward for rows that have no such step."""
+    found = [name for name in (_STEP, _FORWARD) if _any(rows, name)]
+    is_mixed = any(value_of(row, _STEP) is None and value_of(row, _FORWARD) is not None for row in rows)
+    return tuple(found if is_mixed else found[:1])
 
 
 def axis_column(axis: str, rows: Sequence[Row]) -> Column:

@@ -20,9 +20,10 @@ from sweeprof.report.cells import (
     value_text,
 )
 from sweeprof.report.columns import baseline_text
-from sweeprof.report.figure import Axis, Plot, Series
+from sweeprof.report.figure import Plot
 from sweeprof.report.layers.embed import embedded
 from sweeprof.report.pages import render, script_json
+from sweeprof.report.pictures.interactive import interactive
 from sweeprof.report.summary import best_rows, environment_items, footnotes, headline
 from sweeprof.report.table import sorted_rows, tables
 from sweeprof.results.compare import Comparison, Row
@@ -32,22 +33,31 @@ from sweeprof.results.measurement import MetricInfo
 _MOST_VALUES = 12
 """Values of one axis that the header lists."""
 _NO_LAYERS: Mapping[str, LayerTable] = {}
+_NO_DETAILS: Mapping[str, Any] = {}
 
 
-def html(comparison: Comparison, plots: Sequence[Plot], layers: Mapping[str, LayerTable] = _NO_LAYERS) -> str:
+def html(
+    comparison: Comparison,
+    plots: Sequence[Plot],
+    layers: Mapping[str, LayerTable] = _NO_LAYERS,
+    details: Mapping[str, Any] = _NO_DETAILS,
+) -> str:
     """The report: about 5 MB where it has plots, as it carries the library that draws them.
 
     Args:
         comparison: what was measured.
         plots: what is drawn of it.
         layers: the layer table of every combination that has one, by what the reader is to choose it by.
+        details: what :func:`sweeprof.report.pictures.details.details` gives.
     """
+    is_detailed = bool(details.get("combinations"))
     return render(
         "report.html.j2",
         comparison=comparison,
         created=_readable(comparison.created),
         headline=headline(comparison),
         baseline=baseline_text(comparison),
+        has_ratios=any(cell.ratio is not None for row in comparison.rows for cell in row.cells.values()),
         swept=list(_swept(comparison)),
         glance=_glance(comparison),
         tables=tables(comparison),
@@ -55,9 +65,10 @@ def html(comparison: Comparison, plots: Sequence[Plot], layers: Mapping[str, Lay
         footnotes=footnotes(comparison),
         environment=environment_items(comparison),
         plots=plots,
-        figures=script_json([_figure(plot) for plot in plots]),
-        plotly=_plotly() if plots else "",
+        figures=script_json([interactive(plot) for plot in plots]),
+        plotly=_plotly() if plots or is_detailed else "",
         layers=script_json(embedded(layers)) if layers else "",
+        details=script_json(details) if is_detailed else "",
     )
 
 
@@ -110,68 +121,3 @@ def _plotly() -> Markup:
 
     # The only text that is not escaped. It is plotly's own file, and holds no end tag that would close its element.
     return Markup(get_plotlyjs())
-
-
-def _figure(plot: Plot) -> dict[str, Any]:
-    """What plotly draws; the page adds the colours of its theme."""
-    return {
-        "key": plot.key,
-        "data": [_trace(series) for series in plot.series],
-        "layout": {"xaxis": _axis(plot.x), "yaxis": _axis(plot.y)},
-    }
-
-
-def _axis(axis: Axis) -> dict[str, Any]:
-    spec: dict[str, Any] = {
-        "title": {"text": _plain(axis.title), "font": {"size": 13}},
-        "type": "log" if axis.log else "linear",
-    }
-    if axis.ticks:
-        return {**spec, "tickvals": axis.ticks, "ticktext": [f"{tick:,.6g}" for tick in axis.ticks]}
-    # Powers of ten and nothing between: what plotly writes there by default is a lone 2 or 5.
-    return {**spec, "tickformat": ",.6~g", **({"dtick": 1, "minor": {"ticks": "outside"}} if axis.log else {})}
-
-
-def _trace(series: Series) -> dict[str, Any]:
-    mode = "+".join(name for name, shown in (("lines", series.lines), ("markers", series.points)) if shown)
-    trace: dict[str, Any] = {
-        "type": "scatter",
-        "mode": mode,
-        "name": _plain(series.name),
-        "x": series.x,
-        "y": series.y,
-        "text": [_plain(label) for label in series.labels],
-        "connectgaps": False,
-        "line": {
-            "color": series.colour,
-            "dash": series.dash,
-            "width": 2 if series.points else 1,
-            "shape": _shape(series),
-        },
-        "marker": {"color": series.colour, "symbol": series.marker, "size": 8},
-        **({"hovertemplate": "%{text}<extra></extra>"} if series.points else {"hoverinfo": "skip"}),
-    }
-    if any(low is not None for low in series.low):
-        spread = [
-            (high - y, y - low) if y is not None and low is not None and high is not None else (0, 0)
-            for y, low, high in zip(series.y, series.low, series.high, strict=True)
-        ]
-        above, below = zip(*spread, strict=True)
-        trace["error_y"] = {
-            "type": "data",
-            "symmetric": False,
-            "array": above,
-            "arrayminus": below,
-            "thickness": 1,
-            "width": 3,
-        }
-    return trace
-
-
-def _shape(series: Series) -> str:
-    return "hv" if series.steps else "linear"
-
-
-def _plain(text: str) -> str:
-    """``text`` without a meaning to plotly, which reads a subset of HTML in names and labels."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

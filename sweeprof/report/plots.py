@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sweeprof.report.cells import axis_number, axis_text, one_line, shortened, unit_suffix, value_of
+from sweeprof.report.cells import axis_number, axis_text, is_training, one_line, shortened, unit_suffix, value_of
 from sweeprof.report.columns import MODEL_AXIS
 from sweeprof.report.figure import Axis, Plot, Series
 from sweeprof.report.palette import OTHER_COLOUR, Dash, Marker, backend_colour, model_look
@@ -44,10 +44,12 @@ class _Sweep:
 
 
 def plots(comparison: Comparison) -> list[Plot]:
-    """Latency and throughput over a numeric axis, and accuracy against latency; those with something to see."""
+    """Training step, latency and throughput over a numeric axis, and accuracy against latency; those with something to see."""
     sweep = _Sweep.of(comparison)
+    is_trained = any(value_of(row, "latency/iteration") is not None for row in comparison.rows)
     found = [
-        _over_axis(sweep, "latency", "Latency", "latency/forward"),
+        _over_axis(sweep, "training_step", "Training step", "latency/iteration"),
+        _over_axis(sweep, "latency", "Forward" if is_trained else "Latency", "latency/forward"),
         _over_axis(sweep, "throughput", "Throughput", "throughput/samples_per_s"),
         _accuracy(sweep),
     ]
@@ -158,6 +160,8 @@ def _accuracy(sweep: _Sweep) -> Plot | None:
         for r in sweep.comparison.rows
         if value_of(r, speed.name) is not None and value_of(r, accuracy.name) is not None
     ]
+    # A forward within a training step is no rival of one alone.
+    rows = [row for row in rows if not is_training(row)] or rows
     points = [(_point(row, speed)[0] or 0.0, _point(row, accuracy)[0] or 0.0) for row in rows]
     if len(set(points)) < 2:
         return None

@@ -1,50 +1,51 @@
-"""A plot as a PNG picture, drawn by matplotlib without any global state."""
+"""A picture as PNG, drawn by matplotlib without any global state."""
 
 from __future__ import annotations
 
-import io
-import warnings
 from typing import TYPE_CHECKING
 
-from sweeprof.report.figure import Plot, Series
+from sweeprof.report.figure import Bars, Blocks, Picture, Plot, Series
+from sweeprof.report.pictures.canvas import FAINT, INK, canvas, captioned, dressed, plain, png_bytes
+from sweeprof.report.pictures.draw_bars import draw_bars
+from sweeprof.report.pictures.draw_blocks import draw_blocks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
 _DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 _MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "x": "X", "cross": "P"}
 _SIZE_INCHES = (8.0, 4.6)
-_DPI = 150
-_INK, _FAINT = "#333333", "#dddddd"
 _LEGEND_ROWS = 20
 """Entries of one legend column; more would leave the picture."""
 _LEGEND_MOST = 40
 
 
-def png(plot: Plot) -> bytes:
-    """The picture on white, 1200 × 690 pixels and as much wider as its legend needs."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def png(picture: Picture) -> bytes:
+    """The picture on white, 150 pixels to an inch, as large as it needs: a plot is 1200 × 690 pixels and its legend."""
+    return png_bytes(drawn(picture)[0])
 
-    figure = Figure(figsize=_SIZE_INCHES, dpi=_DPI)
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    handles = [_draw(axes, series) for series in plot.series]
-    _scales(axes, plot)
-    _legend(axes, plot, handles)
-    out = io.BytesIO()
-    with warnings.catch_warnings():
-        # A name in a script that the font lacks is drawn as boxes; nobody who asked for a report can act on that.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(out, format="png", bbox_inches="tight", pad_inches=0.15, metadata={"Software": None})
-    return out.getvalue()
+
+def drawn(picture: Picture, size: tuple[float, float] | None = None) -> tuple[Figure, Axes]:
+    """The picture as a figure that knows no pyplot; ``size`` in inches, None for what it needs."""
+    if isinstance(picture, Blocks):
+        return draw_blocks(picture, size)
+    if isinstance(picture, Bars):
+        return draw_bars(picture, size)
+    figure, axes = canvas(size or _SIZE_INCHES)
+    handles = [_draw(axes, series) for series in picture.series]
+    _scales(axes, picture)
+    _notes(axes, picture)
+    _legend(axes, picture, handles)
+    captioned(axes, picture.caption)
+    return figure, axes
 
 
 def _legend(axes: Axes, plot: Plot, handles: list[Line2D]) -> None:
     from matplotlib.lines import Line2D
 
-    names = [_plain(series.name) for series in plot.series][:_LEGEND_MOST]
+    names = [plain(series.name) for series in plot.series][:_LEGEND_MOST]
     if len(handles) > _LEGEND_MOST:
         handles = [*handles[:_LEGEND_MOST], Line2D([], [], linestyle="none")]
         names.append(f"… and {len(plot.series) - _LEGEND_MOST} more")
@@ -55,7 +56,7 @@ def _legend(axes: Axes, plot: Plot, handles: list[Line2D]) -> None:
         bbox_to_anchor=(1.01, 1.02),
         frameon=False,
         fontsize=8,
-        labelcolor=_INK,
+        labelcolor=INK,
         ncols=1 + (len(names) - 1) // _LEGEND_ROWS,
         handlelength=3.2,
     )
@@ -72,13 +73,14 @@ def _draw(axes: Axes, series: Series) -> Line2D:
         nan if high is None or v is None else max(high - v, 0.0) for v, high in zip(series.y, series.high, strict=True)
     ]
     intervals = any(low is not None for low in series.low)
+    drawstyle = "steps-post" if series.steps else "default"
     container = axes.errorbar(
         series.x,
         y,
         yerr=[below, above] if intervals else None,
         color=series.colour,
         linestyle=_DASHES[series.dash] if series.lines else "none",
-        marker=_MARKERS[series.marker] if series.points else "none",
+        marker=_MARKERS[series.marker] if series.points and not series.sizes else "none",
         markersize=5.5,
         markeredgecolor="white",
         markeredgewidth=0.6,
@@ -86,19 +88,56 @@ def _draw(axes: Axes, series: Series) -> Line2D:
         elinewidth=1.0,
         capsize=2.0,
         zorder=2.0 if series.points else 1.0,
-        drawstyle="steps-post" if series.steps else "default",
+        drawstyle=drawstyle,
     )
+    if series.filled:
+        axes.fill_between(
+            series.x, y, step="post" if series.steps else None, color=series.colour, alpha=0.15, linewidth=0
+        )
     line = container.lines[0]
     assert line is not None
-    return line
+    return _sized(axes, series, y) if series.sizes else line
+
+
+def _sized(axes: Axes, series: Series, y: list[float]) -> Line2D:
+    """Points of their own sizes, the small ones on top; returns what stands for them in the legend."""
+    from matplotlib.lines import Line2D
+
+    order = sorted(range(len(y)), key=lambda place: -series.sizes[place])
+    marker = _MARKERS[series.marker]
+    axes.scatter(
+        [series.x[i] for i in order],
+        [y[i] for i in order],
+        s=[series.sizes[i] ** 2 for i in order],
+        c=series.colour,
+        marker=marker,
+        alpha=0.75,
+        edgecolors="white",
+        linewidths=0.6,
+        zorder=2.0,
+    )
+    return Line2D([], [], color=series.colour, marker=marker, linestyle="none", markersize=7)
+
+
+def _notes(axes: Axes, plot: Plot) -> None:
+    for note in plot.notes:
+        axes.annotate(
+            plain(note.text),
+            (note.x, note.y),
+            (note.gap if note.side == "right" else -note.gap, 0),
+            textcoords="offset points",
+            ha="left" if note.side == "right" else "right",
+            va="center",
+            fontsize=8,
+            color=INK,
+            zorder=4.0,
+        )
 
 
 def _scales(axes: Axes, plot: Plot) -> None:
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-    axes.set_title(_plain(plot.title), loc="left", fontsize=11, color=_INK, pad=10)
-    axes.set_xlabel(_plain(plot.x.title), fontsize=9, color=_INK)
-    axes.set_ylabel(_plain(plot.y.title), fontsize=9, color=_INK)
+    dressed(axes, plot.title, plot.x.title, plot.y.title)
     if plot.x.log:
         axes.set_xscale("log")
     if plot.y.log:
@@ -109,14 +148,4 @@ def _scales(axes: Axes, plot: Plot) -> None:
         if spec.ticks:
             axis.set_major_locator(FixedLocator(list(spec.ticks)))
             axis.set_minor_locator(NullLocator())
-    axes.grid(True, color=_FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=_INK, labelsize=8.5, length=3, width=0.6)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_color("#999999")
-
-
-def _plain(text: str) -> str:
-    """``text`` without a meaning to matplotlib, to which a dollar begins a formula."""
-    return text.replace("$", r"\$")
+    axes.grid(True, color=FAINT, linewidth=0.6)

@@ -6,13 +6,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sweeprof.report.cells import UNCLEAR, axis_text, one_line, reason_of, value_of
-from sweeprof.report.columns import MODEL_AXIS, shown_metrics
+from sweeprof.report.cells import UNCLEAR, axis_text, is_training, one_line, reason_of, value_of
+from sweeprof.report.columns import MODEL_AXIS, is_optional, shown_metrics
 from sweeprof.report.table import rows_by_table
 from sweeprof.report.units import scaled
 from sweeprof.results.compare import MIN_ROUNDS, Cell, Comparison, Row
 
-_BEST = (("latency/forward", "lowest latency", min), ("throughput/samples_per_s", "highest throughput", max))
+_STEP = "latency/iteration"
+_BEST = (
+    (_STEP, "shortest training step", min),
+    ("latency/forward", "lowest latency", min),
+    ("throughput/samples_per_s", "highest throughput", max),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +53,25 @@ def headline(comparison: Comparison) -> str:
 
 
 def best_rows(comparison: Comparison) -> list[Best]:
-    """Per model the lowest latency and the highest throughput measured, where at least two rows have one."""
+    """Per model the shortest training step, the lowest latency and the highest throughput, where at least two rows have one."""
     found = []
     varying = comparison.varying_axes()
     for title, rows in rows_by_table(comparison).items():
         for metric, what, choose in _BEST:
-            values = [(value, i) for i, row in enumerate(rows) if (value := value_of(row, metric)) is not None]
+            values = [(value, row) for row in _rivals(rows, metric) if (value := value_of(row, metric)) is not None]
             if len(values) < 2:
                 continue
-            value, place = choose(values, key=lambda found: found[0])
-            row = rows[place]
+            value, row = choose(values, key=lambda found: found[0])
             found.append(Best(title, what, scaled(value, row.cells[metric].measurement.unit), where(row, varying)))
     return found
+
+
+def _rivals(rows: Sequence[Row], metric: str) -> Sequence[Row]:
+    """Inference and training are no rivals, and training steps are none by their forward."""
+    inference = [row for row in rows if not is_training(row)]
+    if metric == "latency/forward":
+        return inference or [row for row in rows if value_of(row, _STEP) is None]
+    return rows if metric == _STEP else inference or rows
 
 
 def where(row: Row, axes: Sequence[str]) -> str:
@@ -78,12 +90,27 @@ def footnotes(comparison: Comparison) -> list[Footnote]:
     rows: Counter[str] = Counter()
     first: dict[str, tuple[str, str, str]] = {}
     for row in comparison.rows:
-        seen = {code + text: (code, text, advice) for code, text, advice in _remarks(comparison, row)}
         # A warning of one code differs in its figures from row to row: the code alone groups it.
-        keys = {key if code == "missing" else code: (code, text, advice) for key, (code, text, advice) in seen.items()}
-        rows.update(keys.keys())
-        first = {**keys, **first}
-    return [Footnote(code, rows[key], text, advice) for key, (code, text, advice) in sorted(first.items())]
+        seen = {code: (code, text, advice) for code, text, advice in _remarks(comparison, row)}
+        rows.update(seen.keys())
+        first = {**seen, **first}
+    warnings = [Footnote(code, rows[code], text, advice) for code, text, advice in first.values()]
+    return sorted([*warnings, *_missing(comparison)], key=lambda note: (note.code, note.text))
+
+
+def _missing(comparison: Comparison) -> Iterator[Footnote]:
+    """One note per reason, with the metrics that it holds for."""
+    names: dict[str, dict[str, None]] = {}
+    rows: dict[str, set[str]] = {}
+    expected = [info.name for info in shown_metrics(comparison) if not is_optional(info.name)]
+    for row in comparison.rows:
+        for name in expected:
+            if row.status == "ok" and value_of(row, name) is None:
+                reason = reason_of(row, name)
+                names.setdefault(reason, {})[one_line(name)] = None
+                rows.setdefault(reason, set()).add(row.combination_id)
+    for reason, missing in names.items():
+        yield Footnote("missing", len(rows[reason]), f"{', '.join(missing)}: {reason}", "")
 
 
 def _remarks(comparison: Comparison, row: Row) -> Iterator[tuple[str, str, str]]:
@@ -96,8 +123,6 @@ def _remarks(comparison: Comparison, row: Row) -> Iterator[tuple[str, str, str]]
         cell = row.cells.get(info.name)
         if cell and cell.ratio is not None and cell.verdict in ("unclear", "not_comparable"):
             yield _uncalled(cell, comparison.threshold)
-        if value_of(row, info.name) is None:
-            yield "missing", f"{one_line(info.name)}: {reason_of(row, info.name)}", ""
 
 
 def _uncalled(cell: Cell, threshold: float | None) -> tuple[str, str, str]:

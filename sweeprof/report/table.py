@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sweeprof.report.cells import MISSING, axis_number, axis_text, one_line, ratio_text, reason_of, value_of, value_text
+from sweeprof.report.cells import (
+    MISSING,
+    axis_number,
+    axis_text,
+    named_text,
+    one_line,
+    ratio_text,
+    reason_of,
+    value_of,
+    value_text,
+)
 from sweeprof.report.columns import (
     DERIVED,
     MODEL_AXIS,
@@ -17,7 +27,7 @@ from sweeprof.report.columns import (
     metric_title,
     shown_metrics,
 )
-from sweeprof.report.units import scaled
+from sweeprof.report.units import scaled, text_unit
 from sweeprof.results.compare import Comparison, Row, Verdict
 from sweeprof.results.measurement import Number
 from sweeprof.results.record import Status
@@ -32,7 +42,7 @@ class Entry:
     """What the cell sorts by; None sorts last."""
     verdict: Verdict | None = None
     note: str = ""
-    """Why there is no value."""
+    """Why there is no value, or what the value is of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +127,7 @@ def _table(comparison: Comparison, title: str, rows: list[Row], varying: list[st
     columns = [axis_column(axis, rows) for axis in shown]
     for info in shown_metrics(comparison):
         if (constant := constant_value(info, rows)) is not None:
-            captions.append((metric_title(info), scaled(constant, info.unit)))
+            captions.append((metric_title(info, rows), scaled(constant, text_unit(info.name, info.unit))))
         else:
             columns += metric_columns(info, rows, baseline_text(comparison))
     return Table(title, tuple(captions), tuple(columns), tuple(_lines(comparison, columns, rows)))
@@ -142,7 +152,8 @@ def _entry(row: Row, column: Column) -> Entry:
         return Entry(MISSING, note=reason_of(row, column.key))
     cell = row.cells[column.key]
     if column.kind == "value":
-        return Entry(value_text(cell.measurement, column.key not in DERIVED), cell.measurement.value)
+        text = value_text(cell.measurement, column.key not in DERIVED)
+        return Entry(text, cell.measurement.value, note=named_text(cell.measurement))
     if row.is_baseline:
         return Entry("baseline", 1)
     return Entry(ratio_text(cell), cell.ratio, cell.verdict, cell.verdict_reason or "")

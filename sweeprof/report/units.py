@@ -10,14 +10,24 @@ _SI = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 
+_SUFFIXES = {"MAC": "MAC", "FLOP": "FLOP", "FLOP/s": "FLOP/s", "B/s": "B/s", "samples/s": "/s", "params": ""}
+"""Of counts and rates, what comes after the prefix."""
+
 _FIXED: dict[str, tuple[str, float]] = {
     "s": ("ms", 1e3),
     "B": ("mib", 1 / 2**20),
     "MAC": ("m", 1e-6),
     "FLOP": ("m", 1e-6),
+    "FLOP/s": ("g", 1e-9),
     "params": ("k", 1e-3),
 }
 """Unit → suffix of the key, factor: one scale for a metric over all its runs, so that a chart's axis means one thing."""
+
+
+def text_unit(metric: str, unit: str) -> str:
+    """The unit that :func:`scaled` reads values of the metric in: shares of a whole read better in percent than as ratios."""
+    is_share = metric in ("rate/mfu", "rate/mfu_train") or metric.endswith("_share")
+    return "share" if unit == "ratio" and is_share else unit
 
 
 def scaled(value: Number, unit: str) -> str:
@@ -26,16 +36,18 @@ def scaled(value: Number, unit: str) -> str:
         return _with_prefix(value, _SECONDS)
     if unit == "B":
         return _with_prefix(value, _BYTES)
-    if unit in ("MAC", "FLOP", "params", "samples/s"):
-        suffix = {"MAC": "MAC", "FLOP": "FLOP", "samples/s": "/s", "params": ""}[unit]
+    if unit in _SUFFIXES:
+        suffix = _SUFFIXES[unit]
         return _with_prefix(value, tuple((factor, prefix + suffix) for factor, prefix in _SI))
+    if unit == "share":
+        return f"{significant(100.0 * value)} %"
     return significant(value, 4 if unit == "ratio" else 3)
 
 
 def _with_prefix(value: Number, prefixes: tuple[tuple[float, str], ...]) -> str:
     # A value that would round up to 1000 takes the next prefix: 999.9 µs is 1 ms.
     factor, name = next(((f, n) for f, n in prefixes if abs(value) * 1.0005 >= f), prefixes[-1])
-    return f"{significant(value / factor)} {name}".rstrip()
+    return f"{significant(value if factor == 1 else value / factor)} {name}".rstrip()  # 8 bytes are exact
 
 
 def significant(value: Number, digits: int = 3) -> str:

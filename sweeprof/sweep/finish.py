@@ -11,16 +11,15 @@ from sweeprof.metrics.select import passes_of, select
 from sweeprof.report.cells import axes_text
 from sweeprof.report.csv import csv_text
 from sweeprof.report.html import html
-from sweeprof.report.layers.csv import to_csv
-from sweeprof.report.layers.html import to_html
 from sweeprof.report.markdown import markdown
+from sweeprof.report.pictures.details import details
 from sweeprof.report.plots import plots
 from sweeprof.report.png import png
 from sweeprof.results.compare import Comparison, Row, compare_rows, find_baseline
 from sweeprof.results.files import read_json, write_atomically, write_json
-from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import Record, Status, Warning, read_records
+from sweeprof.sweep.artifacts import observed, write_artifacts
 from sweeprof.sweep.plan import Combination, Plan
 from sweeprof.sweep.shard import Folder
 
@@ -107,22 +106,11 @@ def _without_repeats(warnings: Sequence[Warning]) -> tuple[Warning, ...]:
     return tuple(dict.fromkeys(warnings))
 
 
-def layer_tables(folder: Folder, comparison: Comparison) -> dict[str, LayerTable]:
-    """The layer table of every combination whose analysis left one, by combination id."""
-    found = {}
-    for row in comparison.rows:
-        for path in sorted((folder.records / row.combination_id).glob("analysis-r*.json")):
-            record = Record.from_dict(read_json(path))
-            if record.status == "ok" and record.observations is not None:
-                found[row.combination_id] = LayerTable.from_dict(record.observations)
-    return found
-
-
 def write_reports(folder: Folder, comparison: Comparison) -> Path:
     """Write the reports of a sweep into its folder; returns the path of ``report.html``.
 
-    ``comparison.{json,csv,md}``, ``plots/*.png``, ``report.html``, and for every combination with a layer table
-    ``layers/<combination id>.{csv,html}``.
+    ``comparison.{json,csv,md}``, ``plots/*.png``, ``report.html``, and the files of every combination that
+    :func:`sweeprof.sweep.artifacts.write_artifacts` names.
     """
     write_json(folder.path / "comparison.json", comparison.to_dict())
     write_atomically(folder.path / "comparison.csv", csv_text(comparison))
@@ -131,13 +119,12 @@ def write_reports(folder: Folder, comparison: Comparison) -> Path:
     (folder.path / "plots").mkdir(exist_ok=True)
     for plot in drawn:
         (folder.path / "plots" / f"{plot.key}.png").write_bytes(png(plot))
-    tables = layer_tables(folder, comparison)
     names = _names(comparison)
-    for id, table in tables.items():
-        write_atomically(folder.path / "layers" / f"{id}.csv", to_csv(table))
-        write_atomically(folder.path / "layers" / f"{id}.html", to_html(table, title=names[id]))
+    seen = {names[id]: observed(folder, id) for id in names}
+    links = {name: write_artifacts(folder, id, seen[name], title=name) for id, name in names.items()}
+    tables = {name: one.layers for name, one in seen.items() if one.layers is not None}
     report = folder.path / "report.html"
-    write_atomically(report, html(comparison, drawn, {names[id]: table for id, table in tables.items()}))
+    write_atomically(report, html(comparison, drawn, tables, details(seen, links)))
     return report
 
 

@@ -36,7 +36,7 @@ HEADLINES = {
 PLACE_TAG = "sweeprof.place"
 """Run tag by which a view is sorted."""
 
-_BARS = tuple(HEADLINES)
+_MOST_OWN = 4
 _PAIRS = (("latency/per_sample", "quality/accuracy"), ("latency/forward", "throughput/samples_per_s"))
 _FOLDED = "Other metrics"
 _LONG_STATE = 12_000
@@ -118,7 +118,7 @@ def _rows(of: ViewOf) -> dict[str, Any]:
 
 
 def _table(of: ViewOf) -> dict[str, Any]:
-    shown = [of.keys[name] for name in HEADLINES if name in of.keys] or list(of.keys.values())[:4]
+    shown = [of.keys[name] for name in _headlines(of)]
     # Metrics before axes, as the name of a run has its axes in it, and a page is soon full.
     columns = {f"metrics.`{key}`": _width(len(key)) for key in shown}
     if of.failures:
@@ -129,6 +129,11 @@ def _table(of: ViewOf) -> dict[str, Any]:
     return {"selectedColumns": list(columns), "columnOrder": list(widths), "columnWidths": widths}
 
 
+def _headlines(of: ViewOf) -> list[str]:
+    """The metrics that a view is about; of a sweep without any of those that most have, the first of its own."""
+    return [name for name in HEADLINES if name in of.keys] or list(of.keys)[:_MOST_OWN]
+
+
 def _width(letters: int) -> int:
     """Pixels of a column that shows so many bold letters."""
     return min(max(80, 28 + 15 * letters // 2), 210)
@@ -136,7 +141,7 @@ def _width(letters: int) -> int:
 
 def _charts(of: ViewOf) -> dict[str, Any]:
     key = of.keys
-    bars = [name for name in _BARS if name in key]
+    bars = _headlines(of)
     pairs = [(x, y) for x, y in _PAIRS if x in key and y in key]
     rest = [name for name in key if name not in bars]
     # The last line of parallel coordinates gives the colour, so the first of the headlines comes last.

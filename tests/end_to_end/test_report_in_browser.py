@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from PIL import Image
 
 from support.nets import HOSTILE, lenet5, reused
 from support.nets import hostile as hostile_layers
 from support.odd import LONG, hostile
 from support.samples import comparison
+from support.seen import PEAKS, allocations, operators, timed
+from support.timed_layers import timed_lenet5
 from sweeprof.report.html import html
 from sweeprof.report.layers.html import to_html
+from sweeprof.report.pictures.combination import Observed
+from sweeprof.report.pictures.details import details
+from sweeprof.report.pictures.layers import time_icicle
 from sweeprof.report.plots import plots
 from sweeprof.results.compare import Comparison
 from sweeprof.results.layers import LayerTable
@@ -37,6 +44,9 @@ ARGUMENTS = [
 ]
 
 pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no browser at {CHROMIUM}")
+
+LINKS = {"layers.csv": "layers/c1.csv", "trace.json.gz": "artifacts/c1/trace.json.gz"}
+PICTURES = "stacked_forward stacked_backward icicle_time icicle_macs roofline memory operators".split()
 
 Open = Callable[..., "Visit"]
 
@@ -77,9 +87,15 @@ def browser() -> Iterator[Browser]:
 def visit(browser: Browser, tmp_path: Path) -> Iterator[Open]:
     pages = []
 
-    def open_report(sample: Comparison, layers: dict[str, LayerTable] | None = None, **options: Any) -> Visit:
+    def open_report(
+        sample: Comparison,
+        layers: dict[str, LayerTable] | None = None,
+        seen: dict[str, Observed] | None = None,
+        **options: Any,
+    ) -> Visit:
         path = tmp_path / "comparison.html"
-        path.write_text(html(sample, plots(sample), layers or {}), encoding="utf-8")
+        shown = details(seen or {}, dict.fromkeys(seen or {}, LINKS))
+        path.write_text(html(sample, plots(sample), layers or {}, shown), encoding="utf-8")
         pages.append(browser.new_page(**options))
         return Visit(pages[-1], path)
 
@@ -211,6 +227,37 @@ def test_two_combinations_side_by_side(visit: Open) -> None:
     assert len(report.requests) == 1
 
 
+def test_measured_times_are_what_layers_show_first(visit: Open) -> None:
+    report = visit(comparison(), {"timed": timed_lenet5(), "plain": lenet5()})
+    page = report.page
+    assert page.locator("#layers-figure option:checked").inner_text() == "forward"
+    notes = page.locator("#layers-note p").all_inner_texts()
+    assert [note.partition(":")[0] for note in notes[1:]] == ["timed"]
+    page.select_option("#layers-right", label="timed")
+    page.select_option("#layers-figure", label="MACs")
+    assert page.locator("#layers-note p").count() == 1
+    assert report.complaints == []
+
+
+def test_a_table_that_scrolls_has_a_shadow_at_its_edge(visit: Open) -> None:
+    """And none where there is nothing beyond the edge."""
+    report = visit(comparison())
+    region = report.page.locator(".scroll:has(table.results)").first
+
+    def darkness() -> int:
+        """Of the lightest pixel at the end of the head, so that no text counts; 0 is white."""
+        with Image.open(io.BytesIO(region.screenshot())) as image:
+            column = image.convert("L").crop((image.width - 2, 2, image.width - 1, 20))
+            lightest = column.getextrema()[1]
+            assert isinstance(lightest, int)
+            return 255 - lightest
+
+    report.page.set_viewport_size({"width": 1600, "height": 900})
+    assert darkness() == 0
+    report.page.set_viewport_size({"width": 420, "height": 900})
+    assert darkness() > 20
+
+
 def test_a_node_of_the_layers_collapses(visit: Open) -> None:
     report = visit(comparison(), {"one": lenet5(1), "eight": lenet5(8)})
     shown = report.page.locator("#layers-table tbody tr:visible")
@@ -286,3 +333,87 @@ def test_a_layer_table_of_its_own_sorts_and_collapses(browser: Browser, tmp_path
     assert report.complaints == []
     assert len(report.requests) == 1
     page.close()
+
+
+def seen_of(table: LayerTable) -> Observed:
+    """Everything that there can be of a combination."""
+    return Observed(timed(table, backward=lambda row: 2e-3), operators(), allocations(), PEAKS)
+
+
+def parts(table: LayerTable) -> int:
+    """How many blocks its icicle of time has."""
+    icicle = time_icicle(timed(table))
+    assert icicle is not None
+    return len(icicle.blocks)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_combination_shows_its_pictures_tables_and_files(visit: Open, scheme: str) -> None:
+    report = visit(comparison(), None, {"one": seen_of(lenet5(8)), "two": seen_of(reused())}, color_scheme=scheme)
+    page = report.page
+    for key in PICTURES:
+        page.wait_for_selector(f"#details-plot-{key} svg.main-svg")
+    assert page.locator("#details-figures h3").first.inner_text().startswith("Time by depth: forward, ")
+    assert page.locator("#details-plot-icicle_time .slice").count() == parts(lenet5(8))
+    assert page.locator("#details-plot-memory .annotation-text").text_content() == "peak 1.46 MiB in layer1"
+    assert page.locator("#details-tables h3").all_inner_texts() == [
+        "Operators",
+        "Memory by layer",
+        "Live tensors after the last step",
+    ]
+    links = page.locator("#details-files a")
+    assert [link.get_attribute("href") for link in links.all()] == [LINKS["trace.json.gz"], LINKS["layers.csv"]]
+    page.select_option("#details-chosen", label="two")
+    page.wait_for_function(
+        "parts => document.querySelectorAll('#details-plot-icicle_time .slice').length === parts", arg=parts(reused())
+    )
+    assert page.locator("#details-figures .plot").count() == len(PICTURES)
+    assert report.complaints == []
+    assert len(report.requests) == 1
+
+
+def test_a_part_of_an_icicle_opens(visit: Open) -> None:
+    report = visit(comparison(), None, {"one": seen_of(lenet5(8))})
+    icicle = report.page.locator("#details-plot-icicle_macs")
+    slices = icicle.locator(".slice")
+    before = slices.count()
+    icicle.locator(".slice", has_text="feature_extractor").first.click()
+    report.page.wait_for_function(
+        "before => document.querySelectorAll('#details-plot-icicle_macs .slice').length !== before", arg=before
+    )
+    assert report.complaints == []
+
+
+def test_a_table_of_a_combination_sorts_by_keyboard(visit: Open) -> None:
+    report = visit(comparison(), None, {"one": seen_of(lenet5(8))})
+    table = report.page.locator("#details-tables table").nth(1)
+    peaks = table.locator("tbody td:nth-child(2)")
+    assert peaks.all_inner_texts()[:2] == ["39.0 KiB", "38.0 KiB"]
+    header = table.locator("thead th").nth(1)
+    header.locator("button").press("Enter")
+    assert header.get_attribute("aria-sort") == "ascending"
+    assert peaks.all_inner_texts()[:2] == ["10.0 KiB", "11.0 KiB"]
+    operators = report.page.locator("#details-tables table").nth(0)
+    flops = operators.locator("tbody td:nth-child(8)")
+    operators.locator("thead th").nth(7).locator("button").press("Space")
+    assert flops.all_inner_texts() == ["10 FLOP"] * 20 + ["–"] * 10
+
+
+def test_pictures_of_hostile_layers_do_no_harm_and_fit_a_narrow_page(visit: Open) -> None:
+    seen = {HOSTILE: seen_of(hostile_layers())}
+    report = visit(comparison(), None, seen, viewport={"width": 360, "height": 800})
+    report.page.wait_for_selector("#details-plot-operators svg.main-svg")
+    assert report.page.locator("#details-chosen option").inner_text() == HOSTILE
+    assert report.complaints == []
+    assert report.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_pictures_of_a_combination_follow_the_theme(visit: Open) -> None:
+    report = visit(comparison(), None, {"one": seen_of(lenet5(8))}, color_scheme="dark")
+    title = "#details-plot-roofline .xtitle"
+    dark = report.page.locator(title).evaluate("e => getComputedStyle(e).fill")
+    report.page.emulate_media(color_scheme="light")
+    report.page.wait_for_function(
+        "([title, dark]) => getComputedStyle(document.querySelector(title)).fill !== dark", arg=[title, dark]
+    )
+    assert report.complaints == []

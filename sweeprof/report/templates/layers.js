@@ -16,8 +16,15 @@
     const text = number.toFixed(2);
     return Number(text) === 0 && number !== 0 ? String(Number(number.toPrecision(2))) : String(Number(text));
   };
+  const significant = (number) => (Math.abs(number) < 1000 ? number.toPrecision(3) : number.toFixed(0));
+  const SECONDS = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
   const scaled = (value, unit) => {
     if (value === null) return MISSING;
+    if (unit === "s") {
+      const [factor, name] = SECONDS.find(([size]) => Math.abs(value) * 1.0005 >= size) ?? SECONDS.at(-1);
+      return `${significant(value / factor)} ${name}`;
+    }
+    if (unit === "FLOP/s") value = Number(value.toPrecision(3));
     const [base, names] = unit === "B" ? [1024, ["", "Ki", "Mi", "Gi", "Ti"]] : [1000, ["", unit === "params" ? "k" : "K", "M", "G", "T", "P"]];
     let size = value, place = 0;
     while (Math.abs(Number(size.toFixed(2))) >= base && place < names.length - 1) { size /= base; place += 1; }
@@ -31,6 +38,7 @@
   // The nodes of a table as a tree. Siblings of one name are calls of one module: they are told apart by their number.
   const treeOf = (index) => {
     const [labels, types, depths, calls, shapes, ...figures] = data.tables[index].vectors.map((place) => unpacked[place]);
+    const reasons = data.tables[index].reasons === null ? [] : unpacked[data.tables[index].reasons];
     const root = { children: new Map() };
     const open = [root];
     labels.forEach((label, place) => {
@@ -40,7 +48,8 @@
       for (let count = 1; around.children.has(key); count += 1) key = JSON.stringify([name, count]);
       const node = {
         name, type: data.strings[types[place]], call: calls[place], shape: data.strings[shapes[place]],
-        values: figures.map((values) => values[place]), children: new Map(),
+        values: figures.map((values) => values[place]), reason: data.strings[reasons[place]] ?? "no times were measured",
+        children: new Map(),
       };
       around.children.set(key, node);
       open.length = depths[place] + 1;
@@ -88,7 +97,9 @@
     const texts = node === null ? [MISSING, MISSING, MISSING] : [node.type || MISSING, node.shape, scaled(node.values[column], unit)];
     const cells = texts.map((text, place) => make("td", text, `${place === 2 ? "number value" : ""}${text === MISSING ? " dim" : ""}`.trim()));
     if (node !== null && node.values[column] !== null) cells[2].title = String(node.values[column]);
-    if (node !== null && node.values[column] === null && node.call > 0) cells[2].title = "stands with the first call";
+    const isTime = data.columns[column].isTime;
+    if (node !== null && node.values[column] === null && isTime) cells[2].title = node.reason;
+    if (node !== null && node.values[column] === null && node.call > 0 && !isTime) cells[2].title = "stands with the first call";
     if (second) cells[0].classList.add("second");
     return cells;
   };
@@ -180,7 +191,9 @@
     table.replaceChildren(header(one, other, title), body, totals(one, other, column, unit));
     const notes = [...new Set([one, other])].filter((side) => side.note).map((side) => `${side.label}: ${side.note}`);
     const usual = "A figure includes what the layers within do. The difference is right minus left.";
-    element("note").textContent = [usual, ...notes].join(" ");
+    const shown = data.columns[column].isTime ? [...new Set([one, other])].filter((side) => side.timing.length) : [];
+    const timing = shown.map((side) => `${side.label}: ${side.timing.join(" ")}`);
+    element("note").replaceChildren(...[usual, ...timing, ...notes].map((text) => make("p", text)));
     refresh();
   };
 
@@ -198,7 +211,8 @@
 
   options(left, data.tables.map((item) => item.label), 0);
   options(right, data.tables.map((item) => item.label), Math.min(1, data.tables.length - 1));
-  options(figure, data.columns.map((item) => item.title), 0);
+  // What was measured is what the reader came for.
+  options(figure, data.columns.map((item) => item.title), Math.max(0, data.columns.findIndex((item) => item.isTime)));
   left.addEventListener("change", choose);
   right.addEventListener("change", choose);
   figure.addEventListener("change", draw);

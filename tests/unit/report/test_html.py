@@ -62,6 +62,14 @@ def test_a_verdict_stands_outside_its_interval() -> None:
     assert '>×0.50 <span class="interval">[0.40–0.60]</span> better</td>' in html(called, [])
 
 
+def test_ratios_are_spoken_of_where_there_are_any() -> None:
+    one = comparison(broken=False)
+    assert "Ratios are to <strong>torch</strong>." in html(one, [])
+    alone = dataclasses.replace(one, rows=tuple(row for row in one.rows if row.is_baseline))
+    assert alone.baseline
+    assert "Ratios are to" not in html(alone, [])
+
+
 def test_every_link_has_its_row() -> None:
     outline = Outline(html(comparison(), []))
     ids = [a["id"] for _, a in outline.elements if "id" in a]

@@ -183,6 +183,29 @@ def test_percentiles_that_the_samples_do_not_support_say_so() -> None:
     )
 
 
+def test_details_say_what_a_value_is_of() -> None:
+    name, detail = "memory/alloc_peak_bytes", {"layer": "fc\n1", "steps": 3}
+    peak = Measurement(name, "B", "lower", 2048, interval=(2000, 2100), detail=detail)
+    assert detail_text(peak) == "layer fc 1, steps 3"
+    odd = build([{"n": 1}, {"n": 2}], {name: ("B", "lower")}, [{name: 1}, {name: 2}])
+    (table,) = tables(with_cells(odd, name, measurement=peak))
+    assert table.lines[0].entries[-1].note == "layer fc 1"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("rate/mfu", 0.0759, "7.59 % [7.50–7.70]"),
+        ("lines/slowest_share", 0.0759, "7.59 % [7.50–7.70]"),
+        ("quality/accuracy", 0.0759, "0.07590 [0.07500–0.07700]"),
+        ("rate/realtime_factor", 0.0759, "0.07590 [0.07500–0.07700]"),
+    ],
+)
+def test_shares_are_in_percent(name: str, value: float, text: str) -> None:
+    shown = value_text(Measurement(name, "ratio", None, value, interval=(0.075, 0.077)))
+    assert shown == text
+
+
 def test_an_interval_names_its_unit_where_it_differs() -> None:
     assert value_text(Measurement("a", "s", None, 1e-3, interval=(0.9e-3, 1.1e-3))) == "1.00 ms [900 µs–1.10 ms]"
 

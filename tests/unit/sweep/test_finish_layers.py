@@ -10,7 +10,8 @@ from pathlib import Path
 from support.nets import lenet5
 from support.plans import fake_plan, sweep_folder
 from sweeprof.results.record import Record, Status
-from sweeprof.sweep.finish import comparison_of, layer_tables, write_reports
+from sweeprof.sweep.artifacts import observed
+from sweeprof.sweep.finish import comparison_of, write_reports
 from sweeprof.sweep.shard import Folder
 
 
@@ -37,7 +38,7 @@ def test_every_analysis_is_written_and_can_be_chosen(tmp_path: Path) -> None:
 
 def test_combinations_without_a_table_are_left_out(tmp_path: Path) -> None:
     folder = finished(tmp_path, {"cb": 8})
-    assert layer_tables(folder, comparison_of(folder)) == {"cb": lenet5(8)}
+    assert (observed(folder, "ca").layers, observed(folder, "cb").layers) == (None, lenet5(8))
     write_reports(folder, comparison_of(folder))
     assert {p.name for p in (tmp_path / "layers").iterdir()} == {"cb.csv", "cb.html"}
 

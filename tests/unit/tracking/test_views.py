@@ -60,6 +60,8 @@ def test_every_metric_has_one_bar_chart_and_sections_are_never_empty() -> None:
 def test_a_sweep_without_any_headline_shows_what_it_has() -> None:
     assert "metrics.`mine`" in state(view(keys={"mine": "mine"}), "table")["selectedColumns"]
     assert state(view(keys={}, axes={}), "table")["selectedColumns"] == []
+    own = state(view(keys={f"operators/{i}": f"operators/{i}" for i in range(6)}), "charts")
+    assert [section["name"] for section in own["compareRunSections"]] == ["Compare", "All axes", "Other metrics"]
 
 
 def test_many_metrics_are_compressed_and_too_many_left_out() -> None:

@@ -1,0 +1,86 @@
+"""A picture of what a step allocates over time, its peak marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sweeprof.report.cells import one_line, shortened
+from sweeprof.report.figure import Axis, Note, Plot, Series
+from sweeprof.report.palette import OTHER_COLOUR, backend_colour
+from sweeprof.report.units import scaled
+from sweeprof.results.allocations import Allocations, Moment
+from sweeprof.results.layers import OUTSIDE, ROOT
+
+MOST_MOMENTS = 800
+_MIB = 2.0**20
+_COLOURS = [backend_colour(name, ("line", "peak")) for name in ("line", "peak")]
+
+
+def memory_over_time(allocations: Allocations, estimate_bytes: float | None = None) -> Plot | None:
+    """Bytes alive above those before the first step, in MiB over ms; None where nothing was allocated.
+
+    Args:
+        allocations: what was seen.
+        estimate_bytes: the peak of live tensors as the analysis has it, drawn as a line.
+    """
+    if not allocations.timeline:
+        return None
+    moments = thinned(allocations.timeline, MOST_MOMENTS)
+    peak = max(moments, key=lambda moment: moment.bytes)
+    text = f"peak {scaled(allocations.peak_bytes, 'B')} in {shortened(place_text(allocations.peak_at), 48)}"
+    x, y = 1e3 * peak.s, allocations.peak_bytes / _MIB
+    first, last = 1e3 * moments[0].s, 1e3 * moments[-1].s
+    series = [_line(moments), _points("peak", _COLOURS[1], x, y, text)]
+    if estimate_bytes is not None:
+        series.append(_estimate(estimate_bytes, first, last))
+    left_out = len(allocations.timeline) - len(moments)
+    steps = "the first step" if allocations.steps == 1 else f"the first {allocations.steps} steps"
+    caption = f"What {steps} allocated and had not released, above what was alive before."
+    return Plot(
+        key="memory",
+        title=f"Memory over time: {allocations.mode}",
+        x=Axis("time within the steps (ms)"),
+        y=Axis("allocated (MiB)"),
+        series=tuple(series),
+        notes=(Note(x, y, text, "right" if x - first <= (last - first) / 2 else "left"),),
+        caption=caption + (f" Of {len(allocations.timeline)} moments {left_out} are left out." if left_out > 0 else ""),
+    )
+
+
+def thinned(moments: Sequence[Moment], most: int) -> list[Moment]:
+    """At most ``most`` of the moments, the first, the last, and the least and the most of every stretch among them."""
+    if len(moments) <= most:
+        return list(moments)
+    stretches = max(1, (most - 2) // 2)
+    kept = {0, len(moments) - 1}
+    for place in range(stretches):
+        stretch = range(place * len(moments) // stretches, (place + 1) * len(moments) // stretches)
+        kept |= {min(stretch, key=lambda i: moments[i].bytes), max(stretch, key=lambda i: moments[i].bytes)}
+    return [moments[index] for index in sorted(kept)]
+
+
+def place_text(path: str) -> str:
+    """The path of a module as a reader knows it."""
+    return {ROOT: "the model", OUTSIDE: "no module"}.get(path, one_line(path))
+
+
+def _line(moments: Sequence[Moment]) -> Series:
+    none = (None,) * len(moments)
+    y = tuple(moment.bytes / _MIB for moment in moments)
+    x = tuple(1e3 * moment.s for moment in moments)
+    labels = tuple(f"{scaled(m.bytes, 'B')}, {1e3 * m.s:.4g} ms, {place_text(m.path)}" for m in moments)
+    return Series(
+        "allocated", _COLOURS[0], "solid", "circle", x, y, none, none, labels, points=False, steps=True, filled=True
+    )
+
+
+def _points(name: str, colour: str, x: float, y: float, label: str) -> Series:
+    return Series(name, colour, "solid", "diamond", (x,), (y,), (None,), (None,), (label,), lines=False)
+
+
+def _estimate(estimate_bytes: float, first: float, last: float) -> Series:
+    none, height = (None, None), estimate_bytes / _MIB
+    name = f"estimate from shapes, {scaled(estimate_bytes, 'B')}"
+    return Series(
+        name, OTHER_COLOUR, "dash", "circle", (first, last), (height,) * 2, none, none, (name,) * 2, points=False
+    )

@@ -1,0 +1,89 @@
+"""What the passes of each combination left in the folder of a sweep, and the files that are made of it."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sweeprof.report.layers.csv import to_csv
+from sweeprof.report.layers.html import to_html
+from sweeprof.report.operators import to_csv as operators_csv
+from sweeprof.report.pictures.combination import Observed, pictures
+from sweeprof.report.png import png
+from sweeprof.report.tensors import to_csv as tensors_csv
+from sweeprof.results.allocations import Allocations, LayerMemory, Moment
+from sweeprof.results.files import read_json, write_atomically, write_bytes
+from sweeprof.results.layer_times import LayerTimes
+from sweeprof.results.layers import LayerTable, Training
+from sweeprof.results.operators import Operators
+from sweeprof.results.peaks import Peaks
+from sweeprof.results.record import PassName, Record
+from sweeprof.sweep.shard import Folder
+
+
+def observed(folder: Folder, combination_id: str) -> Observed:
+    """What the passes of a combination saw; of a pass that failed or was not run, nothing."""
+    layers = _read(folder, combination_id, "analysis", LayerTable)
+    times = _read(folder, combination_id, "layer_times", LayerTimes)
+    left = folder.path / "artifacts" / combination_id
+    return Observed(
+        layers=layers.with_times(times) if layers and times else layers,
+        operators=_read(folder, combination_id, "operators", Operators),
+        allocations=_read(folder, combination_id, "allocations", Allocations),
+        peaks=_read(folder, combination_id, "peaks", Peaks),
+        training=_read(folder, combination_id, "training", Training),
+        files=tuple(sorted(path.name for path in left.iterdir() if path.is_file())) if left.is_dir() else (),
+    )
+
+
+def write_artifacts(folder: Folder, combination_id: str, seen: Observed, title: str) -> dict[str, str]:
+    """Write the files of a combination; returns their addresses relative to the folder by what a reader knows them by.
+
+    ``layers/ID.{csv,html}``, ``operators/ID.csv``, ``memory/ID/{timeline,layers,tensors}.csv`` and ``pictures/ID/*.png``, each
+    where there is something to write. Among the addresses are those of ``artifacts/ID/*``, which the passes left.
+    """
+    texts = _texts(combination_id, seen, title)
+    for path, text in texts.values():
+        write_atomically(folder.path / path, text)
+    for picture in pictures(seen):
+        write_bytes(folder.path / "pictures" / combination_id / f"{picture.key}.png", png(picture))
+    left = {name: f"artifacts/{combination_id}/{name}" for name in seen.files}
+    return left | {name: path for name, (path, _) in texts.items()}
+
+
+def _texts(id: str, seen: Observed, title: str) -> Mapping[str, tuple[str, str]]:
+    """Path and content by name."""
+    found: dict[str, tuple[str, str]] = {}
+    if seen.layers is not None:
+        found["layers.html"] = (f"layers/{id}.html", to_html(seen.layers, title=title))
+        found["layers.csv"] = (f"layers/{id}.csv", to_csv(seen.layers))
+    if seen.operators is not None:
+        found["operators.csv"] = (f"operators/{id}.csv", operators_csv(seen.operators))
+    if seen.allocations is not None:
+        memory = seen.allocations
+        found["memory/timeline.csv"] = (f"memory/{id}/timeline.csv", _csv(Moment, memory.timeline))
+        found["memory/layers.csv"] = (f"memory/{id}/layers.csv", _csv(LayerMemory, memory.by_layer))
+        found["memory/tensors.csv"] = (f"memory/{id}/tensors.csv", tensors_csv(memory.tensors))
+    return found
+
+
+def _csv(kind: Any, rows: Sequence[Any]) -> str:
+    """One header line, then one line per data class, its fields as columns."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = [spec.name for spec in dataclasses.fields(kind)]
+    writer.writerow(names)
+    writer.writerows([getattr(row, name) for name in names] for row in rows)
+    return text.getvalue()
+
+
+def _read(folder: Folder, combination_id: str, pass_name: PassName, kind: Any) -> Any:
+    """The result of a pass; None where it left none."""
+    for path in sorted((folder.records / combination_id).glob(f"{pass_name}-r*.json")):
+        record = Record.from_dict(read_json(path))
+        if record.status == "ok" and record.observations is not None:
+            return kind.from_dict(record.observations)
+    return None

@@ -1,0 +1,152 @@
+"""The detailed passes in one real sweep of the command: records, files beside the report, and the runs in MLflow."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from support.command import Ran, run_command
+from sweeprof.results.record import Record, read_records
+
+PASSES = {"analysis", "training", "peaks", "timing", "layer_times", "operators", "allocations", "lines"}
+METRICS = (
+    "compute/macs compute/macs_backward rate/mfu layers/forward_covered operators/self_s memory/alloc_peak_bytes "
+    "lines/slowest_share"
+).split()
+PICTURES = {
+    f"{name}.png" for name in ("stacked_forward", "icicle_time", "icicle_macs", "roofline", "memory", "operators")
+}
+TABLES = {"timeline.csv", "layers.csv", "tensors.csv"}
+LEFT = {"trace.json.gz", "lines_time.txt", "lines_memory.txt"}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return run_command(
+        tmp_path_factory.mktemp("passes"),
+        "name=passes",
+        "model=lenet5",
+        "batch_size=8",
+        "mode=inference,training",
+        "protocol=quick",
+        f"metrics.select=[{','.join(METRICS)}]",
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(ran: Ran) -> Path:
+    return ran.folder("passes")
+
+
+@pytest.fixture(scope="module")
+def ids(folder: Path) -> dict[str, str]:
+    """Combination id by mode."""
+    rows = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["rows"]
+    return {row["axes"]["mode"]: row["combination_id"] for row in rows}
+
+
+def lines(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def observed(folder: Path, id: str, pass_name: str) -> Mapping[str, Any]:
+    record = Record.from_dict(
+        json.loads((folder / "records" / id / f"{pass_name}-r0.json").read_text(encoding="utf-8"))
+    )
+    assert record.observations is not None
+    return record.observations
+
+
+def test_every_pass_of_both_modes_is_measured(ran: Ran, folder: Path, ids: dict[str, str]) -> None:
+    assert ran.code == 0, ran.err
+    assert set(ids) == {"inference", "training"}
+    found = {(record.combination_id, record.pass_name): record for record in read_records(folder / "records")}
+    assert set(found) == {(id, name) for id in ids.values() for name in PASSES}
+    assert {key: record.reason for key, record in found.items() if record.status != "ok"} == {}
+
+
+def test_every_metric_has_a_value(folder: Path) -> None:
+    for row in json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["rows"]:
+        missing = {
+            name: c["measurement"]["reason"] for name, c in row["cells"].items() if c["measurement"]["value"] is None
+        }
+        assert missing == {}
+        assert set(row["cells"]) == set(METRICS)
+
+
+def test_layers_are_written_with_their_times(folder: Path, ids: dict[str, str]) -> None:
+    for mode, id in ids.items():
+        rows = lines(folder / "layers" / f"{id}.csv")
+        assert sum(int(row["macs"]) for row in rows) == 8 * 416_520
+        root = rows[0]
+        own = sum(
+            float(row["forward_self_s"]) for row in rows if row["path"] != "__outside__" and row["forward_self_s"]
+        )
+        assert own == pytest.approx(float(root["forward_s"]))
+        timed = [row["path"] for row in rows if row["backward_self_s"]]
+        assert bool(timed) == (mode == "training")
+        assert mode == "inference" or {row["path"] for row in rows if row["type"] == "Conv2d"} <= set(timed)
+
+
+def test_operators_count_what_the_layers_count(folder: Path, ids: dict[str, str]) -> None:
+    layers = sum(int(row["flops"]) for row in lines(folder / "layers" / f"{ids['inference']}.csv"))
+    operators = [row for row in lines(folder / "operators" / f"{ids['inference']}.csv") if row["flops"]]
+    assert sum(int(row["flops"]) for row in operators) == layers
+
+
+def test_memory_is_written_up_to_its_peak(folder: Path, ids: dict[str, str]) -> None:
+    peaks = {}
+    for mode, id in ids.items():
+        seen = observed(folder, id, "allocations")
+        moments = lines(folder / "memory" / id / "timeline.csv")
+        assert max(int(row["bytes"]) for row in moments) == seen["peak_bytes"]
+        peaks[mode] = seen["peak_bytes"]
+        tensors = {
+            name: int(row["bytes"])
+            for row in lines(folder / "memory" / id / "tensors.csv")
+            for name in json.loads(row["names"])
+        }
+        assert tensors["conv1.weight"] == 6 * 25 * 4
+        assert ("conv1.weight.grad" in tensors) == (mode == "training")
+    # What a forward keeps for its backward is there beside what it needs anyway.
+    assert peaks["training"] > peaks["inference"] > 8 * 6 * 28 * 28 * 4
+
+
+def test_a_trace_and_the_lines_are_beside_the_report(folder: Path, ids: dict[str, str]) -> None:
+    for id in ids.values():
+        left = folder / "artifacts" / id
+        assert {path.name for path in left.iterdir()} == LEFT
+        events = json.loads(gzip.decompress((left / "trace.json.gz").read_bytes()))["traceEvents"]
+        assert any(event.get("name", "").startswith("aten::") and "conv" in event["name"] for event in events)
+        assert "forward" in (left / "lines_time.txt").read_text(encoding="utf-8")
+
+
+def test_the_report_has_the_pictures_and_leads_to_the_files(folder: Path, ids: dict[str, str]) -> None:
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    details = json.loads(text.partition('id="details-data">')[2].partition("</script>")[0])
+    assert [one["label"] for one in details["combinations"]] == ["mode=inference", "mode=training"]
+    for one, (mode, id) in zip(details["combinations"], ids.items(), strict=True):
+        assert all((folder / file["href"]).is_file() for file in one["files"])
+        drawn = {path.name for path in (folder / "pictures" / id).iterdir()}
+        assert drawn == (PICTURES if mode == "inference" else PICTURES | {"stacked_backward.png"})
+        assert {f"{figure['key']}.png" for figure in one["figures"]} == drawn
+        for path in (folder / "pictures" / id).iterdir():
+            with Image.open(path) as image:
+                image.load()
+
+
+def test_the_runs_in_mlflow_have_the_files(ran: Ran) -> None:
+    runs = [path.parent for path in (ran.cwd / "outputs" / "mlflow-artifacts").rglob("config.json")]
+    assert len(runs) == 2
+    for run in runs:
+        names = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
+        assert LEFT | {"layers.csv", "layers.html", "operators.csv"} <= names
+        assert {f"memory/{name}" for name in TABLES} | {f"pictures/{name}" for name in PICTURES} <= names
