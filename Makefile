@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Installing anew is due when what is to be installed changes, and only then.
 STAMP := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
-.PHONY: quickstart test check lint types unit browser benchmarks collections published format clean
+.PHONY: quickstart test check lint types unit browser compiler benchmarks collections published format clean
 
 quickstart: $(VENV)/.quickstart-$(STAMP)
 	$(BIN)/python -m sweeprof +sweep=quickstart
@@ -45,6 +45,10 @@ format: $(VENV)/.test-$(STAMP)
 # What the browser tests need, on Debian and its kin.
 browser:
 	apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core
+
+# What torch.compile needs, and an allocator that tests count with.
+compiler:
+	apt-get update -qq && apt-get install -y -qq --no-install-recommends g++
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

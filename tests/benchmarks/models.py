@@ -6,10 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+import torch
 from published.models import timm_models, torchvision_models
 from torch import nn
 
 from support.peer_models import LeNet5, ResNet18C100, SingleInputNet
+from sweeprof.zoo.digits_resnet import torch_model as digits_resnet
+from sweeprof.zoo.lenet5 import torch_model as lenet5
+from sweeprof.zoo.mlp import torch_model as mlp
 
 _TORCHVISION = """
 alexnet vgg16 resnet50 resnext50_32x4d wide_resnet50_2 densenet121 googlenet inception_v3 mobilenet_v2 mobilenet_v3_large
@@ -45,6 +49,33 @@ def benchmark_models() -> tuple[Made, ...]:
         )
     except ImportError:
         return _own()
+
+
+def timed_models() -> tuple[Made, ...]:
+    """Five to be timed: the zoo's, a ResNet and a ViT."""
+    digits = (64, 1, 32, 32)
+    return (
+        Made("lenet5", lenet5, digits),
+        Made("mlp", mlp, digits),
+        Made("digits_resnet", digits_resnet, digits),
+        Made("resnet18", ResNet18C100, (1, 3, 32, 32)),
+        Made("vit", ViT, (1, 3, 64, 64)),
+    )
+
+
+class ViT(nn.Module):
+    """Patches of 8 × 8, four encoder layers of width 128."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 128, 8, 8)
+        self.encoder = _encoder(4, 128)
+        self.head = nn.Linear(128, 100)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = self.patches(x).flatten(2).transpose(1, 2)
+        logits: torch.Tensor = self.head(self.encoder(tokens).mean(1))
+        return logits
 
 
 def _own() -> tuple[Made, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import torch
 
@@ -11,7 +10,8 @@ from sweeprof.backends.torch.callsites import Call, CallSites, costs_of, operato
 from sweeprof.backends.torch.state import children_of
 from sweeprof.backends.torch.weights import inventory
 from sweeprof.profiling.formulas import Cost
-from sweeprof.results.layers import OUTSIDE, ROOT, LayerRow, Weights
+from sweeprof.results.layers import LayerRow, Weights
+from sweeprof.results.paths import OUTSIDE, ROOT, above
 
 _AS_COUNTED = Cost()
 _NO_WEIGHTS = Weights()
@@ -36,7 +36,7 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
         )
 
     for call in sites.calls:
-        for path in _above(call.path) if lists else ():
+        for path in above(call.path)[1:] if lists else ():
             if path in lists:
                 lists.discard(path)
                 add(Call(None, path, None), waiting.pop(path), -1)
@@ -48,13 +48,6 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     if sites.outside.operators:
         rows.append(_row(sites.outside, "", _NO_WEIGHTS, None, 0, None))
     return tuple(rows)
-
-
-def _above(path: str) -> Iterator[str]:
-    end = path.find(".")
-    while end > 0:
-        yield path[:end]
-        end = path.find(".", end + 1)
 
 
 def _row(call: Call, kind: str, own: Weights, subtree: Weights | None, index: int, parent: int | None) -> LayerRow:

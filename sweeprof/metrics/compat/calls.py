@@ -8,8 +8,9 @@ from math import prod
 from typing import NamedTuple
 
 from sweeprof.metrics.metric import Metric, Missing, Result, metric
-from sweeprof.results.layers import ROOT, LayerRow, LayerTable, OperatorCount
+from sweeprof.results.layers import LayerRow, LayerTable, OperatorCount
 from sweeprof.results.measurement import Number
+from sweeprof.results.paths import ROOT
 
 _KINDS = """
 convolution: conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution _convolution
