@@ -5,14 +5,14 @@ BIN := $(VENV)/bin
 # Installing anew is due when what is to be installed changes, and only then.
 STAMP := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
-.PHONY: quickstart test check lint types unit browser compiler benchmarks collections published format clean
+.PHONY: quickstart test check lint types unit slow hydra-versions browser compiler benchmarks collections published chaos format clean
 
 quickstart: $(VENV)/.quickstart-$(STAMP)
 	$(BIN)/python -m sweeprof +sweep=quickstart
 
 test: check
 
-# Exactly what CI runs.
+# What CI runs first; then `make slow`.
 check: lint types unit
 
 lint: $(VENV)/.test-$(STAMP)
@@ -24,7 +24,23 @@ types: $(VENV)/.test-$(STAMP)
 
 # The import rules are tests/unit/test_imports.py.
 unit: $(VENV)/.test-$(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not slow"
+
+# The tests that take long: sweeps under kills, full disks, every precision, Hydra's traps.
+slow: $(VENV)/.test-$(STAMP)
+	$(BIN)/python -m pytest -m slow
+
+# Shapes of sweeps and Hydra's traps on every supported Hydra, each with the OmegaConf that it asks for.
+HYDRA := 1.3.2+2.3.0 1.3.8+2.3.1 1.4.0rc3+2.4.1rc1
+SHAPES := tests/end_to_end/test_shapes.py tests/end_to_end/test_hydra_traps.py tests/unit/sweep/test_compose.py
+hydra-versions: $(addprefix .hydra/,$(HYDRA))
+	for pair in $(HYDRA); do \
+	  echo "hydra-core and omegaconf $$pair"; \
+	  PYTHONPATH=$(CURDIR)/.hydra/$$pair:$(CURDIR) $(BIN)/python -m pytest -q $(SHAPES) || exit 1; \
+	done
+
+.hydra/%: | $(VENV)/.test-$(STAMP)
+	$(BIN)/python -m pip install --quiet --no-deps --target $@ hydra-core==$(firstword $(subst +, ,$*)) omegaconf==$(lastword $(subst +, ,$*))
 
 # Timing claims, measured side by side: printed as ratios, never asserted as times.
 benchmarks: $(VENV)/.test-$(STAMP)
@@ -42,6 +58,10 @@ format: $(VENV)/.test-$(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# Sweeps under random kills, twenty seeds; the tests run one: minutes.
+chaos: $(VENV)/.test-$(STAMP)
+	CHAOS_SEEDS=20 $(BIN)/python -m pytest -s --numprocesses=0 tests/chaos
+
 # What the browser tests need, on Debian and its kin.
 browser:
 	apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core
@@ -51,7 +71,7 @@ compiler:
 	apt-get update -qq && apt-get install -y -qq --no-install-recommends g++
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .hydra build dist .mypy_cache .ruff_cache .pytest_cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from sweeprof import __version__
+from sweeprof.configs import conf_folder
 from sweeprof.errors import Problem, UserError, choice_problem
 from sweeprof.sweep.spelling import SWEEP_GROUP
 
@@ -33,7 +34,13 @@ HYDRA_MODES = {
 
 VALUED_FLAGS = {"--config-dir", "-cd", "--config-name", "-cn", "--cfg", "-c", "--info", "-i", "--package", "-p"}
 """Flags that are followed by a value."""
+CONFIG_DIR = {"--config-dir", "-cd"}
 FLAGS = sorted(HYDRA_MODES | VALUED_FLAGS | {"--help", "-h", "--version", "--resolve", "--config-path", "-cp"})
+
+OPEN_KEYS = r"(model|dataset|axes|variants)\.[\w.\-]+$|compare\.(baseline|thresholds)$"
+"""Keys that the config need not have; a mapping that is given for one is merged."""
+_CALL = re.compile(r"(?<=[\[,: ])(?:range|choice|glob)\([^()'\"]*\)")
+_HASH = re.compile(r"(?<![\w.'\"\\/-])\d+[eE]\d+(?![\w.'\"/-])")
 
 HELP = """\
 sweeprof {version}: sweeps that profile machine-learning models
@@ -50,8 +57,8 @@ Choices
 {choices}
 
 Keys (with what they default to: --cfg job)
-  name output dry_run batch_size axes exclude compare.baseline protocol.* backend.threads limits.timeout_s limits.memory
-  isolation shards seed.* tracking.uri metrics.select hydra/launcher
+  name output dry_run batch_size axes zip variants include exclude grids alone resume retry fail_fast jobs
+  compare.* protocol.* backend.* limits.* isolation shards seed.* tracking.uri metrics.select hydra/launcher
 
 Flags
   --cfg job           print the composed config        --config-dir DIR   a folder with configs of your own
@@ -100,14 +107,53 @@ def hydra_arguments(arguments: Sequence[str]) -> list[str]:
     for before, argument in zip(["", *arguments], arguments, strict=False):
         is_flag = argument.startswith("-") or (before in VALUED_FLAGS and "=" not in argument)
         (flags if is_flag else overrides).append(argument)
-    return [*flags, *map(_for_hydra, overrides)]
+    known = _known_keys(flags)
+    return [*flags, *(_for_hydra(argument, known) for argument in overrides)]
 
 
-def _for_hydra(argument: str) -> str:
-    if re.match(r"((model|dataset)\.[\w.]+|compare\.baseline)=", argument):
-        return f"++{argument}"
+def _known_keys(flags: Sequence[str]) -> set[str]:
+    """The keys at the top of the config, and the config groups."""
+    pairs = zip(["", *flags], flags, strict=False)
+    given = [word.partition("=")[2] or word for before, word in pairs if CONFIG_DIR & {before, word.partition("=")[0]}]
+    folders = [
+        child.name for folder in (conf_folder(), *map(Path, given)) if folder.is_dir() for child in folder.iterdir()
+    ]
+    keys = re.findall(r"^(\w+):", (conf_folder() / "config.yaml").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {*folders, *keys}
+
+
+def _for_hydra(argument: str, known: Collection[str]) -> str:
+    key, _, value = argument.partition("=")
+    value = _HASH.sub(_quoted_if_endless, value)
+    if key == "compare.baseline":
+        value = _quoted_baseline(value)
+    if value.startswith(("[", "{")):
+        value = _CALL.sub(r"'\g<0>'", value)  # within a list, Hydra would make an object of its own of it
+    if re.match(OPEN_KEYS, key):
+        return f"++{key}={value}"
+    if re.fullmatch(r"[A-Za-z_]\w*", key) and key not in known and not _is_sweep(value):
+        return (
+            f"++axes.{key}={value}"  # the name of an axis that a sweep file makes, or a slip, which the sweeper tells
+        )
+    if key == "name" and re.fullmatch(r"[\w.\-]+", value) and value != "null":
+        value = f"'{value}'"  # 20240101 and 1e5 are names, too
     # A sweep file speaks of the whole config. Hydra would take that from its first line, which is the command that runs it.
-    return re.sub(r"^(\+?)sweep=", rf"\1{SWEEP_GROUP}=", argument)
+    key = re.sub(r"^\+?sweep$", f"+{SWEEP_GROUP}", key)
+    return f"{key}={value}" if "=" in argument else key
+
+
+def _is_sweep(value: str) -> bool:
+    return "," in value or "(" in value
+
+
+def _quoted_if_endless(found: re.Match[str]) -> str:
+    """A hash such as 9e51464034, which would be read as a number beyond all bounds, as text."""
+    return f"'{found[0]}'" if float(found[0]) == float("inf") else found[0]
+
+
+def _quoted_baseline(value: str) -> str:
+    """A baseline that is a path or ``last~1`` in the quotes that Hydra needs for it."""
+    return value if value[:1] in ("{", "'", '"', "") or value == "null" else f"'{value}'"
 
 
 def _run_hydra() -> None:
@@ -116,12 +162,11 @@ def _run_hydra() -> None:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from sweeprof.configs import conf_folder
+    from sweeprof.sweep.groups import VERSION_BASE
 
     # Hydra then raises instead of printing its own version of an error and exiting.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
-    version_base = {} if hydra.__version__.startswith("1.4") else {"version_base": "1.3"}
-    run = hydra.main(config_path=str(conf_folder()), config_name="config", **version_base)(task)
+    run = hydra.main(config_path=str(conf_folder()), config_name="config", **VERSION_BASE)(task)
     try:
         run()
     except yaml.YAMLError as error:
@@ -134,7 +179,8 @@ def _run_hydra() -> None:
 
 def task(config: DictConfig) -> None:
     """One job of a launcher: a shard of the plan that the sweeper wrote."""
-    from sweeprof.sweep.shard import Folder, run_shard
+    from sweeprof.sweep.folder import Folder
+    from sweeprof.sweep.shard import run_shard
 
     if config.job.folder is None:
         raise UserError("sweeprof always runs as a sweep: leave out --run and hydra.mode=RUN")
@@ -149,9 +195,7 @@ def _exit_with(error: UserError) -> NoReturn:
 
 
 def _help() -> str:
-    conf = next(
-        folder for folder in (Path(__file__).parent / "conf", Path(__file__).parents[1] / "conf") if folder.is_dir()
-    )
+    conf = conf_folder()
     groups = ("model", "dataset", "backend", "device", "metrics", "protocol", "tracking", "sweep")
     lines = [
         f"  {group:<9} {' '.join(sorted(path.stem for path in (conf / group).glob('*.yaml')))}" for group in groups

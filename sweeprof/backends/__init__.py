@@ -1,7 +1,8 @@
 """Backends: what a framework can do. The only rooms that import a framework are the folders below this one.
 
 A backend builds a :class:`LoadedModel` and may have further capabilities, each a protocol of its own. Callers ask for a
-capability (``isinstance(backend, Analyzes)``), never for a backend's name; one that is missing becomes a row with a reason.
+capability (``isinstance(backend, Analyzes)``), never for a backend's name; one that is missing becomes a row with a reason,
+which the backend declares in its ``gaps`` (:mod:`sweeprof.backends.gaps`).
 """
 
 from __future__ import annotations
@@ -14,17 +15,21 @@ import numpy as np
 import numpy.typing as npt
 
 from sweeprof.profiling.formulas import Formulas
+from sweeprof.profiling.fused import FusedStep
 from sweeprof.profiling.inputs import Inputs
+from sweeprof.profiling.kernel import Kernel, KernelName
 from sweeprof.profiling.memory import MemoryMeter
 from sweeprof.profiling.recipe import Recipe, Work
 from sweeprof.profiling.timing import Clock
 from sweeprof.profiling.timing import Protocol as TimingProtocol
 from sweeprof.results.allocations import Allocations
+from sweeprof.results.artifact import Artifact
 from sweeprof.results.iteration import Iteration
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
 from sweeprof.results.operators import Operators
+from sweeprof.results.own_counts import OwnCounts
 from sweeprof.results.peaks import Peaks, PeakSettings
 
 Array = npt.NDArray[Any]
@@ -57,6 +62,14 @@ class LoadedModel(Protocol):
 
     def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
         """``h2d`` brings the inputs to the device, ``d2h`` the outputs back; nothing where the model runs on the host."""
+
+
+@runtime_checkable
+class Traces(Protocol):
+    """A loaded model whose steps run a graph that is made from its Python first."""
+
+    def tracing(self, batch: Any) -> Callable[[], None] | None:
+        """A function that makes the graph of a step on ``batch`` and neither runs nor compiles it; None: there is none."""
 
 
 class TrainingStep(Protocol):
@@ -115,6 +128,22 @@ class Backend(Protocol):
 
 
 @runtime_checkable
+class Expects(Protocol):
+    """A backend that must know what a model will be called with before it loads one: it is exported for that."""
+
+    def expect(self, inputs: Inputs) -> None:
+        """What all that follows will be called with, but for the size of the batch."""
+
+
+@runtime_checkable
+class Quantizes(Protocol):
+    """A backend that may need samples of the data before it loads a model: ranges of what it quantizes come from them."""
+
+    def ranges_from(self, samples: Callable[[], Any]) -> None:
+        """Where to get them: inputs to learn from, ``(n, *sample_shape)``, as the dataset has them; None: there are none."""
+
+
+@runtime_checkable
 class Analyzes(Protocol):
     """Can count parameters, operations and activations from shapes alone."""
 
@@ -128,6 +157,22 @@ class AnalyzesTraining(Protocol):
 
     def analyze_training(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Training:
         """One training step of the model on ``inputs``."""
+
+
+@runtime_checkable
+class CountsItself(Protocol):
+    """Has a counter of the framework's own, to be shown beside ours."""
+
+    def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:
+        """What it says of one forward, in inference mode."""
+
+
+@runtime_checkable
+class HasArtifact(Protocol):
+    """Runs a model from a file."""
+
+    def artifact(self, build: Build, channel_axis: int | None) -> Artifact:
+        """The file that its run-time loads; it is made where there is none yet."""
 
 
 @runtime_checkable
@@ -160,7 +205,7 @@ class Trains(Protocol):
 
     def training(
         self, model: LoadedModel, batch: Any, targets: Any, recipe: Recipe
-    ) -> AbstractContextManager[TrainingStep]:
+    ) -> AbstractContextManager[TrainingStep | FusedStep]:
         """Within the context the model is in training mode; its weights learn, and are the caller's to restore."""
 
 
@@ -213,8 +258,40 @@ class MeasuresPeaks(Protocol):
 
 
 @runtime_checkable
+class Calibrates(Protocol):
+    """Can run a calibration kernel beside a loaded model."""
+
+    def kernel(self, model: LoadedModel, wanted: KernelName | None) -> Kernel:
+        """A kernel on the model's device, in its data type and layout.
+
+        Args:
+            model: as loaded by this backend.
+            wanted: which; None: the one that resembles the model.
+        """
+
+
+@runtime_checkable
 class ProfilesLines(Protocol):
     """Can watch the source lines of Python functions."""
 
     def lines(self, model: LoadedModel, work: Work, functions: Sequence[str]) -> Lines:
         """Time and memory by line; without functions those of the model's own forward."""
+
+
+CAPABILITIES: tuple[type, ...] = (
+    Analyzes,
+    AnalyzesTraining,
+    CountsItself,
+    HasArtifact,
+    Borrows,
+    MeasuresMemory,
+    Trains,
+    Watches,
+    TimesLayers,
+    TracesOperators,
+    TracksAllocations,
+    MeasuresPeaks,
+    Calibrates,
+    ProfilesLines,
+)
+"""What a backend has or declares a gap for."""

@@ -13,19 +13,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from sweeprof.backends import Array, Build
+from sweeprof.backends.gaps import Gap
 from sweeprof.profiling.formulas import Formulas
 from sweeprof.profiling.inputs import Inputs
+from sweeprof.profiling.kernel import Kernel, KernelName
 from sweeprof.profiling.recipe import Recipe
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.paths import ROOT
 
 Event = Literal["raise", "memory_error", "exit", "segfault", "kill", "hang", "allocate"]
+NOTHING_RUNS = "a fake model runs nothing"
 ALLOCATED_AT_MOST = 2**32
 """``allocate`` gives up here where no limit stops it."""
 
@@ -51,9 +54,13 @@ class FakeModel:
     params: int = 1000
     bytes: int = 1 << 20
     """Resident bytes that the loaded model takes."""
+    kernel_s: float = 0.001
+    """Seconds of one run of the calibration kernel beside it."""
     on_build: Event | None = None
     on_step: Event | None = None
     """What happens, for real, when the model is built or stepped."""
+    calm_steps: int = 0
+    """Steps before ``on_step`` happens."""
 
 
 class FakeClock:
@@ -103,6 +110,18 @@ class FakeMemory:
 class FakeBackend:
     """Runs :class:`FakeModel`: steps, training steps, memory and counts, all as scripted."""
 
+    gaps: ClassVar[Mapping[str, Gap]] = {
+        "AnalyzesTraining": Gap("makes no sense", NOTHING_RUNS),
+        "CountsItself": Gap("makes no sense", "there is no framework that could count"),
+        "HasArtifact": Gap("makes no sense", "a fake model has no file"),
+        "Borrows": Gap("makes no sense", "a fake model has no state to restore"),
+        "Watches": Gap("makes no sense", NOTHING_RUNS),
+        "TimesLayers": Gap("makes no sense", "a fake model is one layer"),
+        "TracesOperators": Gap("makes no sense", NOTHING_RUNS),
+        "TracksAllocations": Gap("makes no sense", NOTHING_RUNS),
+        "MeasuresPeaks": Gap("makes no sense", NOTHING_RUNS),
+        "ProfilesLines": Gap("makes no sense", NOTHING_RUNS),
+    }
     threads: int = 1
     slowdown: float = 1.0
     """Factor on every step, so that two variants of this backend can be compared."""
@@ -137,6 +156,9 @@ class FakeBackend:
     ) -> AbstractContextManager[FakeTraining]:
         return model.training(batch)
 
+    def kernel(self, model: FakeLoaded, wanted: KernelName | None) -> Kernel:
+        return Kernel(wanted or "matmul", lambda: self._clock.advance(model.native.kernel_s))
+
     def memory_meter(self) -> FakeMemory:
         return self._memory
 
@@ -167,6 +189,7 @@ class FakeLoaded:
         steps = itertools.cycle([model.step_s] if isinstance(model.step_s, int | float) else model.step_s)
         first = () if model.first_step_s is None else (model.first_step_s,)
         self._durations = itertools.chain(first, steps)
+        self._steps = itertools.count()
 
     @property
     def compiles(self) -> bool:
@@ -193,7 +216,8 @@ class FakeLoaded:
         outputs = (flat @ weights + self._model.offset).astype(np.float32)
 
         def step() -> Array:
-            happen(self._model.on_step)
+            if next(self._steps) >= self._model.calm_steps:
+                happen(self._model.on_step)
             seconds = next(self._durations) + self._model.per_sample_s * len(batch)
             self._clock.advance(seconds * self._slowdown)
             return outputs

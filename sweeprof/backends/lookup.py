@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -12,9 +13,19 @@ _HOMES = {
     "torch": ("sweeprof.backends.torch.adapter", "TorchBackend"),
     "keras": ("sweeprof.backends.tensorflow.adapter", "TensorflowBackend"),
     "tensorflow": ("sweeprof.backends.tensorflow.adapter", "TensorflowBackend"),
+    "onnxruntime": ("sweeprof.backends.onnxruntime.adapter", "OnnxruntimeBackend"),
+    "jax": ("sweeprof.backends.jax.adapter", "JaxBackend"),
+    "litert": ("sweeprof.backends.litert.adapter", "LitertBackend"),
     "fake": ("sweeprof.backends.fake", "FakeBackend"),
 }
-_PACKAGES = {"torch": "torch", "keras": "keras", "tensorflow": "tensorflow", "sweeprof.backends.fake": "fake"}
+_PACKAGES = {
+    "torch": "torch",
+    "keras": "keras",
+    "tensorflow": "tensorflow",
+    "sweeprof.backends.onnxruntime": "onnxruntime",
+    "sweeprof.backends.litert": "litert",
+    "sweeprof.backends.fake": "fake",
+}
 
 
 def backend_named(name: str) -> Backend:
@@ -39,6 +50,11 @@ def backend_of(model: Any) -> Backend:
     for kind in type(model).__mro__:
         for package, name in _PACKAGES.items():
             if kind.__module__ == package or kind.__module__.startswith(f"{package}."):
-                return backend_named(name)
+                return backend_named("jax" if package == "keras" and _runs_on_jax() else name)
     allowed = f"is no model of a framework that sweeprof knows ({', '.join(_HOMES)}); say which backend runs it."
     raise UserError([Problem("model", type(model).__name__, allowed)])
+
+
+def _runs_on_jax() -> bool:
+    """Whether Keras, which is imported where there is a model of it, runs on JAX in this process."""
+    return bool(sys.modules["keras"].config.backend() == "jax")

@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from sweeprof.datasets import Split, SplitName
 
+Numbers = npt.NDArray[Any]
+
 SCALE = 4
 """8×8 → 32×32, the input LeNet-5 was designed for."""
 FULL_INK = 16.0
 """The scans hold ink counts 0..16."""
+
+
+@cache
+def scans() -> tuple[Numbers, Numbers]:
+    """Ink ``(1797, 64)`` and digits ``(1797,)``."""
+    images, targets = load_digits(return_X_y=True)
+    return images, targets
+
+
+@cache
+def parts(seed: int = 0, test_share: float = 0.2) -> tuple[Numbers, Numbers]:
+    """Indices of the training and of the test split."""
+    _, targets = scans()
+    train, test = train_test_split(np.arange(len(targets)), test_size=test_share, random_state=seed, stratify=targets)
+    return train, test
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +55,8 @@ class Digits:
         return 1
 
     def split(self, name: SplitName) -> Split:
-        images, targets = load_digits(return_X_y=True)
-        train, test = train_test_split(
-            np.arange(len(targets)), test_size=self.test_share, random_state=self.seed, stratify=targets
-        )
+        images, targets = scans()
+        train, test = parts(self.seed, self.test_share)
         chosen = train if name == "train" else test
         small = (images[chosen] / FULL_INK).astype(np.float32).reshape(-1, 1, 8, 8)
         return Split(small.repeat(SCALE, axis=2).repeat(SCALE, axis=3), targets[chosen].astype(np.int64))

@@ -15,17 +15,21 @@ from sweeprof.profiling.memory import Memory
 from sweeprof.profiling.quality import Quality
 from sweeprof.profiling.timing import Timing
 from sweeprof.results.allocations import Allocations
+from sweeprof.results.artifact import Artifact
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.operators import Operators
+from sweeprof.results.own_counts import OwnCounts
 from sweeprof.results.peaks import Peaks
 from sweeprof.results.record import PassName, Record
 
 _READERS: dict[PassName, Callable[[Mapping[str, Any]], Any]] = {
     "analysis": LayerTable.from_dict,
     "training": Training.from_dict,
+    "own_counts": OwnCounts.from_dict,
+    "artifact": Artifact.from_dict,
     "peaks": Peaks.from_dict,
     "timing": Timing.from_dict,
     "layer_times": LayerTimes.from_dict,
@@ -66,7 +70,7 @@ def _values(records: Sequence[Record], baseline: Sequence[Record] | None, batch_
     return {
         "layers": _single(records, "analysis"),
         "training": _single(records, "training"),
-        "timing": _rounds(records),
+        "timing": _rounds(records, baseline),
         "baseline_quality": _baseline_quality(baseline),
         "batch_size": batch_size,
         **{name: _single(records, name) for name in _READERS if name not in ("analysis", "training", "timing")},
@@ -82,12 +86,24 @@ def _single(records: Sequence[Record], pass_name: PassName) -> Any:
     return _READERS[pass_name](record.observations)
 
 
-def _rounds(records: Sequence[Record]) -> Any:
-    timings = sorted((r for r in records if r.pass_name == "timing"), key=lambda record: record.round)
-    done = [r for r in timings if r.status == "ok"]
+def _rounds(records: Sequence[Record], baseline: Sequence[Record] | None) -> Any:
+    done = _timings(records)
     if not done:
         return _single(records, "timing")
-    return tuple(Timing.from_dict(r.observations or {}, r.round) for r in done)
+    rivals = _rivals(records, baseline) if any(one.duel for one in done) else {}
+    return tuple(dataclasses.replace(one, rival=rivals.get(one.duel.id)) if one.duel else one for one in done)
+
+
+def _timings(records: Sequence[Record]) -> list[Timing]:
+    done = [r for r in records if r.pass_name == "timing" and r.status == "ok"]
+    return [Timing.from_dict(r.observations or {}, r.round) for r in sorted(done, key=lambda record: record.round)]
+
+
+def _rivals(records: Sequence[Record], baseline: Sequence[Record] | None) -> dict[str, Timing]:
+    """The baseline's timings by the duel; none for the baseline itself."""
+    if not baseline or baseline[0].combination_id == records[0].combination_id:
+        return {}
+    return {timing.duel.id: timing for timing in _timings(baseline) if timing.duel}
 
 
 def _baseline_quality(baseline: Sequence[Record] | None) -> Any:
@@ -122,6 +138,8 @@ class _Reading:
             rounds=result.rounds,
             round_numbers=result.round_numbers,
             warnings=result.warnings,
+            paired=result.paired,
+            calibrated=result.calibrated,
         )
 
     def _estimate(self, selected: Selected) -> Estimate | Missing:
@@ -185,7 +203,9 @@ def _plain(estimate: Estimate) -> Estimate:
         estimate,
         interval=None if estimate.interval is None else (float(estimate.interval[0]), float(estimate.interval[1])),
         detail={key: _number(value) for key, value in estimate.detail.items()},
-        rounds=tuple(float(value) for value in estimate.rounds),
+        rounds=tuple(map(float, estimate.rounds)),
+        paired=tuple(map(float, estimate.paired)),
+        calibrated=tuple(map(float, estimate.calibrated)),
     )
 
 

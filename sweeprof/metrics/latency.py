@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sweeprof.metrics.metric import Estimate, Missing, metric
@@ -62,14 +63,23 @@ def first_step(timing: Rounds) -> Estimate:
 def compile(timing: Rounds) -> Estimate | Missing:
     """Wall time of the first step of a process beyond the median of later ones, on a backend that compiles.
 
-    What the compiler kept on disk from an earlier process shortens it.
+    Where ``latency/trace`` is known it is no part of it. What the compiler kept on disk from an earlier process shortens it.
     """
     if not timing[0].compiles:
         return Missing("this backend does not compile")
-    beyond = [round.first_step_s - round.median_s for round in timing]
+    beyond = [round.first_step_s - (round.trace_s or 0.0) - round.median_s for round in timing]
     if min(beyond) <= 0:
         return Missing("a first step took no longer than later ones")
     return _single(beyond, timing)
+
+
+@metric(name="latency/trace", unit="s", better="lower")
+def trace(timing: Rounds) -> Estimate | Missing:
+    """Wall time of making the graph of a step from its Python, once for each shape; the first part of a process's first step."""
+    seconds = [round.trace_s for round in timing if round.trace_s is not None]
+    if len(seconds) < len(timing):
+        return Missing("this backend does not trace a step apart from running it")
+    return _single(seconds, timing)
 
 
 @metric(name="latency/h2d", unit="s", better="lower")
@@ -111,12 +121,44 @@ def throughput(timing: Rounds, batch_size: int) -> Estimate:
     return over_rounds(timing, lambda seconds: batch_size / seconds)
 
 
+@metric(name="latency/kernel", unit="s", better="lower")
+def kernel(timing: Rounds) -> Estimate | Missing:
+    """Wall time of one run of the calibration kernel, timed before each sample: how fast the machine was meanwhile."""
+    return _uncalibrated(timing) or _estimated(timing, _unchanged, _kernel_samples)
+
+
+@metric(name="latency/calibrated", unit="kernels", better="lower")
+def calibrated(timing: Rounds) -> Estimate | Missing:
+    """Wall time of one step over that of the calibration kernel before it; the median of the samples' ratios."""
+    return _uncalibrated(timing) or _estimated(timing, _unchanged, lambda one: _in_kernels(one, one.samples))
+
+
 def over_rounds(
     timing: Rounds,
     convert: Callable[[float], float],
     samples_of: Callable[[Timing], Sequence[float]] = lambda one: one.samples,
 ) -> Estimate:
-    """The estimate of ``convert(seconds)``; ``convert`` must be monotonic, so that it may be applied to medians and bounds."""
+    """The estimate of ``convert(seconds)``, and what the pairs of a duel and the calibration kernel make of it.
+
+    ``convert`` must be monotonic, so that it may be applied to medians and bounds.
+    """
+    has_pairs = any(round.rival for round in timing)
+    is_calibrated = _uncalibrated(timing) is None
+    found = _estimated(timing, convert, samples_of)
+    kernels = {round.kernel.name for round in timing if round.kernel} if is_calibrated else set()
+    return replace(
+        found,
+        detail={**found.detail, "kernel": " or ".join(sorted(filter(None, kernels)))} if kernels else found.detail,
+        paired=tuple(convert(_paired(round, samples_of)) for round in timing if has_pairs),
+        calibrated=tuple(
+            convert(statistics.median(_in_kernels(round, samples_of(round)))) for round in timing if is_calibrated
+        ),
+    )
+
+
+def _estimated(
+    timing: Rounds, convert: Callable[[float], float], samples_of: Callable[[Timing], Sequence[float]]
+) -> Estimate:
     medians = tuple(convert(statistics.median(samples_of(round))) for round in timing)
     seconds = [sample for round in timing for sample in samples_of(round)]
     samples = [convert(sample) for sample in seconds]
@@ -136,6 +178,47 @@ def over_rounds(
     )
 
 
+def _unchanged(value: float) -> float:
+    return value
+
+
+def _paired(round: Timing, samples_of: Callable[[Timing], Sequence[float]]) -> float:
+    """Seconds that the pairs of a duel give: the baseline's median times the median ratio of two samples of one turn.
+
+    A round without a pair, whose partner failed, is compared with nothing: its own median stands there.
+    """
+    own, rival = _by_turn(round, samples_of), _by_turn(round.rival, samples_of)
+    common = own.keys() & rival.keys()
+    if not common:
+        return statistics.median(samples_of(round))
+    return statistics.median(rival.values()) * statistics.median(own[turn] / rival[turn] for turn in common)
+
+
+def _by_turn(round: Timing | None, samples_of: Callable[[Timing], Sequence[float]]) -> dict[int, float]:
+    if round is None or round.duel is None:
+        return {}
+    return dict(zip(round.duel.turns, samples_of(round), strict=True))
+
+
+def _uncalibrated(timing: Rounds) -> Missing | None:
+    """Why nothing can be said in terms of the calibration kernel."""
+    times = [round.kernel for round in timing]
+    if any(one is None for one in times):
+        return Missing("protocol.kernel=null: no calibration kernel was timed")
+    reasons = [one.reason or "it has no samples" for one in times if one and not one.samples]
+    return Missing(f"no calibration kernel: {reasons[0]}") if reasons else None
+
+
+def _kernel_samples(round: Timing) -> Sequence[float]:
+    assert round.kernel is not None
+    return round.kernel.samples
+
+
+def _in_kernels(round: Timing, seconds: Sequence[float]) -> list[float]:
+    """Each sample over the kernel's time beside it."""
+    return [own / kernel for own, kernel in zip(seconds, _kernel_samples(round), strict=True)]
+
+
 def forward_samples(round: Timing) -> Sequence[float]:
     """Seconds of a forward, alone or within a training step."""
     return round.phases.get("forward", round.samples)
@@ -144,6 +227,8 @@ def forward_samples(round: Timing) -> Sequence[float]:
 def _phase(timing: Rounds, name: str) -> Estimate | Missing:
     if not timing[0].is_training:
         return NOT_TRAINED
+    if any(name not in round.phases for round in timing):
+        return Missing(f"the step is one program, and what its {name} adds is less than its time varies")
     return over_rounds(timing, lambda seconds: seconds, lambda one: one.phases[name])
 
 

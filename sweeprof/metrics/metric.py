@@ -23,6 +23,8 @@ from sweeprof.results.record import PassName, Warning
 SOURCES: dict[str, PassName | None] = {
     "layers": "analysis",
     "training": "training",
+    "own_counts": "own_counts",
+    "artifact": "artifact",
     "peaks": "peaks",
     "timing": "timing",
     "layer_times": "layer_times",
@@ -57,6 +59,9 @@ class Estimate:
     rounds: tuple[float, ...] = ()
     warnings: tuple[Warning, ...] = ()
     round_numbers: tuple[int, ...] = ()
+    paired: tuple[float, ...] = ()
+    calibrated: tuple[float, ...] = ()
+    """As of :class:`~sweeprof.results.measurement.Measurement`."""
 
 
 Result = Number | Estimate | Missing

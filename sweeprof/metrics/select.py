@@ -18,6 +18,7 @@ from sweeprof.results.record import PASSES, PassName
 
 FAMILIES = (
     "params",
+    "artifact",
     "compute",
     "activations",
     "latency",
@@ -28,6 +29,7 @@ FAMILIES = (
     "lines",
     "quality",
     "compat",
+    "own_counts",
 )
 
 Entry = str | Mapping[str, Any]

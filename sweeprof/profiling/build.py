@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-NOT_ARGUMENTS = ("framework", "preload", "preload_for", "environment")
+from sweeprof.errors import Unsupported
+
+NOT_ARGUMENTS = ("framework", "builders", "preload", "preload_for", "environment", "environment_for", "tolerance")
 """Keys that tell the sweep about a node and are not passed to its constructor."""
 
 
@@ -25,6 +27,25 @@ def instantiate(node: Mapping[str, Any]) -> Any:
 def builder(node: Mapping[str, Any]) -> Callable[[], Any]:
     """A function that instantiates ``node`` when called, e.g. under another default device."""
     return partial(instantiate, dict(node))
+
+
+def builders_of(backend: Mapping[str, Any]) -> list[str]:
+    """The builders that a backend can run, by their keys in a model's node, the one it likes best first."""
+    return list(backend.get("builders") or [backend.get("framework")])
+
+
+def chosen_builder(backend: Mapping[str, Any], model: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """The key and the node of the builder that ``backend`` runs ``model`` by.
+
+    Raises:
+        Unsupported: the model names none that it can run.
+    """
+    wanted = builders_of(backend)
+    found = next((name for name in wanted if model.get(name) is not None), None)
+    if found is None:
+        listed = f"{', '.join(wanted[:-1])} or {wanted[-1]}" if len(wanted) > 1 else str(wanted[0])
+        raise Unsupported(f"the model names no builder for {listed}")
+    return found, model[found]
 
 
 def located(target: str) -> Callable[..., Any]:

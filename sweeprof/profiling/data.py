@@ -66,8 +66,16 @@ class Data:
         raise UserError("the data have no batch")
 
     def labelled(self, name: str) -> Iterator[tuple[Inputs, Any]]:
-        """Arguments and targets of every batch of a split; targets are None where a batch has none."""
-        for batch in self.split(name):
+        """Arguments and targets of every batch of a split; targets are None where a batch has none.
+
+        Raises:
+            UserError: the split is known never to end.
+        """
+        batches = self.split(name)
+        if _is_endless(batches):
+            allowed = "never ends (repeat()), and all of it is evaluated: give it an end with take(n)."
+            raise UserError([Problem("data", type(batches).__name__, allowed)])
+        for batch in batches:
             yield self._taken(batch)
 
     def _taken(self, batch: Any) -> tuple[Inputs, Any]:
@@ -95,6 +103,12 @@ class _Kept(Iterable[Any]):
         for batch in self._coming:
             self._kept.append(batch)
             yield batch
+
+
+def _is_endless(batches: Any) -> bool:
+    """A ``tf.data.Dataset`` knows; its INFINITE_CARDINALITY is -1."""
+    cardinality = getattr(batches, "cardinality", None)
+    return callable(cardinality) and int(cardinality()) == -1
 
 
 def _repeatable(batches: Any) -> Any:

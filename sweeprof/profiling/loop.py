@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from sweeprof.backends import Analyzes, Borrows, Watches
+from sweeprof.backends.gaps import lacking
 from sweeprof.backends.lookup import backend_of
-from sweeprof.errors import Unsupported
 from sweeprof.profiling.formulas import DEFAULTS, Formula, Formulas
 from sweeprof.results.iteration import Iteration
 from sweeprof.results.layer_times import LayerTimes
@@ -27,7 +27,7 @@ class LoopSession:
         """See :func:`session`."""
         backend = backend_of(model)
         if not isinstance(backend, Watches):
-            raise Unsupported("models of this framework cannot be watched in a loop")
+            raise lacking(backend, Watches)
         self._backend, self._model = backend, model
         self._formulas = Formulas(formulas, DEFAULTS)
         self._watch = backend.watch(model)
@@ -79,7 +79,7 @@ class LoopSession:
         times = self.times
         backend, inputs = self._backend, self._watch.inputs
         if inputs is None or not isinstance(backend, Analyzes) or not isinstance(backend, Borrows):
-            raise Unsupported("this backend cannot count layers")
+            raise lacking(self._backend, Analyzes)
         with self._watch.paused(), backend.borrowed(self._model):
             table = backend.analyze(lambda: self._model, inputs, None, self._formulas)
         return Layers.of(table.with_times(times))

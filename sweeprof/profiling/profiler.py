@@ -15,7 +15,7 @@ from sweeprof.metrics.evaluate import measured
 from sweeprof.metrics.live import live_functions
 from sweeprof.metrics.metric import SOURCES, Metric, Missing, declared, parameter_name, passes_of
 from sweeprof.metrics.select import Entry, Selected, builtin_metrics, metric_set, select
-from sweeprof.profiling.build import builder, instantiate
+from sweeprof.profiling.build import builder, chosen_builder, instantiate
 from sweeprof.profiling.data import Data
 from sweeprof.profiling.formulas import DEFAULTS, Formula, Formulas
 from sweeprof.profiling.inputs import Inputs
@@ -117,9 +117,7 @@ class Profiler:
             Unsupported: the model names no builder for the backend's framework.
         """
         backend, model = config["backend"], config["model"]
-        node = model.get(backend["framework"])
-        if node is None:
-            raise Unsupported(f"the model names no builder for {backend['framework']}")
+        _, node = chosen_builder(backend, model)
         chosen = config.get("metrics", {})
         made = cls.__new__(cls)
         made._set_up(

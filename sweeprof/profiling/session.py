@@ -16,40 +16,64 @@ from sweeprof.backends import (
     AnalyzesTraining,
     Backend,
     Build,
+    Calibrates,
+    CountsItself,
+    Expects,
+    HasArtifact,
     LoadedModel,
     MeasuresMemory,
     MeasuresPeaks,
     ProfilesLines,
+    Quantizes,
     TimesLayers,
+    Traces,
     TracesOperators,
     TracksAllocations,
     TrainingStep,
     Trains,
 )
+from sweeprof.backends.gaps import gap_of, lacking
 from sweeprof.errors import Uncounted, Unsupported, UserError, choice_problem
 from sweeprof.profiling import residency
 from sweeprof.profiling.formulas import DEFAULTS, Formulas
+from sweeprof.profiling.fused import FusedStep, measure_fused
 from sweeprof.profiling.inputs import Inputs
+from sweeprof.profiling.kernel import Kernel, KernelTimes
 from sweeprof.profiling.live import Live, LiveMetric
 from sweeprof.profiling.memory import Memory
 from sweeprof.profiling.peaks import remembered
 from sweeprof.profiling.quality import Quality
 from sweeprof.profiling.recipe import Recipe, Work
 from sweeprof.profiling.timing import Protocol, Timing, measure, measure_training, sampled
+from sweeprof.profiling.turns import Turns
 from sweeprof.results.allocations import Allocations
+from sweeprof.results.artifact import Artifact
 from sweeprof.results.layer_times import LayerTimes, Mode
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
 from sweeprof.results.operators import Operators
+from sweeprof.results.own_counts import OwnCounts
 from sweeprof.results.peaks import Peaks
-from sweeprof.results.record import PassName
+from sweeprof.results.record import PassName, Warning
 
 MEMORY_STEPS = 5
 """Enough for allocators to reach their high-water mark."""
 
 Strict = Literal["error", "warn", "ignore"]
 Observations = (
-    LayerTable | Training | Peaks | Timing | LayerTimes | Operators | Memory | Allocations | Lines | Quality | Live
+    LayerTable
+    | Training
+    | OwnCounts
+    | Artifact
+    | Peaks
+    | Timing
+    | LayerTimes
+    | Operators
+    | Memory
+    | Allocations
+    | Lines
+    | Quality
+    | Live
 )
 Built = tuple[Build, int | None]
 """What makes the model, and the axis of the channels in its inputs."""
@@ -72,6 +96,8 @@ class Session(ABC):
     """The functions that the ``lines`` pass watches, by their dotted names; none: the model's own forward."""
     live_metrics: Sequence[LiveMetric] = ()
     """What the ``live`` pass computes."""
+    turns: Turns | None = None
+    """Who else takes samples while the ``timing`` pass does; None: nobody."""
     costs: dict[str, float] = field(default_factory=dict)
     """Seconds spent per activity (``build``, ``measure``), filled in by :meth:`run`."""
 
@@ -92,6 +118,10 @@ class Session(ABC):
             Exception: whatever the model raised.
         """
         self.prepare()
+        if isinstance(self.backend, Expects):
+            self.backend.expect(self.inputs())
+        if isinstance(self.backend, Quantizes):
+            self.backend.ranges_from(self.samples)
         found: Observations = getattr(self, f"_{pass_name}")()
         return found
 
@@ -115,6 +145,10 @@ class Session(ABC):
     def targets(self) -> Any:
         """What belongs to the batch of :meth:`inputs`; None where there are none."""
 
+    def samples(self) -> Any:
+        """Inputs to learn from, ``(n, *sample_shape)``; None where there are none."""
+        return None
+
     @abstractmethod
     def described(self) -> AbstractContextManager[Built]:
         """The model, to be analysed on shapes."""
@@ -134,7 +168,7 @@ class Session(ABC):
 
     def _analysis(self) -> LayerTable:
         if not isinstance(self.backend, Analyzes):
-            raise Unsupported("this backend cannot count layers")
+            raise lacking(self.backend, Analyzes)
         with self.described() as (build, channel_axis), Stopwatch(self.costs, "measure"):
             table = self.backend.analyze(build, self.inputs(), channel_axis, self.formulas)
         self._check(table.uncovered)
@@ -142,11 +176,23 @@ class Session(ABC):
 
     def _training(self) -> Training:
         if not isinstance(self.backend, AnalyzesTraining):
-            raise Unsupported("this backend cannot count a training step")
+            raise lacking(self.backend, AnalyzesTraining)
         with self.described() as (build, channel_axis), Stopwatch(self.costs, "measure"):
             step = self.backend.analyze_training(build, self.inputs(), channel_axis, self.formulas)
         self._check(step.uncovered)
         return step
+
+    def _own_counts(self) -> OwnCounts:
+        if not isinstance(self.backend, CountsItself):
+            raise lacking(self.backend, CountsItself)
+        with self.described() as (build, channel_axis), Stopwatch(self.costs, "measure"):
+            return self.backend.own_counts(build, self.inputs(), channel_axis)
+
+    def _artifact(self) -> Artifact:
+        if not isinstance(self.backend, HasArtifact):
+            raise lacking(self.backend, HasArtifact)
+        with self.described() as (build, channel_axis), Stopwatch(self.costs, "build"):
+            return self.backend.artifact(build, channel_axis)
 
     def _check(self, uncovered: Mapping[str, int]) -> None:
         if uncovered and self.strict == "error":
@@ -156,7 +202,7 @@ class Session(ABC):
     def _peaks(self) -> Peaks:
         backend = self.backend
         if not isinstance(backend, MeasuresPeaks):
-            raise Unsupported("this backend has no benchmark of the machine")
+            raise lacking(self.backend, MeasuresPeaks)
         with Stopwatch(self.costs, "measure"):
             return remembered(backend, self.place(), self.held())
 
@@ -164,51 +210,66 @@ class Session(ABC):
         inputs = self.inputs()
         with self.loaded() as model:
             work, clock = self._work(model, inputs), model.clock()
+            kernel, reason = self._kernel(model)
             if self.mode == "training":
                 with self._training_step(model, work) as training, Stopwatch(self.costs, "measure"):
-                    timing = measure_training(training, self.protocol, clock)
-                return replace(timing, compiles=model.compiles)
-            with model.stepping(work.batch) as step, Stopwatch(self.costs, "measure"):
-                timing = measure(step, self.protocol, clock)
-                moves = model.transfers(inputs, step())
-                transfers = {name: sampled(move, self.protocol, clock) for name, move in moves.items()}
-            return replace(timing, compiles=model.compiles, transfers=transfers)
+                    if isinstance(training, FusedStep):
+                        timing = measure_fused(training, self.protocol, clock, self.turns, kernel)
+                    else:
+                        timing = measure_training(training, self.protocol, clock, self.turns, kernel)
+            else:
+                with model.stepping(work.batch) as step, Stopwatch(self.costs, "measure"):
+                    trace = model.tracing(work.batch) if isinstance(model, Traces) else None
+                    timing = measure(step, self.protocol, clock, self.turns, kernel, trace)
+                    moves = model.transfers(inputs, step())
+                    transfers = {name: sampled(move, self.protocol, clock) for name, move in moves.items()}
+                timing = replace(timing, transfers=transfers)
+        return _uncalibrated(replace(timing, compiles=model.compiles), reason)
+
+    def _kernel(self, model: LoadedModel) -> tuple[Kernel | None, str | None]:
+        """The calibration kernel, or why there is none where the protocol asks for one."""
+        wanted = self.protocol.kernel
+        if wanted is None:
+            return None, None
+        if not isinstance(self.backend, Calibrates):
+            return None, gap_of(self.backend, Calibrates)
+        return self.backend.kernel(model, None if wanted == "auto" else wanted), None
 
     def _work(self, model: LoadedModel, inputs: Inputs) -> Work:
         is_training = self.mode == "training"
         return Work(model.put(inputs), self.targets() if is_training else None, self.recipe if is_training else None)
 
-    def _training_step(self, model: LoadedModel, work: Work) -> AbstractContextManager[TrainingStep]:
+    def _training_step(self, model: LoadedModel, work: Work) -> AbstractContextManager[TrainingStep | FusedStep]:
         if not isinstance(self.backend, Trains):
-            raise Unsupported("this backend cannot train")
+            raise lacking(self.backend, Trains)
         assert work.recipe is not None
         return self.backend.training(model, work.batch, work.targets, work.recipe)
 
     def _layer_times(self) -> LayerTimes:
         backend = self.backend
         if not isinstance(backend, TimesLayers):
-            raise Unsupported("this backend cannot time layers")
+            raise lacking(self.backend, TimesLayers)
         with self._working() as (model, work):
             return backend.layer_times(model, work, self.protocol)
 
     def _operators(self) -> Operators:
         backend = self.backend
         if not isinstance(backend, TracesOperators):
-            raise Unsupported("this backend cannot trace operators")
+            raise lacking(self.backend, TracesOperators)
         with self._working() as (model, work):
             return backend.operators(model, work)
 
     def _allocations(self) -> Allocations:
         backend = self.backend
         if not isinstance(backend, TracksAllocations):
-            raise Unsupported("this backend cannot follow allocations")
+            raise lacking(self.backend, TracksAllocations)
         with self._working() as (model, work):
             return backend.allocations(model, work)
 
     def _lines(self) -> Lines:
         backend = self.backend
         if not isinstance(backend, ProfilesLines):
-            raise Unsupported("this backend cannot watch source lines")
+            raise lacking(self.backend, ProfilesLines)
         with self._working() as (model, work):
             return backend.lines(model, work, self.watched)
 
@@ -219,6 +280,9 @@ class Session(ABC):
                 yield step
             return
         with self._training_step(model, work) as training:
+            if isinstance(training, FusedStep):
+                yield training.whole
+                return
 
             def train() -> None:
                 training.backward(training.forward())
@@ -234,7 +298,7 @@ class Session(ABC):
 
     def _memory(self) -> Memory:
         if not isinstance(self.backend, MeasuresMemory):
-            raise Unsupported("this backend cannot measure memory")
+            raise lacking(self.backend, MeasuresMemory)
         inputs = self.inputs()
         meter = self.backend.memory_meter()
         residency.restore()
@@ -273,6 +337,14 @@ class Session(ABC):
     def _live(self) -> Live:
         with self.loaded() as model, Stopwatch(self.costs, "measure"):
             return Live.of(self.live_metrics, model.native, self.data)
+
+
+def _uncalibrated(timing: Timing, reason: str | None) -> Timing:
+    """The timing with what is said where a kernel was asked for and there was none."""
+    if reason is None:
+        return timing
+    warning = Warning("no_kernel", reason, "compare rounds or a duel, or set protocol.kernel=null")
+    return replace(timing, kernel=KernelTimes(None, reason=reason), warnings=(*timing.warnings, warning))
 
 
 def as_array(values: Any) -> np.ndarray[Any, Any]:

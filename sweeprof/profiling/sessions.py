@@ -40,6 +40,9 @@ class BuiltSession(Session):
     def targets(self) -> Any:
         return targets_of(self.dataset, self.batch_size)
 
+    def samples(self) -> Any:
+        return self.dataset.split("train").inputs
+
     def described(self) -> AbstractContextManager[Built]:
         return nullcontext((self.build, self.dataset.channel_axis))
 

@@ -12,21 +12,15 @@ import time
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from sweeprof.profiling.kernel import Kernel, KernelTimes
+from sweeprof.profiling.noise import doubts
+from sweeprof.profiling.turns import Alone, Duel, State, Turns
 from sweeprof.results.record import Warning
 from sweeprof.results.stats import spread
 
-SPREAD_WARNING = 0.10
-SPREAD_SEVERE = 0.25
-"""IQR over median; the two levels at which torch.utils.benchmark warns."""
-FIRST_SAMPLE_FACTOR = 1.5
-"""A first sample this much above the median means that warming up was not over."""
-DRIFT_WARNING = 0.10
-"""Relative difference between the medians of the first and the second half of the samples."""
-MIN_TICKS = 1000
-"""Clock ticks a sample must last: a tick is then at most 0.1 % of it."""
 MAX_LOOPS = 2**20
 """Steps per sample at most, should a step take no time at all."""
 PHASES = ("forward", "backward", "update")
@@ -87,6 +81,10 @@ class Protocol:
     """… unless this is reached first, which leaves a warning."""
     target_spread: float | None = None
     """Also go on until IQR/median is below this or has settled."""
+    interleave: typing.Literal["rounds", "duel"] = "rounds"
+    """Of what is compared, take turns round by round, or sample by sample in processes that exist at the same time."""
+    kernel: typing.Literal["auto", "convolution", "matmul"] | None = None
+    """The calibration kernel that is timed between samples; ``auto``: the one that resembles the model. None: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ class Timing:
     """One round of timing; all times in seconds."""
 
     first_step_s: float
-    """The very first step of the process: tracing, allocation and lazy initialisation included."""
+    """The very first step of the process: tracing, compiling, allocation and lazy initialisation included."""
     warmup_steps: int
     loops: int
     """Steps per sample."""
@@ -106,11 +104,21 @@ class Timing:
     round: int = 0
     """Which repetition this is; what a comparison pairs by."""
     phases: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Of a training step: seconds of ``forward``, ``backward`` and ``update``, one value per sample."""
+    """Of a training step: seconds of ``forward``, ``backward`` and ``update``, one value per sample; of a step that is one
+    program those that can be told (:mod:`sweeprof.profiling.fused`)."""
     transfers: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Seconds of one ``h2d`` and one ``d2h``, one value per sample; nothing where the model runs on the host."""
     compiles: bool = False
     """Whether the first step compiled the model."""
+    duel: Duel | None = None
+    """With whom the samples were taken in turns; None where the process was alone."""
+    kernel: KernelTimes | None = None
+    """The calibration kernel's times; None where the protocol asks for none."""
+    trace_s: float | None = None
+    """Of the first step, the seconds in which its graph was made from Python; None where nothing is traced apart, or in records
+    of an earlier version."""
+    rival: Timing | None = field(default=None, repr=False)
+    """The baseline's timing of the same duel; a comparison sets it, and no record has it."""
 
     @property
     def is_training(self) -> bool:
@@ -134,19 +142,56 @@ class Timing:
             phases={name: tuple(samples) for name, samples in data.get("phases", {}).items()},
             transfers={name: tuple(samples) for name, samples in data.get("transfers", {}).items()},
             compiles=data.get("compiles", False),
+            duel=Duel.from_dict(data["duel"]) if data.get("duel") else None,
+            kernel=KernelTimes.from_dict(data["kernel"]) if data.get("kernel") else None,
+            trace_s=data.get("trace_s"),
         )
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for a record."""
+        data = asdict(self)
+        del data["rival"]
+        return data
 
-def measure(step: Callable[[], object], protocol: Protocol, clock: Clock) -> Timing:
-    """Time ``step``, which must return only when its work is done (the backend synchronises the device)."""
-    first_step = _lasting(step, 1, clock)
+
+def measure(
+    step: Callable[[], object],
+    protocol: Protocol,
+    clock: Clock,
+    turns: Turns | None = None,
+    kernel: Kernel | None = None,
+    trace: Callable[[], object] | None = None,
+) -> Timing:
+    """Time ``step``, which must return only when its work is done (the backend synchronises the device).
+
+    Args:
+        turns: who else takes samples meanwhile; None: nobody.
+        kernel: what to time before each sample.
+        trace: makes the graph that the first step would make otherwise; None: there is none, or it cannot be made apart.
+    """
+    turns = turns or Alone()
+    trace_s = None if trace is None else lasting(trace, 1, clock)
+    first_step = (trace_s or 0.0) + lasting(step, 1, clock)
     warmup_steps = _warm_up(step, protocol, clock)
     gc.collect()
     with without_collection():
-        loops = _calibrate(step, protocol, clock)
-        samples, unmet = _sample(step, loops, protocol, clock)
+        loops, sample_s = _calibrate(step, protocol, clock)
+        kernel_loops = _calibrate(kernel.step, protocol, clock)[0] if kernel else 0
+        wanted_s = turns.ready(sample_s)
+        loops *= max(1, round(wanted_s / sample_s)) if sample_s > 0 else 1
+        taken = _Samples(step, loops, protocol, clock, kernel, kernel_loops)
+        taken.take_all(turns)
+    samples, unmet = tuple(taken.seconds), taken.unmet
     return Timing(
-        first_step, warmup_steps, loops, samples, unmet, tuple(_warnings(samples, loops, unmet, protocol, clock))
+        first_step,
+        warmup_steps,
+        loops,
+        samples,
+        unmet,
+        tuple(doubts(samples, loops, unmet, protocol.max_s, clock.resolution)),
+        duel=replace(turns.duel, turns=tuple(taken.turns)) if turns.duel else None,
+        kernel=KernelTimes(kernel.name, kernel_loops, tuple(taken.kernel_seconds)) if kernel else None,
+        trace_s=trace_s,
     )
 
 
@@ -160,16 +205,17 @@ class Phased(typing.Protocol):
     def update(self) -> None: ...
 
 
-def measure_training(step: Phased, protocol: Protocol, clock: Clock) -> Timing:
-    """Time whole training steps, and each of their phases within the same steps."""
+def measure_training(
+    step: Phased, protocol: Protocol, clock: Clock, turns: Turns | None = None, kernel: Kernel | None = None
+) -> Timing:
+    """Time whole training steps, and each of their phases within the same steps; arguments as of :func:`measure`."""
     laps = _Laps(step, clock)
-    timing = measure(laps, protocol, clock)
-    kept = laps.seconds[-len(timing.samples) * timing.loops :]
+    timing = measure(laps, protocol, clock, turns, kernel)
+    taken = timing.loops + _leading(timing.duel, timing.kernel)
+    last = laps.seconds[len(laps.seconds) - len(timing.samples) * taken :]
+    kept = [last[end - timing.loops : end] for end in range(taken, len(last) + 1, taken)]
     phases = {
-        name: tuple(
-            statistics.fmean(lap[index] for lap in kept[first : first + timing.loops])
-            for first in range(0, len(kept), timing.loops)
-        )
+        name: tuple(statistics.fmean(lap[index] for lap in sample) for sample in kept)
         for index, name in enumerate(PHASES)
     }
     return replace(timing, phases=phases)
@@ -200,11 +246,12 @@ def sampled(step: Callable[[], object], protocol: Protocol, clock: Clock) -> tup
     step()
     gc.collect()
     with without_collection():
-        loops = _calibrate(step, protocol, clock)
-        return tuple(_lasting(step, loops, clock) / loops for _ in range(protocol.min_samples))
+        loops, _ = _calibrate(step, protocol, clock)
+        return tuple(lasting(step, loops, clock) / loops for _ in range(protocol.min_samples))
 
 
-def _lasting(step: Callable[[], object], loops: int, clock: Clock) -> float:
+def lasting(step: Callable[[], object], loops: int, clock: Clock) -> float:
+    """Seconds of so many steps."""
     begin = clock.now()
     for _ in range(loops):
         step()
@@ -222,28 +269,71 @@ def _warm_up(step: Callable[[], object], protocol: Protocol, clock: Clock) -> in
         steps += 1
 
 
-def _calibrate(step: Callable[[], object], protocol: Protocol, clock: Clock) -> int:
+def _calibrate(step: Callable[[], object], protocol: Protocol, clock: Clock) -> tuple[int, float]:
+    """Steps of a sample, and the seconds that they took."""
     loops = 1
-    while _lasting(step, loops, clock) < protocol.sample_s and loops < MAX_LOOPS:
+    while (lasted := lasting(step, loops, clock)) < protocol.sample_s and loops < MAX_LOOPS:
         loops *= 2
-    return loops
+    return loops, lasted
 
 
-def _sample(
-    step: Callable[[], object], loops: int, protocol: Protocol, clock: Clock
-) -> tuple[tuple[float, ...], tuple[str, ...]]:
-    samples: list[float] = []
-    spreads: list[float] = []
-    elapsed = 0.0
-    while True:
-        lasted = _lasting(step, loops, clock)
-        elapsed += lasted
-        samples.append(lasted / loops)
-        if protocol.target_spread is not None and len(samples) >= protocol.min_samples:
-            spreads.append(spread(samples))
-        unmet = _unmet(samples, spreads, elapsed, protocol)
-        if not unmet or elapsed >= protocol.max_s:
-            return tuple(samples), unmet
+def _leading(*others: object) -> int:
+    """Steps that precede each sample and are in none: what else ran since the last one has taken the caches."""
+    return int(any(other is not None for other in others))
+
+
+class _Samples:
+    """Samples of a step, until the protocol is fulfilled."""
+
+    def __init__(
+        self,
+        step: Callable[[], object],
+        loops: int,
+        protocol: Protocol,
+        clock: Clock,
+        kernel: Kernel | None,
+        kernel_loops: int,
+    ) -> None:
+        self._step, self._loops, self._protocol, self._clock = step, loops, protocol, clock
+        self._kernel, self._kernel_loops = kernel, kernel_loops
+        self._spreads: list[float] = []
+        self._elapsed = 0.0
+        self.seconds: list[float] = []
+        self.kernel_seconds: list[float] = []
+        self.turns: list[int] = []
+        self.unmet: tuple[str, ...] = ("samples",)
+        """What the protocol still asks for; once it has asked for nothing, nothing."""
+
+    def take_all(self, turns: Turns) -> None:
+        """Take one whenever it is time."""
+        leading = _leading(turns.duel, self._kernel)
+        while (turn := turns.take()) is not None:
+            if self._kernel:
+                self.kernel_seconds.append(self._timed(self._kernel.step, self._kernel_loops)[1])
+            for _ in range(leading):
+                self._step()
+            self._take()
+            self.turns.append(turn)
+            turns.leave(self._state())
+
+    def _timed(self, step: Callable[[], object], loops: int) -> tuple[float, float]:
+        """Seconds, and seconds per step."""
+        lasted = lasting(step, loops, self._clock)
+        return lasted, lasted / loops
+
+    def _take(self) -> None:
+        lasted, sample = self._timed(self._step, self._loops)
+        self._elapsed += lasted
+        self.seconds.append(sample)
+        if self._protocol.target_spread is not None and len(self.seconds) >= self._protocol.min_samples:
+            self._spreads.append(spread(self.seconds))
+        if self.unmet:
+            self.unmet = _unmet(self.seconds, self._spreads, self._elapsed, self._protocol)
+
+    def _state(self) -> State:
+        if self._elapsed >= self._protocol.max_s:
+            return "spent"
+        return "going" if self.unmet else "met"
 
 
 def _unmet(samples: list[float], spreads: list[float], elapsed: float, protocol: Protocol) -> tuple[str, ...]:
@@ -275,43 +365,3 @@ def without_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def _warnings(
-    samples: tuple[float, ...], loops: int, unmet: tuple[str, ...], protocol: Protocol, clock: Clock
-) -> Iterator[Warning]:
-    median = statistics.median(samples)
-    noise = spread(samples)
-    if unmet:
-        yield Warning(
-            "max_time",
-            f"protocol.max_s={protocol.max_s:g} ended the round before {', '.join(unmet)}",
-            "raise protocol.max_s, or lower the batch size",
-        )
-    if noise > SPREAD_WARNING:
-        yield Warning(
-            "spread_high" if noise <= SPREAD_SEVERE else "spread_severe",
-            f"IQR is {noise:.0%} of the median over {len(samples)} samples",
-            "close other programs, or use a protocol with more rounds",
-        )
-    if len(samples) > 1 and samples[0] > FIRST_SAMPLE_FACTOR * median:
-        yield Warning(
-            "first_sample_slow",
-            f"the first sample took {samples[0] / median:.1f} times the median",
-            "raise protocol.warmup_s or protocol.warmup_steps",
-        )
-    half = len(samples) // 2
-    if half >= 5 and median > 0:
-        drift = statistics.median(samples[-half:]) / statistics.median(samples[:half]) - 1
-        if abs(drift) > DRIFT_WARNING:
-            yield Warning(
-                "drift",
-                f"the second half of the samples is {drift:+.0%} off the first",
-                "let the machine settle, or use a protocol with more rounds",
-            )
-    if median * loops < MIN_TICKS * clock.resolution:
-        yield Warning(
-            "timer_coarse",
-            f"a sample lasts only {median * loops / clock.resolution:.0f} ticks of the clock",
-            "raise protocol.sample_s",
-        )

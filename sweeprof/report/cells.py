@@ -11,6 +11,8 @@ from typing import Any
 from sweeprof.report.units import scaled, significant, text_unit
 from sweeprof.results.compare import Cell, Row
 from sweeprof.results.measurement import Measurement, Number
+from sweeprof.results.stats import MOST_ROUNDS
+from sweeprof.results.verdicts import REASONS
 
 MISSING = "–"
 """Stands where there is no value: never a zero, never NaN."""
@@ -21,6 +23,8 @@ UNCLEAR = "~"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
 _NAMES = ("layer", "operator", "line")
 """Details that name what a value is of."""
+_WORDS = (*_NAMES, "kernel")
+"""Details that are words."""
 _COUNTS = ("n", "steps")
 _HAS_PREFIX = frozenset({"s", "B", "MAC", "FLOP", "params", "samples/s", "ratio", "abs", ""})
 """Units whose values read right without naming the unit in the header."""
@@ -126,12 +130,21 @@ def ratio_text(cell: Cell) -> str:
     return f"×{ratio_number(cell.ratio)}{interval} {mark}".rstrip()
 
 
+def verdict_note(cell: Cell) -> str:
+    """Why a ratio has its verdict, e.g. ``the interval of the ratio crosses the threshold; about 12 rounds would settle it``."""
+    why = REASONS.get(cell.verdict_reason or "", cell.verdict_reason or "")
+    if cell.verdict_reason == "interval_crosses_threshold":
+        needed = f"more than {MOST_ROUNDS}" if cell.rounds_needed is None else f"about {cell.rounds_needed}"
+        why += f"; {needed} rounds would settle it"
+    return f"{why} ({cell.used})" if cell.used in ("paired", "calibrated") else why
+
+
 def detail_text(measurement: Measurement) -> str:
     """The further figures of a measurement, e.g. ``min 1.2 ms, p90 1.5 ms, p99 not given: n<299``, ``layer fc1``."""
     parts = []
     unit = text_unit(measurement.name, measurement.unit)
     for name, figure in measurement.detail.items():
-        if name in _NAMES:
+        if name in _WORDS:
             parts.append(f"{name} {one_line(str(figure))}")
         elif isinstance(figure, bool) or not isinstance(figure, (int, float)):
             parts.append(f"{name} not given: {one_line(str(figure))}" if figure is not None else f"{name} not given")

@@ -42,6 +42,7 @@ _HEADLINE: dict[str, tuple[str, int]] = {
 _TITLES = {
     "latency/per_sample": "latency per sample",
     "latency/first_step": "first step",
+    "latency/trace": "tracing",
     "latency/compile": "compilation",
     "latency/h2d": "host to device",
     "latency/d2h": "device to host",
@@ -134,10 +135,21 @@ def _any(rows: Sequence[Row], name: str) -> bool:
 
 
 def baseline_text(comparison: Comparison) -> str:
-    """The baseline's axis values: ``torch``; a value that is no name comes with its axis, as ``batch_size=1``."""
-    values = comparison.baseline.items()
+    """The baseline's axis values: ``torch``; a value that is no name comes with its axis, as ``batch_size=1``.
+
+    Of another sweep, as the user named it.
+    """
+    if comparison.against is not None:
+        return one_line(comparison.against.label)
+    varying = set(comparison.varying_axes())
+    values = [item for item in comparison.baseline.items() if item[0] in varying] or [*comparison.baseline.items()]
     named = [axis_text(v) if isinstance(v, str) else f"{axis}={axis_text(v)}" for axis, v in values]
     return ", ".join(named) or "baseline"
+
+
+def plain_title(metric: str) -> str | None:
+    """What tables call a built-in metric; None for any other."""
+    return _TITLES.get(metric) or _HEADLINE.get(metric, (None, 0))[0]
 
 
 def metric_title(info: MetricInfo, rows: Sequence[Row]) -> str:

@@ -19,8 +19,10 @@ from sweeprof.report.cells import (
     value_of,
     value_text,
 )
+from sweeprof.report.chosen import sections
 from sweeprof.report.columns import baseline_text
 from sweeprof.report.figure import Plot
+from sweeprof.report.judged import protocol_text
 from sweeprof.report.layers.embed import embedded
 from sweeprof.report.pages import render, script_json
 from sweeprof.report.pictures.interactive import interactive
@@ -41,6 +43,7 @@ def html(
     plots: Sequence[Plot],
     layers: Mapping[str, LayerTable] = _NO_LAYERS,
     details: Mapping[str, Any] = _NO_DETAILS,
+    left_out: int = 0,
 ) -> str:
     """The report: about 5 MB where it has plots, as it carries the library that draws them.
 
@@ -49,6 +52,7 @@ def html(
         plots: what is drawn of it.
         layers: the layer table of every combination that has one, by what the reader is to choose it by.
         details: what :func:`sweeprof.report.pictures.details.details` gives.
+        left_out: how many further combinations have their layers and details in files alone.
     """
     is_detailed = bool(details.get("combinations"))
     return render(
@@ -56,6 +60,8 @@ def html(
         comparison=comparison,
         created=_readable(comparison.created),
         headline=headline(comparison),
+        protocol=protocol_text(comparison),
+        sections=sections(comparison),
         baseline=baseline_text(comparison),
         has_ratios=any(cell.ratio is not None for row in comparison.rows for cell in row.cells.values()),
         swept=list(_swept(comparison)),
@@ -68,6 +74,7 @@ def html(
         figures=script_json([interactive(plot) for plot in plots]),
         plotly=_plotly() if plots or is_detailed else "",
         layers=script_json(embedded(layers)) if layers else "",
+        left_out=left_out,
         details=script_json(details) if is_detailed else "",
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 from sweeprof.report.cells import MISSING, axes_text, one_line
+from sweeprof.report.chosen import sections
+from sweeprof.report.judged import Section, protocol_text
 from sweeprof.report.summary import Footnote, best_rows, environment_items, footnotes, headline
 from sweeprof.report.table import Line, Table, tables
 from sweeprof.results.compare import Comparison, Excluded
@@ -16,8 +18,9 @@ _OUTER_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 
 def markdown(comparison: Comparison) -> str:
     """The whole report; its first line is the headline, since trackers fold what follows."""
-    parts = [f"**{headline(comparison)}.**", _best(comparison)]
+    parts = [f"**{headline(comparison)}.**", escaped(protocol_text(comparison)), _best(comparison)]
     parts += [_table(table) for table in tables(comparison)]
+    parts += map(_section, sections(comparison))
     parts += [
         _excluded(comparison.excluded),
         _footnotes(footnotes(comparison)),
@@ -62,6 +65,10 @@ def _row(line: Line, table: Table, all_ok: bool) -> list[str]:
         return cells
     reason = escaped((line.failure or "").removeprefix(line.status))
     return [*cells, "ok" if line.failure is None else f"**{line.status}**{reason}"]
+
+
+def _section(section: Section) -> str:
+    return "\n".join([f"**{escaped(section.title)}**", "", *(f"- {escaped(line)}" for line in section.lines)])
 
 
 def _excluded(excluded: tuple[Excluded, ...]) -> str:

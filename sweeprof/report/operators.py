@@ -54,7 +54,7 @@ def _cells(row: OperatorRow, share: float | None) -> dict[str, str]:
         "self": scaled(row.self_s, "s"),
         "total": scaled(row.total_s, "s"),
         "flops": "" if row.flops is None else scaled(row.flops, "FLOP"),
-        "allocated": scaled(row.allocated_bytes, "B"),
+        "allocated": "" if row.allocated_bytes is None else scaled(row.allocated_bytes, "B"),
         "shapes": " ".join("×".join(map(str, shape)) for shape in row.input_shapes),
     }
 

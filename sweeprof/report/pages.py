@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -13,6 +14,11 @@ from sweeprof.report.cells import axis_text, one_line, shortened
 
 def render(template: str, **values: Any) -> str:
     """The page that a template makes of the values."""
+    return _environment().get_template(template).render(values)
+
+
+@cache  # a template is compiled once, however many pages are made of it
+def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("sweeprof.report", "templates"),
         autoescape=True,
@@ -21,7 +27,7 @@ def render(template: str, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(axis_text=axis_text, one_line=one_line, shortened=shortened)
-    return environment.get_template(template).render(values)
+    return environment
 
 
 def script_json(data: object) -> Markup:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 _PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442")
@@ -18,9 +18,13 @@ _MARKERS: tuple[Marker, ...] = ("circle", "square", "diamond", "triangle-up", "x
 
 def backend_colour(name: str, names: Sequence[str]) -> str:
     """The colour of one backend among ``names``, as ``#rrggbb``; grey for others."""
-    distinct = list(dict.fromkeys(names))
-    place = distinct.index(name) if name in distinct else len(_PALETTE)
-    return _PALETTE[place] if place < len(_PALETTE) else OTHER_COLOUR
+    return backend_colours(names).get(name, OTHER_COLOUR)
+
+
+def backend_colours(names: Iterable[str]) -> dict[str, str]:
+    """The colour of every name, grey where colours have run out."""
+    places = enumerate(dict.fromkeys(names))
+    return {name: _PALETTE[place] if place < len(_PALETTE) else OTHER_COLOUR for place, name in places}
 
 
 def model_look(name: str, names: Sequence[str]) -> tuple[Dash, Marker]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
+
 Direction = Literal["lower", "higher"]
 
 
@@ -23,3 +25,13 @@ def pareto_front(
         if not front or costs[index][1] < costs[front[-1]][1] or costs[index] == costs[front[-1]]:
             front.append(index)
     return front
+
+
+def dominant(points: Sequence[Sequence[float]], better: Sequence[Direction]) -> list[int]:
+    """Indices of the points of any number of directions that no other dominates, in their order.
+
+    One dominates another by being at least as good in every direction and better in one.
+    """
+    signs = np.array([1.0 if direction == "lower" else -1.0 for direction in better])
+    costs = np.array([tuple(point) for point in points], dtype=float).reshape(len(points), len(signs)) * signs
+    return [i for i, cost in enumerate(costs) if not ((costs <= cost).all(axis=1) & (costs < cost).any(axis=1)).any()]

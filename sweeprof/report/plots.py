@@ -158,7 +158,7 @@ def _accuracy(sweep: _Sweep) -> Plot | None:
     rows = [
         r
         for r in sweep.comparison.rows
-        if value_of(r, speed.name) is not None and value_of(r, accuracy.name) is not None
+        if r.status == "ok" and value_of(r, speed.name) is not None and value_of(r, accuracy.name) is not None
     ]
     # A forward within a training step is no rival of one alone.
     rows = [row for row in rows if not is_training(row)] or rows

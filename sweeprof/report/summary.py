@@ -8,9 +8,13 @@ from dataclasses import dataclass
 
 from sweeprof.report.cells import UNCLEAR, axis_text, is_training, one_line, reason_of, value_of
 from sweeprof.report.columns import MODEL_AXIS, is_optional, shown_metrics
+from sweeprof.report.judged import percent, settling_text
 from sweeprof.report.table import rows_by_table
 from sweeprof.report.units import scaled
 from sweeprof.results.compare import MIN_ROUNDS, Cell, Comparison, Row
+from sweeprof.results.measurement import MetricInfo
+from sweeprof.results.settings import spelled
+from sweeprof.results.verdicts import REASONS
 
 _STEP = "latency/iteration"
 _BEST = (
@@ -67,7 +71,8 @@ def best_rows(comparison: Comparison) -> list[Best]:
 
 
 def _rivals(rows: Sequence[Row], metric: str) -> Sequence[Row]:
-    """Inference and training are no rivals, and training steps are none by their forward."""
+    """Inference and training are no rivals, training steps are none by their forward, and what failed is none at all."""
+    rows = [row for row in rows if row.status == "ok"]
     inference = [row for row in rows if not is_training(row)]
     if metric == "latency/forward":
         return inference or [row for row in rows if value_of(row, _STEP) is None]
@@ -88,10 +93,11 @@ def where(row: Row, axes: Sequence[str]) -> str:
 def footnotes(comparison: Comparison) -> list[Footnote]:
     """Verdicts that could not be called, figures that are missing, and warnings with their advice; each kind once."""
     rows: Counter[str] = Counter()
+    infos, settling = shown_metrics(comparison), settling_text(comparison)
     first: dict[str, tuple[str, str, str]] = {}
     for row in comparison.rows:
         # A warning of one code differs in its figures from row to row: the code alone groups it.
-        seen = {code: (code, text, advice) for code, text, advice in _remarks(comparison, row)}
+        seen = {code: (code, text, advice) for code, text, advice in _remarks(comparison, row, infos, settling)}
         rows.update(seen.keys())
         first = {**seen, **first}
     warnings = [Footnote(code, rows[code], text, advice) for code, text, advice in first.values()]
@@ -113,24 +119,30 @@ def _missing(comparison: Comparison) -> Iterator[Footnote]:
         yield Footnote("missing", len(rows[reason]), f"{', '.join(missing)}: {reason}", "")
 
 
-def _remarks(comparison: Comparison, row: Row) -> Iterator[tuple[str, str, str]]:
+def _remarks(
+    comparison: Comparison, row: Row, infos: Sequence[MetricInfo], settling: str
+) -> Iterator[tuple[str, str, str]]:
     """Code, text and advice of everything that limits the row."""
     for warning in (*row.warnings, *(w for cell in row.cells.values() for w in cell.measurement.warnings)):
         yield warning.code, one_line(warning.text), one_line(warning.advice)
     if row.status != "ok":
         return
-    for info in shown_metrics(comparison):
+    for info in infos:
         cell = row.cells.get(info.name)
-        if cell and cell.ratio is not None and cell.verdict in ("unclear", "not_comparable"):
-            yield _uncalled(cell, comparison.threshold)
+        # What is measured once says so beside its value; here it would be said of every sweep.
+        if cell and cell.ratio is not None and cell.verdict in _UNCALLED and cell.verdict_reason != "measured_once":
+            yield _uncalled(row, cell, comparison.threshold_of(info.name), settling)
 
 
-def _uncalled(cell: Cell, threshold: float | None) -> tuple[str, str, str]:
+_UNCALLED = ("unclear", "not_comparable")
+
+
+def _uncalled(row: Row, cell: Cell, threshold: float | None, settling: str) -> tuple[str, str, str]:
     code = cell.verdict_reason or cell.verdict or "unclear"
+    if code == "no_threshold":
+        return code, f"{UNCLEAR} the protocol calls no difference better or worse", "use protocol=default"
     if code == "too_few_rounds":
         rounds = len(cell.measurement.rounds)
-        if rounds >= MIN_ROUNDS:
-            return code, f"{UNCLEAR} the protocol calls no difference better or worse", "use protocol=default"
         seen = "1 round" if rounds == 1 else f"{rounds} rounds"
         return (
             code,
@@ -138,13 +150,14 @@ def _uncalled(cell: Cell, threshold: float | None) -> tuple[str, str, str]:
             f"measure at least {MIN_ROUNDS} rounds, e.g. protocol=default",
         )
     if code == "interval_crosses_threshold":
-        margin = "" if threshold is None else f" of {100 * threshold:g} %"
-        return (
-            code,
-            f"{UNCLEAR} not called better or worse: the 95 % interval of the ratio crosses the threshold{margin}",
-            "more rounds narrow the interval",
-        )
-    return code, f"{UNCLEAR} not comparable with the baseline: {one_line(code)}", ""
+        margin = "" if threshold is None else f" of {percent(threshold)}"
+        text = f"{UNCLEAR} not called better or worse: the 95 % interval of the ratio crosses the threshold{margin}"
+        return code, text, settling
+    if code == "different_environment":
+        said = ", ".join(f"{field} {spelled(before)} → {spelled(now)}" for field, (before, now) in row.differs.items())
+        advice = "compare on one host, or with a calibration kernel (protocol.kernel=auto) on hosts of one kind"
+        return code, f"{UNCLEAR} not comparable with the baseline: {one_line(said)}", advice
+    return code, f"{UNCLEAR} not called better or worse: {REASONS.get(code, one_line(code))}", ""
 
 
 def environment_items(comparison: Comparison) -> list[tuple[str, str]]:

@@ -15,6 +15,7 @@ from sweeprof.report.cells import (
     reason_of,
     value_of,
     value_text,
+    verdict_note,
 )
 from sweeprof.report.columns import (
     DERIVED,
@@ -81,7 +82,8 @@ class Table:
 def tables(comparison: Comparison) -> list[Table]:
     """One table per model; a single one where no axis is the model, or where models are what is compared."""
     varying = [axis for axis in ordered_axes(comparison) if axis in comparison.varying_axes()]
-    return [_table(comparison, title, rows, varying) for title, rows in rows_by_table(comparison).items()]
+    baseline = baseline_text(comparison)
+    return [_table(comparison, title, rows, varying, baseline) for title, rows in rows_by_table(comparison).items()]
 
 
 def rows_by_table(comparison: Comparison) -> dict[str, list[Row]]:
@@ -119,7 +121,7 @@ def _places(comparison: Comparison, axis: str) -> dict[str, int]:
     return {text: place for place, text in enumerate(dict.fromkeys(axis_text(v) for v in (*first, *numbers, *others)))}
 
 
-def _table(comparison: Comparison, title: str, rows: list[Row], varying: list[str]) -> Table:
+def _table(comparison: Comparison, title: str, rows: list[Row], varying: list[str], baseline: str) -> Table:
     titled = {MODEL_AXIS} if _is_split(comparison) else set()
     shown = [axis for axis in varying if axis not in titled]
     fixed = [axis for axis in comparison.axes if axis not in {*varying, *titled} and axis in rows[0].axes]
@@ -129,7 +131,7 @@ def _table(comparison: Comparison, title: str, rows: list[Row], varying: list[st
         if (constant := constant_value(info, rows)) is not None:
             captions.append((metric_title(info, rows), scaled(constant, text_unit(info.name, info.unit))))
         else:
-            columns += metric_columns(info, rows, baseline_text(comparison))
+            columns += metric_columns(info, rows, baseline)
     return Table(title, tuple(captions), tuple(columns), tuple(_lines(comparison, columns, rows)))
 
 
@@ -156,4 +158,4 @@ def _entry(row: Row, column: Column) -> Entry:
         return Entry(text, cell.measurement.value, note=named_text(cell.measurement))
     if row.is_baseline:
         return Entry("baseline", 1)
-    return Entry(ratio_text(cell), cell.ratio, cell.verdict, cell.verdict_reason or "")
+    return Entry(ratio_text(cell), cell.ratio, cell.verdict, verdict_note(cell))

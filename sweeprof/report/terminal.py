@@ -11,7 +11,9 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from sweeprof.report.cells import axes_text, one_line
+from sweeprof.report.chosen import sections
 from sweeprof.report.columns import Column
+from sweeprof.report.judged import protocol_text
 from sweeprof.report.summary import footnotes, headline
 from sweeprof.report.table import Entry, Line, Table, tables
 from sweeprof.results.compare import Comparison
@@ -22,7 +24,9 @@ _AXIS_LIMIT = 24
 _NARROWEST = 20
 _STYLES = {"better": "green", "worse": "yellow", "unclear": "dim", "not_comparable": "dim", "same": "", None: ""}
 _FAILED = "red"
-_ASCII = str.maketrans({"↓": "v", "↑": "^", "×": "x", "–": "-", "µ": "u", "·": "|", "…": "~", "─": "-", "≥": ">="})
+_ASCII = str.maketrans(
+    {"↓": "v", "↑": "^", "×": "x", "–": "-", "µ": "u", "·": "|", "…": "~", "─": "-", "≥": ">=", "→": ">"}
+)
 """What a terminal without Unicode shows; every stand-in that is aligned takes as many cells."""
 
 
@@ -41,9 +45,16 @@ class Report:
 
     def _parts(self, width: int) -> Iterator[Text]:
         yield Text(headline(self.comparison), style="bold")
+        protocol = protocol_text(self.comparison)
+        if protocol:
+            yield Text(protocol, style="dim")
         for table in tables(self.comparison):
             yield Text()
             yield from _table(table, width)
+        for section in sections(self.comparison):
+            yield Text()
+            yield Text(section.title, style="bold")
+            yield from map(Text, section.lines)
         notes = footnotes(self.comparison)
         if notes:
             yield Text()

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any
 
-from sweeprof.results.measurement import Better, Measurement, MetricInfo, Number
+from sweeprof.results.comparable import differing
+from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import Json, Status, Warning
-from sweeprof.results.stats import ratio_interval
+from sweeprof.results.verdicts import MIN_ROUNDS, Cell, Meeting, Verdict, compare_cell
 
-Verdict = Literal["better", "worse", "same", "unclear", "not_comparable"]
+__all__ = ["MIN_ROUNDS", "Cell", "Comparison", "Excluded", "Row", "Verdict", "compare_cell", "compare_rows"]
 
-MIN_ROUNDS = 3
-"""Below this many common rounds nothing is called (MEASUREMENT.md B4)."""
+SCHEMA_VERSION = 2
+"""Of ``comparison.json``. 1: the first, without a number. 2: what was compared with what, settings, and what qualifies."""
 
+SCATTERED = Warning(
+    "run_apart",
+    "most rounds were timed in another run of the sweep than the baseline's: the two are compared unpaired",
+    "measure both anew, in a sweep of their own, or use protocol=calibrated",
+)
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A measurement beside the baseline's."""
-
-    measurement: Measurement
-    ratio: float | None = None
-    """This value over the baseline's; None for the baseline itself, or where either is missing or both are zero."""
-    ratio_interval: tuple[float, float] | None = None
-    """95 %, paired by round."""
-    verdict: Verdict | None = None
-    verdict_reason: str | None = None
-    """Why the verdict is ``unclear`` or ``not_comparable``."""
+Change = tuple[Any, Any]
+"""The baseline's value, and this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +40,26 @@ class Row:
     cells: dict[str, Cell]
     """By metric name; every metric of the comparison has a cell."""
     baseline_id: str | None
-    """The combination it is compared with; its own id for a baseline; None where the sweep has none for it."""
+    """The combination it is compared with; its own id for a baseline; None where there is none for it. One of another sweep has
+    that sweep's id before it, as ``s1/c2``."""
     command: str = ""
     warnings: tuple[Warning, ...] = ()
     wall_s: float = 0.0
+    environment: Json = field(default_factory=dict)
+    """The comparable key of where it was timed (:mod:`sweeprof.results.comparable`)."""
+    settings: Json = field(default_factory=dict)
+    """Of its config, by dotted key, what is not alike in all rows."""
+    baseline_status: Status | None = None
+    """What became of the combination it is compared with."""
+    differs: dict[str, Change] = field(default_factory=dict)
+    """Fields of the environment in which it differs from that combination's."""
+    misses: tuple[str, ...] = ()
+    """Why it does not qualify: a line per constraint that it does not fulfil."""
+    on_front: bool = False
+    """Whether no other combination beats it in all metrics of the Pareto front."""
+    sessions: tuple[str | None, ...] = ()
+    """Of each round, by its number, in which run of the sweep it was timed; None for one that was not. A sweep that is gone on with
+    has several."""
 
     @property
     def is_baseline(self) -> bool:
@@ -62,6 +75,23 @@ class Excluded:
 
 
 @dataclass(frozen=True, slots=True)
+class Against:
+    """The other sweep that a sweep is compared with."""
+
+    label: str
+    """As the user named it, e.g. ``tag:nightly``."""
+    sweep_id: str
+    name: str
+    created: str
+    software: dict[str, Change] = field(default_factory=dict)
+    """What has changed and forbids no comparison."""
+    settings: dict[str, tuple[Change, ...]] = field(default_factory=dict)
+    """Of the configs of combinations that were matched, what differs, by dotted key."""
+    absent: tuple[Json, ...] = ()
+    """Axes of the combinations that only the other sweep has."""
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Everything the reports and trackers show."""
 
@@ -79,6 +109,19 @@ class Comparison:
     excluded: tuple[Excluded, ...] = ()
     threshold: float | None = None
     """Relative difference below which two values are called the same; None where the protocol calls nothing."""
+    thresholds: dict[str, float] = field(default_factory=dict)
+    """Of metrics that have one of their own."""
+    protocol: Json = field(default_factory=dict)
+    """Of ``rounds``, ``interleave`` and ``kernel`` the values that the combinations' protocols have."""
+    settings: Json = field(default_factory=dict)
+    """Of the configs, by dotted key, what is alike in all rows."""
+    against: Against | None = None
+    """The other sweep that the rows are compared with; None: with the baseline among them."""
+    pareto: tuple[str, ...] = ()
+    """Metrics of the Pareto front."""
+    constraints: tuple[str, ...] = ()
+    """What a combination must fulfil to qualify."""
+    schema_version: int = SCHEMA_VERSION
 
     def to_dict(self) -> Json:
         """Plain JSON data."""
@@ -93,71 +136,100 @@ class Comparison:
 
     def varying_axes(self) -> tuple[str, ...]:
         """The axes with more than one value."""
+        return self._varying
+
+    @cached_property
+    def _varying(self) -> tuple[str, ...]:
+        # Reports of ten thousand rows ask for it at every row.
         return tuple(a for a in self.axes if len({str(row.axes.get(a)) for row in self.rows}) > 1)
 
+    def threshold_of(self, metric: str) -> float | None:
+        """The threshold of a metric: its own, else the protocol's."""
+        return self.thresholds.get(metric, self.threshold)
 
-def find_baseline(
-    axes: Mapping[str, Any], baseline: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]
-) -> str | None:
-    """Id of the combination that differs from ``axes`` only in having the baseline's values; None if it is not in the sweep.
+
+def find_baselines(baseline: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:
+    """By combination id the id of the one that differs from it only in having the baseline's values; None: there is none.
+
+    A baseline that names all axes of a combination is that combination, for all of them.
 
     Args:
-        axes: value per axis of the combination that looks for its baseline.
         baseline: the axis values that make a combination a baseline.
         rows: axes by combination id.
     """
     if not baseline:
-        return None
-    wanted = {**axes, **{key: value for key, value in baseline.items() if key in axes}}
-    return next((id for id, candidate in rows.items() if dict(candidate) == wanted), None)
+        return dict.fromkeys(rows)
+    places: dict[str, str] = {}
+    for id, axes in rows.items():
+        places.setdefault(_spelled(axes), id)
+    named = places.get(_spelled(baseline))
+    if named is not None:
+        return dict.fromkeys(rows, named)
+    return {
+        id: places.get(_spelled({**axes, **{key: value for key, value in baseline.items() if key in axes}}))
+        for id, axes in rows.items()
+    }
 
 
-def compare_cell(measurement: Measurement, base: Measurement | None, threshold: float | None) -> Cell:
-    """The cell of a measurement whose baseline is ``base`` (None: there is none)."""
-    if base is None or base.value is None or measurement.value is None:
-        return Cell(measurement)
-    ratio = None if base.value == 0 else measurement.value / base.value
-    if not measurement.rounds:
-        return Cell(measurement, ratio, None, _exact_verdict(measurement.value, base.value, measurement.better))
-    own, theirs = measurement.by_round(), base.by_round()
-    common = sorted(own.keys() & theirs.keys())
-    if len(common) < MIN_ROUNDS or threshold is None:
-        return Cell(measurement, ratio, None, "unclear", "too_few_rounds")
-    pairs = [(own[number], theirs[number]) for number in common]
-    if any(value <= 0 for pair in pairs for value in pair):
-        return Cell(measurement, ratio, None, "unclear", "test_failed")
-    interval = ratio_interval([value for value, _ in pairs], [value for _, value in pairs])
-    verdict = _verdict(interval, threshold, measurement.better)
-    reason = "interval_crosses_threshold" if verdict == "unclear" else None
-    # Of the same rounds as the interval, which is symmetric in the logarithm.
-    return Cell(measurement, math.sqrt(interval[0] * interval[1]), interval, verdict, reason)
-
-
-def _exact_verdict(value: Number, base: Number, better: Better) -> Verdict | None:
-    if better is None:
-        return None
-    if value == base:
-        return "same"
-    return "better" if (value < base) == (better == "lower") else "worse"
-
-
-def _verdict(interval: tuple[float, float], threshold: float, better: Better) -> Verdict:
-    low, high = interval
-    if 1 - threshold < low and high < 1 + threshold:
-        return "same"
-    if better is not None and (high < 1 - threshold or low > 1 + threshold):
-        return "better" if (high < 1) == (better == "lower") else "worse"
-    return "unclear"
+def _spelled(axes: Mapping[str, Any]) -> str:
+    return json.dumps(axes, sort_keys=True, default=str)
 
 
 def compare_rows(
-    rows: Sequence[Row], measurements: Mapping[str, Mapping[str, Measurement]], threshold: float | None
+    rows: Sequence[Row],
+    measurements: Mapping[str, Mapping[str, Measurement]],
+    threshold: float | None,
+    thresholds: Mapping[str, float] | None = None,
 ) -> tuple[Row, ...]:
-    """The rows with their cells filled in; ``measurements`` by combination id and metric name."""
+    """The rows of one sweep with their cells filled in.
+
+    Args:
+        rows: without cells.
+        measurements: by combination id and metric name.
+        threshold: of metrics without one of their own; None: nothing is called.
+        thresholds: by metric name.
+    """
+    by_id = {row.combination_id: row for row in rows}
     filled = []
     for row in rows:
-        base = measurements[row.baseline_id] if row.baseline_id and not row.is_baseline else {}
-        own = measurements[row.combination_id]
-        cells = {name: compare_cell(value, base.get(name), threshold) for name, value in own.items()}
-        filled.append(dataclasses.replace(row, cells=cells))
+        base = by_id[row.baseline_id] if row.baseline_id and not row.is_baseline else None
+        theirs = measurements[base.combination_id] if base else {}
+        filled.append(beside(row, measurements[row.combination_id], base, theirs, threshold, thresholds or {}))
     return tuple(filled)
+
+
+def beside(
+    row: Row,
+    own: Mapping[str, Measurement],
+    base: Row | None,
+    theirs: Mapping[str, Measurement],
+    threshold: float | None,
+    thresholds: Mapping[str, float],
+    together: bool = True,
+) -> Row:
+    """``row`` with its cells beside those of ``base``; ``together``: the rounds of both were run in turn."""
+    differs = differing(row.environment, base.environment) if base else {}
+    apart, pairs = _apart(row, base) if base and together else (frozenset[int](), 0)
+    scattered = pairs < MIN_ROUNDS <= pairs + len(apart)
+    meeting = Meeting(together and not differs and not scattered, tuple(differs), apart)
+    cells = {
+        name: compare_cell(value, theirs.get(name), thresholds.get(name, threshold), meeting)
+        for name, value in own.items()
+    }
+    return dataclasses.replace(
+        row,
+        cells=cells,
+        differs=differs,
+        baseline_status=base.status if base else None,
+        warnings=(*row.warnings, SCATTERED) if scattered else row.warnings,
+    )
+
+
+def _apart(row: Row, base: Row) -> tuple[frozenset[int], int]:
+    """The rounds that both have, but not from one run of the sweep; and how many they have from one."""
+    both = [
+        (number, own == theirs)
+        for number, (own, theirs) in enumerate(zip(row.sessions, base.sessions, strict=False))
+        if own is not None and theirs is not None
+    ]
+    return frozenset(number for number, at_once in both if not at_once), sum(at_once for _, at_once in both)

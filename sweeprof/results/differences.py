@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sweeprof.results.compare import Verdict, compare_cell
 from sweeprof.results.measurement import Better, Measurement, Number
+from sweeprof.results.verdicts import Verdict, compare_cell
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,9 @@ class OperatorRow:
     device_total_s: float | None
     flops: int | None
     """By the formulas of docs/counting.md, at the operator that has the formula; None where it is not known."""
-    allocated_bytes: int
+    allocated_bytes: int | None
     """Bytes that it allocated itself, without the operators that it called, less those that it freed: rows add up. On an
-    accelerator those of the accelerator."""
+    accelerator those of the accelerator. None where it is not known."""
     input_shapes: tuple[tuple[int, ...], ...] = ()
     """Of the tensors that have dimensions, those in lists too, in the order of the arguments."""
 

@@ -8,15 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from sweeprof.errors import UserError
 from sweeprof.results.files import read_json, write_json
 
-SCHEMA_VERSION = 1
-"""1: the first. Readers ignore fields they do not know, and refuse a later version."""
+SCHEMA_VERSION = 2
+"""1: the first. 2: the status ``lost``, and what else ran meanwhile. Readers take earlier versions, ignore fields that they do not
+know, and refuse a later version."""
 
-Status = Literal["ok", "unsupported", "skipped", "failed", "crashed", "oom", "timeout"]
+Status = Literal["ok", "unsupported", "skipped", "failed", "crashed", "oom", "timeout", "lost"]
 PassName = Literal[
     "analysis",
     "training",
+    "own_counts",
+    "artifact",
     "peaks",
     "timing",
     "layer_times",
@@ -104,7 +108,7 @@ class Record:
         return cls(
             pass_name=data["pass"],
             warnings=tuple(Warning(**warning) for warning in data.get("warnings", ())),
-            **{key: value for key, value in data.items() if key in known},
+            **{key: value for key, value in data.items() if key in known and key != "schema_version"},
         )
 
     def write(self, records: Path) -> Path:
@@ -114,6 +118,26 @@ class Record:
         return path
 
 
+def readable_record(path: Path) -> Record | None:
+    """The record in a file; None where a power loss or a stranger left something else there.
+
+    Raises:
+        UserError: the record is of a later version.
+    """
+    try:
+        data = read_json(path)
+        data["pass"], data["combination_id"]
+    except (ValueError, KeyError, TypeError, OSError):
+        return None
+    try:
+        return Record.from_dict(data)
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
+    except (KeyError, TypeError, AttributeError):
+        return None
+
+
 def read_records(records: Path) -> list[Record]:
-    """Every record below the folder, in the order of their paths."""
-    return [Record.from_dict(read_json(path)) for path in sorted(records.glob("*/*-r*.json"))]
+    """Every record below the folder, in the order of their paths; a file that was cut is no record."""
+    found = map(readable_record, sorted(records.glob("*/*-r*.json")))
+    return [record for record in found if record is not None]

@@ -13,6 +13,8 @@ import numpy as np
 from scipy import special
 
 CONFIDENCE = 0.95
+MOST_ROUNDS = 1000
+"""Beyond this many nobody measures."""
 
 
 def percentile_needs(percentile: float, confidence: float = CONFIDENCE) -> int:
@@ -56,10 +58,69 @@ def ratio_interval(
 
     Raises:
         ValueError: the two differ in length, or have fewer than two rounds.
+        OverflowError: the interval is beyond all numbers.
     """
     if len(candidate) != len(baseline) or len(candidate) < 2:
         raise ValueError(f"paired rounds needed: got {len(candidate)} and {len(baseline)}")
-    return _log_t_interval(np.log(np.asarray(candidate, dtype=float) / np.asarray(baseline, dtype=float)), confidence)
+    logs = np.log(np.asarray(candidate, dtype=float)) - np.log(np.asarray(baseline, dtype=float))
+    return _log_t_interval(logs, confidence)
+
+
+def unpaired_interval(
+    candidate: Sequence[float], baseline: Sequence[float], confidence: float = CONFIDENCE
+) -> tuple[float, float]:
+    """Welch's t interval of ``candidate / baseline`` on logarithms, for rounds that were not run together.
+
+    Raises:
+        ValueError: either has fewer than two rounds.
+    """
+    if min(len(candidate), len(baseline)) < 2:
+        raise ValueError(f"at least two rounds needed on each side: got {len(candidate)} and {len(baseline)}")
+    own, theirs = np.log(np.asarray(candidate, dtype=float)), np.log(np.asarray(baseline, dtype=float))
+    half = _welch_half(float(own.var(ddof=1)), len(own), float(theirs.var(ddof=1)), len(theirs), confidence)
+    center = float(own.mean() - theirs.mean())
+    return math.exp(center - half), math.exp(center + half)
+
+
+def rounds_to_settle(
+    candidate: Sequence[float],
+    baseline: Sequence[float],
+    threshold: float,
+    paired: bool = True,
+    confidence: float = CONFIDENCE,
+) -> int | None:
+    """About how many rounds, on each side, have an interval that does not cross the threshold, should centre and spread stay.
+
+    None where that takes more than :data:`MOST_ROUNDS`.
+    """
+    own, theirs = np.log(np.asarray(candidate, dtype=float)), np.log(np.asarray(baseline, dtype=float))
+    center = float(own.mean() - theirs.mean())
+    margin = min(abs(center - math.log(1 - threshold)), abs(center - math.log(1 + threshold)))
+    spreads = [float((own - theirs).var(ddof=1))] if paired else [float(own.var(ddof=1)), float(theirs.var(ddof=1))]
+    # The half-width falls with every round.
+    low, high = 2, MOST_ROUNDS
+    if _half(spreads, high, confidence) >= margin:
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _half(spreads, middle, confidence) < margin else (middle + 1, high)
+    return low
+
+
+def _half(variances: Sequence[float], rounds: int, confidence: float) -> float:
+    """Half the width of the interval of the logarithm, of so many rounds."""
+    if len(variances) == 2:
+        return _welch_half(variances[0], rounds, variances[1], rounds, confidence)
+    return float(special.stdtrit(rounds - 1, (1 + confidence) / 2)) * math.sqrt(variances[0] / rounds)
+
+
+def _welch_half(own: float, own_n: int, theirs: float, theirs_n: int, confidence: float) -> float:
+    """Half the width of Welch's interval of a difference of means; degrees of freedom after Satterthwaite."""
+    a, b = own / own_n, theirs / theirs_n
+    if a + b == 0:
+        return 0.0
+    freedom = (a + b) ** 2 / (a**2 / (own_n - 1) + b**2 / (theirs_n - 1))
+    return float(special.stdtrit(freedom, (1 + confidence) / 2)) * math.sqrt(a + b)
 
 
 def _log_t_interval(logs: np.ndarray, confidence: float) -> tuple[float, float]:

@@ -1,17 +1,27 @@
-"""The command line, taken apart into axes and single values."""
+"""Overrides, taken apart into axes and single values: those of the command line, and values in Hydra's grammar in sweep files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
+from sweeprof.errors import Problem, UserError
 from sweeprof.sweep.spelling import spelled
+
+MAX_VALUES = 100_000
+"""Of one axis."""
+_CALL = re.compile(r"(range|choice|glob|interval|sort|shuffle|tag)\s*\(.*\)", re.DOTALL)
+_HALF = re.compile(r"(range|choice|glob|interval|sort|shuffle|tag)\s*\([^)]*")
+"""What YAML leaves of a call in ``[choice(1,2), 4]``, where it takes each comma for one of the list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +35,81 @@ class Arguments:
 
     @classmethod
     def parsed(cls, loader: ConfigLoader, arguments: Sequence[str], params: DictConfig | None) -> Arguments:
-        """The overrides of the command line, after those of ``hydra.sweeper.params``; the last one for a key counts."""
+        """The overrides of the command line, after those of ``hydra.sweeper.params``; the last one for a key counts.
+
+        Raises:
+            UserError: values that cannot be listed.
+        """
         parser = OverridesParser.create(config_loader=loader)
-        lines = [*_param_lines(params), *arguments]
         axes: dict[str, list[Any]] = {}
         fixed: dict[str, Override] = {}
-        for override in parser.parse_overrides(lines):
-            key = override.get_key_element().lstrip("+~")
+        problems: list[Problem] = []
+        for override in parser.parse_overrides([*_param_lines(params), *arguments]):
+            spelt = override.get_key_element().lstrip("+~")
+            key = spelt.removeprefix("axes.")
             if override.is_sweep_override():
                 fixed.pop(key, None)
-                axes[key] = [_value(parser, key, text) for text in override.sweep_string_iterator()]
+                try:
+                    axes[key] = _swept(parser, key, override)
+                except ValueError as error:
+                    problems.append(Problem(key, override.get_value_string(), str(error)))
+            elif spelt != key:
+                value = override.value()
+                axes[key] = value if isinstance(value, list) else [value]
             else:
                 axes.pop(key, None)
                 fixed[key] = override
+        if problems:
+            raise UserError(problems)
         return cls(axes, fixed)
+
+
+class Expander:
+    """Lists the values that a sweep file gives an axis, as text in Hydra's grammar or as they are."""
+
+    def __init__(self, loader: ConfigLoader) -> None:
+        self._parser = OverridesParser.create(config_loader=loader)
+
+    def __call__(self, key: str, given: Any) -> list[Any]:
+        """The values of the axis ``key``; ``range(1,4)``, ``choice(a,b)`` and ``glob(*)`` stand for several.
+
+        Raises:
+            ValueError: they cannot be listed.
+        """
+        values = [value for one in (given if isinstance(given, list) else [given]) for value in self._several(key, one)]
+        if any(isinstance(value, float) and value in (float("inf"), float("-inf")) for value in values):
+            raise ValueError(
+                "has a number beyond all bounds; a text that looks like one, such as '9e51464034', stands in quotes."
+            )
+        return values
+
+    def _several(self, key: str, value: Any) -> list[Any]:
+        if isinstance(value, str) and _HALF.fullmatch(value):
+            raise ValueError(f"has half of '{value}…)'; in a list it stands in quotes.")
+        if not isinstance(value, str) or not _CALL.fullmatch(value.strip()):
+            return [value]
+        try:
+            (override,) = self._parser.parse_overrides([f"{key}={value.strip()}"])
+        except HydraException as error:
+            raise ValueError(f"cannot be read: {' '.join(str(error).split())}") from None
+        return _swept(self._parser, key, override) if override.is_sweep_override() else [override.value()]
+
+
+def _swept(parser: OverridesParser, key: str, override: Override) -> list[Any]:
+    """The values of a sweep; raises ``ValueError`` where they cannot be listed."""
+    if not override.is_discrete_sweep():
+        raise ValueError("has no single values; write range(start,stop,step) or choice(a,b).")
+    try:
+        texts = list(itertools.islice(_texts(override), MAX_VALUES + 1))
+    except HydraException as error:
+        raise ValueError(f"cannot be listed: {' '.join(str(error).split())}") from None
+    if len(texts) > MAX_VALUES:
+        raise ValueError(f"has more than {MAX_VALUES:,} values.")
+    return [parser.parse_override(f"{key}={text}").value() for text in texts]
+
+
+def _texts(override: Override) -> Iterable[str]:
+    return override.sweep_string_iterator()
 
 
 def _param_lines(params: DictConfig | None) -> list[str]:
@@ -50,7 +121,3 @@ def _param_lines(params: DictConfig | None) -> list[str]:
         text = ",".join(spelled(v) for v in value) if listed else str(value)
         lines.append(f"{key}={text}")
     return lines
-
-
-def _value(parser: OverridesParser, key: str, text: str) -> Any:
-    return parser.parse_override(f"{key}={text}").value()

@@ -15,26 +15,27 @@ from sweeprof.report.pictures.combination import Observed, pictures
 from sweeprof.report.png import png
 from sweeprof.report.tensors import to_csv as tensors_csv
 from sweeprof.results.allocations import Allocations, LayerMemory, Moment
-from sweeprof.results.files import read_json, write_atomically, write_bytes
+from sweeprof.results.files import write_atomically, write_bytes
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.operators import Operators
 from sweeprof.results.peaks import Peaks
 from sweeprof.results.record import PassName, Record
-from sweeprof.sweep.shard import Folder
+from sweeprof.sweep.folder import Folder
 
 
 def observed(folder: Folder, combination_id: str) -> Observed:
     """What the passes of a combination saw; of a pass that failed or was not run, nothing."""
-    layers = _read(folder, combination_id, "analysis", LayerTable)
-    times = _read(folder, combination_id, "layer_times", LayerTimes)
+    records = folder.records_of(combination_id)
+    layers = _read(records, "analysis", LayerTable)
+    times = _read(records, "layer_times", LayerTimes)
     left = folder.path / "artifacts" / combination_id
     return Observed(
         layers=layers.with_times(times) if layers and times else layers,
-        operators=_read(folder, combination_id, "operators", Operators),
-        allocations=_read(folder, combination_id, "allocations", Allocations),
-        peaks=_read(folder, combination_id, "peaks", Peaks),
-        training=_read(folder, combination_id, "training", Training),
+        operators=_read(records, "operators", Operators),
+        allocations=_read(records, "allocations", Allocations),
+        peaks=_read(records, "peaks", Peaks),
+        training=_read(records, "training", Training),
         files=tuple(sorted(path.name for path in left.iterdir() if path.is_file())) if left.is_dir() else (),
     )
 
@@ -47,9 +48,9 @@ def write_artifacts(folder: Folder, combination_id: str, seen: Observed, title: 
     """
     texts = _texts(combination_id, seen, title)
     for path, text in texts.values():
-        write_atomically(folder.path / path, text)
+        write_atomically(folder.path / path, text, durable=False)
     for picture in pictures(seen):
-        write_bytes(folder.path / "pictures" / combination_id / f"{picture.key}.png", png(picture))
+        write_bytes(folder.path / "pictures" / combination_id / f"{picture.key}.png", png(picture), durable=False)
     left = {name: f"artifacts/{combination_id}/{name}" for name in seen.files}
     return left | {name: path for name, (path, _) in texts.items()}
 
@@ -80,10 +81,9 @@ def _csv(kind: Any, rows: Sequence[Any]) -> str:
     return text.getvalue()
 
 
-def _read(folder: Folder, combination_id: str, pass_name: PassName, kind: Any) -> Any:
+def _read(records: Sequence[Record], pass_name: PassName, kind: Any) -> Any:
     """The result of a pass; None where it left none."""
-    for path in sorted((folder.records / combination_id).glob(f"{pass_name}-r*.json")):
-        record = Record.from_dict(read_json(path))
-        if record.status == "ok" and record.observations is not None:
+    for record in records:
+        if record.pass_name == pass_name and record.status == "ok" and record.observations is not None:
             return kind.from_dict(record.observations)
     return None

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from sweeprof.errors import Problem, UserError, choice_problem, nearest
 from sweeprof.metrics.select import select
 from sweeprof.profiling.recipe import LOSSES, OPTIMIZERS
+from sweeprof.results.record import STATUSES
 
 PRECISIONS = ("fp32", "bf16", "fp16", "int8-dynamic")
 ISOLATIONS = ("fork", "spawn", "inline")
@@ -56,7 +58,21 @@ def _is_folder_name(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[\w.\- ]+", value) is not None and value.strip(". ") != ""
 
 
+def _is_folder(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith("/") and (Path(value).is_dir() or not Path(value).exists())
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
 MODES = ("inference", "training")
+INTERLEAVINGS = ("rounds", "duel")
+KERNELS = ("auto", "convolution", "matmul")
 RULES = (
     Rule("mode", lambda value: value in MODES, "is not a kind of step. Known: inference, training."),
     Rule("batch_size", _whole_from(1), "is not a batch size: a whole number of at least 1."),
@@ -66,8 +82,8 @@ RULES = (
         lambda value: value in PRECISIONS,
         f"is not a precision. Known: {', '.join(PRECISIONS)}.",
     ),
-    Rule("backend.channels_last", lambda value: isinstance(value, bool), "is not true or false."),
-    Rule("backend.compile", lambda value: isinstance(value, bool), "is not true or false."),
+    Rule("backend.channels_last", _is_bool, "is not true or false."),
+    Rule("backend.compile", _is_bool, "is not true or false."),
     Rule("seed.weights", _whole_from(0), "is not a seed: a whole number of at least 0."),
     Rule("seed.order", _whole_from(0), "is not a seed: a whole number of at least 0."),
     Rule("protocol.rounds", _whole_from(1), "is not a number of rounds: a whole number of at least 1."),
@@ -85,9 +101,14 @@ RULES = (
         lambda value: value is None or parse_size(value) is not None,
         "is not a size, such as 2GiB, or null.",
     ),
+    Rule("limits.locks", _or_null(_is_folder), "is not the full path of a folder, or null."),
     Rule("isolation", lambda value: value in ISOLATIONS, f"is not an isolation. Known: {', '.join(ISOLATIONS)}."),
     Rule("shards", _or_null(_whole_from(1)), "is not a number of shards: a whole number of at least 1, or null."),
-    Rule("name", _or_null(_is_folder_name), "is not a name: letters, digits, '.', '_', '-' and spaces, or null."),
+    Rule(
+        "name",
+        _or_null(_is_folder_name),
+        "is not a name: letters, digits, '.', '_', '-' and spaces, in quotes where it looks like a number, or null.",
+    ),
     Rule(
         "tracking.uri",
         _or_null(_is_address),
@@ -98,7 +119,42 @@ RULES = (
         lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
         "is not a list of dotted names such as [my_package.MyNet.forward].",
     ),
-    Rule("dry_run", lambda value: isinstance(value, bool), "is not true or false."),
+    Rule("dry_run", _is_bool, "is not true or false."),
+    Rule("alone", _is_bool, "is not true or false."),
+    Rule("fail_fast", _is_bool, "is not true or false."),
+    Rule("jobs", _whole_from(1), "is not a number of jobs: a whole number of at least 1."),
+    Rule(
+        "resume",
+        _or_null(lambda value: isinstance(value, str) and value != ""),
+        "is not a sweep to go on with: the folder of one, last, or null.",
+    ),
+    Rule(
+        "retry",
+        lambda value: isinstance(value, list) and all(one in STATUSES for one in value),
+        f"is not a list of statuses. Known: {', '.join(STATUSES)}.",
+    ),
+    Rule(
+        "protocol.interleave",
+        lambda value: value in INTERLEAVINGS,
+        f"is not a way to take turns. Known: {', '.join(INTERLEAVINGS)}.",
+    ),
+    Rule(
+        "protocol.kernel",
+        _or_null(lambda value: value in KERNELS),
+        f"is not a calibration kernel. Known: {', '.join(KERNELS)}, null.",
+    ),
+    Rule(
+        "compare.thresholds",
+        lambda value: isinstance(value, Mapping) and all(map(_share, value.values())),
+        "is not {metric: a number between 0 and 1}.",
+    ),
+    Rule(
+        "compare.tolerance",
+        _or_null(_share),
+        "is not a share of the largest output: a number between 0 and 1, or null.",
+    ),
+    Rule("compare.pareto", _are_texts, "is not a list of metrics such as [latency/forward, quality/accuracy]."),
+    Rule("compare.constraints", _are_texts, "is not a list of conditions such as ['latency < 5 ms']."),
 )
 
 
@@ -115,23 +171,50 @@ def parse_size(value: Any) -> int | None:
 def config_problems(config: Mapping[str, Any]) -> list[Problem]:
     """Everything that is wrong with one resolved config."""
     return [
-        *_rule_problems(config),
-        *_recipe_problems(config),
-        *_metric_problems(config),
-        *_target_problems(config),
-        *_extra_problems(config),
+        *rule_problems(config),
+        *(problem for name, part in config.items() for problem in _further_problems(name, part)),
     ]
 
 
-def _rule_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
+def rule_problems(config: Mapping[str, Any]) -> list[Problem]:
+    """What is wrong with the values of a config, or of some parts of one."""
+    return [problem for name, part in config.items() for problem in _rule_problems(name, part)]
+
+
+def part_problems(name: str, part: Any) -> list[Problem]:
+    """Everything that is wrong with the part ``name`` of a resolved config; parts do not depend on each other."""
+    return [*_rule_problems(name, part), *_further_problems(name, part)]
+
+
+def _further_problems(name: str, part: Any) -> Iterable[Problem]:
+    further: dict[str, Callable[[Any], Iterable[Problem]]] = {
+        "training": _recipe_problems,
+        "metrics": _metric_problems,
+        "dataset": _dataset_problems,
+        "backend": _backend_problems,
+        "model": _model_problems,
+        "tracking": _tracking_problems,
+    }
+    return further[name](part) if name in further else ()
+
+
+def _rule_problems(name: str, part: Any) -> Iterator[Problem]:
+    config = {name: part}
     for rule in RULES:
-        found, value = _lookup(config, rule.key)
-        if found and not rule.accepts(value):
-            yield Problem(rule.key, value, rule.allowed, _nearest_choice(rule, value))
+        if rule.key.partition(".")[0] == name:
+            found, value = _lookup(config, rule.key)
+            if found and not rule.accepts(value):
+                yield Problem(rule.key, value, rule.allowed, _nearest_choice(rule, value))
 
 
 def _nearest_choice(rule: Rule, value: Any) -> str | None:
-    choices = {"isolation": ISOLATIONS, "mode": MODES, "backend.precision": PRECISIONS}.get(rule.key)
+    choices = {
+        "isolation": ISOLATIONS,
+        "mode": MODES,
+        "backend.precision": PRECISIONS,
+        "protocol.interleave": INTERLEAVINGS,
+        "protocol.kernel": KERNELS,
+    }.get(rule.key)
     return None if choices is None else nearest(str(value), choices)
 
 
@@ -144,12 +227,12 @@ def _lookup(config: Mapping[str, Any], key: str) -> tuple[bool, Any]:
     return True, node
 
 
-def _recipe_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
-    if not isinstance(config["training"], Mapping):
-        yield Problem("training", config["training"], "is not {optimizer: …, loss: …}.")
+def _recipe_problems(training: Any) -> Iterator[Problem]:
+    if not isinstance(training, Mapping):
+        yield Problem("training", training, "is not {optimizer: …, loss: …}.")
         return
     for key, known in (("optimizer", OPTIMIZERS), ("loss", LOSSES)):
-        value = config["training"].get(key)
+        value = training.get(key)
         if isinstance(value, Mapping):
             if not isinstance(value.get("_target_"), str):
                 target = f"training.{key}._target_"
@@ -158,8 +241,8 @@ def _recipe_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
             yield choice_problem(f"training.{key}", value, key, known)
 
 
-def _metric_problems(config: Mapping[str, Any]) -> list[Problem]:
-    entries = config["metrics"].get("select")
+def _metric_problems(metrics: Any) -> list[Problem]:
+    entries = metrics.get("select")
     if not isinstance(entries, list) or not entries:
         return [Problem("metrics.select", entries, "is not a list of at least one metric.")]
     try:
@@ -169,22 +252,49 @@ def _metric_problems(config: Mapping[str, Any]) -> list[Problem]:
     return []
 
 
-def _target_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
-    for group in ("dataset", "backend"):
-        if not isinstance(config[group], Mapping) or not config[group].get("_target_"):
-            yield Problem(f"{group}._target_", None, "is missing: it names what to construct.")
-    for framework, node in config["model"].items():
+def _dataset_problems(dataset: Any) -> Iterator[Problem]:
+    if not isinstance(dataset, Mapping) or not dataset.get("_target_"):
+        yield Problem("dataset._target_", None, "is missing: it names what to construct.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Extra:
+    """What a framework needs installed."""
+
+    package: str
+    """As it is imported."""
+    name: str
+    """The extra of sweeprof that brings it."""
+
+
+_EXTRAS = {
+    "torch": _Extra("torch", "torch"),
+    "tensorflow": _Extra("tensorflow", "tensorflow"),
+    "jax": _Extra("jax", "jax"),
+    "onnx": _Extra("onnxruntime", "onnxruntime"),
+    "litert": _Extra("ai_edge_litert", "litert"),
+}
+
+
+def _backend_problems(backend: Any) -> Iterator[Problem]:
+    if not isinstance(backend, Mapping) or not backend.get("_target_"):
+        yield Problem("backend._target_", None, "is missing: it names what to construct.")
+        return
+    extra = _EXTRAS.get(str(backend.get("framework")))
+    if extra is not None and find_spec(extra.package) is None:
+        yield _missing_extra("backend", extra.name)
+
+
+def _model_problems(model: Any) -> Iterator[Problem]:
+    for framework, node in model.items():
         if isinstance(node, Mapping) and not isinstance(node.get("_target_"), str):
             yield Problem(
                 f"model.{framework}._target_", node.get("_target_"), "is not the dotted name of a class or function."
             )
 
 
-def _extra_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
-    framework = config["backend"].get("framework")
-    if framework in ("torch", "tensorflow") and find_spec(framework) is None:
-        yield _missing_extra("backend", framework)
-    tracker = str(config["tracking"].get("_target_") or "")
+def _tracking_problems(tracking: Any) -> Iterator[Problem]:
+    tracker = str(tracking.get("_target_") or "")
     if tracker.startswith("sweeprof.tracking.mlflow") and find_spec("mlflow") is None:
         yield _missing_extra("tracking", "mlflow")
 
@@ -212,20 +322,3 @@ def training_problems(axes: Mapping[str, list[Any]], modes: Collection[str]) -> 
     for key, values in axes.items():
         if key.partition(".")[0] == "training" and len(values) > 1:
             yield Problem(key, ",".join(map(str, values)), "has no effect with mode=inference; add mode=training.")
-
-
-def exclude_problems(rules: Any, axes: Mapping[str, list[Any]], narrowed: Collection[str]) -> Iterator[Problem]:
-    """What is wrong with ``exclude``, given the values per axis; a rule that can match nothing is a mistake.
-
-    An axis that the command line narrowed may have lost the values that a sweep file excludes.
-    """
-    if not isinstance(rules, list) or any(not isinstance(rule, Mapping) or not rule for rule in rules):
-        yield Problem("exclude", rules, "is not a list of {axis: value or [values]}.")
-        return
-    for key, value in (item for rule in rules for item in rule.items()):
-        if key not in axes:
-            yield choice_problem("exclude", key, "axis of this sweep", axes)
-            continue
-        for one in value if isinstance(value, list) else [value]:
-            if one not in axes[key] and key not in narrowed:
-                yield choice_problem(f"exclude {key}", one, "value of that axis", [str(v) for v in axes[key]])

@@ -5,6 +5,7 @@ The socket closes with whatever ends either side, so neither can outlive or wait
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -12,11 +13,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from sweeprof.errors import WorkerError
 
+PR_SET_PDEATHSIG = 1
+"""prctl(2): the signal that a process gets when the thread that made it ends."""
 CLOSING_S = 10.0
 """How long a child may take to end after its socket has closed."""
 
@@ -64,9 +68,9 @@ class Child:
 
     def receive(self, timeout_s: float | None = None) -> dict[str, Any]:
         """The next message of the child; raises like :meth:`ask`."""
-        self._socket.settimeout(timeout_s)
         while b"\n" not in self._unread:
             try:
+                self._socket.settimeout(timeout_s)
                 data = self._socket.recv(1 << 16)
             except TimeoutError:
                 raise WorkerError(f"{self._module} did not answer within {timeout_s:g} s (see {self._log})") from None
@@ -91,6 +95,8 @@ class Child:
 
     def close(self) -> None:
         """End the child and everything in its session's first process group."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # also wakes a thread that waits for an answer
         self._socket.close()
         try:
             self._process.wait(CLOSING_S)
@@ -115,6 +121,13 @@ def messages(connection: socket.socket) -> Any:
 def answer(connection: socket.socket, message: Mapping[str, Any]) -> None:
     """On the child's side: send a message."""
     connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+def die_with(parent: int) -> None:
+    """On the child's side: be killed when the process ``parent``, whose first thread made this one, ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it was quicker
+        os._exit(1)
 
 
 def inherited_socket() -> socket.socket:

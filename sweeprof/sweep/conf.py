@@ -28,6 +28,16 @@ def top_level_keys() -> set[str]:
     return {str(key) for key in OmegaConf.load(conf_folder() / "config.yaml")} - {"defaults"}
 
 
+def group_keys() -> set[str]:
+    """The config groups that every config chooses from, by the keys under which their members stand."""
+    return {folder.name for folder in conf_folder().iterdir() if folder.is_dir()} - {"hydra", "sweep"}
+
+
+def mapping_keys() -> set[str]:
+    """The keys of ``config.yaml`` under which further keys stand, with or without a default."""
+    return {str(key) for key, node in OmegaConf.load(conf_folder() / "config.yaml").items() if OmegaConf.is_dict(node)}
+
+
 def packaged_targets() -> frozenset[str]:
     """The targets that sweeprof's own configs name; the suite tests them, so a run need not."""
     files = conf_folder().rglob("*.yaml")

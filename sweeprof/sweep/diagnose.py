@@ -16,8 +16,8 @@ from omegaconf.errors import OmegaConfBaseException
 from sweeprof.configs import conf_folder
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.sweep.check import config_problems
-from sweeprof.sweep.compose import NOUNS
 from sweeprof.sweep.conf import leaf_keys
+from sweeprof.sweep.groups import NOUNS, VERSION_BASE, plain_message
 
 
 def diagnosed(error: Exception, arguments: Sequence[str]) -> UserError:
@@ -25,11 +25,11 @@ def diagnosed(error: Exception, arguments: Sequence[str]) -> UserError:
     extra = _config_dir(arguments)
     search = [f"hydra.searchpath=[file://{extra}]"] if extra and extra.is_dir() else []
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(conf_folder()), version_base="1.3"):
+    with initialize_config_dir(str(conf_folder()), **VERSION_BASE):
         try:
             base = compose("config", overrides=[*search, *_good_choices(arguments)], return_hydra_config=True)
         except (HydraException, OmegaConfBaseException):
-            return UserError(_plain(error))
+            return UserError(plain_message(error))
         problems, good = [], list(search)
         for line in arguments:
             if "=" not in line or line.startswith("-"):
@@ -38,7 +38,7 @@ def diagnosed(error: Exception, arguments: Sequence[str]) -> UserError:
             problems += found
             good += [] if found or _sweeps(line) else [line]
         problems += _value_problems(good)
-    return UserError(problems) if problems else UserError(_plain(error))
+    return UserError(problems) if problems else UserError(plain_message(error))
 
 
 def _good_choices(arguments: Sequence[str]) -> list[str]:
@@ -67,9 +67,11 @@ def _override_problems(line: str, base: DictConfig, extra: Path | None) -> Itera
     try:
         override = OverridesParser.create(config_loader=loader).parse_override(line)
     except HydraException as error:
-        yield Problem(line.partition("=")[0], line.partition("=")[2], f"cannot be read: {_plain(error)}")
+        yield Problem(line.partition("=")[0], line.partition("=")[2], f"cannot be read: {plain_message(error)}")
         return
-    key = override.key_or_group
+    # `app.py` takes a key that it does not know for the name of an axis.
+    is_known = not line.startswith("++axes.")
+    key = override.key_or_group if is_known else override.key_or_group.removeprefix("axes.")
     groups = loader.list_groups("")
     if key in groups and key != "hydra":
         own = [path.stem for path in (extra / key).glob("*.yaml")] if extra else []
@@ -86,7 +88,7 @@ def _override_problems(line: str, base: DictConfig, extra: Path | None) -> Itera
             yield choice_problem(
                 key, key, "config group", [f"{parent}/{g}" for g in loader.list_groups(parent)] or groups
             )
-    elif not override.is_add() and not override.is_force_add() and _is_absent(base, key):
+    elif (not is_known or not (override.is_add() or override.is_force_add())) and _is_absent(base, key):
         yield key_problem(key, ",".join(_values(override)), [*leaf_keys(base), *(g for g in groups if g != "hydra")])
 
 
@@ -112,10 +114,3 @@ def _value_problems(overrides: Sequence[str]) -> list[Problem]:
         return config_problems(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
     except (HydraException, OmegaConfBaseException, KeyError, AttributeError):
         return []
-
-
-def _plain(error: Exception) -> str:
-    """The message without Hydra's advice for its own developers."""
-    cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else None
-    parts = [str(error), *([str(cause)] if cause else [])]
-    return " ".join(line.strip() for part in parts for line in part.splitlines() if line.strip())

@@ -2,79 +2,135 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence, Set
+from functools import lru_cache
 from pathlib import Path
 
 from sweeprof.metrics.evaluate import evaluate
-from sweeprof.metrics.select import passes_of, select
+from sweeprof.metrics.select import select
 from sweeprof.report.cells import axes_text
 from sweeprof.report.csv import csv_text
 from sweeprof.report.html import html
 from sweeprof.report.markdown import markdown
+from sweeprof.report.pictures.combination import Observed
 from sweeprof.report.pictures.details import details
 from sweeprof.report.plots import plots
 from sweeprof.report.png import png
-from sweeprof.results.compare import Comparison, Row, compare_rows, find_baseline
+from sweeprof.results.comparable import key_of
+from sweeprof.results.compare import Comparison, Row, compare_rows, find_baselines
 from sweeprof.results.files import read_json, write_atomically, write_json
 from sweeprof.results.measurement import Measurement
-from sweeprof.results.record import Record, Status, Warning, read_records
+from sweeprof.results.record import Json, Record, Status, Warning
+from sweeprof.results.settings import common_and_own
+from sweeprof.sweep.agreement import disagreement, tolerance_of, unjudged
 from sweeprof.sweep.artifacts import observed, write_artifacts
-from sweeprof.sweep.plan import Combination, Plan
-from sweeprof.sweep.shard import Folder
+from sweeprof.sweep.baseline import judged, protocol_of, thresholds_of
+from sweeprof.sweep.events import TrialKey, begun
+from sweeprof.sweep.folder import Folder
+from sweeprof.sweep.plan import Combination, Plan, bouts
 
-SEVERITY: tuple[Status, ...] = ("crashed", "oom", "timeout", "failed", "skipped", "unsupported", "ok")
+MOST_INDENTED = 1000
+"""Rows of a ``comparison.json`` that people may want to read."""
+MOST_LAYERS = 100_000
+"""Rows of layer tables that the page takes; the tables of further combinations are in their files alone."""
+SEVERITY: tuple[Status, ...] = ("lost", "crashed", "oom", "timeout", "failed", "skipped", "unsupported", "ok")
 """A combination has the gravest status of its trials."""
 
 
-def comparison_of(folder: Folder, missing: str = "its shard ended before it was measured") -> Comparison:
-    """The comparison of everything measured so far; ``missing`` is the reason given for planned trials without a record."""
-    plan = Plan.from_dict(read_json(folder.plan))
-    records: dict[str, list[Record]] = defaultdict(list)
-    for record in read_records(folder.records) if folder.records.exists() else ():
-        records[record.combination_id].append(record)
+HELD_AGAINST = ("quality", "timing")
+BASELINES_KEPT = 64
+BEGUN = "it began and left no record: the process that ran it was ended"
+RUNNING = "it is being measured"
+
+
+def comparison_of(
+    folder: Folder, missing: str = "its shard ended before it was measured", running: bool = False
+) -> Comparison:
+    """The comparison of everything measured so far.
+
+    Args:
+        missing: the reason given for planned trials that have not begun.
+        running: whether the sweep goes on, so that what has begun is not lost.
+    """
+    plan = folder.read_plan()
     selected = select(plan.metrics)
-    points = {c.id: c.axes for c in plan.combinations}
+    metrics = tuple(s.metric.info for s in selected)
+    thresholds = thresholds_of(plan, metrics)
+    bases = find_baselines(plan.baseline, {c.id: c.axes for c in plan.combinations})
+    common, settings = common_and_own([c.config for c in plan.combinations])
+    unfinished = begun(folder.events)
+
+    @lru_cache(BASELINES_KEPT)  # of a baseline nothing is kept but what others are held against
+    def of_baseline(id: str) -> tuple[Record, ...]:
+        return tuple(record for record in folder.records_of(id) if record.pass_name in HELD_AGAINST)
+
+    configs = {c.id: c.config for c in plan.combinations}
     rows, measurements = [], {}
-    for combination in plan.combinations:
-        own = [*records[combination.id], *_absent(plan, combination, records[combination.id], missing)]
-        base = find_baseline(combination.axes, plan.baseline, points)
-        measured = evaluate(selected, own, records[base] if base else None, combination.config["batch_size"])
+    for combination, own_settings in zip(plan.combinations, settings, strict=True):
+        own = folder.records_of(combination.id)
+        own += _absent(plan, combination, own, missing, unfinished, running)
+        base = bases[combination.id]
+        compared = own if base == combination.id else of_baseline(base) if base else None
+        measured = evaluate(selected, own, compared, combination.config["batch_size"])
         measurements[combination.id] = measured
-        rows.append(_row(combination, own, measured, base))
-    return Comparison(
+        row = _row(combination, own, measured, base, own_settings)
+        if base is not None and base != combination.id:
+            apart = tolerance_of(combination.config, configs[base], plan.compare.get("tolerance"))
+            row = _judged_by(row, disagreement(own, compared or (), apart))
+            doubt = unjudged(own, compared or (), apart if "quality" in plan.passes else None)
+            row = dataclasses.replace(row, warnings=(*row.warnings, doubt)) if doubt and row.status == "ok" else row
+        rows.append(row)
+    comparison = Comparison(
         sweep_id=plan.sweep_id,
         name=plan.name,
         created=plan.created,
         command=plan.command,
         axes=tuple(plan.axes),
-        metrics=tuple(s.metric.info for s in selected),
+        metrics=metrics,
         baseline=plan.baseline,
-        rows=compare_rows(rows, measurements, plan.threshold),
+        rows=compare_rows(rows, measurements, plan.threshold, thresholds),
         environment=read_json(folder.path / "environment.json"),
         excluded=plan.excluded,
         threshold=plan.threshold,
+        thresholds=thresholds,
+        protocol=protocol_of(plan.combinations),
+        settings=common,
     )
+    return judged(comparison, plan, folder.path)
 
 
-def _absent(plan: Plan, combination: Combination, found: Sequence[Record], missing: str) -> list[Record]:
+def _absent(
+    plan: Plan,
+    combination: Combination,
+    found: Sequence[Record],
+    missing: str,
+    unfinished: Set[TrialKey],
+    running: bool,
+) -> list[Record]:
     """Stand-ins for the trials that left no record; they are never written, so that the trials can still be run."""
     if combination.unsupported is not None:
         reason = combination.unsupported
-        return [
-            Record(plan.sweep_id, combination.id, p, "unsupported", reason) for p in passes_of(select(plan.metrics))
-        ]
+        return [Record(plan.sweep_id, combination.id, p, "unsupported", reason) for p in plan.passes]
     there = {(r.pass_name, r.round) for r in found}
-    return [
-        Record(plan.sweep_id, combination.id, trial.pass_name, "skipped", missing, trial.round)
-        for shard in plan.shards
-        for trial in shard
-        if trial.combination_id == combination.id and (trial.pass_name, trial.round) not in there
-    ]
+    absent = []
+    for (trial,) in bouts([combination], plan.passes, 0, {}):
+        if (trial.pass_name, trial.round) in there:
+            continue
+        status: Status = "skipped"
+        reason = missing
+        if (combination.id, trial.pass_name, trial.round) in unfinished:
+            status, reason = ("skipped", RUNNING) if running else ("lost", BEGUN)
+        absent.append(Record(plan.sweep_id, combination.id, trial.pass_name, status, reason, trial.round))
+    return absent
 
 
 def _row(
-    combination: Combination, records: Sequence[Record], measured: dict[str, Measurement], base: str | None
+    combination: Combination,
+    records: Sequence[Record],
+    measured: dict[str, Measurement],
+    base: str | None,
+    settings: Json,
 ) -> Row:
     status, reason = _status(records)
     warnings = [w for record in records for w in record.warnings] + [w for m in measured.values() for w in m.warnings]
@@ -88,7 +144,23 @@ def _row(
         command=combination.command,
         warnings=_without_repeats(warnings),
         wall_s=sum(record.wall_s for record in records),
+        environment=key_of(r.environment for r in records if r.pass_name == "timing" and r.environment),
+        settings=settings,
+        sessions=_sessions(records),
     )
+
+
+def _judged_by(row: Row, difference: str | None) -> Row:
+    """The row; one whose outputs differ is compared with nothing."""
+    if difference is None or row.status != "ok":
+        return row
+    return dataclasses.replace(row, status="failed", reason=difference, baseline_id=None)
+
+
+def _sessions(records: Sequence[Record]) -> tuple[str | None, ...]:
+    """Of each timing round the run of the shard that it is of; empty for records of before that was written down."""
+    found = {r.round: r.environment.get("session", "") for r in records if r.pass_name == "timing" and r.status == "ok"}
+    return tuple(found.get(number) for number in range(max(found, default=-1) + 1))
 
 
 def _status(records: Sequence[Record]) -> tuple[Status, str | None]:
@@ -112,20 +184,34 @@ def write_reports(folder: Folder, comparison: Comparison) -> Path:
     ``comparison.{json,csv,md}``, ``plots/*.png``, ``report.html``, and the files of every combination that
     :func:`sweeprof.sweep.artifacts.write_artifacts` names.
     """
-    write_json(folder.path / "comparison.json", comparison.to_dict())
+    write_json(folder.path / "comparison.json", comparison, compact=len(comparison.rows) > MOST_INDENTED)
     write_atomically(folder.path / "comparison.csv", csv_text(comparison))
     write_atomically(folder.path / "comparison.md", markdown(comparison))
     drawn = plots(comparison)
     (folder.path / "plots").mkdir(exist_ok=True)
     for plot in drawn:
         (folder.path / "plots" / f"{plot.key}.png").write_bytes(png(plot))
-    names = _names(comparison)
-    seen = {names[id]: observed(folder, id) for id in names}
-    links = {name: write_artifacts(folder, id, seen[name], title=name) for id, name in names.items()}
+    seen, links, left_out = _of_combinations(folder, _names(comparison))
     tables = {name: one.layers for name, one in seen.items() if one.layers is not None}
     report = folder.path / "report.html"
-    write_atomically(report, html(comparison, drawn, tables, details(seen, links)))
+    write_atomically(report, html(comparison, drawn, tables, details(seen, links), left_out))
     return report
+
+
+def _of_combinations(
+    folder: Folder, names: Mapping[str, str]
+) -> tuple[dict[str, Observed], dict[str, dict[str, str]], int]:
+    """Write the files of every combination; returns what the page is to show, by name, and how many it has no room for."""
+    seen: dict[str, Observed] = {}
+    links: dict[str, dict[str, str]] = {}
+    room = MOST_LAYERS
+    for id, name in names.items():
+        one = observed(folder, id)
+        written = write_artifacts(folder, id, one, title=name)
+        room -= max(1, len(one.layers.rows) if one.layers is not None else 0)
+        if room >= 0 or not seen:
+            seen[name], links[name] = one, written
+    return seen, links, len(names) - len(seen)
 
 
 def _names(comparison: Comparison) -> dict[str, str]:

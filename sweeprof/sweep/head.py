@@ -6,6 +6,7 @@ check ▶ folder ▶ tracker opens ▶ shards run ▶ reports ▶ tracker closes
 from __future__ import annotations
 
 import logging
+import shlex
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,19 +17,22 @@ from types import FrameType
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from sweeprof.errors import Problem, UserError
 from sweeprof.report.terminal import Report
 from sweeprof.results.compare import Comparison
 from sweeprof.results.environment import capture
-from sweeprof.results.files import write_json
+from sweeprof.results.files import is_full, write_json
 from sweeprof.results.record import Json
+from sweeprof.sweep.baseline import keep_baseline
+from sweeprof.sweep.crowding import warn_of_crowding
 from sweeprof.sweep.finish import comparison_of, write_reports
-from sweeprof.sweep.plan import Plan, estimated_seconds
+from sweeprof.sweep.folder import Folder
+from sweeprof.sweep.hold import heading, reporting
+from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.progress import ProgressDisplay
-from sweeprof.sweep.shard import Folder
+from sweeprof.sweep.spelling import redacted
 from sweeprof.sweep.tracker import TrackerProcess
 from sweeprof.tracking import Ending, Links
 
@@ -49,22 +53,43 @@ class Outcome:
 
 
 def run(plan: Plan, output: Path, tracking: Json, launch: Launch, out: Console, live: Console) -> Outcome:
-    """Measure the plan; ``out`` gets the tables, ``live`` the progress.
+    """Measure the plan in a new folder; ``out`` gets the tables, ``live`` the progress.
 
     Raises:
         UserError: the output folder cannot be written.
     """
     folder = _new_folder(output, plan)
-    write_json(folder.path / "environment.json", capture())
-    write_json(folder.plan, plan.to_dict())
+    try:
+        with heading(folder.path):
+            write_json(folder.path / "environment.json", capture())
+            write_json(folder.plan, plan.to_dict())
+            return go_on(folder, plan, tracking, launch, out, live)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        return full(folder, live)
+
+
+def go_on(folder: Folder, plan: Plan, tracking: Json, launch: Launch, out: Console, live: Console) -> Outcome:
+    """Measure what has no record yet; the caller is the folder's head.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    output = folder.path.parents[1]
+    if tracking.get("_target_") or not folder.tracking.exists():  # tracking=none, once, does not forget the tracker
+        write_json(folder.tracking, _stored(tracking))
+    keep_baseline(folder, plan)
+    warn_of_crowding(plan, live)
     with _terminable(), TrackerProcess(tracking, output, folder.logs / "tracker.log") as tracker:
         links = tracker.open(plan)
         if tracker.trouble:
             said = f"tracking: {tracker.trouble}; measuring goes on, the records stay on disk"
             live.print(Text(said, style="yellow"), soft_wrap=True)
         missing, interrupted = _measure(plan, folder, launch, live)
-        comparison = comparison_of(folder, missing)
-        report = write_reports(folder, comparison)
+        with reporting(folder.path):
+            comparison = comparison_of(folder, missing)
+            report = write_reports(folder, comparison)
         code = EXIT_INTERRUPTED if interrupted else _exit_code(comparison)
         try:
             tracker.close(folder, _ending(code), missing, len(plan.combinations))
@@ -73,7 +98,27 @@ def run(plan: Plan, output: Path, tracking: Json, launch: Launch, out: Console, 
     with suppress(SystemExit, BrokenPipeError):  # nobody reads on, as with `| head`
         out.print(Report(comparison))
         _print_links(out, report, links, tracker.trouble)
+        if code != EXIT_OK:
+            out.print(Text.assemble((f"{'Go on':<11}", "bold"), _resuming(folder)), soft_wrap=True)
     return Outcome(folder.path, code)
+
+
+def full(folder: Folder, live: Console) -> Outcome:
+    """What becomes of a sweep whose disk is full: a line that says what to do."""
+    then = f"go on with: {_resuming(folder)}" if folder.plan.is_file() else "start the sweep again"
+    said = f"the disk of {folder.path} is full: make room, then {then}"
+    live.print(Text(said, style="red"), soft_wrap=True)
+    return Outcome(folder.path, EXIT_SOME_FAILED)
+
+
+def _resuming(folder: Folder) -> str:
+    return shlex.join(["python", "-m", "sweeprof", f"resume={folder.path}"])
+
+
+def _stored(tracking: Json) -> Json:
+    """What the folder says of the tracker: nothing secret, and ``complete`` when that left nothing out."""
+    config = {key: redacted(value) if isinstance(value, str) else value for key, value in tracking.items()}
+    return {"config": config, "complete": config == tracking}
 
 
 def _new_folder(output: Path, plan: Plan) -> Folder:
@@ -99,15 +144,21 @@ def _measure(plan: Plan, folder: Folder, launch: Launch, live: Console) -> tuple
     if not plan.shards:
         return "nothing was planned for it", False
     try:
-        with ProgressDisplay(plan, folder.events, live):
+        with ProgressDisplay(plan, folder, live):
             launch(folder, len(plan.shards))
     except KeyboardInterrupt:
         live.print(Text("interrupted: what was measured is kept", style="yellow"), soft_wrap=True)
         return "interrupted before it was measured", True
     except Exception as error:  # a launcher may fail in any way; what was measured is on disk
+        if is_full(error):
+            raise
         log.exception("the launcher failed")
         live.print(Text(f"the launcher failed: {type(error).__name__}: {error}", style="red"), soft_wrap=True)
         return f"its shard ended before it was measured ({type(error).__name__}: {error})", False
+    stopped = folder.stopped()
+    if stopped is not None:
+        live.print(Text(f"stopped by {stopped}", style="yellow"), soft_wrap=True)
+        return f"stopped by {stopped}", False
     return "its shard ended before it was measured", False
 
 
@@ -146,40 +197,3 @@ def _print_links(out: Console, report: Path, links: Links | None, trouble: str |
         lines.append(("Tracking", trouble))
     for name, value in lines:
         out.print(Text.assemble((f"{name:<11}", "bold"), value), soft_wrap=True)
-
-
-def print_plan(plan: Plan, out: Console) -> None:
-    """What would be measured, in which passes, what is left out and why, and roughly how long it would take."""
-    planned = [trial for shard in plan.shards for trial in shard]
-    passes = list(dict.fromkeys(trial.pass_name for trial in planned))
-    table = Table(
-        title=f"{plan.name}: {len(plan.combinations)} combination{'s' * (len(plan.combinations) != 1)}",
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-    )
-    for axis in plan.axes:
-        table.add_column(axis)
-    table.add_column("id", style="dim")
-    table.add_column("trials")
-    for combination in plan.combinations:
-        count = sum(trial.combination_id == combination.id for trial in planned)
-        said = f"unsupported: {combination.unsupported}" if combination.unsupported else str(count)
-        table.add_row(*(str(combination.axes[axis]) for axis in plan.axes), combination.id, said)
-    out.print(table)
-    out.print()
-    for excluded in plan.excluded:
-        spelled = ", ".join(f"{key}={value}" for key, value in excluded.axes.items())
-        out.print(Text(f"left out: {spelled} ({excluded.reason})"))
-    rounds = max((trial.round for trial in planned), default=-1) + 1
-    seconds = estimated_seconds(plan)
-    out.print(
-        f"passes      {', '.join(passes)} ({rounds} timing {'round' if rounds == 1 else 'rounds'})", highlight=False
-    )
-    out.print(
-        f"trials      {len(planned)} in {len(plan.shards)} {'shard' if len(plan.shards) == 1 else 'shards'}",
-        highlight=False,
-    )
-    out.print(
-        f"about       {seconds / 60:.0f} min" if seconds >= 90 else f"about       {seconds:.0f} s", highlight=False
-    )

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from sweeprof.sweep.template import Ending, Template, child_environment
+from sweeprof.errors import WorkerError
+from sweeprof.metrics.select import FAMILIES
+from sweeprof.sweep.template import Ending, Template
 from sweeprof.sweep.worker import Request, run_trial
 
-EVERY_TRIAL = ("hydra.utils",)
-"""Modules that the worker itself needs, whatever it measures."""
+EVERY_TRIAL = (
+    "hydra.utils",
+    *(f"sweeprof.metrics.{family}" for family in FAMILIES),
+    "sweeprof.datasets.synthetic",
+    "sweeprof.zoo.loading",
+)
+"""Modules that the worker needs whatever it measures, or that so many need that each trial would import them anew."""
 
 
 class Isolation(Protocol):
@@ -39,71 +41,73 @@ class Isolation(Protocol):
         """
 
 
-class Fork:
-    """A child per trial, forked from a template per framework."""
+class _Templated:
+    """Runs one trial at a time, which another thread may end by leaving the context."""
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
-        self._templates: dict[str, Template] = {}
+        self._idle: dict[str, Template] = {}
+        self._running: Template | None = None
+        self._is_closed = False
 
-    def __enter__(self) -> Fork:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for template in self._templates.values():
+        self._is_closed = True
+        for template in (*self._idle.values(), self._running):
+            if template is not None:
+                template.close()
+
+    def _run_in(self, template: Template, request: Request, keep_as: str | None = None) -> Ending:
+        """Run the trial; the template is then closed, or kept under a name."""
+        self._running = template  # before the look at the flag: who leaves the context sets that, and then looks here
+        try:
+            if self._is_closed:
+                raise WorkerError("the sweep ends")
+            ending = template.run(request)
+        except BaseException:
             template.close()
+            raise
+        else:
+            if keep_as is None:
+                template.close()
+            else:
+                self._idle[keep_as] = template
+            return ending
+        finally:
+            self._running = None
+
+
+class Fork(_Templated):
+    """A child per trial, forked from a template per framework."""
 
     def run(self, request: Request) -> Ending:
         config = request.blank["config"]
         modules = preload(config, request.blank["pass"])
-        key = json.dumps([modules, environment(config)], sort_keys=True)
-        template = self._templates.pop(key, None)
+        variables = {**environment(config, request.blank["pass"]), **request.environment}
+        key = json.dumps([modules, variables], sort_keys=True)
+        template = self._idle.pop(key, None)
         if template is not None and not template.alive:  # killed while it waited: no trial's fault
             template.close()
             template = None
-        template = template or self._started(config, modules)
-        try:
-            ending = template.run(replace(request, asked=time.monotonic()))  # the import was no part of this trial
-        except BaseException:
-            template.close()
-            raise
-        self._templates[key] = template
-        return ending
+        template = template or self._started(config, modules, variables)
+        # The import was no part of this trial.
+        return self._run_in(template, replace(request, asked=time.monotonic()), keep_as=key)
 
-    def _started(self, config: Mapping[str, Any], modules: list[str]) -> Template:
+    def _started(self, config: Mapping[str, Any], modules: list[str], variables: Mapping[str, str]) -> Template:
         framework = config["backend"]["framework"]
-        return Template(modules, environment(config), self._logs / f"template-{framework}.log")
+        return Template(modules, variables, self._logs / f"template-{framework}.log")
 
 
-class Spawn:
-    """A new interpreter per trial: slower by the framework's import, free of anything shared."""
-
-    def __enter__(self) -> Spawn:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing outlives a trial."""
+class Spawn(_Templated):
+    """A new interpreter per trial, which has imported nothing: slower by the framework's import, free of anything shared."""
 
     def run(self, request: Request) -> Ending:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "sweeprof.sweep.worker"],
-            stdin=subprocess.PIPE,
-            env=child_environment(environment(request.blank["config"])),
-            start_new_session=True,
-            text=True,
-        )
-        timed_out = False
-        try:
-            process.communicate(json.dumps(asdict(request)), request.timeout_s)
-        except subprocess.TimeoutExpired:
-            timed_out = True
-        finally:
-            with suppress(ProcessLookupError):  # the whole group may have ended by itself
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        return Ending(process.returncode, timed_out)
+        variables = {**environment(request.blank["config"], request.blank["pass"]), **request.environment}
+        return self._run_in(Template([], variables, self._logs / "template-spawn.log"), request)
 
 
 class Inline:
@@ -124,7 +128,7 @@ def isolation(name: str, logs: Path) -> Isolation:
     """The isolation that the config key ``isolation`` names."""
     match name:
         case "spawn":
-            return Spawn()
+            return Spawn(logs)
         case "inline":
             return Inline()
         case _:
@@ -138,6 +142,8 @@ def preload(config: Mapping[str, Any], pass_name: str) -> list[str]:
     return [*EVERY_TRIAL, *backend.get("preload", []), *special, *dataset.get("preload", [])]
 
 
-def environment(config: Mapping[str, Any]) -> dict[str, str]:
-    """The environment variables that the backend asks for."""
-    return {key: str(value) for key, value in (config["backend"].get("environment") or {}).items()}
+def environment(config: Mapping[str, Any], pass_name: str = "") -> dict[str, str]:
+    """The environment variables that the backend asks for, those for one pass among them."""
+    backend = config["backend"]
+    asked = {**(backend.get("environment") or {}), **backend.get("environment_for", {}).get(pass_name, {})}
+    return {key: str(value) for key, value in asked.items()}

@@ -1,23 +1,27 @@
 """The plan of a sweep: which combinations, in which trials, in which order. Pure: data in, data out.
 
-axes ──product──▶ points ──exclude──▶ combinations ──passes × rounds──▶ trials ──by baseline──▶ shards
+shape ──points, rules──▶ combinations ──by baseline──▶ shards ──passes × rounds──▶ bouts of trials
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sweeprof.results.compare import Excluded
 from sweeprof.results.record import Json, PassName
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""1: trials were listed, and every combination had its config in full. 2: trials follow from the passes and the order's seed, and
+equal parts of configs are written once."""
+
+MEASURING = frozenset[PassName](("peaks", "timing", "layer_times", "operators", "memory", "allocations", "lines"))
+"""Passes that must not share the device with anything else."""
 
 IDENTITY = ("model", "dataset", "backend", "device", "batch_size", "mode", "training", "metrics", "protocol", "seed")
 """What makes a combination that combination. Tracking, launcher, limits and paths do not, nor does ``training`` of an inference."""
@@ -51,6 +55,10 @@ class Trial:
     attempt: int = 0
 
 
+Bout = tuple[Trial, ...]
+"""Trials that run at the same time, taking turns; of any but a duel, one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Everything a shard and a report need to know, written before anything is measured."""
@@ -64,21 +72,33 @@ class Plan:
     baseline: Json
     combinations: tuple[Combination, ...]
     excluded: tuple[Excluded, ...]
-    shards: tuple[tuple[Trial, ...], ...]
+    shards: tuple[tuple[str, ...], ...]
+    """Ids of the combinations that belong on one host, shard by shard; those that cannot be measured are in none."""
+    passes: tuple[PassName, ...]
     metrics: list[Any]
     """The metric set, as in the config."""
     threshold: float | None
     limits: Json
     isolation: str
+    order_seed: int = 0
+    jobs: int = 1
+    """Trials of passes that measure nothing of the device which a shard may run at once."""
+    fail_fast: bool = False
+    """Whether the first trial that does not end well ends the sweep."""
+    compare: Json = field(default_factory=dict)
+    """What else the config says of comparing: ``thresholds``, ``pareto``, ``constraints`` …"""
     schema_version: int = SCHEMA_VERSION
 
     def to_dict(self) -> Json:
-        """Plain JSON data."""
-        return dataclasses.asdict(self)
+        """Plain JSON data; equal parts of the combinations' configs are there once."""
+        data = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
+        packed, parts = _packed(self.combinations)
+        excluded = [dataclasses.asdict(one) for one in self.excluded]
+        return {**data, "combinations": packed, "parts": parts, "excluded": excluded}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Plan:
-        """The plan that :meth:`to_dict` wrote.
+        """The plan that :meth:`to_dict` wrote, of this or an earlier schema version.
 
         Raises:
             ValueError: the data come from a later schema version.
@@ -87,12 +107,17 @@ class Plan:
             raise ValueError(
                 f"plan schema {data['schema_version']} is newer than this sweeprof, which reads {SCHEMA_VERSION}"
             )
+        if data["schema_version"] == 1:
+            data = _from_version_1(data)
+        known = {spec.name for spec in dataclasses.fields(cls)}
         return cls(
             **{
-                **data,
-                "combinations": tuple(Combination(**c) for c in data["combinations"]),
+                **{key: value for key, value in data.items() if key in known},
+                "combinations": tuple(_unpacked(c, data["parts"]) for c in data["combinations"]),
                 "excluded": tuple(Excluded(**e) for e in data["excluded"]),
-                "shards": tuple(tuple(Trial(**t) for t in shard) for shard in data["shards"]),
+                "shards": tuple(map(tuple, data["shards"])),
+                "passes": tuple(data["passes"]),
+                "schema_version": SCHEMA_VERSION,
             }
         )
 
@@ -100,29 +125,51 @@ class Plan:
         """The combination with this id."""
         return next(c for c in self.combinations if c.id == id)
 
+    def bouts(self, shard: int) -> list[Bout]:
+        """What a shard runs, in its order."""
+        ids = set(self.shards[shard])
+        return bouts([c for c in self.combinations if c.id in ids], self.passes, self.order_seed, self.baseline)
 
-def points(axes: Mapping[str, Sequence[Any]]) -> list[Point]:
-    """The product of the axes, the last one varying fastest."""
-    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-
-
-def split_excluded(
-    candidates: Sequence[Point], rules: Sequence[Mapping[str, Any]]
-) -> tuple[list[Point], list[Excluded]]:
-    """Points that stay, and points that a rule leaves out, with the rule as the reason."""
-    kept, excluded = [], []
-    for point in candidates:
-        rule = next((rule for rule in rules if _matches(point, rule)), None)
-        if rule is None:
-            kept.append(point)
-        else:
-            spelled = ", ".join(f"{key}={value}" for key, value in rule.items())
-            excluded.append(Excluded(point, f"exclude: {spelled}"))
-    return kept, excluded
+    def trials(self) -> list[Trial]:
+        """Every trial, shard by shard."""
+        return [trial for index in range(len(self.shards)) for bout in self.bouts(index) for trial in bout]
 
 
-def _matches(point: Point, rule: Mapping[str, Any]) -> bool:
-    return all(point.get(key) in (value if isinstance(value, list | tuple) else [value]) for key, value in rule.items())
+def _packed(combinations: Sequence[Combination]) -> tuple[list[Json], dict[str, list[Any]]]:
+    """The combinations with each mapping of their configs replaced by its position in a list of different ones, and these lists."""
+    parts: dict[str, list[Any]] = {}
+    places: dict[tuple[str, str], int] = {}
+    seen: dict[tuple[str, int], int] = {}
+    packed = []
+    for combination in combinations:
+        config = {}
+        for key, value in combination.config.items():
+            if not isinstance(value, Mapping):
+                config[key] = value
+                continue
+            place = seen.get((key, id(value)))
+            if place is None:
+                place = places.setdefault((key, json.dumps(value, sort_keys=True)), len(parts.setdefault(key, [])))
+                if place == len(parts[key]):
+                    parts[key].append(value)
+                seen[key, id(value)] = place
+            config[key] = place
+        fields = {spec.name: getattr(combination, spec.name) for spec in dataclasses.fields(combination)}
+        packed.append({**fields, "config": config})
+    return packed, parts
+
+
+def _unpacked(data: Mapping[str, Any], parts: Mapping[str, Sequence[Any]]) -> Combination:
+    config = {key: parts[key][value] if key in parts else value for key, value in data["config"].items()}
+    return Combination(**{**data, "config": config})
+
+
+def _from_version_1(data: Mapping[str, Any]) -> Json:
+    """A plan of version 1 as one of version 2."""
+    listed = [trial for shard in data["shards"] for trial in shard]
+    passes = list(dict.fromkeys(trial["pass_name"] for trial in listed))
+    shards = [list(dict.fromkeys(trial["combination_id"] for trial in shard)) for shard in data["shards"]]
+    return {**data, "parts": {}, "passes": passes, "shards": shards}
 
 
 def identity(config: Mapping[str, Any]) -> str:
@@ -156,49 +203,66 @@ def _spelled(point: Point) -> str:
     return ", ".join(f"{key}={value}" for key, value in point.items())
 
 
-def trials(combinations: Sequence[Combination], passes: Sequence[PassName], seed: int) -> list[Trial]:
-    """Every trial in the order of execution.
+def bouts(
+    combinations: Sequence[Combination], passes: Sequence[PassName], seed: int, baseline: Mapping[str, Any]
+) -> list[Bout]:
+    """Every trial of a shard in the order of execution.
 
-    The passes that repeat nothing come first, combination by combination. Then the rounds of the timing pass: each round times
-    every combination once, in an order of its own, so that a drift of the machine meets all combinations alike.
+    What measures nothing of the device comes first, then what measures it once, each combination by combination. Then the rounds
+    of the timing pass: each times every combination once, in an order of its own, so that a drift of the machine meets all
+    combinations alike. In a duel, combinations that share a baseline meet in one bout.
     """
     able = [c for c in combinations if c.unsupported is None]
-    order = [Trial(c.id, p) for c in able for p in passes if p != "timing"]
-    if "timing" in passes:
-        order += _interleaved(able, random.Random(seed))
-    return order
+    once = [name for name in passes if name != "timing"]
+    aside = [(Trial(c.id, name),) for c in able for name in once if name not in MEASURING]
+    alone = [(Trial(c.id, name),) for c in able for name in once if name in MEASURING]
+    rounds = list(_interleaved(able, baseline, random.Random(seed))) if "timing" in passes else []
+    return [*aside, *alone, *rounds]
 
 
-def _interleaved(combinations: Sequence[Combination], shuffler: random.Random) -> Iterator[Trial]:
+def _interleaved(
+    combinations: Sequence[Combination], baseline: Mapping[str, Any], shuffler: random.Random
+) -> Iterator[Bout]:
     rounds = {c.id: int(c.config["protocol"]["rounds"]) for c in combinations}
+    meeting: dict[str, list[str]] = {}
+    for c in combinations:
+        is_duel = c.config["protocol"].get("interleave") == "duel"
+        meeting.setdefault(pair_key(c.axes, baseline) if is_duel else c.id, []).append(c.id)
     for round in range(max(rounds.values(), default=0)):
-        ids = [id for id, count in rounds.items() if round < count]
-        shuffler.shuffle(ids)
-        yield from (Trial(id, "timing", round) for id in ids)
+        groups = [[id for id in group if round < rounds[id]] for group in meeting.values()]
+        groups = [group for group in groups if group]
+        shuffler.shuffle(groups)
+        for group in groups:
+            shuffler.shuffle(group)
+            yield tuple(Trial(id, "timing", round) for id in group)
+
+
+def pair_key(axes: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
+    """What combinations that share a baseline have in common."""
+    return json.dumps({key: value for key, value in axes.items() if key not in baseline}, sort_keys=True, default=str)
 
 
 def in_shards(
-    order: Sequence[Trial], combinations: Sequence[Combination], baseline: Mapping[str, Any], count: int
-) -> tuple[tuple[Trial, ...], ...]:
-    """The trials in at most ``count`` shards; what the baseline is compared with stays together, because it must share a host."""
+    combinations: Sequence[Combination], baseline: Mapping[str, Any], count: int
+) -> tuple[tuple[str, ...], ...]:
+    """Ids in at most ``count`` shards; what the baseline is compared with stays together, because it must share a host."""
     groups: dict[str, int] = {}
-    shard_of: dict[str, int] = {}
+    shards: list[list[str]] = [[] for _ in range(max(1, count))]
     for combination in combinations:
-        rest = {key: value for key, value in combination.axes.items() if key not in baseline}
-        key = json.dumps(rest, sort_keys=True, default=str)
-        shard_of[combination.id] = groups.setdefault(key, len(groups)) % max(1, count)
-    shards: list[list[Trial]] = [[] for _ in range(max(1, count))]
-    for trial in order:
-        shards[shard_of[trial.combination_id]].append(trial)
+        if combination.unsupported is None:
+            place = groups.setdefault(pair_key(combination.axes, baseline), len(groups)) % len(shards)
+            shards[place].append(combination.id)
     return tuple(tuple(shard) for shard in shards if shard)
 
 
 def estimated_seconds(plan: Plan) -> float:
     """Roughly how long the plan takes: what the protocols ask for, and a second per process for what surrounds it."""
-    protocols = {c.id: c.config["protocol"] for c in plan.combinations}
-    total = 0.0
-    for trial in itertools.chain.from_iterable(plan.shards):
-        total += 1.0
-        if trial.pass_name == "timing":
-            total += protocols[trial.combination_id]["warmup_s"] + protocols[trial.combination_id]["min_s"]
-    return total
+    return sum(expected_seconds(c, name) for c in plan.combinations if c.unsupported is None for name in plan.passes)
+
+
+def expected_seconds(combination: Combination, pass_name: PassName) -> float:
+    """Roughly how long a pass over a combination takes, all its rounds together."""
+    protocol = combination.config["protocol"]
+    if pass_name != "timing":
+        return 1.0
+    return float(protocol["rounds"] * (1.0 + protocol["warmup_s"] + protocol["min_s"]))

@@ -8,13 +8,14 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sweeprof.errors import Problem, WorkerError, choice_problem
-from sweeprof.profiling.build import instantiate
+from sweeprof.errors import Problem, Unsupported, WorkerError, choice_problem
+from sweeprof.profiling.build import chosen_builder, instantiate
 from sweeprof.sweep.child import Child, answer, inherited_socket, messages
 from sweeprof.sweep.isolation import environment
 from sweeprof.sweep.plan import Combination
@@ -29,8 +30,8 @@ def probe(combinations: Sequence[Combination], packaged: frozenset[str]) -> list
     Args:
         packaged: targets that sweeprof's own configs name; they need no look.
     """
-    found = [target for c in combinations for target in _targets(c.config) if target[1] not in packaged]
-    targets = [target for i, target in enumerate(found) if target not in found[:i]]
+    found = (target for c in combinations for target in _targets(c.config) if target[1] not in packaged)
+    targets = list({json.dumps(target, sort_keys=True, default=str): target for target in found}.values())
     problems = _asked({"targets": targets}, {}) if targets else []
     for backend, device in _unusual_devices(combinations):
         problems += _asked({"backend": backend, "device": device}, environment({"backend": backend}))
@@ -45,10 +46,12 @@ def _unusual_devices(combinations: Sequence[Combination]) -> list[tuple[dict[str
 
 def _targets(config: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Key, target, and the arguments that it is called with as they stand; those of a model or dataset may need building first."""
-    framework = config["backend"]["framework"]
-    node = config["model"].get(framework)
-    if node is not None:
-        yield f"model.{framework}._target_", node["_target_"], {}
+    try:
+        builder, node = chosen_builder(config["backend"], config["model"])
+    except Unsupported:  # which the combination's row says
+        pass
+    else:
+        yield f"model.{builder}._target_", node["_target_"], {}
     for group in ("dataset", "backend"):
         yield f"{group}._target_", config[group]["_target_"], {}
     for key in ("optimizer", "loss"):

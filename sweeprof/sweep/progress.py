@@ -6,11 +6,10 @@ a second, and only then, because it shares the machine with the measurement.
 
 from __future__ import annotations
 
-import json
+import statistics
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -20,7 +19,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from sweeprof.results.record import PassName
-from sweeprof.sweep.plan import Plan, Trial
+from sweeprof.sweep.events import parsed
+from sweeprof.sweep.folder import Folder
+from sweeprof.sweep.plan import Combination, Plan, Trial, expected_seconds
 
 WAKE_S = 1.0
 
@@ -33,6 +34,8 @@ class State:
     """Expected seconds of every trial that has not ended."""
     total: int
     current: str = ""
+    waited_for: str = ""
+    """Whom it waited for last: another sweep."""
     failures: list[str] = field(default_factory=list)
     """One line for each trial that did not end well."""
     spent: dict[str, list[float]] = field(default_factory=dict)
@@ -46,16 +49,20 @@ class State:
 
     def left_s(self) -> float:
         """Expected seconds until the end: by the median of what each pass has taken so far, else by the protocol."""
-        return sum(self._expected(key[1], guess) for key, guess in self.trials.items())
-
-    def _expected(self, pass_name: str, guess: float) -> float:
-        seen = sorted(self.spent.get(pass_name, []))
-        return seen[len(seen) // 2] if seen else guess
+        taken = {name: statistics.median_high(seconds) for name, seconds in self.spent.items()}
+        return sum(taken.get(key[1], guess) for key, guess in self.trials.items())
 
     def take(self, event: dict[str, Any], label: str) -> str | None:
         """Account for an event; returns a line to print, if it is worth one."""
         key = (event["combination_id"], event["pass"], event["round"])
         if event["event"] == "begin":
+            self.current, self.begun[key] = f"{label} {event['pass']}", event["time"]
+            return None
+        if event["event"] == "waiting":
+            if event["for"] is not None:  # another shard of this sweep is seen at work anyway
+                self.current = self.waited_for = f"waiting for {event['for']}"
+            return None
+        if event["event"] == "running":  # what it waited is no part of what it takes
             self.current, self.begun[key] = f"{label} {event['pass']}", event["time"]
             return None
         self.trials.pop(key, None)
@@ -70,12 +77,19 @@ class State:
 class ProgressDisplay:
     """Follows the events of a sweep in a thread; a context."""
 
-    def __init__(self, plan: Plan, events: Path, console: Console) -> None:
-        self._events, self._console = events, console
+    def __init__(self, plan: Plan, folder: Folder, console: Console) -> None:
+        self._events, self._console = folder.events, console
         self._labels = {c.id: " ".join(str(c.axes[a]) for a in _shown_axes(plan)) for c in plan.combinations}
-        trials = {(t.combination_id, t.pass_name, t.round): _guess(plan, t) for shard in plan.shards for t in shard}
-        self.state = State(trials, len(trials))
-        self._read: dict[Path, int] = {}
+        guesses = {c.id: c for c in plan.combinations}
+        planned = plan.trials()
+        left = {
+            (t.combination_id, t.pass_name, t.round): _guess(guesses[t.combination_id], t)
+            for t in planned
+            if not folder.is_done(t)
+        }
+        self.state = State(left, len(planned))
+        # What an earlier run told is history.
+        self._read = {path: path.stat().st_size for path in folder.events.glob("shard-*.jsonl")}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="sweeprof-progress", daemon=True)
         self._bar = Progress(
@@ -87,7 +101,7 @@ class ProgressDisplay:
             TextColumn("{task.description}"),
             console=console,
         )
-        self._task = self._bar.add_task("", total=len(trials), left="", failed="")
+        self._task = self._bar.add_task("", total=len(planned), left="", failed="")
         self._live = (
             Live(self._bar, console=console, auto_refresh=False, transient=True) if console.is_terminal else None
         )
@@ -107,11 +121,14 @@ class ProgressDisplay:
             self._live.stop()
 
     def _follow(self) -> None:
-        last_line = 0.0
+        last_line, waited_for = 0.0, ""
         while not self._stop.wait(WAKE_S):
             self._take_new()
             if self._live:
                 self._refresh()
+            elif self.state.waited_for != waited_for:
+                waited_for = self.state.waited_for
+                self._console.print(waited_for, highlight=False, markup=False, soft_wrap=True)
             elif time.monotonic() - last_line >= 10 * WAKE_S and self.state.current:
                 last_line = time.monotonic()
                 self._console.print(self._plain(), highlight=False, soft_wrap=True)
@@ -125,8 +142,8 @@ class ProgressDisplay:
                     if not line.endswith(b"\n"):
                         break  # still being written
                     self._read[path] = self._read.get(path, 0) + len(line)
-                    event = json.loads(line)
-                    worth = self.state.take(event, self._labels[event["combination_id"]])
+                    event = parsed(line)
+                    worth = event and self.state.take(event, self._labels.get(event["combination_id"], ""))
                     if worth:
                         self._console.print(Text(worth, style="red"), soft_wrap=True)
 
@@ -153,9 +170,9 @@ def _shown_axes(plan: Plan) -> list[str]:
     return varying or ["model", "backend", "batch_size"]
 
 
-def _guess(plan: Plan, trial: Trial) -> float:
-    protocol = plan.combination(trial.combination_id).config["protocol"]
-    return 1.0 + (protocol["warmup_s"] + protocol["min_s"] if trial.pass_name == "timing" else 0.0)
+def _guess(combination: Combination, trial: Trial) -> float:
+    rounds = combination.config["protocol"]["rounds"] if trial.pass_name == "timing" else 1
+    return expected_seconds(combination, trial.pass_name) / float(rounds)
 
 
 def _duration(seconds: float) -> str:

@@ -1,14 +1,23 @@
-"""A shard: the trials that belong on one host, run one after the other, each leaving a record whatever happens."""
+"""A shard: the trials that belong on one host, each leaving a record whatever happens.
+
+What measures nothing of the device may run several at a time (``jobs``); what measures runs alone. A trial that has left a record
+is not run again, so a shard that was interrupted is continued by running it once more.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import time
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,124 +27,213 @@ from sweeprof.results.files import read_json
 from sweeprof.results.record import Record, Status
 from sweeprof.sweep.check import parse_size
 from sweeprof.sweep.child import signal_name
-from sweeprof.sweep.isolation import Isolation, isolation
-from sweeprof.sweep.lock import measuring_lock
-from sweeprof.sweep.plan import Combination, Plan, Trial
+from sweeprof.sweep.devices import Place, Places, places
+from sweeprof.sweep.duel import Referee
+from sweeprof.sweep.events import EventLog
+from sweeprof.sweep.folder import Folder
+from sweeprof.sweep.hold import end_with_head, working
+from sweeprof.sweep.isolation import Isolation, environment, preload
+from sweeprof.sweep.lock import Holder, turns_of
+from sweeprof.sweep.plan import MEASURING, Bout, Combination, Plan, Trial
+from sweeprof.sweep.seats import Seats
 from sweeprof.sweep.template import Ending
-from sweeprof.sweep.worker import Request
+from sweeprof.sweep.worker import DISK_FULL, Request
 
-MEASURING = ("peaks", "timing", "layer_times", "operators", "memory", "allocations", "lines")
-"""Passes that must not share the device with another measurement."""
-
-
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """The folder of a sweep, and where things are in it."""
-
-    path: Path
-
-    @property
-    def plan(self) -> Path:
-        return self.path / "plan.json"
-
-    @property
-    def records(self) -> Path:
-        return self.path / "records"
-
-    @property
-    def logs(self) -> Path:
-        return self.path / "logs"
-
-    @property
-    def events(self) -> Path:
-        return self.path / "events"
+FINE: tuple[Status, ...] = ("ok", "unsupported")
 
 
 def run_shard(folder: Folder, index: int) -> None:
-    """Run every trial of shard ``index`` of the plan in ``folder``."""
-    plan = Plan.from_dict(read_json(folder.plan))
-    combinations = {c.id: c for c in plan.combinations}
-    environment = capture()
-    hung: set[str] = set()
-    folder.events.mkdir(parents=True, exist_ok=True)
-    with (folder.events / f"shard-{index}.jsonl").open("a") as events, isolation(plan.isolation, folder.logs) as place:
-        for trial in plan.shards[index]:
-            print(json.dumps(_event("begin", trial)), file=events, flush=True)
-            combination = combinations[trial.combination_id]
-            blank = _blank(plan, combination, trial, environment)
-            if trial.combination_id in hung:
-                reason = "an earlier trial of this combination ran into limits.timeout_s"
-                record = replace(blank, status="skipped", reason=reason)
-                record.write(folder.records)
+    """Run every trial of shard ``index`` of the plan in ``folder`` that has left no record yet."""
+    end_with_head(folder.path)
+    work = working(folder.path)
+    if work is None:  # the head is gone, and the sweep is being continued without us
+        return
+    plan = folder.read_plan()
+    todo = [bout for bout in plan.bouts(index) if not all(map(folder.is_done, bout))]
+    with (
+        work,
+        EventLog(folder.events / f"shard-{index}.jsonl") as events,
+        Seats(plan.isolation, folder.logs) as seats,
+        places(turns_of(plan), index) as room,
+    ):
+        shard = _Shard(plan, folder, seats, room, events)
+        aside = [bout for bout in todo if bout[0].pass_name not in MEASURING]
+        shard.run_aside(aside)
+        for bout in todo[len(aside) :]:
+            shard.run(bout)
+
+
+@dataclass(slots=True)
+class _Shard:
+    plan: Plan
+    folder: Folder
+    seats: Seats
+    places: Places
+    events: EventLog
+    environment: Mapping[str, Any] = field(default_factory=capture)
+    session: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    """Tells this run of the shard from those that went on with it later: only rounds of one run were run in turn."""
+    _combinations: dict[str, Combination] = field(init=False)
+    _hung: set[str] = field(init=False, default_factory=set)
+    _is_ending: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        self._combinations = {c.id: c for c in self.plan.combinations}
+
+    def run_aside(self, bouts: Sequence[Bout]) -> None:
+        """Run trials that measure nothing of the device, ``jobs`` at a time."""
+        if self.plan.jobs == 1:
+            for bout in bouts:
+                self.run(bout)
+            return
+        with ThreadPoolExecutor(self.plan.jobs) as pool:
+            try:
+                list(pool.map(self.run, bouts))  # raises what a trial raised
+            except BaseException:
+                self._is_ending = True  # or the pool would wait for what its threads run …
+                self.places.give_up()  # … or wait for
+                self.seats.close()
+                raise
+
+    def run(self, bout: Bout) -> None:
+        """Run the trials of a bout, each leaving its record; nothing once the sweep is to stop."""
+        if self._is_ending or self.folder.stopped() is not None:
+            return
+        able = [trial for trial in bout if not self._skipped(trial)]
+        if not able:
+            return
+        for trial in able:
+            self.events.tell("begin", trial)
+        waits = _Waits(self.events, self.plan.sweep_id, able[0])
+        with self.places.taken(list(map(self._blank, able)), waits.begin) as place:
+            waits.end()
+            if len(able) > 1:
+                self._hold_duel(able, place)
             else:
-                record = _run(place, plan, folder, blank)
-            if record.status == "timeout":
-                hung.add(trial.combination_id)
-            print(
-                json.dumps({**_event("end", trial), "status": record.status, "reason": record.reason}),
-                file=events,
-                flush=True,
+                with self.seats.taken() as seat:
+                    self._try(seat, place, *able)
+
+    def _hold_duel(self, bout: Sequence[Trial], place: Place) -> None:
+        """Run trials that take turns; every one anew, because pairs need both."""
+        for trial in bout:
+            if self.folder.is_done(trial):
+                self.folder.set_aside(self.folder.record_path(trial))
+        names = [trial.combination_id for trial in bout]
+        seed = f"{self.plan.order_seed} {bout[0].round}"
+        with ExitStack() as held:
+            # Seats are given back in the opposite order: next time each goes to the same kind of template.
+            seats = {t: held.enter_context(self.seats.taken()) for t in sorted(bout, key=self._template_key)}
+            referee = held.enter_context(Referee(names, self.plan.limits["timeout_s"], seed, bout[0].round))
+            referee.hold(
+                {
+                    t.combination_id: partial(self._try, referee.place(t.combination_id, seats[t]), place, t)
+                    for t in bout
+                }
             )
 
+    def _template_key(self, trial: Trial) -> str:
+        config = self._combinations[trial.combination_id].config
+        return json.dumps([preload(config, trial.pass_name), environment(config, trial.pass_name)], sort_keys=True)
 
-def _event(kind: str, trial: Trial) -> dict[str, Any]:
-    return {
-        "event": kind,
-        "time": time.time(),
-        "combination_id": trial.combination_id,
-        "pass": trial.pass_name,
-        "round": trial.round,
-    }
+    def _skipped(self, trial: Trial) -> bool:
+        """Whether the trial is not worth its time; it leaves a record that says so."""
+        if trial.combination_id not in self._hung:
+            return False
+        self.events.tell("begin", trial)
+        reason = "an earlier trial of this combination ran into limits.timeout_s"
+        record = replace(self._blank(trial), status="skipped", reason=reason)
+        record.write(self.folder.records)
+        self._ended(trial, record)
+        return True
 
+    def _try(self, seat: Isolation, place: Place, trial: Trial) -> None:
+        record = self._run(seat, place, self._blank(trial))
+        if record.status == "timeout":
+            self._hung.add(trial.combination_id)
+        self._ended(trial, record)
 
-def _blank(plan: Plan, combination: Combination, trial: Trial, environment: Mapping[str, Any]) -> Record:
-    """The record as it stands if the process leaves none."""
-    return Record(
-        sweep_id=plan.sweep_id,
-        combination_id=combination.id,
-        pass_name=trial.pass_name,
-        status="crashed",
-        reason="ended without leaving a record",
-        round=trial.round,
-        attempt=trial.attempt,
-        axes=combination.axes,
-        config=combination.config,
-        command=combination.command,
-        started=datetime.now(UTC).isoformat(timespec="seconds"),
-        environment=dict(environment),
-    )
+    def _ended(self, trial: Trial, record: Record) -> None:
+        self.events.tell("end", trial, status=record.status, reason=record.reason)
+        if self.plan.fail_fast and record.status not in FINE:
+            self.folder.stop_because(f"fail_fast: {record.pass_name} {record.status}: {record.reason}")
 
+    def _blank(self, trial: Trial) -> Record:
+        """The record as it stands if the process leaves none."""
+        combination = self._combinations[trial.combination_id]
+        return Record(
+            sweep_id=self.plan.sweep_id,
+            combination_id=combination.id,
+            pass_name=trial.pass_name,
+            status="crashed",
+            reason="ended without leaving a record",
+            round=trial.round,
+            attempt=self.folder.attempts(trial),
+            axes=combination.axes,
+            config=combination.config,
+            command=combination.command,
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            environment={**self.environment, "session": self.session},
+        )
 
-def _run(place: Isolation, plan: Plan, folder: Folder, blank: Record) -> Record:
-    """Run one trial; the record is the worker's own, or made here from the way it ended."""
-    log = folder.logs / blank.combination_id / f"{blank.pass_name}-r{blank.round}.log"
-    path = folder.records / blank.file_name
-    with _lock(blank):
+    def _run(self, seat: Isolation, place: Place, blank: Record) -> Record:
+        """Run one trial; the record is the worker's own, or made here from the way it ended."""
+        blank = place.noted(blank)
+        log = self.folder.logs / blank.combination_id / f"{blank.pass_name}-r{blank.round}.log"
+        path = self.folder.records / blank.file_name
         kills = oom_kills()
         asked = time.monotonic()
-        limits = plan.limits
+        limits = self.plan.limits
+        memory = parse_size(limits["memory"])
         request = Request(
-            blank.to_dict(), str(folder.records), str(log), limits["timeout_s"], parse_size(limits["memory"]), asked
+            blank.to_dict(),
+            str(self.folder.records),
+            str(log),
+            limits["timeout_s"],
+            memory,
+            asked,
+            family=os.getpid(),
+            environment=place.environment,
         )
         try:
-            ending = place.run(request)
+            ending = seat.run(request)
         except WorkerError as error:
-            record = replace(blank, reason=str(error), wall_s=time.monotonic() - asked)
-            record.write(folder.records)
+            if self._is_ending:
+                raise
+            if path.exists():  # it was done before whatever happened
+                return Record.from_dict(read_json(path))
+            record = replace(blank, status="lost", reason=str(error), wall_s=time.monotonic() - asked)
+            record.write(self.folder.records)
             return record
-    if path.exists() and ending.code == 0:
-        _remove_if_empty(log)
-        return Record.from_dict(read_json(path))
-    status, reason = _judged(ending, limits["timeout_s"], oom_kills() > kills, _tail(log))
-    record = replace(blank, status=status, reason=reason, wall_s=time.monotonic() - asked, traceback=_tail(log, 50))
-    record.write(folder.records)
-    return record
+        if ending.code == DISK_FULL:
+            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} for the record of a trial", str(path))
+        if path.exists():  # also of a process that was killed when it had written it
+            _remove_if_empty(log)
+            return Record.from_dict(read_json(path))
+        status, reason = _judged(ending, limits["timeout_s"], oom_kills() > kills, _tail(log))
+        record = replace(blank, status=status, reason=reason, wall_s=time.monotonic() - asked, traceback=_tail(log, 50))
+        record.write(self.folder.records)
+        return record
 
 
-def _lock(blank: Record) -> AbstractContextManager[Any]:
-    if blank.pass_name not in MEASURING:
-        return nullcontext()
-    return measuring_lock(str(blank.config["device"]["type"]))
+@dataclass(slots=True)
+class _Waits:
+    """Tells that a trial waits for its turn, and when it has it."""
+
+    events: EventLog
+    sweep_id: str
+    trial: Trial
+    waited: bool = False
+
+    def begin(self, holders: Sequence[Holder]) -> None:
+        """The trial is held up."""
+        self.waited = True
+        first = next((holder for holder in holders if holder.sweep_id != self.sweep_id), None)
+        self.events.tell("waiting", self.trial, **{"for": None if first is None else str(first)})
+
+    def end(self) -> None:
+        """The trial has its turn."""
+        if self.waited:
+            self.events.tell("running", self.trial)
 
 
 def _judged(ending: Ending, timeout_s: float | None, oom_kill: bool, output: str | None) -> tuple[Status, str]:

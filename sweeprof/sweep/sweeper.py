@@ -9,13 +9,15 @@ from typing import Any
 
 from hydra.core.plugins import Plugins
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from rich.console import Console
 
 from sweeprof.sweep import head
 from sweeprof.sweep.arguments import Arguments
 from sweeprof.sweep.compose import Composer
-from sweeprof.sweep.shard import Folder
+from sweeprof.sweep.continuing import go_on
+from sweeprof.sweep.dry_run import print_plan
+from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.spelling import quoted
 
 PIPED_WIDTH = 120
@@ -32,24 +34,28 @@ def sweep(
         SystemExit: not everything was measured; Hydra passes it through as the exit code.
     """
     composer = Composer(context.config_loader, config, Arguments.parsed(context.config_loader, arguments, params))
-    plan = composer.plan()
     out = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
-    if config.dry_run:
-        head.print_plan(plan, out)
-        return
+    live = Console(stderr=True)
 
     def launch(folder: Folder, shards: int) -> None:
         _launch(context, task, config, folder, shards)
 
-    output = Path(str(config.output)).absolute()
-    tracking: dict[str, Any] = OmegaConf.to_container(config.tracking, resolve=True)  # type: ignore[assignment]
-    code = head.run(plan, output, tracking, launch, out, Console(stderr=True)).exit_code
+    if config.resume is not None:
+        code = go_on(composer, launch, out, live)
+    else:
+        plan = composer.plan()
+        if config.dry_run:
+            print_plan(plan, out)
+            return
+        output = Path(str(config.output)).absolute()
+        tracking: dict[str, Any] = OmegaConf.to_container(config.tracking, resolve=True)  # type: ignore[assignment]
+        code = head.run(plan, output, tracking, launch, out, live).exit_code
     if code:
         sys.exit(code)
 
 
 def _launch(context: HydraContext, task: TaskFunction, config: DictConfig, folder: Folder, shards: int) -> None:
-    with open_dict(config):
+    with read_write(config.hydra), open_dict(config.hydra):
         config.hydra.sweep.dir = str(folder.path)
         # Jobs compose their config anew from the overrides; only what stands there reaches them.
         config.hydra.overrides.hydra.append(f"hydra.sweep.dir={quoted(str(folder.path))}")

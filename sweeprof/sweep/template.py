@@ -11,6 +11,7 @@ The template ends its child when the time limit passes, and when the shard goes 
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import importlib
@@ -20,18 +21,24 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import psutil
+
+from sweeprof.errors import WorkerError
 from sweeprof.profiling import residency
-from sweeprof.sweep.child import Child, answer, inherited_socket, messages
-from sweeprof.sweep.worker import Request, redirect_output, run_trial
+from sweeprof.results.files import is_full
+from sweeprof.sweep.child import Child, answer, die_with, inherited_socket, messages
+from sweeprof.sweep.hold import working
+from sweeprof.sweep.worker import DISK_FULL, Request, redirect_output, run_trial
 
 PRELOAD_S = 600.0
 """An import that takes longer hangs."""
-PR_SET_PDEATHSIG = 1
-"""prctl(2): the signal a process gets when its parent dies."""
+PR_SET_CHILD_SUBREAPER = 36
+"""prctl(2): processes that lose their parent become children of this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,13 @@ class Template:
 
     def run(self, request: Request) -> Ending:
         """Run the trial in a fresh child and wait for its end, without polling."""
-        return Ending(**self._child.ask(asdict(request)))
+        worker: int = self._child.ask(asdict(request))["worker"]
+        try:
+            return Ending(**self._child.receive())
+        except WorkerError:
+            with suppress(ProcessLookupError):  # what the trial had started, which its template can end no more
+                os.killpg(worker, signal.SIGKILL)
+            raise
 
     def close(self) -> None:
         """End the template and whatever it runs."""
@@ -88,32 +101,48 @@ def serve(connection: socket.socket, preload: Sequence[str]) -> None:
     for module in preload:
         importlib.import_module(module)
     residency.remember()
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    own = {process.pid for process in psutil.Process().children()}
     gc.collect()
     gc.freeze()  # what is never collected is never written to, so children go on sharing its memory
     answer(connection, {"preload_s": time.monotonic() - began})
+    template = os.getpid()
     for message in messages(connection):
         request = Request(**message)
         child = os.fork()
         if child == 0:
-            _be_worker(request, connection)
+            _be_worker(request, connection, template)
+        with suppress(OSError):  # it may have done so itself, or have ended
+            os.setpgid(child, child)
+        with suppress(OSError):  # the shard is gone, as _wait will see
+            answer(connection, {"worker": child})
         ending = _wait(child, request.timeout_s, connection)
+        _end_strays(own)
         if ending is None:
             return
         answer(connection, asdict(ending))
 
 
-def _be_worker(request: Request, connection: socket.socket) -> None:
+def _be_worker(request: Request, connection: socket.socket, template: int) -> None:
     code = 1
+    atexit._clear()  # what the template's imports registered is not this process's to do
     try:
         os.setpgid(0, 0)
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        die_with(template)
         os.close(connection.fileno())  # or the shard would not notice the template's death
-        redirect_output(Path(request.log))
-        run_trial(request)
-        code = 0
+        work = working(Path(request.records).parent)
+        if work is not None:  # else the sweep is being continued without us
+            redirect_output(Path(request.log))
+            run_trial(request)
+            code = 0
+    except OSError as error:
+        code = DISK_FULL if is_full(error) else 1
+        print(f"worker: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
     except BaseException as error:
         print(f"worker: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
     finally:
+        with suppress(BaseException):
+            atexit._run_exitfuncs()  # what the trial did register: AutoGraph's files, for one, are removed so
         os._exit(code)  # never into the template's own clean-up
 
 
@@ -133,6 +162,23 @@ def _wait(child: int, timeout_s: float | None, connection: socket.socket) -> End
     if not ended and ready:
         return None
     return Ending(code, timed_out=not ended)
+
+
+def _end_strays(own: Set[int]) -> None:
+    """End what a trial started and moved out of its group; ``own`` are the template's children, which imports started."""
+    while True:
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        strays = [process for process in psutil.Process().children(recursive=True) if process.pid not in own]
+        if not strays:
+            return
+        for process in strays:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        time.sleep(0.001)
 
 
 def _kill_group(leader: int) -> None:

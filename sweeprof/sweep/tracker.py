@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -16,11 +17,11 @@ from typing import Any
 
 from sweeprof.errors import WorkerError
 from sweeprof.profiling.build import instantiate
-from sweeprof.results.record import read_records
-from sweeprof.sweep.child import Child, answer, inherited_socket, messages
+from sweeprof.results.record import Record
+from sweeprof.sweep.child import Child, answer, die_with, inherited_socket, messages
 from sweeprof.sweep.finish import comparison_of
+from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.plan import Plan
-from sweeprof.sweep.shard import Folder
 from sweeprof.tracking import Ending, Links, SweepInfo, Tracker
 
 OPEN_S = 120.0
@@ -43,7 +44,7 @@ class TrackerProcess:
         if self._config.get("_target_"):
             module = import_module(self._config["_target_"].rpartition(".")[0])
             variables = {**os.environ, **getattr(module, "ENVIRONMENT", {})}
-            self._child = Child("sweeprof.sweep.tracker", [], variables, self._log)
+            self._child = Child("sweeprof.sweep.tracker", [str(os.getpid())], variables, self._log)
         return self
 
     def __exit__(
@@ -79,6 +80,7 @@ class TrackerProcess:
 
 
 def _serve() -> None:
+    die_with(int(sys.argv[2]))
     connection = inherited_socket()
     tracker: Tracker | None = None
     for message in messages(connection):
@@ -97,8 +99,16 @@ def _serve() -> None:
 
 def _close(tracker: Tracker, folder: Folder, ending: Ending, missing: str) -> None:
     comparison = comparison_of(folder, missing)
-    records = read_records(folder.records) if folder.records.exists() else []
-    tracker.close(comparison, records, folder.path, ending)
+    tracker.close(comparison, list(_outcomes(folder)), folder.path, ending)
+
+
+def _outcomes(folder: Folder) -> Iterator[Record]:
+    """The records without what was seen: of ten thousand combinations that is gigabytes."""
+    for combination in folder.read_plan().combinations:
+        for record in folder.records_of(combination.id):
+            yield dataclasses.replace(
+                record, config=combination.config, observations=None, environment={}, traceback=None
+            )
 
 
 if __name__ == "__main__":

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import faulthandler
-import json
 import os
 import random
 import resource
-import sys
 import time
 import traceback
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,11 +17,15 @@ import psutil
 
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.profiling.profiler import Profiler
-from sweeprof.results.environment import busy_processors, load, load_warnings
+from sweeprof.results.environment import load
 from sweeprof.results.files import write_bytes
 from sweeprof.results.record import Json, Record, Status, Warning
+from sweeprof.sweep.company import Company
+from sweeprof.sweep.player import Player, joined
 
 REASON_LENGTH = 500
+DISK_FULL = 74
+"""Exit code of a process that could not write its record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +43,26 @@ class Request:
     """Bytes the process may allocate above its start."""
     asked: float
     """``time.monotonic()`` when the shard asked for the process."""
+    duel: Json | None = None
+    """Where its referee is, the duel's ``id`` and the ``partners``; None: it runs alone."""
+    family: int = 0
+    """The shard's process id: what descends from it belongs to the sweep; 0: this process alone does."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Environment variables of this trial's process, beside those that its backend asks for."""
 
 
 def run_trial(request: Request) -> None:
     """Run the trial in this process and write its record."""
+    with joined(request.duel, request.blank["combination_id"]) as turns:
+        _run(request, turns)
+
+
+def _run(request: Request, turns: Player | None) -> None:
     costs = {"fork": time.monotonic() - request.asked}
     started = datetime.now(UTC).isoformat(timespec="seconds")
     blank = Record.from_dict(request.blank)
     profiler: Profiler | None = None
+    company = Company(blank, request.family)
     warnings: tuple[Warning, ...] = ()
     observations: Json | None = None
     status: Status = "ok"
@@ -57,10 +71,9 @@ def run_trial(request: Request) -> None:
     try:
         if request.memory is not None:
             _limit_memory(request.memory)
-        if blank.pass_name == "timing":
-            warnings = tuple(load_warnings(busy_processors()))
         _seed(blank.config["seed"]["weights"])
         profiler = Profiler.from_config(blank.config)
+        profiler.session.turns = turns
         seen = profiler.run(blank.pass_name)
         observations = seen.to_dict() if hasattr(seen, "to_dict") else asdict(seen)
         for name, content in getattr(seen, "files", {}).items():
@@ -68,17 +81,22 @@ def run_trial(request: Request) -> None:
         warnings += getattr(seen, "warnings", ())
     except Exception as error:
         status, reason, trace = _outcome(error, profiler)
+        _log(Path(request.log), trace)
+    own = dict(profiler.session.costs) if profiler else {}
+    if turns and "measure" in own:  # which others' turns are no part of
+        own |= {"measure": own["measure"] - turns.waited_s, "wait": turns.waited_s}
+    others, disturbed = company.seen()
     replace(
         blank,
         status=status,
         reason=reason,
         traceback=trace,
         observations=observations,
-        warnings=warnings,
+        warnings=(*disturbed, *warnings),
         started=started,
         wall_s=time.monotonic() - request.asked,
-        costs={**costs, **(profiler.session.costs if profiler else {})},
-        environment={**blank.environment, "load": load(), "threads": blank.config["backend"].get("threads")},
+        costs={**costs, **own},
+        environment={**blank.environment, "load": load(), "threads": blank.config["backend"].get("threads"), **others},
     ).write(Path(request.records))
 
 
@@ -93,6 +111,13 @@ def _outcome(error: Exception, profiler: Profiler | None) -> tuple[Status, str, 
     message, kind = _first_line(str(cause)), type(cause).__name__
     reason = message if isinstance(cause, UserError) else f"{kind}: {message}" if message else kind
     return "oom" if ran_out else "failed", reason[:REASON_LENGTH], trace
+
+
+def _log(log: Path, trace: str | None) -> None:
+    if trace is not None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a", encoding="utf-8") as file:
+            file.write(trace)
 
 
 def _original(error: BaseException) -> BaseException:
@@ -127,14 +152,3 @@ def redirect_output(log: Path) -> None:
     os.dup2(descriptor, 2)
     os.close(descriptor)
     faulthandler.enable(file=2)
-
-
-def main() -> None:
-    """``python -m sweeprof.sweep.worker``: the trial on standard input, in an interpreter of its own."""
-    request = Request(**json.loads(sys.stdin.read()))
-    redirect_output(Path(request.log))
-    run_trial(request)
-
-
-if __name__ == "__main__":
-    main()

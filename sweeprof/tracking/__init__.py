@@ -47,4 +47,9 @@ class Tracker(Protocol):
         """Make everything that must exist before the first measurement; safe to call again for the same sweep."""
 
     def close(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: Ending) -> None:
-        """Send what was measured; ``folder`` holds ``comparison.*``, ``report.html`` and ``plots/``; safe to call again."""
+        """Send what was measured; safe to call again.
+
+        Args:
+            records: of every trial, without what it saw, its environment and its traceback; those are in the files of ``folder``.
+            folder: holds ``records/``, ``comparison.*``, ``report.html`` and ``plots/``.
+        """

@@ -22,7 +22,7 @@ def stage_combination(target: Path, folder: Path, combination_id: str, config: M
     left: ``trace.json.gz``, ``lines_*.txt``.
     """
     for name in ("records", "memory", "pictures"):
-        for path in sorted((folder / name / combination_id).glob("[!.]*")):
+        for path in sorted(p for p in (folder / name / combination_id).glob("[!.]*") if p.is_file()):
             _copy(path, target / name / path.name)
     for name in ("layers", "operators"):
         for path in sorted((folder / name).glob(f"{combination_id}.*")):

@@ -82,7 +82,9 @@ class MlflowTracker:
             for id, content in run_contents(comparison, records, ending, parent_id):
                 with tempfile.TemporaryDirectory(prefix="sweeprof-") as staged:
                     stage_combination(Path(staged), folder, id, content.config)
-                    _send(client, experiment, known.get(id), content, staged)
+                    _send(client, experiment, known.pop(id, None), content, staged)
+            for run in known.values():  # of a plan that was replaced when the sweep was gone on with
+                client.delete_run(run.info.run_id)
             with tempfile.TemporaryDirectory(prefix="sweeprof-") as staged:
                 stage_sweep(Path(staged), folder)
                 _send(

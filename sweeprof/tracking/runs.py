@@ -9,10 +9,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from sweeprof.report.cells import axis_number, axis_text, one_line, reason_of, shortened, value_of
-from sweeprof.report.plots import backend_colour
+from sweeprof.report.cells import (
+    axis_number,
+    axis_text,
+    one_line,
+    ratio_text,
+    reason_of,
+    shortened,
+    value_of,
+    verdict_note,
+)
+from sweeprof.report.columns import shown_metrics
+from sweeprof.report.palette import backend_colours
 from sweeprof.report.units import fixed_value
 from sweeprof.results.compare import Comparison, Row
+from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Record
 from sweeprof.tracking import Ending
 from sweeprof.tracking.keys import INTERVAL_ENDS, INTERVAL_OF, metric_keys, safe_key
@@ -72,12 +83,16 @@ def run_contents(
     by_id: dict[str, list[Record]] = {}
     for record in records:
         by_id.setdefault(record.combination_id, []).append(record)
-    places = _places(comparison)
+    places, colours, judged = _places(comparison), _colours(comparison), shown_metrics(comparison)
     for row in comparison.rows:
         own = by_id.get(row.combination_id, [])
         start, end = time_span(comparison, own)
         params = {safe_key(a): shortened(axis_text(row.axes[a]), PARAM_LIMIT) for a in comparison.axes if a in row.axes}
-        place = {PLACE_TAG: f"{places[row.combination_id]:05d}", "mlflow.parentRunId": parent_id}
+        place = {
+            PLACE_TAG: f"{places[row.combination_id]:05d}",
+            "mlflow.parentRunId": parent_id,
+            "mlflow.runColor": colours[row.combination_id],
+        }
         yield (
             row.combination_id,
             RunContent(
@@ -85,7 +100,7 @@ def run_contents(
                 start_ms=start,
                 end_ms=end,
                 status=_status(row, own, ending),
-                tags={**_tags(comparison, row), **place},
+                tags={**_tags(comparison, row, judged), **place},
                 params=params,
                 metrics=_metrics(comparison, row),
                 config=own[-1].config if own else None,
@@ -115,7 +130,7 @@ def run_name(comparison: Comparison, row: Row) -> str:
 def _status(row: Row, records: Sequence[Record], ending: Ending) -> RunStatus:
     if row.status == "ok":
         return "FINISHED"
-    unmeasured = not records or row.status == "skipped"
+    unmeasured = not records or row.status in ("skipped", "lost")
     return "KILLED" if ending == "interrupted" and unmeasured else "FAILED"
 
 
@@ -140,7 +155,7 @@ def _metrics(comparison: Comparison, row: Row) -> dict[str, float]:
     return found
 
 
-def _tags(comparison: Comparison, row: Row) -> dict[str, str]:
+def _tags(comparison: Comparison, row: Row, judged: Sequence[MetricInfo]) -> dict[str, str]:
     missing = [f"{i.name}: {reason_of(row, i.name)}" for i in comparison.metrics if value_of(row, i.name) is None]
     tags = {
         "sweeprof.kind": "combination",
@@ -149,7 +164,10 @@ def _tags(comparison: Comparison, row: Row) -> dict[str, str]:
         "sweeprof.status": row.status,
         "sweeprof.reason": one_line(row.reason or ""),
         "sweeprof.missing": "\n".join(missing),
-        "mlflow.runColor": _colour(comparison, row),
+        "sweeprof.baseline": "" if row.baseline_id is None else row.baseline_id,
+        "sweeprof.verdicts": "\n".join(_verdicts(row, judged)),
+        "sweeprof.misses": "\n".join(row.misses),
+        "sweeprof.pareto": "yes" if row.on_front else "",
         "mlflow.note.content": _note(row),
         "mlflow.source.name": row.command,
         "mlflow.source.type": "LOCAL",
@@ -158,16 +176,27 @@ def _tags(comparison: Comparison, row: Row) -> dict[str, str]:
     return {key: capped(text) for key, text in tags.items() if text}
 
 
+def _verdicts(row: Row, judged: Sequence[MetricInfo]) -> Iterator[str]:
+    """What the tables show, beside the baseline: a line per metric that was judged."""
+    for info in judged:
+        cell = row.cells.get(info.name)
+        if cell is not None and cell.verdict is not None:
+            yield f"{info.name}: {ratio_text(cell)} ({cell.verdict}: {verdict_note(cell)})"
+
+
 def capped(text: str) -> str:
     """``text`` fit for a tag: without credentials, its middle left out where it is too long."""
     return shortened(without_credentials(text), TAG_LIMIT)
 
 
-def _colour(comparison: Comparison, row: Row) -> str:
+def _colours(comparison: Comparison) -> dict[str, str]:
+    """The runs' colours by combination id."""
     # A single backend's colour would say nothing: then the models, or what else varies, take the colours.
     varying = comparison.varying_axes()
     axis = next((a for a in ("backend", "model", *varying) if a in varying), "backend")
-    return backend_colour(axis_text(row.axes.get(axis)), [axis_text(r.axes.get(axis)) for r in comparison.rows])
+    names = {row.combination_id: axis_text(row.axes.get(axis)) for row in comparison.rows}
+    colours = backend_colours(names.values())
+    return {id: colours[name] for id, name in names.items()}
 
 
 def _note(row: Row) -> str:

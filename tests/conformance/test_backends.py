@@ -1,158 +1,26 @@
-"""One suite for every backend. A new one adds an entry to BACKENDS."""
+"""One suite for every backend: what each must do. A new one adds a line to BACKENDS."""
 
 from __future__ import annotations
 
-import copy
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
-from filelock import FileLock
+from conformance.asking import BATCHES, SHORT, _shared_folder, answer, answers, by_backend, gaps, has, pass_data
+from conformance.cases import BACKENDS, FIGURES
 
-from support.fakes import composed_of
+from sweeprof.backends import CAPABILITIES
+from sweeprof.backends.gaps import LACKS, Kind
 from sweeprof.profiling.memory import Memory
 from sweeprof.profiling.quality import Quality
 from sweeprof.profiling.timing import Timing
 from sweeprof.results.layers import ROOT, LayerTable
-from sweeprof.sweep.isolation import environment, preload
 
-TESTS = Path(__file__).parents[1]
-MLP_MACS, MLP_PARAMS = 139_904, 140_106
+__all__ = ["_shared_folder"]
 
-
-@dataclass(frozen=True)
-class Case:
-    """A backend and what to expect of it."""
-
-    config: str
-    """Its file under ``conf/backend/``."""
-    model: str
-    """The file under ``conf/model/`` of the model that it runs."""
-    macs: int
-    """Per sample of the digits."""
-    params: int
-    threads: str = ""
-    """Evaluates to its threads, after ``backend.threads=3``."""
-    trains: bool = True
-    """Whether it can time training steps."""
-    exhaust: str = "bytearray(2**60)"
-    """Runs out of memory when evaluated in a process that has imported it."""
-
-
-BACKENDS = {
-    "torch": Case(
-        "torch",
-        "mlp",
-        MLP_MACS,
-        MLP_PARAMS,
-        "__import__('torch').get_num_threads()",
-        exhaust="__import__('torch').ones(2**50)",
-    ),
-    "tensorflow": Case(
-        "tensorflow",
-        "mlp",
-        MLP_MACS,
-        MLP_PARAMS,
-        "__import__('tensorflow').config.threading.get_intra_op_parallelism_threads()",
-        trains=False,
-        exhaust="__import__('tensorflow').fill([2**44], 1.0)",
-    ),
-    "fake": Case("fake", "fake", 1 * 32 * 32 * 10, 1000),
-}
-BATCHES = (1, 3)
-SHORT = {"warmup_steps": 2, "warmup_s": 0, "sample_s": 0.0001, "min_samples": 5, "min_s": 0.01, "max_s": 5}
-
-
-def config_of(case: Case, batch: int = 1) -> dict[str, Any]:
-    config = composed_of(f"model={case.model}", f"backend={case.config}", f"batch_size={batch}", "tracking=none")
-    config["protocol"].update(SHORT)
-    return config
-
-
-def questions(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
-    for batch in BATCHES:
-        for name in ("analysis", "timing", "memory", "quality"):
-            yield f"{name}-{batch}", {"task": "run_pass", "pass": name, "config": config_of(case, batch)}
-    config = config_of(case, 3)
-    yield "again", {"task": "run_pass", "pass": "quality", "config": config}
-    trained = {**config, "mode": "training", "training": {"optimizer": "adam", "loss": "cross_entropy"}}
-    yield "training", {"task": "run_pass", "pass": "timing", "config": trained}
-    threaded = copy.deepcopy(config)
-    threaded["backend"]["threads"] = 3
-    yield "facts", {"task": "facts", "config": threaded, "threads": case.threads}
-    yield "clock", {"task": "clock", "config": config}
-    yield "exhaust", {"task": "exhaust", "config": config, "exhaust": case.exhaust}
-    yield "bare", {"task": "without_capabilities", "config": config}
-    wrong = copy.deepcopy(config)
-    wrong["model"] = {config["backend"]["framework"]: {"_target_": "builtins.str"}}
-    for name in ("timing", "analysis"):
-        yield f"wrong-{name}", {"task": "run_pass", "pass": name, "config": wrong}
-    raising = copy.deepcopy(config)
-    raising["model"] = {config["backend"]["framework"]: {"_target_": "builtins.int", "_args_": ["no luck"]}}
-    for name in ("timing", "analysis"):
-        yield f"raising-{name}", {"task": "run_pass", "pass": name, "config": raising}
-    lost = copy.deepcopy(config)
-    lost["model"] = {"another": {"_target_": "builtins.str"}}
-    yield "lost", {"task": "run_pass", "pass": "timing", "config": lost}
-
-
-shared: list[Path] = []
-"""The folder that all workers of this run share."""
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _shared_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
-    own = tmp_path_factory.getbasetemp()
-    shared[:] = [own.parent if "PYTEST_XDIST_WORKER" in os.environ else own]
-
-
-@cache
-def answers(backend: str) -> dict[str, dict[str, Any]]:
-    """Every answer of a backend, from one process that imports it and forks for each question; asked once per run."""
-    folder = shared[0] / f"conformance-{backend}"
-    with FileLock(shared[0] / f"conformance-{backend}.lock"):
-        if not folder.exists():
-            folder.mkdir()
-            ask(BACKENDS[backend], folder)
-    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")}
-
-
-def ask(case: Case, folder: Path) -> None:
-    config = config_of(case)
-    asked = {"preload": preload(config, "analysis"), "tasks": dict(questions(case))}
-    subprocess.run(
-        [sys.executable, "-m", "support.conforming", str(folder)],
-        input=json.dumps(asked),
-        text=True,
-        cwd=TESTS.parent,
-        env={**os.environ, **environment(config), "PYTHONPATH": str(TESTS)},
-        check=True,
-        capture_output=True,
-    )
-
-
-pytestmark = pytest.mark.parametrize("backend", BACKENDS)
+pytestmark = by_backend
 batches = pytest.mark.parametrize("batch", BATCHES)
-
-
-def answer(backend: str, name: str) -> Any:
-    found = answers(backend)[name]
-    assert "answer" in found, found.get("trace")
-    return found["answer"]
-
-
-def pass_data(backend: str, name: str, type: str) -> Any:
-    found = answer(backend, name)
-    assert found["type"] == type
-    return found["data"]
 
 
 @batches
@@ -168,6 +36,13 @@ def test_analysis(backend: str, batch: int) -> None:
     assert [r.depth for r in table.rows if r.path == ROOT] == [0]
 
 
+def test_analysis_of_further_models(backend: str) -> None:
+    for model in BACKENDS[backend].models[1:]:
+        table = LayerTable.from_dict(pass_data(backend, f"analysis-{model}", "LayerTable"))
+        assert (table.macs, table.params) == (3 * FIGURES[model].macs, FIGURES[model].params)
+        assert table.uncovered == {}
+
+
 @batches
 def test_timing(backend: str, batch: int) -> None:
     data = pass_data(backend, f"timing-{batch}", "Timing")
@@ -181,11 +56,9 @@ def test_timing(backend: str, batch: int) -> None:
 
 
 def test_timing_of_training_steps(backend: str) -> None:
-    if not BACKENDS[backend].trains:
-        found = answers(backend)["training"]
-        assert (found["error"], found["message"]) == ("Unsupported", "this backend cannot train")
+    if not has(backend, "Trains", "trained"):
         return
-    timing = Timing.from_dict(pass_data(backend, "training", "Timing"))
+    timing = Timing.from_dict(pass_data(backend, "trained", "Timing"))
     assert list(timing.phases) == ["forward", "backward", "update"]
     assert {len(samples) for samples in timing.phases.values()} == {len(timing.samples)}
     assert all(sample > 0 for samples in timing.phases.values() for sample in samples)
@@ -193,6 +66,24 @@ def test_timing_of_training_steps(backend: str) -> None:
     assert all(part <= whole * 1.001 for part, whole in zip(parts, timing.samples, strict=True))
     assert sum(parts) > 0.8 * sum(timing.samples)
     assert timing.transfers == {}
+
+
+def test_a_calibration_kernel_that_resembles_the_model_or_is_asked_for(backend: str) -> None:
+    """The model of these tests is a perceptron; LeNet-5 convolves."""
+    found = answer(backend, "kernels")
+    assert found["calibrates"]
+    assert found["names"] == ["matmul", "convolution", "matmul"]
+    assert all(seconds > 0 for seconds in found["seconds"])
+    if "lenet5" in BACKENDS[backend].models:
+        assert answer(backend, "convolving")["names"] == ["convolution", "convolution", "matmul"]
+
+
+def test_the_kernel_is_timed_beside_every_sample(backend: str) -> None:
+    timing = Timing.from_dict(pass_data(backend, "calibrated", "Timing"))
+    assert timing.kernel is not None
+    assert (timing.kernel.name, timing.kernel.reason) == ("matmul", None)
+    assert len(timing.kernel.samples) == len(timing.samples) >= SHORT["min_samples"]
+    assert all(sample > 0 for sample in timing.kernel.samples)
 
 
 @batches
@@ -231,8 +122,12 @@ def test_outputs_do_not_depend_on_the_batch_size(backend: str) -> None:
 
 
 def test_outputs_agree_with_torch(backend: str) -> None:
-    if BACKENDS[backend].model == BACKENDS["torch"].model:
+    if BACKENDS[backend].model != "fake":
         np.testing.assert_allclose(outputs(backend, "quality-3"), outputs("torch", "quality-3"), atol=1e-4)
+    for model in BACKENDS[backend].models[1:]:
+        np.testing.assert_allclose(
+            outputs(backend, f"quality-{model}"), outputs("torch", f"quality-{model}"), atol=1e-3
+        )
 
 
 @pytest.mark.parametrize("name", ["timing-1", "quality-3", "memory-1"])
@@ -246,9 +141,15 @@ def test_capabilities_and_devices(backend: str) -> None:
     facts = answer(backend, "facts")
     assert "cpu" in facts["devices"]
     assert len(set(facts["devices"])) == len(facts["devices"])
-    assert facts["analyzes"]
-    assert facts["measures_memory"]
-    assert facts["trains"] == BACKENDS[backend].trains
+    assert set(facts["capabilities"]) >= {"Analyzes", "MeasuresMemory", "Calibrates"}
+
+
+def test_what_a_backend_lacks_it_declares(backend: str) -> None:
+    has = set(answer(backend, "facts")["capabilities"])
+    assert has.isdisjoint(gaps(backend))
+    assert has | set(gaps(backend)) == {capability.__name__ for capability in CAPABILITIES} == set(LACKS)
+    assert {kind for kind, _ in gaps(backend).values()} <= set(get_args(Kind))
+    assert all(reason and not reason.endswith(".") for _, reason in gaps(backend).values())
 
 
 def test_threads_are_those_of_the_config(backend: str) -> None:
@@ -294,6 +195,6 @@ def test_a_missing_capability_is_unsupported(backend: str) -> None:
 
 
 def test_a_missing_builder_is_unsupported(backend: str) -> None:
-    found = answers(backend)["lost"]
-    framework = config_of(BACKENDS[backend])["backend"]["framework"]
-    assert (found["error"], found["message"]) == ("Unsupported", f"the model names no builder for {framework}")
+    found = answers(backend)["lost-timing"]
+    assert found["error"] == "Unsupported"
+    assert found["message"].startswith("the model names no builder for ")

@@ -60,7 +60,7 @@ def test_every_combination_is_measured(table: pd.DataFrame) -> None:
 
 
 def test_the_columns_are_axes_status_reason_and_metrics(table: pd.DataFrame) -> None:
-    assert list(table.columns) == ["model", "backend", "device", "batch_size", "status", "reason", *METRICS]
+    assert list(table.columns) == ["model", "backend", "device", "batch_size", "status", "reason", *METRICS, "pareto"]
     assert table[METRICS].notna().all().all()
 
 
@@ -95,7 +95,7 @@ def test_times_are_consistent_with_each_other(table: pd.DataFrame) -> None:
 def test_records_are_complete(records: list[dict[str, Any]], table: pd.DataFrame) -> None:
     assert Counter(r["pass"] for r in records) == {"analysis": 18, "memory": 18, "quality": 18, "timing": 18}
     for record in records:
-        assert record["schema_version"] == 1
+        assert record["schema_version"] == 2
         assert record["status"] == "ok"
         environment = record["environment"]
         assert environment["host"]

@@ -11,6 +11,8 @@ import pytest
 
 from support.command import Command
 
+pytestmark = pytest.mark.slow
+
 SHORT = ("protocol.min_s=0.02", "protocol.warmup_s=0.02", "protocol.min_samples=3", "tracking=none")
 METRICS = "metrics.select=[latency/forward,latency/backward,latency/compile,compute/macs,quality/agreement]"
 

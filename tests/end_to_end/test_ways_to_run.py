@@ -95,7 +95,7 @@ def test_a_dry_run_measures_and_writes_nothing(sweeprof: Command, tmp_path: Path
     assert "quickstart: 14 combinations" in ran.out
     assert ran.out.count("left out: model=mlp") == 4
     assert "exclude: model=mlp, batch_size=[1, 8]" in ran.out
-    assert "analysis, memory, quality, timing (1 timing round)" in ran.out
+    assert "analysis, quality, memory, timing (1 timing round)" in ran.out
     assert list(tmp_path.iterdir()) == []
 
 
@@ -129,6 +129,7 @@ def test_a_dead_tracking_server_costs_nothing_but_the_tracking(sweeprof: Command
     assert "secret" not in written + ran.out + ran.err
 
 
+@pytest.mark.slow
 def test_two_sweeps_at_once_keep_apart(tmp_path: Path) -> None:
     both = [start_command(tmp_path, *FAKE, f"batch_size={size}") for size in (1, 2)]
     for process in both:
@@ -146,6 +147,7 @@ def test_two_sweeps_at_once_keep_apart(tmp_path: Path) -> None:
     assert {run.info.status for run in runs} == {"FINISHED"}
 
 
+@pytest.mark.slow
 def test_the_wheel_runs_from_any_directory(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(ROOT)],
@@ -181,6 +183,7 @@ def test_the_wheel_runs_from_any_directory(tmp_path: Path) -> None:
     assert where.stdout.strip() == os.fspath(tmp_path / "site" / "sweeprof" / "conf")
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_harms_nothing(tmp_path: Path) -> None:
     """As ``python -m sweeprof … | head -1`` does."""
     process = start_command(tmp_path, *FAKE, "batch_size=1,2")

@@ -8,11 +8,12 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from sweeprof.configs import conf_folder
+from sweeprof.sweep.groups import VERSION_BASE
 
 
 def composed(**overrides: Any) -> dict[str, Any]:
     """The resolved config of the defaults with some groups or top-level keys chosen anew."""
-    with initialize_config_dir(str(conf_folder()), version_base="1.3"):
+    with initialize_config_dir(str(conf_folder()), **VERSION_BASE):
         config = compose("config", overrides=[f"{key}={value}" for key, value in overrides.items()])
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     return plain

@@ -35,22 +35,24 @@ def observed(config: Mapping[str, Any], pass_name: Any) -> Any:
 
 @task
 def run_pass(question: Mapping[str, Any]) -> Any:
+    from sweeprof.sweep.isolation import environment
+
+    os.environ.update(environment(question["config"], question["pass"]))  # a sweep has a template for each
     return observed(question["config"], question["pass"])
 
 
 @task
 def facts(question: Mapping[str, Any]) -> Any:
     """Everything that needs the backend but no model."""
-    from sweeprof.backends import Analyzes, MeasuresMemory, Trains
+    from sweeprof.backends import CAPABILITIES
     from sweeprof.profiling.build import instantiate
 
     backend = instantiate(question["config"]["backend"])
     backend.configure(0)
     return {
         "devices": backend.devices(),
-        "analyzes": isinstance(backend, Analyzes),
-        "measures_memory": isinstance(backend, MeasuresMemory),
-        "trains": isinstance(backend, Trains),
+        "capabilities": [capability.__name__ for capability in CAPABILITIES if isinstance(backend, capability)],
+        "gaps": {name: [gap.kind, gap.reason] for name, gap in backend.gaps.items()},
         "threads": eval(question["threads"]) if question["threads"] else None,
         "ordinary_is_out_of_memory": backend.is_out_of_memory(ValueError("no luck")),
     }
@@ -78,6 +80,28 @@ def clock(question: Mapping[str, Any]) -> Any:
         "shape": list(answer.shape),
         "dtype": str(answer.dtype),
     }
+
+
+@task
+def kernels(question: Mapping[str, Any]) -> Any:
+    """The kernels beside a model, each run twice: names, and seconds by the model's clock."""
+    from sweeprof.backends import Calibrates
+    from sweeprof.profiling.profiler import Profiler
+
+    profiler: Any = Profiler.from_config(question["config"]).session
+    backend = profiler.backend
+    backend.configure(0)
+    loaded = backend.load(profiler.build, "cpu", profiler.dataset.channel_axis)
+    loaded.put(profiler.inputs())  # a model may be exported for what it is called with
+    clock, names, seconds = loaded.clock(), [], []
+    for wanted in (None, "convolution", "matmul"):
+        kernel = backend.kernel(loaded, wanted)
+        kernel.step()
+        begin = clock.now()
+        kernel.step()
+        names.append(kernel.name)
+        seconds.append(clock.now() - begin)
+    return {"calibrates": isinstance(backend, Calibrates), "names": names, "seconds": seconds}
 
 
 @task

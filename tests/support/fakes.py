@@ -10,6 +10,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from sweeprof.configs import conf_folder
+from sweeprof.sweep.groups import VERSION_BASE
 
 
 def composed_of(*overrides: str) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def composed_of(*overrides: str) -> dict[str, Any]:
 
 @cache
 def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
-    with initialize_config_dir(str(conf_folder()), version_base="1.3"):
+    with initialize_config_dir(str(conf_folder()), **VERSION_BASE):
         config = compose("config", list(overrides))
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     return plain

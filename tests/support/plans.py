@@ -9,8 +9,8 @@ from typing import Any
 from support.fakes import fake_config
 from sweeprof.results.files import write_json
 from sweeprof.results.record import PassName
-from sweeprof.sweep.plan import IDENTITY, Combination, Plan, in_shards, trials
-from sweeprof.sweep.shard import Folder
+from sweeprof.sweep.folder import Folder
+from sweeprof.sweep.plan import IDENTITY, Combination, Plan, in_shards
 
 QUICK = {"warmup_steps": 0, "warmup_s": 0, "sample_s": 0, "min_samples": 3, "min_s": 0, "max_s": 5}
 
@@ -33,7 +33,6 @@ def fake_plan(
         config["dataset"] = {"_target_": "sweeprof.datasets.synthetic.Synthetic", "shape": [2, 3], "samples": 4}
         axes = {"model": label, "backend": "fake", "device": "cpu", "batch_size": config["batch_size"]}
         combinations.append(Combination(f"c{label}", axes, config, f"python -m sweeprof model={label}"))
-    order = trials(combinations, passes, 0)
     baseline = {"model": next(iter(models), "")}
     return Plan(
         sweep_id="s1",
@@ -44,7 +43,8 @@ def fake_plan(
         baseline=baseline,
         combinations=tuple(combinations),
         excluded=(),
-        shards=in_shards(order, combinations, baseline, 1),
+        shards=in_shards(combinations, baseline, 1),
+        passes=tuple(passes),
         metrics=list(metrics),
         threshold=0.05,
         limits={"timeout_s": None, "memory": None, **(limits or {})},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from sweeprof.results.compare import Comparison, Excluded, Row, compare_rows, find_baseline
+from sweeprof.results.compare import Comparison, Excluded, Row, compare_rows, find_baselines
 from sweeprof.results.measurement import Measurement, MetricInfo, Number
 from sweeprof.results.record import Record, Status, Warning
 
@@ -74,6 +74,7 @@ def comparison(models: tuple[str, ...] = ("lenet5", "mlp", "digits_resnet"), bro
         for m, b, n in itertools.product(models, ("torch", "tensorflow"), (1, 8, 64))
     ]
     ids = {f"c{i:012x}": point for i, point in enumerate(points)}
+    bases = find_baselines({"backend": "torch"}, ids)
     rows, values = [], {}
     for id, axes in ids.items():
         status: Status = "ok"
@@ -96,7 +97,7 @@ def comparison(models: tuple[str, ...] = ("lenet5", "mlp", "digits_resnet"), bro
                 status=status,
                 reason=reason,
                 cells={},
-                baseline_id=find_baseline(axes, {"backend": "torch"}, ids),
+                baseline_id=bases[id],
                 command="python -m sweeprof +sweep=quickstart "
                 + " ".join(f"{key}={axes[key]}" for key in ("model", "backend", "batch_size")),
                 warnings=(NOISY,) if axes == points[0] else (),

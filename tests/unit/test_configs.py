@@ -15,7 +15,7 @@ from support.fakes import composed_of
 from sweeprof.configs import conf_folder
 from sweeprof.sweep.check import config_problems
 from sweeprof.sweep.conf import packaged_targets
-from sweeprof.sweep.plan import points, split_excluded
+from sweeprof.sweep.shape import read_shape
 
 CONF = Path(conf_folder())
 FILES = sorted(CONF.rglob("*.yaml"))
@@ -70,7 +70,9 @@ def test_every_hydra_option_composes(file: Path) -> None:
 def test_every_combination_of_a_sweep_composes(name: str) -> None:
     sweep = composed_of(f"+sweep={name}")
     groups = {str(path.name) for path in CONF.iterdir() if path.is_dir()}
-    kept, _ = split_excluded(points(sweep["axes"]), sweep["exclude"])
+    shape, problems = read_shape(sweep, lambda _, values: values)
+    assert problems == []
+    kept = [point for grid in shape.grids for point in grid.product()]
     assert kept
     for point in kept:
         lines = [f"{key}={value}" for key, value in point.items()]

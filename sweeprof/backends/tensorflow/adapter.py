@@ -1,146 +1,149 @@
-"""Keras models on TensorFlow, compiled by ``tf.function`` or eager."""
+"""Keras models on TensorFlow: operator by operator, as a graph, or compiled by XLA."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-import keras
-import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from sweeprof.backends import Build
-from sweeprof.backends.tensorflow.counting import count_layers
-from sweeprof.errors import Unsupported
+from sweeprof.backends.gaps import Gap
+from sweeprof.backends.keras.tensors import channels_last, in_precision
+from sweeprof.backends.tensorflow import runtime
+from sweeprof.backends.tensorflow.counting import count_layers, count_training
+from sweeprof.backends.tensorflow.kernel import kernel
+from sweeprof.backends.tensorflow.model import TensorflowModel
+from sweeprof.backends.tensorflow.state import device_of, unchanged
+from sweeprof.backends.tensorflow.training import EagerTraining, FusedTraining, training
+from sweeprof.backends.tensorflow.variants import Mode, Variant
 from sweeprof.profiling.formulas import Formulas
-from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.profiling.inputs import Inputs
+from sweeprof.profiling.kernel import Kernel, KernelName
 from sweeprof.profiling.memory import ProcessMemory
-from sweeprof.profiling.timing import WallClock
-from sweeprof.results.layers import LayerTable
+from sweeprof.profiling.recipe import Recipe, Work
+from sweeprof.profiling.timing import Protocol
+from sweeprof.results.allocations import Allocations
+from sweeprof.results.layer_times import LayerTimes
+from sweeprof.results.layers import LayerTable, Training
+from sweeprof.results.lines import Lines
+from sweeprof.results.operators import Operators
+from sweeprof.results.own_counts import OwnCounts
+from sweeprof.results.peaks import Peaks, PeakSettings
 
 
 @dataclass(frozen=True, slots=True)
 class TensorflowBackend:
     """Keras models called with ``training=False``."""
 
+    gaps: ClassVar[Mapping[str, Gap]] = {
+        "HasArtifact": Gap(
+            "makes no sense", "TensorFlow runs the model that its builder makes, and loads no file of it"
+        ),
+        "Watches": Gap(
+            "not implemented",
+            "a loop of Keras's own, fit, runs a compiled step that no call of a layer passes through; profile the model, "
+            "or run it with mode=training",
+        ),
+    }
     threads: int = 1
     """Threads within an operator."""
-    mode: Literal["function", "eager"] = "function"
-    """``function`` traces the model once per input shape, as serving does; ``eager`` runs it operator by operator."""
+    mode: Mode = "function"
+    """``function`` traces the model once per input shape, as serving does; ``xla`` compiles that graph by XLA; ``eager`` runs
+    operator by operator."""
     layout: Literal["channels_last", "channels_first"] = "channels_last"
     """Where the model expects the channels of an image; datasets give them first."""
+    precision: str | None = None
+    """``fp32``, ``bf16`` or ``fp16``: of weights, computation and inputs; None: as the model is."""
+
+    def __post_init__(self) -> None:
+        self._variant()
 
     def configure(self, seed: int) -> None:
-        threading = tf.config.threading
-        if threading.get_intra_op_parallelism_threads() != self.threads:  # cannot be set once the run-time has started
-            threading.set_intra_op_parallelism_threads(self.threads)
-        if threading.get_inter_op_parallelism_threads() != 1:
-            threading.set_inter_op_parallelism_threads(1)
-        keras.utils.set_random_seed(seed)
+        runtime.configure(self.threads, seed)
 
     def devices(self) -> list[str]:
-        gpus = tf.config.list_physical_devices("GPU")
-        return ["cpu"] + (["cuda", *(f"cuda:{i}" for i in range(len(gpus)))] if gpus else [])
+        return runtime.devices()
 
     def load(self, build: Build, device: str, channel_axis: int | None) -> TensorflowModel:
-        name = device.replace("cuda", "gpu")
+        name, variant = runtime.tensorflow_name(device), self._variant()
         with tf.device(name):
-            model = _checked(build())
-        return TensorflowModel(model, name, self.mode, self._moved(channel_axis))
+            model = variant.built(build)
+        return TensorflowModel(model, name, variant, self._moved(channel_axis))
 
     def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
-        model = _checked(build())
-        layers = model._flatten_layers() if isinstance(model, keras.Layer) else ()
-        if any(formulas.of_module(layer) is not None for layer in layers):
-            raise Unsupported("this backend counts operators of a graph and takes no formulas for layers")
-        batch, axis = _only(inputs), self._moved(channel_axis)
-        arranged = batch if axis is None else np.moveaxis(batch, axis, -1)
-        return count_layers(model, arranged.shape, arranged.dtype)
+        return count_layers(*self._described(build, inputs, channel_axis), formulas)
+
+    def analyze_training(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Training:
+        return count_training(*self._described(build, inputs, channel_axis), formulas)
+
+    def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:
+        from sweeprof.backends.tensorflow.own_counts import own_counts
+
+        return own_counts(*self._described(build, inputs, channel_axis))
+
+    def device_of(self, model: Any) -> str:
+        return device_of(model)
+
+    def borrowed(self, model: Any, is_trained: bool = False) -> AbstractContextManager[None]:
+        return unchanged(model, is_trained)
 
     def memory_meter(self) -> ProcessMemory:
         return ProcessMemory()
 
+    # The passes that take a step apart are imported when they run: measured processes do not carry what they need.
+
+    def training(
+        self, model: TensorflowModel, batch: Inputs, targets: Any, recipe: Recipe
+    ) -> AbstractContextManager[EagerTraining | FusedTraining]:
+        return training(model, batch, targets, recipe)
+
+    def layer_times(self, model: TensorflowModel, work: Work, protocol: Protocol) -> LayerTimes:
+        from sweeprof.backends.tensorflow.layer_times import layer_times
+
+        return layer_times(model, work, protocol)
+
+    def operators(self, model: TensorflowModel, work: Work) -> Operators:
+        from sweeprof.backends.tensorflow.operators import operators
+
+        return operators(model, work)
+
+    def allocations(self, model: TensorflowModel, work: Work) -> Allocations:
+        from sweeprof.backends.tensorflow.allocations import allocations
+
+        return allocations(model, work)
+
+    def kernel(self, model: TensorflowModel, wanted: KernelName | None) -> Kernel:
+        return kernel(model.native, model.device, wanted)
+
+    def peak_settings(self, device: str, model: Any = None) -> PeakSettings:
+        from sweeprof.backends.tensorflow.peaks import settings
+
+        return settings(device, self._variant().dtype, model)
+
+    def peaks(self, settings: PeakSettings) -> Peaks:
+        from sweeprof.backends.tensorflow.peaks import peaks
+
+        return peaks(settings)
+
+    def lines(self, model: TensorflowModel, work: Work, functions: Sequence[str]) -> Lines:
+        from sweeprof.backends.tensorflow.lines import lines
+
+        return lines(model, work, functions)
+
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, tf.errors.ResourceExhaustedError)
 
+    def _variant(self) -> Variant:
+        return Variant(self.mode, self.precision)
+
+    def _described(self, build: Build, inputs: Inputs, channel_axis: int | None) -> tuple[Any, Inputs]:
+        """The model, and the shapes and data types that it is called with."""
+        variant, axis = self._variant(), self._moved(channel_axis)
+        described = inputs.map(lambda value: in_precision(channels_last(value, axis), variant.dtype))
+        return variant.built(build), described
+
     def _moved(self, channel_axis: int | None) -> int | None:
         return channel_axis if self.layout == "channels_last" else None
-
-
-def _checked(model: Any) -> Any:
-    if not callable(model):
-        raise TypeError(f"the model's builder returned a {type(model).__name__}, which cannot be called")
-    return model
-
-
-class TensorflowModel:
-    """A Keras model (or any callable of a tensor) on a device."""
-
-    def __init__(self, model: Any, device: str, mode: str, channel_axis: int | None) -> None:
-        self.native = model
-        self._device, self._channel_axis = device, channel_axis
-        forward = _inference(model)
-        self._forward = tf.function(forward) if mode == "function" else forward
-        self.compiles = mode == "function"
-
-    def clock(self) -> WallClock:
-        return WallClock()
-
-    def put(self, inputs: Inputs) -> Any:
-        batch = _only(inputs)
-        arranged = batch if self._channel_axis is None else np.moveaxis(batch, self._channel_axis, -1)
-        with tf.device(self._device):
-            return tf.constant(arranged)
-
-    @contextmanager
-    def stepping(self, batch: Any) -> Iterator[Callable[[], Any]]:
-        forward = self._forward
-
-        def step() -> Any:
-            return forward(batch)
-
-        def synchronised_step() -> Any:
-            outputs = forward(batch)
-            tf.test.experimental.sync_devices()
-            return outputs
-
-        with tf.device(self._device):
-            yield step if self._device == "cpu" else synchronised_step
-
-    def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
-        if self._device == "cpu":
-            return {}
-        return {"h2d": lambda: self._placed(inputs), "d2h": lambda: self.host_outputs(outputs)}
-
-    def _placed(self, inputs: Inputs) -> None:
-        self.put(inputs)
-        tf.test.experimental.sync_devices()
-
-    def host_outputs(self, outputs: Any) -> npt.NDArray[np.float32]:
-        tensors = [leaf for leaf in tf.nest.flatten(outputs) if tf.is_tensor(leaf)]
-        if not tensors:
-            raise Unsupported(f"the model returned a {type(outputs).__name__} without a tensor")
-        answer: npt.NDArray[np.float32] = tensors[0].numpy().astype(np.float32)
-        return answer
-
-
-def _only(inputs: Inputs) -> Any:
-    """The one array that the model is called with; a specified one is generated."""
-    if len(inputs.args) != 1 or inputs.kwargs or inputs.forward:
-        raise Unsupported("a model on this backend is called with one tensor")
-    (given,) = inputs.args
-    if isinstance(given, TensorSpec):
-        random = np.random.default_rng(0)
-        values = random.standard_normal(given.shape) if "float" in given.dtype else np.zeros(given.shape)
-        return values.astype(given.dtype)
-    return np.asarray(given)
-
-
-def _inference(model: Any) -> Callable[[Any], Any]:
-    if isinstance(model, keras.Layer):
-        return lambda batch: model(batch, training=False)
-    answer: Callable[[Any], Any] = model
-    return answer

@@ -1,184 +1,195 @@
-"""Counts a Keras model on the graph that ``tf.function`` traces for it: shapes only, nothing is run.
+"""Counts what cannot be called on Keras's symbolic tensors, on the graph that ``tf.function`` traces of it: nothing is run.
 
-Every operator that the outputs depend on is either counted by a formula, known to do no multiply-accumulate, or listed as
-uncovered; there is no silent zero. Loops are uncovered: their bodies run an unknown number of times.
+Keras models are counted by ``sweeprof.backends.keras``. This is for layers that call TensorFlow itself, and for models that are
+no Keras layers. A Keras layer that such code calls is counted by the walk again, and is a placeholder in the graph; so what is in
+the graph is the layer's own. Every operator that the outputs, or the layers within, depend on is counted by a formula, known to do
+no arithmetic, or listed as uncovered. Loops are uncovered: their bodies run an unknown number of times.
 """
 
 from __future__ import annotations
 
-import math
-import re
-from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import keras
-import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework.function_def_to_graph import function_def_to_graph_def
+from tensorflow.python.ops import handle_data_util
 
+from sweeprof.backends.keras import counting as of_keras
+from sweeprof.backends.keras import training as training_of_keras
+from sweeprof.backends.keras.following import replaced
+from sweeprof.backends.keras.tensors import symbolic
+from sweeprof.backends.tensorflow.costs import COSTS, sized
 from sweeprof.backends.tensorflow.free import FREE
-from sweeprof.results.layers import LayerRow, LayerTable
-from sweeprof.results.paths import ROOT
+from sweeprof.errors import Unsupported
+from sweeprof.profiling.formulas import DEFAULTS, Formulas
+from sweeprof.profiling.inputs import Inputs
+from sweeprof.results.layers import LayerTable, Training
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sweeprof.backends.keras.walk import Walk
+
+PREFIX = "tensorflow::"
 
 
-def count_layers(model: Any, batch_shape: tuple[int, ...], dtype: Any) -> LayerTable:
-    """The layers of ``model`` for one input of ``batch_shape``, in the layout the model expects."""
-    keywords = {"training": False} if isinstance(model, keras.Layer) else {}
-    traced = tf.function(lambda batch: model(batch, **keywords)).get_concrete_function(
-        tf.TensorSpec(batch_shape, dtype)
+def count_layers(model: Any, inputs: Inputs, formulas: Formulas = DEFAULTS) -> LayerTable:
+    """The layers of a Keras model, or of any callable of tensors, for ``inputs`` in the layout that the model expects.
+
+    Raises:
+        Exception: whatever the model, or a formula, raised.
+    """
+    return of_keras.count_layers(model, inputs, formulas, count_graph)
+
+
+def count_training(model: Any, inputs: Inputs, formulas: Formulas = DEFAULTS) -> Training:
+    """One training step of a Keras model.
+
+    Raises:
+        Unsupported: no parameter is trained.
+        Exception: whatever the model, or a formula, raised.
+    """
+    return training_of_keras.count_training(model, inputs, formulas, count_graph)
+
+
+def count_graph(walk: Walk, compute: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Count ``compute`` into the call that is running, and return what it does as symbolic tensors."""
+    leaves = keras.tree.flatten((args, kwargs))
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, keras.KerasTensor)]
+    start_over = tf.autograph.experimental.do_not_convert(walk.beginning())
+
+    def run(*tensors: Any) -> Any:
+        start_over()  # a function that makes variables is traced twice
+        entering.clear()
+        filled = list(leaves)
+        for place, tensor in zip(places, tensors, strict=True):
+            filled[place] = tensor
+        positional, named = keras.tree.pack_sequence_as((args, kwargs), filled)
+        return compute(*positional, **named)
+
+    specs = [tf.TensorSpec(leaves[place].shape, leaves[place].dtype) for place in places]
+    with _layers_apart(walk) as entering:
+        traced = tf.function(run).get_concrete_function(*specs)
+    graph = traced.graph
+    wanted = [*tf.nest.flatten(traced.outputs), *(tensor for tensor in entering if tensor.graph is graph)]
+    for operator in reversed(list(_reachable(graph, wanted))):
+        _count(walk, operator)
+    outputs = _sized(walk, keras.tree.map_structure(_tensor, traced.structured_outputs), args, kwargs)
+    walk.trace.ran(walk.current.path, [leaves[place] for place in places], keras.tree.flatten(outputs))
+    return outputs
+
+
+def _symbolic(value: Any) -> Any:
+    return symbolic(value) if tf.is_tensor(value) else value
+
+
+def _tensor(value: Any) -> Any:
+    """A symbolic tensor with whatever sizes the graph knows."""
+    if not (tf.is_tensor(value) or isinstance(value, tf.TypeSpec)):
+        return value
+    return keras.KerasTensor(value.shape if value.shape.rank is not None else (None,), value.dtype)
+
+
+def _sized(walk: Walk, outputs: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Outputs whose sizes are known: the graph may not know what the layer itself says.
+
+    Raises:
+        Unsupported: neither does.
+    """
+    layer = walk.current.layer
+    if _are_known(outputs):
+        return outputs
+    if isinstance(layer, keras.Layer):
+        with walk.paused():
+            outputs = layer.compute_output_spec(*args, **kwargs)
+    if not _are_known(outputs):
+        raise Unsupported(f"the sizes of what {walk.current.path} returns are known only from values")
+    return outputs
+
+
+def _are_known(outputs: Any) -> bool:
+    return all(
+        None not in tensor.shape for tensor in keras.tree.flatten(outputs) if isinstance(tensor, keras.KerasTensor)
     )
-    layers = list(model._flatten_layers()) if isinstance(model, keras.Layer) else []
-    macs: Counter[str] = Counter()
-    uncovered: Counter[str] = Counter()
-    shapes: dict[str, tuple[Any, Any]] = {}
-    scopes = _Scopes({layer.name for layer in layers[1:]})
-    for name, op in _reachable(traced.graph, tf.nest.flatten(traced.outputs)):
-        path = scopes.path(name)
-        if op.type in _FORMULAS:
-            macs[path] += _FORMULAS[op.type](op)
-            shapes[path] = (_shapes(op.inputs)[:1], _shapes(op.outputs))
-        elif op.type not in FREE:
-            uncovered[op.type] += 1
-    return LayerTable(tuple(_rows(layers, macs, shapes)), dict(uncovered))
 
 
-def _reachable(graph: Any, outputs: Any) -> Iterator[tuple[str, Any]]:
-    """Scoped name and operator of everything the outputs depend on; Keras leaves other operators behind in the graph."""
+@contextmanager
+def _layers_apart(walk: Walk) -> Iterator[list[Any]]:
+    """Within it, layers that are called on tensors of a graph are counted by the walk; gives the tensors that they were given."""
+    call = keras.Layer.__call__
+    entering: list[Any] = []
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def apart(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        tensors = [leaf for leaf in keras.tree.flatten((args, kwargs)) if tf.is_tensor(leaf)]
+        if not tensors or not walk.sees():
+            return call(layer, *args, **kwargs)
+        entering.extend(tensors)
+        args, kwargs = keras.tree.map_structure(_symbolic, (args, kwargs))
+        outputs = call(layer, *args, **kwargs)
+        return keras.tree.map_structure(lambda tensor: tf.compat.v1.placeholder(tensor.dtype, tensor.shape), outputs)
+
+    with replaced(keras.Layer, "__call__", apart):
+        yield entering
+
+
+def _reachable(graph: Any, outputs: Any) -> Iterator[Any]:
+    """Everything the outputs depend on; Keras leaves other operators behind in the graph."""
     waiting = [tensor.op for tensor in outputs]
     found = set()
     while waiting:
-        op = waiting.pop()
-        if op in found:
+        operator = waiting.pop()
+        if operator in found:
             continue
-        found.add(op)
-        waiting.extend(tensor.op for tensor in op.inputs)
-        if op.type in ("PartitionedCall", "StatefulPartitionedCall"):  # grouped convolutions are compiled functions
-            body = graph._get_function(op.get_attr("f").name).graph
-            yield from ((op.name, inner) for _, inner in _reachable(body, body.outputs))
+        found.add(operator)
+        waiting.extend(tensor.op for tensor in operator.inputs)
+        if operator.type in (
+            "PartitionedCall",
+            "StatefulPartitionedCall",
+        ):  # grouped convolutions are compiled functions
+            yield from _reachable(*_body(graph, operator))
         else:
-            yield op.name, op
+            yield operator
 
 
-class _Scopes:
-    """From an operator's name to the dotted path of the layers around it; tracing may append a number to a layer's name."""
+def _body(graph: Any, operator: Any) -> tuple[Any, list[Any]]:
+    """The graph of the function that an operator calls, and its outputs, in the shapes that it is called with.
 
-    def __init__(self, names: set[str]) -> None:
-        self._names = names
-
-    def path(self, op_name: str) -> str:
-        layers = [name for part in op_name.split("/")[:-1] if (name := self._layer(part)) is not None]
-        return ".".join(layers) or ROOT
-
-    def _layer(self, part: str) -> str | None:
-        if part in self._names:
-            return part
-        stem = re.sub(r"_\d+$", "", part)
-        return stem if stem in self._names else None
-
-
-def _rows(layers: list[Any], macs: Counter[str], shapes: dict[str, tuple[Any, Any]]) -> Iterator[LayerRow]:
-    paths = {path.rsplit(".", 1)[-1]: path for path in macs}
-    seen: set[int] = set()
-    for index, layer in enumerate(layers):
-        path = ROOT if index == 0 else paths.get(layer.name) or _below(layers[0], layer)
-        # Keras puts what the optimizer may change into _trainable_variables whether or not the layer is frozen; the public
-        # lists move frozen parameters in with the moving statistics.
-        own = [v for v in layer._trainable_variables if id(v) not in seen]
-        seen.update(id(v) for v in own)
-        buffers = [v for v in layer._non_trainable_variables if not v.path.endswith("seed_generator_state")]
-        inputs, outputs = shapes.get(path, ((), ()))
-        if index == 0 or own or buffers or path in macs:
-            yield LayerRow(
-                path=path,
-                type=type(layer).__name__,
-                depth=0 if path == ROOT else path.count(".") + 1,
-                call=0,
-                params=sum(_numel(v) for v in own),
-                trainable=sum(_numel(v) for v in own if v.trainable),
-                params_bytes=sum(_numel(v) * tf.as_dtype(v.dtype).size for v in own),
-                buffers=sum(_numel(v) for v in buffers),
-                macs=macs.pop(path, 0),
-                input_shapes=inputs,
-                output_shapes=outputs,
-            )
-    for path, count in macs.items():  # a model that is not a Keras layer, or a layer whose path the names do not tell
-        yield LayerRow(path, "", path.count(".") + 1, 0, 0, 0, 0, 0, count)
+    A function from a file may have been traced for any size of the batch.
+    """
+    function = graph._get_function(operator.get_attr("f").name)
+    definition = getattr(function, "function_def", None) or function.definition
+    with graph.as_default():
+        nodes, names = function_def_to_graph_def(definition, include_library_functions=True)
+    given = {}
+    with tf.Graph().as_default() as body:
+        for argument, outer in zip(definition.signature.input_arg, operator.inputs, strict=True):
+            given[argument.name] = tf.compat.v1.placeholder(outer.dtype, outer.shape)
+            handle_data_util.copy_handle_data(outer, given[argument.name])  # the shape of a variable
+        tf.graph_util.import_graph_def(nodes, given, name="")
+        returned = [names[definition.ret[argument.name]] for argument in definition.signature.output_arg]
+        return body, [given[name] if name in given else body.get_tensor_by_name(name) for name in returned]
 
 
-def _below(root: Any, layer: Any) -> str:
-    """The path of a layer without multiply-accumulates, which Keras may begin with the name of the model."""
-    return str(layer.path or layer.name).removeprefix(f"{root.name}/").replace("/", ".")
-
-
-def _numel(variable: Any) -> int:
-    return _size(variable.shape)
-
-
-def _shapes(tensors: Any) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(int(n) for n in tensor.shape) for tensor in tensors if tensor.shape.is_fully_defined())
-
-
-def _outputs(op: Any) -> int:
-    return _size(op.outputs[0].shape)
-
-
-def _positions(op: Any) -> int:
-    """Output elements of a convolution; a dilated one computes padding between SpaceToBatchND and BatchToSpaceND, which is cut."""
-    consumers = op.outputs[0].consumers()
-    while len(consumers) == 1 and consumers[0].type == "Squeeze":
-        consumers = consumers[0].outputs[0].consumers()
-    is_cut = len(consumers) == 1 and consumers[0].type == "BatchToSpaceND"
-    return _outputs(consumers[0] if is_cut else op)
-
-
-def _size(shape: Any) -> int:
-    return math.prod(int(n) for n in shape)
-
-
-def _convolution(op: Any) -> int:
-    """Kernel ``(*space, in/groups, out)``: each output element is a sum over space and in/groups."""
-    return _positions(op) * _size(op.inputs[1].shape[:-1])
-
-
-def _depthwise(op: Any) -> int:
-    """Kernel ``(height, width, in, multiplier)``: each output element is a sum over space alone."""
-    return _positions(op) * _size(op.inputs[1].shape[:2])
-
-
-def _transposed(op: Any) -> int:
-    """Inputs are (output shape, kernel ``(*space, out, in)``, values): each value is spread over space and out."""
-    return _size(op.inputs[2].shape) * _size(op.inputs[1].shape[:-1])
-
-
-def _matmul(op: Any) -> int:
-    left = op.inputs[0].shape
-    transposed = op.get_attr("transpose_a" if op.type == "MatMul" else "adj_x")
-    return _outputs(op) * int(left[-2 if transposed else -1])
-
-
-def _einsum(op: Any) -> int:
-    """Every index once: the size of the joint index space, for the two-operand products that Keras makes."""
-    equation = op.get_attr("equation").decode()
-    operands = equation.split("->")[0].split(",")
-    sizes: dict[str, int] = {}
-    for labels, tensor in zip(operands, op.inputs, strict=True):
-        sizes.update(_label_sizes(labels, tensor.shape))
-    return math.prod(sizes.values()) if len(operands) > 1 else 0
-
-
-def _label_sizes(labels: str, shape: Any) -> dict[str, int]:
-    extra = len(shape) - len(labels.replace("...", ""))
-    spelled = labels.replace("...", "".join(chr(0x2460 + i) for i in range(extra)))
-    return {label: int(size) for label, size in zip(spelled, np.array(shape), strict=True)}
-
-
-_FORMULAS: dict[str, Callable[[Any], int]] = {
-    "Conv2D": _convolution,
-    "Conv3D": _convolution,
-    "DepthwiseConv2dNative": _depthwise,
-    "Conv2DBackpropInput": _transposed,
-    "Conv3DBackpropInputV2": _transposed,
-    "MatMul": _matmul,
-    "BatchMatMulV2": _matmul,
-    "Einsum": _einsum,
-}
+def _count(walk: Walk, operator: Any) -> None:
+    """Add an operator of a graph to the call that is running."""
+    rule, name = COSTS.get(operator.type), PREFIX + operator.type
+    written = walk.formula_of(name)
+    if written is None and operator.type in FREE:
+        walk.current.operator_calls += walk.times
+        return
+    is_known = all(tensor.shape.is_fully_defined() for tensor in (*operator.inputs, *operator.outputs))
+    given, made = (
+        [sized(tensor) for tensor in tensors] if is_known else [] for tensors in (operator.inputs, operator.outputs)
+    )
+    if is_known and written is not None:
+        walk.current.count(
+            name, written(given, {}, made[0] if len(made) == 1 else made), given[:1], made[:1], walk.times
+        )
+    elif is_known and rule is not None:
+        walk.current.count(name, rule(operator), given[:1], made[:1], walk.times)
+    else:
+        walk.current.miss(name, walk.times)

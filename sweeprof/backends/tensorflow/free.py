@@ -1,4 +1,4 @@
-"""Operators of a TensorFlow graph that do no multiply-accumulate: MACs are those of matrix products and convolutions."""
+"""Operators of a TensorFlow graph that do no arithmetic: they move, choose, compare or make data."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ FREE = frozenset(
     """
     Placeholder Const Identity IdentityN NoOp ReadVariableOp ResourceGather VarHandleOp StopGradient PreventGradient
     Reshape Squeeze ExpandDims Transpose Shape ShapeN Size Rank StridedSlice Slice Split SplitV Unpack Pack Concat ConcatV2
-    Pad PadV2 MirrorPad Tile Reverse ReverseV2 Roll GatherV2 GatherNd ScatterNd BroadcastTo Fill ZerosLike OnesLike Range
-    Cast Bitcast OneHot Where SelectV2 Select SpaceToBatchND BatchToSpaceND SpaceToDepth DepthToSpace
-    Add AddV2 AddN BiasAdd Sub Mul RealDiv Div DivNoNan FloorDiv FloorMod Maximum Minimum Neg Abs Sign Square
-    SquaredDifference Sqrt Rsqrt Reciprocal Pow Exp Expm1 Log Log1p Sin Cos Tanh Sigmoid Erf Erfc Floor Ceil Round Rint
-    Relu Relu6 LeakyRelu Elu Selu Softplus Softsign Softmax LogSoftmax ClipByValue
-    Equal NotEqual Less LessEqual Greater GreaterEqual LogicalAnd LogicalOr LogicalNot
-    AvgPool AvgPool3D MaxPool MaxPoolV2 MaxPool3D FusedBatchNormV3 FusedBatchNormV2 FusedBatchNorm L2Loss
-    Mean Sum Prod Max Min All Any ArgMax ArgMin Cumsum Cumprod TopKV2
-    ResizeNearestNeighbor ResizeBilinear ResizeBicubic
-    RandomUniform RandomStandardNormal StatelessRandomUniformV2 StatelessRandomNormalV2 MatrixBandPart EnsureShape
+    Pad PadV2 MirrorPad Tile Reverse ReverseV2 Roll GatherV2 GatherNd ScatterNd BroadcastTo BroadcastArgs Fill ZerosLike OnesLike
+    Range Cast Bitcast OneHot Where SelectV2 Select SpaceToBatchND BatchToSpaceND SpaceToDepth DepthToSpace
+    Equal NotEqual Less LessEqual Greater GreaterEqual LogicalAnd LogicalOr LogicalNot IsNan IsInf IsFinite
+    Real Imag Complex Bucketize DenseBincount Bincount AsString StringToHashBucketFast
+    BitwiseAnd BitwiseOr BitwiseXor Invert LeftShift RightShift
+    LookupTableFindV2 StringLower StringUpper StringStrip StringLength StaticRegexReplace RegexReplaceV2 StringSplitV2 StringJoin
+    StringNGrams UnicodeDecodeWithOffsets RaggedTensorToTensor RaggedRange RaggedGather
+    All Any ArgMax ArgMin TopKV2 ResizeNearestNeighbor
+    RandomUniform RandomStandardNormal StatelessRandomUniformV2 StatelessRandomNormalV2 MatrixBandPart MatrixDiagV3 EnsureShape
     """.split()
 )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from sweeprof.backends import Build
+from sweeprof.backends.gaps import Gap
 from sweeprof.backends.torch.building import built, device_of
 from sweeprof.backends.torch.counting import count_built, in_inference
 from sweeprof.backends.torch.model import TorchModel
@@ -20,6 +21,7 @@ from sweeprof.backends.torch.training import count_built_training
 from sweeprof.backends.torch.variants import INT8, Variant
 from sweeprof.profiling.formulas import Formulas
 from sweeprof.profiling.inputs import Inputs
+from sweeprof.profiling.kernel import Kernel, KernelName
 from sweeprof.profiling.memory import ProcessMemory
 from sweeprof.profiling.recipe import Recipe, Work
 from sweeprof.profiling.timing import Protocol
@@ -28,6 +30,7 @@ from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
 from sweeprof.results.operators import Operators
+from sweeprof.results.own_counts import OwnCounts
 from sweeprof.results.peaks import Peaks, PeakSettings
 
 if TYPE_CHECKING:
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
 class TorchBackend:
     """PyTorch; a forward runs under ``torch.inference_mode``."""
 
+    gaps: ClassVar[Mapping[str, Gap]] = {
+        "HasArtifact": Gap("makes no sense", "PyTorch runs the model's own code, and loads no file of it"),
+    }
     threads: int = 1
     """Threads within an operator."""
     precision: str | None = None
@@ -72,6 +78,12 @@ class TorchBackend:
     def analyze_training(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Training:
         variant = self._counted()
         return count_built_training(partial(_made, variant, build), inputs.map(variant.prepared), formulas)
+
+    def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:
+        from sweeprof.backends.torch.own_counts import own_counts
+
+        variant = self._counted()
+        return own_counts(partial(_made, variant, build), inputs.map(variant.prepared))
 
     def _counted(self) -> Variant:
         """What is counted: compiling and quantizing change the kernels, and not what is computed."""
@@ -117,6 +129,11 @@ class TorchBackend:
         from sweeprof.backends.torch.allocations import allocations
 
         return allocations(model, work)
+
+    def kernel(self, model: TorchModel, wanted: KernelName | None) -> Kernel:
+        from sweeprof.backends.torch.kernel import kernel
+
+        return kernel(model, wanted)
 
     def peak_settings(self, device: str, model: torch.nn.Module | None = None) -> PeakSettings:
         from sweeprof.backends.torch.peaks import settings

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -21,10 +20,6 @@ NODES = 200
 """Nodes in one backward."""
 REPEATS = 25
 """Steps with probes, and as many without, in turns; medians count."""
-LEAST_PAIRS = 8
-"""Of real steps, before they may correct the calibration."""
-DOUBT = 0.5
-"""How wrong the calibration may be: a standard deviation, as a share of it."""
 REPEATS_AMONG_WORK = 5
 """The same with work between the calls: each step has a window per call, and takes long where the processor is shared."""
 
@@ -44,34 +39,6 @@ def calibrated(clock: Clock, device: torch.device, with_backward: bool) -> Cost:
         growth = among_work / inside if inside > 0 else 1.0
         node = _node(clock, device) if with_backward else 0.0
     return Cost(among_work, max(0.0, whole - inside) * growth, node * growth)
-
-
-def refined(cost: Cost, calls: int, forward: Sequence[float], nodes: int, backward: Sequence[float]) -> Cost:
-    """The cost, moved towards what probes added to real steps, the further the more certain that is.
-
-    In a small model the probes are much of a step, and what they add is measured well; in a large one it is lost in the noise, and
-    the calibration stands.
-
-    Args:
-        cost: as calibrated.
-        calls: of modules in a step.
-        forward: seconds that the forward of a step took longer with probes than without, one value per pair of steps.
-        nodes: of the backward of a step.
-        backward: the same of the backward.
-    """
-    grown = _factor(calls * (cost.inside + cost.outside), forward)
-    return Cost(cost.inside * grown, cost.outside * grown, cost.backward * _factor(nodes * cost.backward, backward))
-
-
-def _factor(calibrated: float, added: Sequence[float]) -> float:
-    """The mean of both figures, weighted by how certain they are, over the calibrated one."""
-    if calibrated <= 0 or len(added) < LEAST_PAIRS:
-        return 1.0
-    low, median, high = statistics.quantiles(added, n=4)
-    error = 0.93 * (high - low) / math.sqrt(len(added))  # of a median, where the values are normally distributed
-    doubt = DOUBT * calibrated
-    weight = doubt**2 / (doubt**2 + error**2)
-    return max(0.0, 1 + weight * (median / calibrated - 1))
 
 
 @contextmanager

@@ -20,11 +20,11 @@ from sweeprof.backends.torch.calibration import calibrated
 from sweeprof.backends.torch.callsites import tensors_in
 from sweeprof.backends.torch.clock import clock_of
 from sweeprof.backends.torch.feeding import on_device
-from sweeprof.backends.torch.layer_times import calls_of
 from sweeprof.backends.torch.probes import Probes
 from sweeprof.backends.torch.state import WrappedForward, forwards_wrapped, is_compiled, modules_of
 from sweeprof.errors import Problem, Unsupported, UserError
 from sweeprof.profiling.inputs import Inputs
+from sweeprof.profiling.layer_timing import calls_of
 from sweeprof.profiling.spans import Cost, Event, Reader, Step, joined
 from sweeprof.profiling.timing import Clock, WallClock
 from sweeprof.results.iteration import Iteration

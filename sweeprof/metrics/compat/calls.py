@@ -61,14 +61,16 @@ RECURRENT_TYPES = types("RNN GRU LSTM RNNCell GRUCell LSTMCell")
 def convention(*, name: str, unit: str = "MAC") -> Callable[[Callable[..., Number]], Metric]:
     """Register a function of a LayerTable as the metric ``compat/<name>``, of which neither more nor less is better.
 
-    A table that tells no operators, as TensorFlow's, makes no value.
+    A table that tells no operators of PyTorch makes no value; other frameworks' have the framework before their names.
     """
 
     def register(function: Callable[..., Number]) -> Metric:
         @wraps(function)
         def guarded(layers: LayerTable, **options: object) -> Result:
-            if layers.macs and not any(row.operators for row in layers.rows):
-                return Missing("this backend does not tell which operators a layer runs")
+            if layers.macs and not any("::" not in operator.name for operator in operators(layers)):
+                return Missing(
+                    "the conventions are those of profilers of PyTorch, and this backend runs no operators of it"
+                )
             return function(layers=layers, **options)
 
         return metric(name=f"compat/{name}", unit=unit, better=None)(guarded)

@@ -150,5 +150,5 @@ def _seconds(value: float) -> Cell:
     return scaled(value, "s"), value
 
 
-def _bytes(value: int) -> Cell:
-    return scaled(value, "B"), value
+def _bytes(value: int | None) -> Cell:
+    return (MISSING, None) if value is None else (scaled(value, "B"), value)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sweeprof.backends import Analyzes, Array, MeasuresMemory, Trains
+from sweeprof.backends import Analyzes, Array, Calibrates, MeasuresMemory, Trains
 from sweeprof.backends.fake import FakeBackend, FakeClock, FakeMemory, FakeModel, happen
 from sweeprof.profiling.formulas import DEFAULTS
 from sweeprof.profiling.inputs import Inputs
@@ -32,6 +32,7 @@ def durations(model: FakeModel, steps: int, backend: FakeBackend | None = None, 
 
 def test_it_has_every_capability() -> None:
     assert isinstance(FakeBackend(), Analyzes)
+    assert isinstance(FakeBackend(), Calibrates)
     assert isinstance(FakeBackend(), MeasuresMemory)
     assert isinstance(FakeBackend(), Trains)
     assert FakeBackend().devices() == ["cpu"]
@@ -162,3 +163,17 @@ def test_allocating_meets_a_limit() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "MemoryError" in done.stderr
+
+
+def test_what_is_to_happen_waits_for_its_step() -> None:
+    assert durations(FakeModel(step_s=0.5, on_step="raise", calm_steps=2), 2) == [0.5, 0.5]
+    with pytest.raises(ValueError, match="told to raise"):
+        durations(FakeModel(on_step="raise", calm_steps=2), 3)
+
+
+def test_the_kernel_takes_what_the_model_says_however_slow_the_backend_is() -> None:
+    backend = FakeBackend(slowdown=2.0)
+    loaded = backend.load(lambda: FakeModel(kernel_s=0.25), "cpu", None)
+    kernel = backend.kernel(loaded, "convolution")
+    kernel.step()
+    assert (kernel.name, loaded.clock().now()) == ("convolution", 0.25)

@@ -29,6 +29,7 @@ from sweeprof.backends.torch.clock import EventClock
 from sweeprof.backends.torch.probes import Probes
 from sweeprof.backends.torch.recipes import TorchTraining
 from sweeprof.errors import Unsupported
+from sweeprof.profiling.layer_timing import MOST_REPEATS
 from sweeprof.profiling.spans import NOT_DIFFERENTIATED, Cost
 from sweeprof.profiling.timing import WallClock
 from sweeprof.results.layer_times import LayerTimes, PhaseTimes, Seconds
@@ -220,7 +221,7 @@ def test_repeats_are_as_many_as_the_protocol_asks_for(limits: dict[str, Any], re
 
 def test_a_small_model_stops_at_the_most_repeats() -> None:
     times = timed(linear(), protocol=dataclasses.replace(QUICK, min_s=5))
-    assert times.repeats - times.warmup == pass_module.MOST_REPEATS
+    assert times.repeats - times.warmup == MOST_REPEATS
 
 
 def test_warming_up_lasts_as_long_as_the_protocol_says() -> None:

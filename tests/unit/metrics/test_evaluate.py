@@ -18,6 +18,7 @@ from sweeprof.metrics.select import Selected, builtin_metrics, select
 from sweeprof.profiling.memory import Memory
 from sweeprof.profiling.quality import Quality
 from sweeprof.profiling.timing import Timing
+from sweeprof.profiling.turns import Duel
 from sweeprof.results.layers import ROOT, LayerRow, LayerTable, Liveness, Training
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import PassName, Record, Status, Warning
@@ -345,3 +346,20 @@ def test_an_operator_without_a_formula_is_a_warning() -> None:
 def test_a_complete_count_is_exact() -> None:
     found = evaluated("compute/macs")
     assert (found.estimator, found.warnings) == ("exact", ())
+
+
+def duelled(combination_id: str, duel: str, seconds: float, round: int = 0) -> Record:
+    timing = Timing(1.0, 0, 1, (seconds,) * 3, duel=Duel(duel, (), (0, 1, 2)))
+    return replace(record("timing", timing, round), combination_id=combination_id)
+
+
+def test_pairs_are_formed_with_the_baselines_timing_of_the_same_duel() -> None:
+    """Whatever round that was: after an interruption the second duel of a round is another one."""
+    base = [duelled("a", "d0", 1.0), duelled("a", "d1", 2.0, 1), duelled("a", "another", 4.0, 2)]
+    own = [duelled("b", "d0", 0.5), duelled("b", "d1", 3.0, 1), duelled("b", "d2", 8.0, 2)]
+    found = evaluated("latency/forward", own, base)
+    assert found.rounds == found.paired == (0.5, 3.0, 8.0)
+    assert evaluated("latency/forward", base, base).paired == ()
+    assert evaluated("latency/forward", own, None).paired == ()
+    assert evaluated("latency/forward", own, [record("timing", TIMING)]).paired == ()
+    assert evaluated("latency/first_step", own, base).paired == ()

@@ -12,8 +12,10 @@ from sweeprof.metrics import latency
 from sweeprof.metrics.latency import over_rounds
 from sweeprof.metrics.metric import Estimate, Metric, Missing
 from sweeprof.metrics.select import builtin_metrics, metric_set, select
+from sweeprof.profiling.kernel import KernelTimes
 from sweeprof.profiling.quality import Quality
 from sweeprof.profiling.timing import Timing
+from sweeprof.profiling.turns import Duel
 from sweeprof.results.record import Warning
 
 FORWARD, BACKWARD, UPDATE = (1.0, 3.0, 2.0), (4.0, 6.0, 5.0), (0.5, 0.25, 0.25)
@@ -57,6 +59,25 @@ def test_compiling_is_the_first_step_beyond_a_later_one() -> None:
     assert value(latency.compile, INFERRED) == Missing("this backend does not compile")
     quick = Timing(0.5, 3, 1, (1.0,), compiles=True)
     assert value(latency.compile, quick) == Missing("a first step took no longer than later ones")
+
+
+def test_tracing_is_no_part_of_compiling() -> None:
+    traced = Timing(4.0, 3, 1, (0.5,), compiles=True, trace_s=1.5)
+    assert number(latency.trace, traced) == pytest.approx(1.5)
+    assert number(latency.compile, traced) == pytest.approx(4.0 - 1.5 - 0.5)
+    assert number(latency.first_step, traced) == pytest.approx(4.0)
+    for timing in (INFERRED, Timing.from_dict({**INFERRED.to_dict(), "trace_s": None})):
+        assert value(latency.trace, timing) == Missing("this backend does not trace a step apart from running it")
+    assert value(latency.trace, traced, INFERRED) == value(latency.trace, INFERRED)
+
+
+def test_a_phase_that_could_not_be_told() -> None:
+    told = Timing(1.0, 3, 1, (3.0,), phases={"forward": (1.0,), "backward": (2.0,)}, compiles=True)
+    assert number(latency.backward, told) == pytest.approx(2.0)
+    assert number(latency.iteration, told) == pytest.approx(3.0)
+    for timings in ((told,), (TRAINED, told)):
+        found = value(latency.update, *timings)
+        assert found == Missing("the step is one program, and what its update adds is less than its time varies")
 
 
 def test_transfers() -> None:
@@ -128,3 +149,74 @@ def test_the_set_of_times_has_a_value_for_every_model() -> None:
         metric = builtin_metrics()[name]
         for timing in (INFERRED, TRAINED):
             assert isinstance(metric({"timing": (timing,), "batch_size": 1}), Estimate), name
+
+
+def duelled(samples: tuple[float, ...], turns: tuple[int, ...], rival: Timing | None = None, **more: Any) -> Timing:
+    return Timing(1.0, 0, 1, samples, duel=Duel("d", ("cx",), turns), rival=rival, **more)
+
+
+def test_a_duel_gives_the_median_of_the_pairs_times_the_baselines_median() -> None:
+    """Pairs are of one turn, whatever else was taken; the ratio of the medians (0.5) is another one."""
+    base = duelled((2.0, 4.0, 8.0), (0, 1, 2))
+    own = duelled((3.0, 2.0, 8.0, 1.0), (0, 1, 2, 3), base)  # 3/2, 2/4, 8/8
+    found = value(latency.forward, own)
+    assert isinstance(found, Estimate)
+    assert found.paired == (4.0 * 1.0,)
+    assert found.rounds == (2.5,)
+    rate = value(latency.throughput, own, batch_size=8)
+    assert isinstance(rate, Estimate)
+    assert rate.paired == (8 / 4.0,)
+
+
+def test_pairs_of_a_phase_are_the_phases() -> None:
+    base = duelled((9.0, 9.0), (0, 1), phases={"forward": (4.0, 8.0)})
+    own = duelled((9.0, 9.0), (0, 1), base, phases={"forward": (1.0, 2.0)})
+    found = value(latency.forward, own)
+    assert isinstance(found, Estimate)
+    assert found.paired == (6.0 * 0.25,)
+
+
+def test_a_round_without_a_pair_keeps_its_own_median() -> None:
+    base = duelled((2.0,), (0,))
+    found = value(latency.forward, duelled((3.0,), (0,), base), duelled((5.0,), (1,), base), duelled((7.0,), (0,)))
+    assert isinstance(found, Estimate)
+    assert found.paired == (3.0, 5.0, 7.0)
+    alone = value(latency.forward, duelled((7.0,), (0,)))
+    assert isinstance(alone, Estimate)
+    assert alone.paired == ()
+
+
+def beside(samples: tuple[float, ...], kernel: tuple[float, ...], **more: Any) -> Timing:
+    return Timing(1.0, 0, 1, samples, kernel=KernelTimes("matmul", 1, kernel), **more)
+
+
+def test_the_calibrated_time_is_the_median_of_the_ratios() -> None:
+    timing = beside((2.0, 6.0, 4.0), (2.0, 2.0, 1.0))  # 1, 3, 4; the medians' ratio would be 2
+    assert number(latency.calibrated, timing) == pytest.approx(3.0)
+    assert number(latency.kernel, timing) == pytest.approx(2.0)
+    found = value(latency.forward, timing, timing)
+    assert isinstance(found, Estimate)
+    assert found.calibrated == (3.0, 3.0)
+    rate = value(latency.throughput, timing, batch_size=6)
+    assert isinstance(rate, Estimate)
+    assert rate.calibrated == (2.0,)
+
+
+def test_the_interval_of_a_calibrated_time_is_that_of_the_rounds() -> None:
+    rounds = [beside((1.0,), (0.5,)), beside((8.0,), (1.0,))]
+    found = value(latency.calibrated, *rounds)
+    assert isinstance(found, Estimate)
+    assert found.value == pytest.approx(4.0)
+    assert found.rounds == (2.0, 8.0)
+    assert found.interval is not None
+    assert found.calibrated == ()
+
+
+@pytest.mark.parametrize("metric", [latency.kernel, latency.calibrated])
+def test_without_a_kernel_there_is_a_reason(metric: Metric) -> None:
+    assert value(metric, INFERRED) == Missing("protocol.kernel=null: no calibration kernel was timed")
+    without = Timing(1.0, 0, 1, (1.0,), kernel=KernelTimes(None, reason="this backend has no calibration kernel"))
+    assert value(metric, without) == Missing("no calibration kernel: this backend has no calibration kernel")
+    found = value(latency.forward, without)
+    assert isinstance(found, Estimate)
+    assert found.calibrated == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,10 +16,10 @@ from sweeprof.results.compare import (
     Verdict,
     compare_cell,
     compare_rows,
-    find_baseline,
+    find_baselines,
 )
 from sweeprof.results.measurement import Better, Measurement
-from sweeprof.results.stats import ratio_interval
+from sweeprof.results.stats import ratio_interval, unpaired_interval
 
 BASE = (1.0, 1.01, 0.99, 1.0, 1.005)
 
@@ -53,7 +54,8 @@ def against_base(factor: float, better: Better = "lower", threshold: float | Non
 )
 def test_verdicts_of_measured_metrics(factor: float, better: Better, verdict: Verdict) -> None:
     cell = against_base(factor, better)
-    assert (cell.verdict, cell.verdict_reason) == (verdict, None)
+    where = "within" if verdict == "same" else "beyond"
+    assert (cell.verdict, cell.verdict_reason, cell.used) == (verdict, f"interval_{where}_threshold", "rounds")
     assert cell.ratio == pytest.approx(factor)
     assert cell.ratio_interval == pytest.approx((factor, factor))
 
@@ -89,7 +91,8 @@ def test_enough_common_rounds_are_compared() -> None:
 
 
 def test_without_a_threshold_nothing_is_called() -> None:
-    assert against_base(2.0, threshold=None).verdict == "unclear"
+    cell = against_base(2.0, threshold=None)
+    assert (cell.verdict, cell.verdict_reason) == ("unclear", "no_threshold")
 
 
 @pytest.mark.parametrize(
@@ -106,8 +109,9 @@ def test_without_a_threshold_nothing_is_called() -> None:
 )
 def test_exact_metrics_compare_exactly(value: float, base: float, better: Better, verdict: Verdict | None) -> None:
     cell = compare_cell(exact(value, better), exact(base, better), 0.05)
-    assert (cell.verdict, cell.verdict_reason, cell.ratio_interval) == (verdict, None, None)
-    assert cell.ratio == value / base
+    reason = None if verdict is None else "equal" if value == base else "unequal"
+    assert (cell.verdict, cell.verdict_reason, cell.ratio_interval) == (verdict, reason, None)
+    assert (cell.ratio, cell.used) == (value / base, "exact")
 
 
 def test_there_is_no_ratio_to_zero() -> None:
@@ -130,7 +134,7 @@ def test_rounds_without_logarithms_are_unclear(base: tuple[float, ...]) -> None:
 
 @pytest.mark.parametrize(("own", "base"), [(exact(None), exact(1)), (exact(1), exact(None)), (exact(1), None)])
 def test_a_missing_side_has_no_verdict(own: Measurement, base: Measurement | None) -> None:
-    assert compare_cell(own, base, 0.05) == Cell(own)
+    assert compare_cell(own, base, 0.05) == Cell(own, base=base.value if base else None)
 
 
 POINTS: dict[str, dict[str, Any]] = {
@@ -144,27 +148,27 @@ POINTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("id", POINTS)
 def test_the_baseline_differs_only_in_the_baselines_axes(id: str) -> None:
     model, _, n = id.split("-")
-    assert find_baseline(POINTS[id], {"backend": "torch"}, POINTS) == f"{model}-torch-{n}"
+    assert find_baselines({"backend": "torch"}, POINTS)[id] == f"{model}-torch-{n}"
 
 
 def test_a_baseline_of_two_axes() -> None:
-    assert find_baseline(POINTS["b-tensorflow-8"], {"backend": "torch", "batch_size": 1}, POINTS) == "b-torch-1"
+    assert find_baselines({"backend": "torch", "batch_size": 1}, POINTS)["b-tensorflow-8"] == "b-torch-1"
 
 
 def test_no_baseline_in_the_sweep() -> None:
-    assert find_baseline(POINTS["a-torch-1"], {"backend": "onnx"}, POINTS) is None
+    assert find_baselines({"backend": "onnx"}, POINTS)["a-torch-1"] is None
 
 
 def test_a_baseline_on_no_axis_is_the_combination_itself() -> None:
-    assert find_baseline(POINTS["a-torch-1"], {"device": "cpu"}, POINTS) == "a-torch-1"
+    assert find_baselines({"device": "cpu"}, POINTS)["a-torch-1"] == "a-torch-1"
 
 
 def test_an_empty_baseline_is_none() -> None:
-    assert find_baseline(POINTS["a-torch-1"], {}, POINTS) is None
+    assert find_baselines({}, POINTS)["a-torch-1"] is None
 
 
-def row(id: str, baseline: str | None) -> Row:
-    return Row(id, {"backend": id}, "ok", None, {}, baseline)
+def row(id: str, baseline: str | None, **more: Any) -> Row:
+    return Row(id, {"backend": id}, "ok", None, {}, baseline, **more)
 
 
 def test_rows_are_compared_with_their_baselines() -> None:
@@ -172,7 +176,7 @@ def test_rows_are_compared_with_their_baselines() -> None:
     values = {"base": {"m": exact(10)}, "other": {"m": exact(5)}, "alone": {"m": exact(7)}}
     filled = compare_rows(rows, values, None)
     assert filled[0].cells == {"m": Cell(exact(10))}
-    assert filled[1].cells == {"m": Cell(exact(5), 0.5, None, "better")}
+    assert filled[1].cells == {"m": Cell(exact(5), 0.5, None, "better", "unequal", "exact", None, 10)}
     assert filled[2].cells == {"m": Cell(exact(7))}
     assert [r.is_baseline for r in filled] == [True, False, False]
 
@@ -189,3 +193,24 @@ def test_a_comparison_is_plain_data_and_counts_its_rows() -> None:
     assert made.counts() == {"ok": 2, "crashed": 1}
     assert made.varying_axes() == ("backend",)
     assert json.loads(json.dumps(made.to_dict()))["rows"][1]["status"] == "crashed"
+
+
+@pytest.mark.parametrize(
+    ("sessions", "interval", "warned"),
+    [
+        (("s1",) * 5, ratio_interval, False),
+        (("s1", "s1", "s1", "s2", "s2"), lambda own, base: ratio_interval(own[:3], base[:3]), False),
+        (("s1", "s1", "s2", "s2", "s2"), unpaired_interval, True),
+        (("s2",) * 5, unpaired_interval, True),
+        ((), ratio_interval, False),  # of before this was written down
+    ],
+)
+def test_only_rounds_of_one_run_of_the_sweep_form_pairs(
+    sessions: tuple[str, ...], interval: Callable[..., tuple[float, float]], warned: bool
+) -> None:
+    own = (1.2, 1.3, 1.1, 1.25, 1.15)
+    first = ("s1",) * 5 if sessions else ()
+    rows = [row("base", "base", sessions=first), row("own", "base", sessions=sessions)]
+    compared = compare_rows(rows, {"base": {"m": timed(BASE)}, "own": {"m": timed(own)}}, 0.05)[1]
+    assert compared.cells["m"].ratio_interval == interval(own, BASE)
+    assert [warning.code for warning in compared.warnings] == ["run_apart"] * warned

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sweeprof.results.environment import busy_processors, capture, load, load_warnings, oom_kills
+from sweeprof.results.environment import capture, load, oom_kills
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -73,19 +73,6 @@ def test_load_averages() -> None:
 def test_out_of_memory_kills_are_those_of_the_kernel() -> None:
     lines = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
     assert oom_kills() == int(lines.get("oom_kill", 0))
-
-
-def test_busy_processors_are_at_most_all() -> None:
-    assert 0 <= busy_processors(0.05) <= (psutil.cpu_count() or 1)
-
-
-def test_the_load_deserves_a_warning_above_a_quarter() -> None:
-    processors = psutil.cpu_count() or 1
-    assert load_warnings(0.0) == []
-    assert load_warnings(0.25 * processors) == []
-    (warning,) = load_warnings(0.25 * processors + 0.01)
-    assert warning.code == "load_high"
-    assert f"of {processors} processors" in warning.text
 
 
 def test_a_clean_repository(repository: Path) -> None:

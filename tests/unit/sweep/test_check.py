@@ -23,6 +23,9 @@ WHOLE_FROM_0 = ([0, 1, 10**6], [-1, *NOT_WHOLE])
 SECONDS = ([0, 0.5, 3], [-0.1, "1", None, True, float("nan")])
 SHARE_OR_NULL = ([None, 0.05, 0.999], [0, 1, 1.5, -0.1, "x", True, float("nan")])
 
+BOOLEAN = ([True, False], [None, 0, 1, "true"])
+TEXTS = ([[], ["latency"], ["latency < 5 ms", "accuracy > 0.97"]], ["latency", [1], None, {"a": "b"}])
+
 CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "mode": (["inference", "training"], ["train", "Training", None, 1, ["training"]]),
     "batch_size": WHOLE_FROM_1,
@@ -42,6 +45,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "protocol.target_spread": SHARE_OR_NULL,
     "protocol.threshold": SHARE_OR_NULL,
     "limits.timeout_s": ([None, 0.001, 5, 1e6], [0, -1, "1", True]),
+    "limits.locks": ([None, "/tmp", "/tmp/not/yet/there"], ["locks", "", "/dev/null", 5, True]),
     "limits.memory": ([None, "2GiB", 4096, "1.5 MB"], [0, -1, "2 apples", "GiB", "", True, 1.5]),
     "isolation": (["fork", "spawn", "inline"], ["thread", None, 1, "Fork"]),
     "tracking.uri": (
@@ -51,7 +55,18 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "shards": ([None, 1, 4], [0, -1, 1.5, "2", True]),
     "name": ([None, "a", "my sweep-1.2_x"], ["", ".", "..", "a/b", " ", 3, "a\nb"]),
     "metrics.functions": ([[], ["a.b"], ["a.b", "c"]], ["a.b", [1], None, {}]),
-    "dry_run": ([True, False], [None, 0, 1, "true"]),
+    "dry_run": BOOLEAN,
+    "alone": BOOLEAN,
+    "fail_fast": BOOLEAN,
+    "jobs": WHOLE_FROM_1,
+    "resume": ([None, "last", "outputs/a/2026"], ["", 1, True, ["last"]]),
+    "retry": ([[], ["oom", "timeout"], ["lost"]], ["oom", ["om"], None, [1]]),
+    "protocol.interleave": (["rounds", "duel"], ["round", None, True]),
+    "protocol.kernel": ([None, "auto", "convolution", "matmul"], ["conv", True, 1]),
+    "compare.thresholds": ([{}, {"latency/forward": 0.03}], [{"a": 1}, {"a": "x"}, [0.1], None]),
+    "compare.tolerance": ([None, 0.01], [0, 1, -0.1, "x", True]),
+    "compare.pareto": (TEXTS[0], TEXTS[1]),
+    "compare.constraints": (TEXTS[0], TEXTS[1]),
 }
 
 

@@ -3,42 +3,25 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hydra import initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
-from hydra.types import RunMode
 
+from support import planning
 from support.fakes import fake_config
-from sweeprof.configs import conf_folder
 from sweeprof.errors import UserError
-from sweeprof.sweep.arguments import Arguments
 from sweeprof.sweep.check import training_problems
-from sweeprof.sweep.compose import Composer
 from sweeprof.sweep.plan import Plan, identity
-
-
-@pytest.fixture
-def hydra() -> Iterator[None]:
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(str(conf_folder()), version_base="1.3"):
-        yield
 
 
 def planned(*arguments: str) -> Plan:
     """The plan of ``python -m sweeprof ARGUMENTS``."""
-    loader = GlobalHydra.instance().config_loader()
-    lines = ["model=mlp", "metrics=latency", "tracking=none", *arguments]
-    config = loader.load_configuration("config", lines, RunMode.MULTIRUN)
-    return Composer(loader, config, Arguments.parsed(loader, lines, None)).plan()
+    return planning.planned(["model=mlp", "metrics=latency", "tracking=none", *arguments])
 
 
 PRECISIONS, LAYOUTS = "backend.precision=bf16,fp32", "backend.channels_last=true,false"
 
 
-@pytest.mark.usefixtures("hydra")
 @pytest.mark.parametrize(
     ("arguments", "baseline"),
     [
@@ -52,6 +35,7 @@ PRECISIONS, LAYOUTS = "backend.precision=bf16,fp32", "backend.channels_last=true
         ([PRECISIONS, LAYOUTS], {"backend.precision": "fp32", "backend.channels_last": False}),
         (["backend=torch_compile,torch", PRECISIONS], {"backend": "torch", "backend.precision": "fp32"}),
         ([PRECISIONS, "compare.baseline={backend.precision: bf16}"], {"backend.precision": "bf16"}),
+        ([PRECISIONS, "compare.baseline=null"], {"backend.precision": "fp32"}),
     ],
 )
 def test_the_baseline_is_the_plainest_of_what_a_sweep_varies(arguments: list[str], baseline: dict[str, Any]) -> None:
@@ -60,7 +44,6 @@ def test_the_baseline_is_the_plainest_of_what_a_sweep_varies(arguments: list[str
     assert len(plan.shards) == 1
 
 
-@pytest.mark.usefixtures("hydra")
 @pytest.mark.parametrize("axis", ["training.optimizer=sgd,adamw", "training.loss=mean,cross_entropy"])
 def test_an_axis_of_the_training_step_needs_one(axis: str) -> None:
     key, _, values = axis.partition("=")
@@ -76,7 +59,6 @@ def test_an_axis_that_the_command_line_narrowed_to_one_value_is_no_mistake() -> 
     assert list(training_problems({"training.optimizer": ["adamw"]}, ["inference"])) == []
 
 
-@pytest.mark.usefixtures("hydra")
 def test_an_inference_is_measured_once_whatever_trains() -> None:
     plan = planned("mode=inference,training", "training.optimizer=sgd,adamw,none")
     kinds = [(c.axes["mode"], c.axes["training.optimizer"]) for c in plan.combinations]

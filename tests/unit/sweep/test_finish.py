@@ -122,7 +122,7 @@ def test_all_passes_unsupported(tmp_path: Path) -> None:
 def test_a_combination_known_to_be_unsupported(tmp_path: Path) -> None:
     plan = fake_plan({"a": {}, "b": {}})
     changed = dataclasses.replace(plan.combinations[1], unsupported="the model names no builder for fake")
-    shards = tuple(tuple(t for t in shard if t.combination_id == "ca") for shard in plan.shards)
+    shards = (("ca",),)
     plan = dataclasses.replace(plan, combinations=(plan.combinations[0], changed), shards=shards)
     rows = by_id(compared(tmp_path, plan, [analysis("ca"), timing("ca", 0.5)]))
     assert (rows["cb"].status, rows["cb"].reason) == ("unsupported", "the model names no builder for fake")
@@ -141,6 +141,15 @@ def test_rounds_are_paired_by_their_numbers(tmp_path: Path) -> None:
     kept = [s for i, s in enumerate(drift) if i != 1]
     assert cell.ratio_interval == pytest.approx(ratio_interval([2 * s for s in kept], kept))
     assert cell.verdict == "worse"
+
+
+def test_a_row_has_the_run_of_the_sweep_that_each_round_is_of(tmp_path: Path) -> None:
+    runs = {0: "s1", 2: "s2"}
+    records = [timing("ca", 1.0, round, environment={"session": run}) for round, run in runs.items()]
+    found = compared(
+        tmp_path, fake_plan({"a": {}}, rounds=3), [analysis("ca"), timing("ca", 1.0, 1, "failed"), *records]
+    )
+    assert found.rows[0].sessions == ("s1", None, "s2")
 
 
 def test_the_ratio_lies_within_its_interval(tmp_path: Path) -> None:

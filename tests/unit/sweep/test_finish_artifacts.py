@@ -16,7 +16,7 @@ from support.seen import PEAKS, allocations, layer_times, operators
 from sweeprof.results.record import PassName, Record
 from sweeprof.sweep.artifacts import observed
 from sweeprof.sweep.finish import comparison_of, write_reports
-from sweeprof.sweep.shard import Folder
+from sweeprof.sweep.folder import Folder
 
 SEEN: dict[PassName, Any] = {
     "analysis": lenet5(8),

@@ -12,7 +12,7 @@ from support.plans import fake_plan, sweep_folder
 from sweeprof.results.record import Record, Status
 from sweeprof.sweep.artifacts import observed
 from sweeprof.sweep.finish import comparison_of, write_reports
-from sweeprof.sweep.shard import Folder
+from sweeprof.sweep.folder import Folder
 
 
 def finished(path: Path, batches: dict[str, int], status: Status = "ok") -> Folder:

@@ -6,6 +6,8 @@ import copy
 import dataclasses
 import itertools
 import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,19 +16,18 @@ from hypothesis import strategies as st
 
 from support.plans import fake_plan
 from sweeprof.results.compare import Excluded
-from sweeprof.results.record import PASSES
+from sweeprof.results.record import PASSES, PassName
 from sweeprof.sweep.plan import (
     IDENTITY,
+    MEASURING,
     SCHEMA_VERSION,
     Combination,
     Plan,
     Trial,
+    bouts,
     estimated_seconds,
     identity,
     in_shards,
-    points,
-    split_excluded,
-    trials,
     without_repeats,
 )
 
@@ -47,52 +48,9 @@ def combination(id: str, rounds: int = 1, unsupported: str | None = None, **axes
     return Combination(id, axes, {**CONFIG, "protocol": {**CONFIG["protocol"], "rounds": rounds}}, "", unsupported)
 
 
-def test_the_last_axis_varies_fastest() -> None:
-    assert points({"a": [1, 2], "b": ["x", "y"]}) == [
-        {"a": 1, "b": "x"},
-        {"a": 1, "b": "y"},
-        {"a": 2, "b": "x"},
-        {"a": 2, "b": "y"},
-    ]
-
-
-def test_no_axes_are_one_point_and_an_empty_axis_is_none() -> None:
-    assert points({}) == [{}]
-    assert points({"a": [1], "b": []}) == []
-
-
-@given(st.dictionaries(st.text(max_size=3), st.lists(st.integers(), unique=True, max_size=4), max_size=4))
-def test_every_point_is_there_once(axes: dict[str, list[int]]) -> None:
-    found = [tuple(point.values()) for point in points(axes)]
-    assert len(found) == len(set(found)) == len(list(itertools.product(*axes.values())))
-    assert all(list(point) == list(axes) for point in points(axes))
-
-
-@pytest.mark.parametrize(
-    ("rule", "left_out"),
-    [
-        ({"a": 1}, [(1, "x"), (1, "y")]),
-        ({"a": 1, "b": "x"}, [(1, "x")]),
-        ({"a": [1, 2], "b": "y"}, [(1, "y"), (2, "y")]),
-        ({"b": ("x",)}, [(1, "x"), (2, "x")]),
-        ({"a": 3}, []),
-        ({"c": 1}, []),
-        ({"a": "1"}, []),
-    ],
-)
-def test_exclude_rules(rule: dict[str, Any], left_out: list[tuple[int, str]]) -> None:
-    kept, excluded = split_excluded(points({"a": [1, 2], "b": ["x", "y"]}), [rule])
-    assert [tuple(e.axes.values()) for e in excluded] == left_out
-    assert [tuple(p.values()) for p in kept] == [p for p in itertools.product((1, 2), "xy") if p not in left_out]
-
-
-def test_an_exclusion_has_the_first_matching_rule_as_its_reason() -> None:
-    _, excluded = split_excluded([{"a": 1, "b": 2}], [{"a": 9}, {"a": 1, "b": [2, 3]}, {"a": 1}])
-    assert excluded == [Excluded({"a": 1, "b": 2}, "exclude: a=1, b=[2, 3]")]
-
-
-def test_without_rules_everything_stays() -> None:
-    assert split_excluded([{"a": 1}], []) == ([{"a": 1}], [])
+def points(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """The product of the axes."""
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
 def test_the_golden_identity() -> None:
@@ -133,12 +91,20 @@ def test_a_repeated_combination_is_excluded() -> None:
     assert repeats == (Excluded({"a": 5, "b": 6}, "the same as a=1, b=2"),)
 
 
-def test_what_repeats_nothing_comes_first() -> None:
+def trials(combinations: list[Combination], passes: Sequence[PassName], seed: int) -> list[Trial]:
+    """The trials of a plan without duels."""
+    found = bouts(combinations, passes, seed, {})
+    assert all(len(bout) == 1 for bout in found)
+    return [trial for (trial,) in found]
+
+
+def test_what_measures_nothing_of_the_device_comes_first_and_rounds_last() -> None:
     order = trials([combination("c1", 2), combination("c2", 2)], PASSES, 0)
-    once = [name for name in PASSES if name != "timing"]
-    first = [(t.combination_id, t.pass_name) for t in order[: 2 * len(once)]]
-    assert first == [(id, name) for id in ("c1", "c2") for name in once]
-    assert {t.pass_name for t in order[2 * len(once) :]} == {"timing"}
+    aside = [name for name in PASSES if name not in MEASURING]
+    alone = [name for name in PASSES if name in MEASURING and name != "timing"]
+    once = [(t.combination_id, t.pass_name) for t in order if t.pass_name != "timing"]
+    assert once == [(id, name) for names in (aside, alone) for id in ("c1", "c2") for name in names]
+    assert [t.pass_name for t in order[len(once) :]] == ["timing"] * 4
 
 
 @given(rounds=st.lists(st.integers(1, 6), min_size=1, max_size=8), seed=st.integers(0, 99))
@@ -173,6 +139,19 @@ def test_what_is_unsupported_is_not_tried() -> None:
     assert {t.combination_id for t in order} == {"c1"}
 
 
+def test_a_duel_has_what_shares_a_baseline_in_one_bout() -> None:
+    duel = {**CONFIG, "protocol": {**CONFIG["protocol"], "rounds": 3, "interleave": "duel"}}
+    combinations = [
+        Combination(f"c{backend}{size}", {"backend": backend, "batch_size": size}, duel, "")
+        for backend in ("torch", "tf", "onnx")
+        for size in (1, 8)
+    ]
+    found = bouts(combinations, ["timing"], 0, {"backend": "torch"})
+    assert [len(bout) for bout in found] == [3] * 6
+    assert all(len({t.combination_id[-1] for t in bout}) == 1 and len({t.round for t in bout}) == 1 for bout in found)
+    assert len({tuple(t.combination_id for t in bout) for bout in found if bout[0].combination_id[-1] == "1"}) > 1
+
+
 grid = st.fixed_dictionaries(
     {
         "model": st.lists(st.sampled_from("mno"), unique=True, min_size=1),
@@ -182,26 +161,23 @@ grid = st.fixed_dictionaries(
 )
 
 
-@given(grid=grid, count=st.integers(0, 12), rounds=st.integers(1, 3))
-def test_shards_keep_pairs_together_and_lose_nothing(grid: dict[str, list[Any]], count: int, rounds: int) -> None:
-    combinations = [combination(f"c{i}", rounds, **point) for i, point in enumerate(points(grid))]
-    order = trials(combinations, PASSES, 0)
-    shards = in_shards(order, combinations, {"backend": "torch"}, count)
+@given(grid=grid, count=st.integers(0, 12))
+def test_shards_keep_pairs_together_and_lose_nothing(grid: dict[str, list[Any]], count: int) -> None:
+    combinations = [combination(f"c{i}", **point) for i, point in enumerate(points(grid))]
+    shards = in_shards(combinations, {"backend": "torch"}, count)
     assert 1 <= len(shards) <= max(1, count)
     assert all(shards)
-    assert sorted(itertools.chain(*shards), key=repr) == sorted(order, key=repr)
-    where = {t.combination_id: i for i, shard in enumerate(shards) for t in shard}
-    assert all(where[t.combination_id] == i for i, shard in enumerate(shards) for t in shard)
+    assert sorted(itertools.chain(*shards)) == sorted(c.id for c in combinations)
+    where = {id: i for i, shard in enumerate(shards) for id in shard}
     for a, b in itertools.combinations(combinations, 2):
         if all(a.axes[key] == b.axes[key] for key in ("model", "batch_size")):
             assert where[a.id] == where[b.id]
-    positions = {trial: i for i, trial in enumerate(order)}
-    assert all([positions[t] for t in shard] == sorted(positions[t] for t in shard) for shard in shards)
+    assert all(list(shard) == [c.id for c in combinations if c.id in shard] for shard in shards)
 
 
-def test_shards_are_alike_in_size() -> None:
+def test_shards_are_alike_in_size_and_without_what_cannot_be_measured() -> None:
     combinations = [combination(f"c{i}", batch_size=i) for i in range(10)]
-    shards = in_shards(trials(combinations, ["quality"], 0), combinations, {"backend": "torch"}, 4)
+    shards = in_shards([*combinations, combination("cx", unsupported="no builder")], {"backend": "torch"}, 4)
     assert sorted(len(shard) for shard in shards) == [2, 2, 3, 3]
 
 
@@ -227,6 +203,27 @@ def test_the_estimate_is_what_the_protocols_ask_for() -> None:
     assert estimated_seconds(made) == 8 * 1.0 + 6 * 5.0
 
 
+VERSION_1 = Path(__file__).parents[2] / "golden" / "sweep-v1" / "plan.json"
+
+
+def test_a_plan_of_version_1_is_read() -> None:
+    """Written by the first version; never to be written anew."""
+    found = Plan.from_dict(json.loads(VERSION_1.read_text()))
+    assert found.schema_version == SCHEMA_VERSION
+    assert found.passes == ("analysis", "quality", "timing")
+    assert [c.config["batch_size"] for c in found.combinations] == [1, 8]
+    assert found.shards == (tuple(c.id for c in found.combinations),)
+    assert len(found.trials()) == 6
+
+
+def test_equal_parts_of_configs_are_written_once() -> None:
+    made = fake_plan({"a": {"step_s": 1}, "b": {"step_s": 2}})
+    data = made.to_dict()
+    assert [len(data["parts"][key]) for key in ("model", "backend", "protocol")] == [2, 1, 1]
+    read = Plan.from_dict(json.loads(json.dumps(data)))
+    assert read.combinations[0].config["backend"] is read.combinations[1].config["backend"]
+
+
 def test_ten_thousand_combinations_take_bounded_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted, not timed: one draw per timing trial but the last of a round, and one key per combination."""
     axes = {"model": list(range(25)), "backend": list(range(4)), "batch_size": list(range(100))}
@@ -243,6 +240,6 @@ def test_ten_thousand_combinations_take_bounded_work(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(json, "dumps", counting)
     order = trials(combinations, PASSES, 0)
     assert len(order) == 10_000 * (3 + len(PASSES) - 1)
-    shards = in_shards(order, combinations, {"backend": 0}, 8)
-    assert sum(map(len, shards)) == len(order)
+    shards = in_shards(combinations, {"backend": 0}, 8)
+    assert sum(map(len, shards)) == 10_000
     assert calls["dumps"] == 10_000

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from support.plans import fake_plan
 from sweeprof.sweep import progress
+from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.progress import ProgressDisplay, State
 
 
@@ -50,6 +51,18 @@ def test_a_pass_not_seen_yet_is_guessed() -> None:
     state.take(event("begin", "a", "quality", 0), "")
     state.take(event("end", "a", "quality", 4, status="ok", reason=None), "")
     assert state.left_s() == 5.0 + 4.0
+
+
+def test_a_wait_is_shown_and_is_no_part_of_what_a_trial_takes(state: State) -> None:
+    state.take(event("begin", "a", time=0), "mlp")
+    state.take({**event("waiting", "a"), "for": None}, "mlp")  # another shard of this sweep
+    assert state.current == "mlp timing"
+    state.take({**event("waiting", "a"), "for": "sweep other"}, "mlp")
+    assert (state.current, state.done) == ("waiting for sweep other", 0)
+    state.take(event("running", "a", time=100), "mlp")
+    assert state.current == "mlp timing"
+    state.take(ended("a", 103), "mlp")
+    assert state.spent == {"timing": [3]}
 
 
 @pytest.mark.parametrize("status", ["failed", "crashed", "oom", "timeout", "skipped"])
@@ -92,8 +105,9 @@ def test_the_display_follows_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(progress, "WAKE_S", 0.01)
     output = io.StringIO()
     plan = fake_plan({"fine": {}, "broken": {}}, ["quality"])
-    display = ProgressDisplay(plan, tmp_path, Console(file=output, width=100))
-    with display, (tmp_path / "shard-0.jsonl").open("w") as file:
+    (tmp_path / "events").mkdir()
+    display = ProgressDisplay(plan, Folder(tmp_path), Console(file=output, width=100))
+    with display, (tmp_path / "events" / "shard-0.jsonl").open("w") as file:
         for line in (
             event("begin", "cfine", "quality", 0),
             event("end", "cfine", "quality", 1, status="ok", reason=None),
@@ -110,10 +124,11 @@ def test_the_display_follows_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_line_that_is_being_written_waits(tmp_path: Path) -> None:
-    display = ProgressDisplay(fake_plan({"a": {}}, ["quality"]), tmp_path, Console(file=io.StringIO()))
-    (tmp_path / "shard-0.jsonl").write_text(json.dumps(event("begin", "ca", "quality"))[:-5])
+    (tmp_path / "events").mkdir()
+    display = ProgressDisplay(fake_plan({"a": {}}, ["quality"]), Folder(tmp_path), Console(file=io.StringIO()))
+    (tmp_path / "events" / "shard-0.jsonl").write_text(json.dumps(event("begin", "ca", "quality"))[:-5])
     display._take_new()
     assert display.state.current == ""
-    (tmp_path / "shard-0.jsonl").write_text(json.dumps(event("begin", "ca", "quality")) + "\n")
+    (tmp_path / "events" / "shard-0.jsonl").write_text(json.dumps(event("begin", "ca", "quality")) + "\n")
     display._take_new()
     assert display.state.current.endswith("quality")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import signal
 from pathlib import Path
@@ -167,20 +168,30 @@ def test_a_crash_keeps_the_last_words(tmp_path: Path) -> None:
     assert "in happen" in record.traceback
 
 
-def test_measuring_passes_wait_for_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    real = lock.measuring_lock
+def test_measuring_passes_have_the_host_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    real = lock.Turns.taken
 
-    def recorded(device: str) -> Any:
-        asked.append(device)
-        return real(device)
+    def recorded(self: lock.Turns, measures: bool, *rest: Any) -> Any:
+        asked.append(measures)
+        return real(self, measures, *rest)
 
-    monkeypatch.setattr(shard, "measuring_lock", recorded)
+    monkeypatch.setattr(lock.Turns, "taken", recorded)
     run(tmp_path, fake_plan({"ok": {}}, ["analysis", "timing", "memory", "quality"]))
-    assert asked == ["cpu", "cpu"]
+    assert asked == [False, False, True, True]
 
 
-def test_a_broken_template_is_a_crash_of_that_trial_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_says_when_it_ran_and_what_else_did_while_it_measured(tmp_path: Path) -> None:
+    found = run(tmp_path, fake_plan({"ok": {}}, ["timing", "quality"], "fork"))
+    for record in found.values():
+        begin, end = record.environment["ran"]
+        assert begin <= end <= begin + record.wall_s
+    others = found["cok/timing-0"].environment["others"]
+    assert set(others) == {"seconds", "busy", "top", "load", "throttled", "overheated", "trials"}
+    assert "others" not in found["cok/quality-0"].environment
+
+
+def test_with_a_broken_template_that_trial_alone_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     real = template.Template.run
 
@@ -192,15 +203,48 @@ def test_a_broken_template_is_a_crash_of_that_trial_alone(tmp_path: Path, monkey
 
     monkeypatch.setattr(template.Template, "run", breaks_once)
     found = run(tmp_path, fake_plan({"a": {}, "b": {}}, ["quality"], "fork"))
-    assert (found["ca/quality-0"].status, found["ca/quality-0"].reason) == ("crashed", "the template is gone")
+    assert (found["ca/quality-0"].status, found["ca/quality-0"].reason) == ("lost", "the template is gone")
     assert found["cb/quality-0"].status == "ok"
     assert psutil.Process().children() == []
 
 
-def test_a_record_of_an_earlier_run_is_not_taken_for_this_one(tmp_path: Path) -> None:
-    plan = fake_plan({"exit": {"on_step": "exit"}}, ["quality"], "fork")
+def test_what_has_a_record_is_not_run_again(tmp_path: Path) -> None:
+    plan = fake_plan({"a": {}, "b": {}}, ["quality"], "fork")
     folder = sweep_folder(tmp_path / "sweep", plan)
-    Record("s1", "cexit", "quality", "ok").write(folder.records)
+    Record("s1", "ca", "quality", "ok", reason="of the first time").write(folder.records)
     run_shard(folder, 0)
-    (record,) = read_records(folder.records)
-    assert record.status == "crashed"
+    run_shard(folder, 0)
+    assert [(r.status, r.reason) for r in read_records(folder.records)] == [("ok", "of the first time"), ("ok", None)]
+    folder.set_aside(folder.records / "ca" / "quality-r0.json")
+    run_shard(folder, 0)
+    first, second = (record.environment["session"] for record in read_records(folder.records))
+    assert first != second
+    ends = [line for line in (folder.events / "shard-0.jsonl").read_text().splitlines() if '"end"' in line]
+    assert len(ends) == 2
+
+
+def test_several_jobs_run_what_measures_nothing_at_once_and_what_measures_alone(tmp_path: Path) -> None:
+    models: dict[str, dict[str, Any]] = {name: {} for name in "abcd"}
+    plan = dataclasses.replace(fake_plan(models, ["quality", "timing"], "fork"), jobs=2)
+    found = run(tmp_path, plan)
+    assert {r.status for r in found.values()} == {"ok"}
+    assert len(found) == 8
+    events = [json.loads(line) for line in (tmp_path / "sweep" / "events" / "shard-0.jsonl").read_text().splitlines()]
+    at_once: dict[str, int] = {"quality": 0, "timing": 0}
+    running: list[str] = []
+    for event in events:
+        (running.append if event["event"] == "begin" else running.remove)(event["pass"])
+        at_once[event["pass"]] = max(at_once[event["pass"]], len(running))
+    assert at_once == {"quality": 2, "timing": 1}
+    assert psutil.Process().children() == []
+
+
+def test_with_fail_fast_the_first_bad_ending_is_the_last_trial(tmp_path: Path) -> None:
+    plan = dataclasses.replace(
+        fake_plan({n: MODELS[n] for n in ("ok", "raise", "exit")}, ["quality"], "fork"), fail_fast=True
+    )
+    found = run(tmp_path, plan)
+    assert [(key, r.status) for key, r in found.items()] == [("cok/quality-0", "ok"), ("craise/quality-0", "failed")]
+    assert (tmp_path / "sweep" / "stop").read_text() == (
+        "fail_fast: quality failed: ValueError: the fake model was told to raise"
+    )

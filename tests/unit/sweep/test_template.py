@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from support.plans import fake_plan
 from sweeprof.errors import WorkerError
 from sweeprof.results.files import read_json
 from sweeprof.results.record import PassName, Record
-from sweeprof.sweep.isolation import Fork, Inline
+from sweeprof.sweep.isolation import Fork, Inline, Spawn
 from sweeprof.sweep.template import Ending, Template, child_environment
 from sweeprof.sweep.worker import Request
 
@@ -86,6 +87,22 @@ def test_a_trial_leaves_its_record(shared: Template, tmp_path: Path) -> None:
     assert shared.preload_s > 0
 
 
+def registering(path: Path) -> dict[str, Any]:
+    """A node that has the process make a folder when it ends."""
+    return {"_target_": "atexit.register", "_args_": [{"_target_": "os.mkdir", "_partial_": True, "path": str(path)}]}
+
+
+def test_what_a_trial_leaves_for_its_exit_is_done(shared: Template, tmp_path: Path) -> None:
+    """AutoGraph removes its files so: hundreds of them were left in the folder for temporary ones."""
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    for path, event in ((good, None), (bad, "raise")):
+        request = request_of(tmp_path, params=registering(path), on_step=event)
+        assert shared.run(request) == Ending(0)
+        assert record_of(request).status == ("failed" if event else "ok"), record_of(request).reason
+    assert good.exists()
+    assert bad.exists()
+
+
 def test_one_child_after_the_other(shared: Template, tmp_path: Path) -> None:
     for pass_name in ("analysis", "memory", "quality", "timing"):
         request = request_of(tmp_path, pass_name=pass_name)
@@ -147,9 +164,12 @@ class Model:
 """
 
 
-@pytest.mark.parametrize("hang", [True, False])
-def test_what_a_trial_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hang: bool) -> None:
-    (tmp_path / "model_with_a_child.py").write_text(PARENT)
+@pytest.mark.parametrize(("hang", "session"), [(True, False), (False, False), (False, True)])
+def test_what_a_trial_started_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hang: bool, session: bool
+) -> None:
+    module = PARENT.replace('(600)"]', f'(600)"], start_new_session={session}')
+    (tmp_path / "model_with_a_child.py").write_text(module)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}")
     template = Template(PRELOAD, {}, tmp_path / "template.log")
     try:
@@ -167,7 +187,7 @@ def test_what_a_trial_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.M
 def test_output_goes_to_the_log(shared: Template, tmp_path: Path) -> None:
     request = request_of(tmp_path, on_step="raise")
     shared.run(request)
-    assert Path(request.log).read_text() == ""
+    assert Path(request.log).read_text() == record_of(request).traceback
 
 
 def test_a_memory_limit_is_met_and_stays_in_its_trial(shared: Template, tmp_path: Path) -> None:
@@ -282,10 +302,29 @@ def test_the_environment_of_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_template_that_died_while_it_waited_costs_no_trial(tmp_path: Path) -> None:
     with Fork(tmp_path / "logs") as fork:
         assert fork.run(request_of(tmp_path)) == Ending(0)
-        (template,) = fork._templates.values()
+        (template,) = fork._idle.values()
         os.kill(template.pid, signal.SIGKILL)
         assert wait_until(lambda: not template.alive)
         assert fork.run(request_of(tmp_path)) == Ending(0)
+
+
+@pytest.mark.parametrize("kind", [Fork, Spawn])
+def test_who_leaves_an_isolation_ends_its_running_trial(tmp_path: Path, kind: type[Fork | Spawn]) -> None:
+    before = set(psutil.Process().children())
+
+    def started() -> list[psutil.Process]:
+        return [child for child in psutil.Process().children() if child not in before]
+
+    with ThreadPoolExecutor(1) as pool, kind(tmp_path / "logs") as place:
+        running = pool.submit(place.run, request_of(tmp_path, None, on_step="hang"))
+        assert wait_until(lambda: any(child.children() for child in started()))
+        place.__exit__(None, None, None)
+        with pytest.raises(WorkerError):
+            running.result(20)
+        assert started() == []
+        with pytest.raises(WorkerError, match="the sweep ends"):
+            place.run(request_of(tmp_path))
+        assert started() == []
 
 
 def test_a_trial_run_inline_leaves_no_memory_limit(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def track(
 def small(**changes: Any) -> Comparison:
     """Two rows are enough for most questions."""
     whole = comparison()
-    return dataclasses.replace(whole, rows=(whole.rows[0], whole.rows[5]), **changes)
+    return dataclasses.replace(whole, **{"rows": (whole.rows[0], whole.rows[5]), **changes})
 
 
 def runs(client: MlflowClient, name: str = "quickstart") -> tuple[Run, dict[str, Run]]:
@@ -163,6 +163,12 @@ def test_a_combination_that_succeeds_on_resuming_keeps_its_run(output: Path, cli
     assert not {"sweeprof.reason", "sweeprof.missing"} & run.data.tags.keys()
     assert parent.info.status == "FINISHED"
     assert parent.data.metrics["combinations_ok"] == 2
+
+
+def test_a_combination_that_is_no_longer_planned_has_no_run(output: Path, client: MlflowClient) -> None:
+    track(output, small())
+    track(output, small(rows=small().rows[:1]))
+    assert list(runs(client)[1]) == [FIRST]
 
 
 def test_a_value_that_changed_is_the_one_shown(output: Path, client: MlflowClient) -> None:

@@ -1,0 +1,149 @@
+"""Keras models on JAX, compiled by XLA or eager."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import jax
+import keras
+import numpy as np
+
+from sweeprof.backends import Build
+from sweeprof.backends.gaps import Gap
+from sweeprof.backends.jax.kernel import kernel
+from sweeprof.backends.jax.model import JaxModel
+from sweeprof.backends.jax.own_counts import own_counts
+from sweeprof.backends.jax.runtime import device_named, device_names, start
+from sweeprof.backends.jax.training import JaxTraining, training
+from sweeprof.backends.keras.counting import count_layers
+from sweeprof.backends.keras.tensors import channels_last
+from sweeprof.backends.keras.training import count_training
+from sweeprof.errors import Unsupported
+from sweeprof.profiling.formulas import Formulas
+from sweeprof.profiling.inputs import Inputs
+from sweeprof.profiling.kernel import Kernel, KernelName
+from sweeprof.profiling.memory import ProcessMemory
+from sweeprof.profiling.recipe import Recipe
+from sweeprof.results.layers import LayerTable, Training
+from sweeprof.results.own_counts import OwnCounts
+
+
+@dataclass(frozen=True, slots=True)
+class JaxBackend:
+    """Keras models called with ``training=False``; ``KERAS_BACKEND=jax`` must be set before Keras is imported."""
+
+    gaps: ClassVar[Mapping[str, Gap]] = {
+        "HasArtifact": Gap("makes no sense", "JAX runs the model that its builder makes, and loads no file of it"),
+        "Watches": Gap(
+            "not implemented", "what runs is one compiled function, which no call of a layer can be seen in"
+        ),
+        "TimesLayers": Gap("not implemented", "XLA fuses layers; its profiler's trace is not taken apart by layer"),
+        "TracesOperators": Gap("not implemented", "the trace of JAX's profiler is not read"),
+        "TracksAllocations": Gap(
+            "not possible upstream", "XLA plans one arena per program, and tells of no allocation"
+        ),
+        "MeasuresPeaks": Gap(
+            "not implemented", "there is no benchmark of the machine in JAX; torch's has the same hardware"
+        ),
+        "ProfilesLines": Gap("makes no sense", "the model's Python runs once, while it is traced, and not in a step"),
+    }
+    threads: int = 1
+    """Threads within an operator."""
+    mode: Literal["jit", "eager"] = "jit"
+    """``jit`` compiles the model once per input shape, ``eager`` runs (and compiles) operator by operator."""
+    layout: Literal["channels_last", "channels_first"] = "channels_last"
+    """Where the model expects the channels of an image; datasets give them first."""
+    async_dispatch: bool = False
+    """Whether a call returns before its work is done, which is JAX's default. A step waits for it anyway, so this only adds the
+    hand-over to another thread: 5 to 10 µs a step."""
+
+    def configure(self, seed: int) -> None:
+        start(self.threads, self.async_dispatch)
+        # Not `keras.utils.set_random_seed`, which imports TensorFlow; Keras draws its seeds from Python's generator.
+        random.seed(seed)
+        np.random.seed(seed)
+
+    def devices(self) -> list[str]:
+        return device_names()
+
+    def load(self, build: Build, device: str, channel_axis: int | None) -> JaxModel:
+        place = device_named(device)
+        with jax.default_device(place), _quickly_built(self.mode == "jit"):
+            model = _checked(build())
+        return JaxModel(model, place, self.mode == "jit", self._moved(channel_axis))
+
+    def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
+        return count_layers(*self._described(build, inputs, channel_axis), formulas)
+
+    def analyze_training(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Training:
+        return count_training(*self._described(build, inputs, channel_axis), formulas)
+
+    def training(
+        self, model: JaxModel, batch: Inputs, targets: Any, recipe: Recipe
+    ) -> AbstractContextManager[JaxTraining]:
+        return training(model, batch, targets, recipe)
+
+    def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:
+        return own_counts(self.load(build, "cpu", channel_axis), inputs)
+
+    def device_of(self, model: Any) -> str:
+        weights = model.weights if isinstance(model, keras.Layer) else ()
+        (device,) = weights[0].value.devices() if weights else jax.local_devices()[:1]
+        return "cpu" if device.platform == "cpu" else f"cuda:{device.id}"
+
+    @contextmanager
+    def borrowed(self, model: Any, is_trained: bool = False) -> Iterator[None]:
+        yield  # weights are read and never written: a step has them as arguments, and training copies of its own
+
+    def kernel(self, model: JaxModel, wanted: KernelName | None) -> Kernel:
+        return kernel(model.native, model.device, wanted)
+
+    def memory_meter(self) -> ProcessMemory:
+        return ProcessMemory()
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        return isinstance(error, jax.errors.JaxRuntimeError) and str(error).startswith("RESOURCE_EXHAUSTED")
+
+    def _described(self, build: Build, inputs: Inputs, channel_axis: int | None) -> tuple[Any, Inputs]:
+        """The model, and the shapes and data types that it is called with."""
+        axis = self._moved(channel_axis)
+        with _quickly_built(is_compiled=True):
+            return _checked(build()), inputs.map(lambda value: channels_last(value, axis))
+
+    def _moved(self, channel_axis: int | None) -> int | None:
+        return channel_axis if self.layout == "channels_last" else None
+
+
+def _checked(model: Any) -> Any:
+    """The model, if it is one.
+
+    Raises:
+        Unsupported: Keras runs on another framework in this process.
+        TypeError: it cannot be called.
+    """
+    if not callable(model):
+        raise TypeError(f"the model's builder returned a {type(model).__name__}, which cannot be called")
+    if isinstance(model, keras.Layer) and keras.backend.backend() != "jax":
+        said = f"Keras runs on {keras.backend.backend()} in this process"
+        raise Unsupported(f"{said}; set KERAS_BACKEND=jax before it is imported")
+    return model
+
+
+@contextmanager
+def _quickly_built(is_compiled: bool) -> Iterator[None]:
+    """Within it XLA optimizes little: each initialiser of a weight is a program of its own, which takes seconds to optimize and
+    microseconds to run, once. Weights differ in their last bit. What is compiled later, inner functions included, is optimized.
+
+    Args:
+        is_compiled: else a step would reuse what was compiled here.
+    """
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", is_compiled or before)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", before)

@@ -1,0 +1,178 @@
+"""Counts one training step of a Keras model over shapes: forward, the sum of every output as loss, backward.
+
+The forward is walked in training mode, and the backward is counted from what it did, last first: an operation's gradient is
+counted for each operand that is trained, or that depends on what is trained.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+
+from sweeprof.backends.keras.arguments import as_called
+from sweeprof.backends.keras.calls import uncovered
+from sweeprof.backends.keras.costs.backward import (
+    ATTENTION,
+    FREE_FORWARD,
+    KEEPS_NOTHING,
+    KEEPS_RESULT,
+    PRODUCTS,
+    flops_of,
+)
+from sweeprof.backends.keras.costs.pointwise import RULES as ELEMENTWISE
+from sweeprof.backends.keras.costs.rule import arithmetic, elements, shape_of
+from sweeprof.backends.keras.counting import walked
+from sweeprof.backends.keras.liveness import Trace
+from sweeprof.backends.keras.standins import is_adapted
+from sweeprof.backends.keras.tape import Entry
+from sweeprof.backends.keras.tensors import dtype_of, symbolic, tensors_in
+from sweeprof.backends.keras.walk import PREFIX, Fallback, Walk
+from sweeprof.errors import Unsupported
+from sweeprof.profiling.formulas import DEFAULTS, Formulas
+from sweeprof.profiling.inputs import Inputs
+from sweeprof.results.layers import Training
+
+BACKWARD_OVER_FORWARD = 2
+"""An estimated backward: a product each for the gradient of the weights and for that of the inputs."""
+_BLOCKS = frozenset({"stop_gradient", "argmax", "argmin", "one_hot", "round", "sign", "floor", "ceil"})
+"""Operations that pass no gradient on."""
+_PASSES = frozenset({"add", "subtract"})
+"""Operations whose result's gradient is that of their operands too."""
+
+
+def count_training(
+    model: Any, inputs: Inputs, formulas: Formulas = DEFAULTS, fallback: Fallback | None = None
+) -> Training:
+    """One training step of ``model`` on ``inputs``; gradients are those of every parameter that is trained.
+
+    Where a layer calls its framework itself, or has a formula of its own, the backward is estimated as twice the forward, and
+    ``Training.estimated`` says why.
+
+    Raises:
+        Unsupported: no parameter is trained, or no output depends on one.
+        Exception: whatever the model, or a formula, raised.
+    """
+    given = as_called(model, inputs).map(symbolic)
+    walk = Walk(formulas, fallback)
+    walk.tape = []
+    outputs = walked(model, given, walk, training=True)
+    if not isinstance(model, keras.Layer) or not any(weight.trainable for weight in model.trainable_variables):
+        raise Unsupported("no parameter requires a gradient")
+    costs = [call.costs for call in (*walk.calls, walk.outside)]
+    macs, flops = sum(cost[0] for cost in costs), sum(cost[1] for cost in costs)
+    missed = uncovered((*walk.calls, walk.outside))
+    why = _why_estimated(walk)
+    if why is not None:
+        twice = BACKWARD_OVER_FORWARD
+        return Training(macs, flops, twice * macs, twice * flops, None, why, missed)
+    backward = _Backward(walk.tape, tensors_in((given.args, dict(given.kwargs))), tensors_in(outputs))
+    return Training(
+        macs,
+        flops,
+        backward.macs,
+        backward.flops,
+        backward.liveness,
+        uncovered=dict(Counter(missed) + backward.uncovered),
+    )
+
+
+def _why_estimated(walk: Walk) -> str | None:
+    for path, reason in walk.fallen_back.items():
+        return f"{path} does not go through keras.ops: {reason}"
+    for call in walk.calls:
+        if call.is_told:
+            return f"{call.path} has a formula of its own, which does not tell a backward"
+        if is_adapted(call.layer):
+            return f"{call.path} computes its kernel from others, which symbolic tensors do not show"
+    return None
+
+
+class _Backward:
+    """The gradients of everything that a tape depends on."""
+
+    def __init__(self, tape: list[Entry], inputs: list[Any], outputs: list[Any]) -> None:
+        self.macs = self.flops = 0
+        self.uncovered: Counter[str] = Counter()
+        self._needs = _needing(tape)
+        self._gradients = {id(tensor): _like(tensor) for tensor in outputs if id(tensor) in self._needs}
+        """By the identity of a tensor or variable."""
+        if not self._gradients:
+            raise Unsupported("no output depends on a parameter that requires a gradient")
+        self._trace = Trace()
+        self._trace.given(inputs)
+        for entry in tape:
+            self._trace.ran(entry.path, _activations(entry.used), list(entry.made), entry.in_place)
+        self._kept: list[Any] = list(outputs)
+        for entry in reversed(tape):
+            if any(id(tensor) in self._gradients for tensor in entry.made):
+                self._pass_back(entry)
+        self.liveness = self._trace.result(inputs, self._kept)
+
+    def _pass_back(self, entry: Entry) -> None:
+        """The gradients of what one operation used, from those of what it made."""
+        both = zip(entry.used, entry.learns, strict=True)
+        needing = [(tensor, learns) for tensor, learns in both if learns or id(tensor) in self._needs]
+        given = [self._gradients[id(tensor)] for tensor in entry.made if id(tensor) in self._gradients]
+        made = []
+        for tensor, learns in needing:
+            passes = entry.name in _PASSES or entry.in_place is not None
+            gradient = given[0] if passes and elements(tensor) == elements(given[0]) else _like(tensor)
+            if id(tensor) in self._gradients:  # what is used twice has two gradients, which are added
+                self.flops += entry.times * elements(tensor)
+            else:
+                self._gradients[id(tensor)] = gradient
+                if learns:  # those of every time step are added
+                    self._kept.append(gradient)
+                    self.flops += (entry.times - 1) * elements(tensor)
+            if gradient is not given[0]:
+                made.append(gradient)
+        self._trace.ran(entry.path, [*given, *_saved(entry)], made)
+        if needing:
+            self._add(entry, [tensor for tensor, _ in needing])
+
+    def _add(self, entry: Entry, needing: list[Any]) -> None:
+        """What computing the gradients of some operands takes."""
+        result = entry.made[0]
+        if not arithmetic(result):
+            return
+        if entry.cost is None:
+            self.flops += entry.times * FREE_FORWARD.get(entry.name, 0) * elements(result)
+            return
+        is_elementwise = entry.name in ELEMENTWISE
+        beside = flops_of(
+            entry.name, entry.cost, shape_of(entry.used[0]), shape_of(result), len(needing), is_elementwise
+        )
+        if beside is None:
+            self.uncovered[f"{PREFIX}{entry.name} backward"] += entry.times
+            return
+        macs = entry.cost[0] * (2 if entry.name == ATTENTION else len(needing) if entry.name in PRODUCTS else 0)
+        summed = sum(elements(result) for tensor in needing if is_elementwise and elements(tensor) < elements(result))
+        self.macs += entry.times * macs
+        self.flops += entry.times * (2 * macs + beside + summed)
+
+
+def _needing(tape: list[Entry]) -> set[int]:
+    """Identities of the symbolic tensors that depend on what is trained."""
+    found: set[int] = set()
+    for entry in tape:
+        if entry.name not in _BLOCKS and (any(entry.learns) or any(id(tensor) in found for tensor in entry.used)):
+            found.update(id(tensor) for tensor in entry.made if arithmetic(tensor))
+    return found
+
+
+def _saved(entry: Entry) -> list[Any]:
+    """The activations that an operation's backward reads."""
+    if entry.cost is None or entry.name in KEEPS_NOTHING:
+        return []
+    return _activations(entry.made if entry.name in KEEPS_RESULT else entry.used)
+
+
+def _activations(tensors: Iterable[Any]) -> list[Any]:
+    return [tensor for tensor in tensors if isinstance(tensor, keras.KerasTensor)]
+
+
+def _like(tensor: Any) -> Any:
+    return keras.KerasTensor(shape_of(tensor), dtype_of(tensor))

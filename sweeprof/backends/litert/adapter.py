@@ -1,0 +1,122 @@
+"""LiteRT, formerly TensorFlow Lite: models as files, from a Keras model or as they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sweeprof.backends import Build
+from sweeprof.backends.gaps import Gap
+from sweeprof.backends.litert.converting import Converter
+from sweeprof.backends.litert.model import LitertModel, Settings
+from sweeprof.errors import Unsupported
+from sweeprof.profiling.formulas import Formulas
+from sweeprof.profiling.inputs import Inputs
+from sweeprof.profiling.kernel import Kernel, KernelName
+from sweeprof.profiling.memory import ProcessMemory
+from sweeprof.results.artifact import Artifact
+from sweeprof.results.layers import LayerTable
+
+if TYPE_CHECKING:
+    from sweeprof.backends.litert.convert import Quantization
+
+INFERENCE = Gap("makes no sense", "LiteRT runs a file that a converter has made for inference, and trains none")
+UNSEEN = Gap(
+    "not possible upstream", "the interpreter's profiler cannot be switched on from Python, nor one operator run alone"
+)
+SAMPLES = 128
+"""Of the data, for the ranges of int8."""
+
+
+@dataclass(slots=True)
+class LitertBackend:
+    """TFLite files in LiteRT's interpreter; a Keras model is converted once for its shape of inputs, and remembered."""
+
+    gaps: ClassVar[Mapping[str, Gap]] = {
+        "AnalyzesTraining": INFERENCE,
+        "Trains": INFERENCE,
+        "CountsItself": Gap("not possible upstream", "the interpreter counts no operations"),
+        "Watches": Gap("makes no sense", "a loop of the user's own calls the model and not its converted file"),
+        "TimesLayers": UNSEEN,
+        "TracesOperators": UNSEEN,
+        "TracksAllocations": Gap(
+            "not possible upstream", "tensors are planned into one arena when they are allocated, before any step"
+        ),
+        "MeasuresPeaks": Gap(
+            "not implemented", "there is no benchmark of the machine in LiteRT; torch's has the same hardware"
+        ),
+        "ProfilesLines": Gap("makes no sense", "a file has no source lines"),
+    }
+    threads: int = 1
+    """Threads within an operator."""
+    quantization: Quantization = "none"
+    """``dynamic`` stores weights in 8 bits, ``float16`` in 16; ``int8`` computes in 8, inputs and outputs too, with ranges from
+    the first samples of the training data."""
+    xnnpack: bool = True
+    """Whether the XNNPACK delegate runs what it can, as it does by default; false: LiteRT's own kernels."""
+    cache: str | None = None
+    """Folder of converted models; None: ``sweeprof/litert`` in the user's cache."""
+    seed: int = field(default=0, init=False)
+    expected: Inputs | None = field(default=None, init=False)
+    samples: Callable[[], Any] | None = field(default=None, init=False)
+
+    def configure(self, seed: int) -> None:
+        self.seed = seed  # of the process that builds and converts; threads are an option of each interpreter
+
+    def expect(self, inputs: Inputs) -> None:
+        self.expected = inputs
+
+    def ranges_from(self, samples: Callable[[], Any]) -> None:
+        self.samples = samples
+
+    def devices(self) -> list[str]:
+        return ["cpu"]
+
+    def load(self, build: Build, device: str, channel_axis: int | None) -> LitertModel:
+        converter = self._converter()
+        model = LitertModel(
+            lambda inputs: converter.converted(build, inputs, channel_axis),
+            Settings(self.threads, self.xnnpack),
+            channel_axis,
+        )
+        if self.expected is not None:
+            model.meet(self.expected)
+        return model
+
+    def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
+        from sweeprof.backends.litert.counting import count_file
+        from sweeprof.backends.litert.signature import arrays
+
+        with self._converter().converted(build, inputs, channel_axis) as file:
+            axis = channel_axis if file.channels == "last" else None
+            return count_file(file, [array.shape for array in arrays(inputs, axis)])
+
+    def artifact(self, build: Build, channel_axis: int | None) -> Artifact:
+        if self.expected is None:
+            raise Unsupported("the model is converted for its inputs, and they are not known")
+        with self._converter().converted(build, self.expected, channel_axis) as file:
+            return file.artifact()
+
+    def device_of(self, model: Any) -> str:
+        return "cpu"
+
+    @contextmanager
+    def borrowed(self, model: Any, is_trained: bool = False) -> Iterator[None]:
+        yield  # what runs is a file, and the model that it was converted from is only read
+
+    def memory_meter(self) -> ProcessMemory:
+        return ProcessMemory()
+
+    def kernel(self, model: LitertModel, wanted: KernelName | None) -> Kernel:
+        from sweeprof.backends.litert.kernel import kernel
+
+        return kernel(model, wanted)
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        return isinstance(error, MemoryError) or "Failed to allocate" in str(error)
+
+    def _converter(self) -> Converter:
+        samples = self.samples() if self.samples is not None and self.quantization == "int8" else None
+        return Converter(self.quantization, None if samples is None else samples[:SAMPLES], self.seed, self.cache)

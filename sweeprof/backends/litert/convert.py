@@ -1,0 +1,123 @@
+"""From a Keras model to a TFLite file, by TensorFlow's converter: for one shape of inputs, so that every operator's is known."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+from sweeprof.backends.litert.signature import leaves
+from sweeprof.errors import Unsupported
+
+Quantization = Literal["none", "dynamic", "float16", "int8"]
+
+
+def converted(model: Any, signature: Mapping[str, Any], quantization: Quantization, samples: Any) -> bytes:
+    """The file's content.
+
+    Args:
+        model: a Keras layer, or any function of tensors.
+        signature: as :func:`~sweeprof.backends.litert.signature.signature_of` gives it; input ``i`` of the file is ``input_<i>``.
+        quantization: ``none``; ``dynamic``, weights of 8 bits; ``float16``, weights of 16; ``int8``, everything of 8, inputs and
+            outputs too.
+        samples: of the only input, ``(n, *sample_shape)``, for the ranges of ``int8``.
+
+    Raises:
+        Unsupported: ``int8`` without samples, or of several inputs.
+        Exception: whatever the converter raised.
+    """
+    specs = [
+        tf.TensorSpec(leaf["shape"], leaf["dtype"], name=f"input_{index}")
+        for index, leaf in enumerate(leaves((signature["args"], signature["kwargs"])))
+    ]
+    traced = tf.function(_called(model, signature), input_signature=specs).get_concrete_function()
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([convert_variables_to_constants_v2(traced)])
+    _quantize(converter, quantization, specs, samples)
+    with _without_advice():
+        content: bytes = converter.convert()
+    return content
+
+
+def _called(model: Any, signature: Mapping[str, Any]) -> Any:
+    keywords = {"training": False} if isinstance(model, keras.Layer) else {}
+
+    def call(*tensors: Any) -> Any:
+        waiting = iter(tensors)
+        args, named = (_packed(signature[part], waiting) for part in ("args", "kwargs"))
+        return _flat(model(*args, **{**keywords, **named}))
+
+    return call
+
+
+def _flat(outputs: Any) -> list[Any]:
+    """What a model returned, in its own order: TensorFlow sorts the keys of a mapping that leaves a graph."""
+    if isinstance(outputs, Mapping):
+        outputs = tuple(outputs.values())
+    if isinstance(outputs, list | tuple):
+        return [tensor for value in outputs for tensor in _flat(value)]
+    return [] if outputs is None else [outputs]
+
+
+def _packed(tree: Any, tensors: Iterator[Any]) -> Any:
+    """The tree with a tensor for each description of one."""
+    if isinstance(tree, Mapping):
+        described = "shape" in tree and "dtype" in tree
+        return next(tensors) if described else {key: _packed(value, tensors) for key, value in tree.items()}
+    return [_packed(branch, tensors) for branch in tree]
+
+
+def _quantize(converter: Any, quantization: Quantization, specs: list[Any], samples: Any) -> None:
+    if quantization == "none":
+        return
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if quantization == "float16":
+        converter.target_spec.supported_types = [tf.float16]
+    if quantization == "int8":
+        if samples is None or len(specs) != 1:
+            raise Unsupported(
+                "int8 takes its ranges from samples of one input; this model has several, or there are none"
+            )
+        converter.representative_dataset = lambda: ([batch] for batch in _batches(samples, specs[0]))
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+        converter.inference_input_type = converter.inference_output_type = tf.int8
+
+
+def _batches(samples: Any, spec: Any) -> Iterator[Any]:
+    """All samples in the batches that the file takes, the last one filled up from the first ones."""
+    size = int(spec.shape[0])
+    for begin in range(0, len(samples), size):
+        chosen = np.arange(begin, begin + size) % len(samples)
+        yield samples[chosen].astype(spec.dtype.as_numpy_dtype)
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    """The converter writes page-long dumps to the standard streams, also of models that it converts well."""
+    import warnings
+
+    with tempfile.TemporaryFile() as sink, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kept = [os.dup(stream) for stream in (1, 2)]
+        try:
+            for stream in (1, 2):
+                os.dup2(sink.fileno(), stream)
+            yield
+        finally:
+            for stream, copy in zip((1, 2), kept, strict=True):
+                os.dup2(copy, stream)
+                os.close(copy)
+
+
+def write(content: bytes, path: Path) -> None:
+    """Write a file that is never seen half-written."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as part:
+        part.write(content)
+    Path(part.name).replace(path)

@@ -1,0 +1,117 @@
+"""From a builder to a TFLite file: converted once, in a process of its own, and remembered.
+
+A measured process is to have nothing in memory but the interpreter, and TensorFlow takes hundreds of megabytes. So a model that a
+config describes is converted by a child (``convert_child.py``), which gets the description as JSON; the file is kept under what it
+was made from. A model in a caller's hands has no description, and is converted right here, where TensorFlow is loaded already.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from filelock import FileLock
+
+from sweeprof.backends import Build
+from sweeprof.backends.litert.files import TfliteFile
+from sweeprof.backends.litert.signature import signature_of
+from sweeprof.backends.making import LOCK_S, Request, asked, described
+from sweeprof.backends.remembering import cache_folder, key_of
+from sweeprof.errors import Unsupported
+from sweeprof.profiling.inputs import Inputs
+
+if TYPE_CHECKING:
+    from sweeprof.backends.litert.convert import Quantization
+
+CHILD = "sweeprof.backends.litert.convert_child"
+TFLITE_FILE = f"{TfliteFile.__module__}.{TfliteFile.__qualname__}"
+CONVERTERS = ("tensorflow", "keras", "sweeprof")
+METHOD = "outputs as the model lists them"
+"""Part of what a file is remembered under: earlier ones have the outputs of a mapping by their sorted keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Converter:
+    """How models become files."""
+
+    quantization: Quantization
+    samples: Any
+    """Of the model's input, channels first as datasets have them, for the ranges of ``int8``; None: there are none."""
+    seed: int
+    cache: str | None
+    """The folder of the files; None: that of the user."""
+
+    @contextmanager
+    def converted(self, build: Build, inputs: Inputs, channel_axis: int | None) -> Iterator[TfliteFile]:
+        """The file of what ``build`` makes, for such inputs; within the context it exists.
+
+        Raises:
+            Unsupported: the model cannot be converted; the reason is the converter's.
+            TypeError: the builder made no model.
+            Exception: whatever the builder raised.
+        """
+        node = described(build)
+        with TemporaryDirectory(prefix="sweeprof-litert-") as temporary:
+            if node is None or node.get("_target_") == TFLITE_FILE:
+                yield self._live(build(), inputs, channel_axis, Path(temporary))
+            else:
+                yield self._remembered(node, inputs, channel_axis, Path(temporary))
+
+    def _live(self, model: Any, inputs: Inputs, axis: int | None, folder: Path) -> TfliteFile:
+        if isinstance(model, TfliteFile):
+            return model.found()
+        if not callable(model):
+            raise TypeError(f"the model's builder returned a {type(model).__name__}, not a Keras model or a TfliteFile")
+        from sweeprof.backends.litert.convert import converted, write
+
+        try:
+            content = converted(model, signature_of(inputs, axis), self.quantization, self._arranged(axis))
+        except Unsupported:
+            raise
+        except Exception as error:  # the converter may raise anything
+            raise Unsupported(_refused(type(error).__name__, str(error).strip().partition("\n")[0])) from error
+        write(content, folder / "model.tflite")
+        return TfliteFile(str(folder / "model.tflite"))
+
+    def _remembered(self, node: Mapping[str, Any], inputs: Inputs, axis: int | None, temporary: Path) -> TfliteFile:
+        folder = cache_folder("litert", self.cache) or temporary
+        folder.mkdir(parents=True, exist_ok=True)
+        signature, samples = signature_of(inputs, axis), self._arranged(axis)
+        content = None if samples is None else hashlib.sha256(samples.tobytes()).hexdigest()
+        file = folder / f"{key_of(node, CONVERTERS, METHOD, signature, self.quantization, content, self.seed)}.tflite"
+        with FileLock(file.with_suffix(".lock"), timeout=LOCK_S):
+            if not file.is_file():
+                kept = None if samples is None else temporary / "samples.npy"
+                if kept is not None:
+                    np.save(kept, samples)
+                request = {"node": dict(node), "signature": signature, "quantization": self.quantization}
+                _ask({**request, "samples": kept and str(kept), "file": str(file), "seed": self.seed})
+        return TfliteFile(str(file))
+
+    def _arranged(self, axis: int | None) -> Any:
+        """The samples as the model wants them; None where nothing takes its range from them."""
+        if self.quantization != "int8" or self.samples is None:
+            return None
+        return self.samples if axis is None else np.ascontiguousarray(np.moveaxis(self.samples, axis, -1))
+
+
+def _ask(request: Request) -> None:
+    quiet = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}
+    failure = asked(CHILD, request, quiet)
+    if failure is None:
+        return
+    if failure.kind == "Unsupported":
+        raise Unsupported(failure.message)
+    if failure.stage == "convert" and failure.kind != "MemoryError":
+        raise Unsupported(_refused(failure.kind, failure.message))
+    failure.reraise()
+
+
+def _refused(kind: str, message: str) -> str:
+    return f"TensorFlow's converter cannot convert the model: {kind}: {message}"

@@ -1,0 +1,136 @@
+"""ONNX Runtime: models as graphs, from a torch module, a Keras model or an ``.onnx`` file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import onnxruntime
+
+from sweeprof.backends import Build
+from sweeprof.backends.gaps import Gap
+from sweeprof.backends.onnxruntime.exporting import Exporter
+from sweeprof.backends.onnxruntime.model import OnnxModel
+from sweeprof.backends.onnxruntime.session import Optimization, Settings
+from sweeprof.errors import Unsupported
+from sweeprof.profiling.formulas import Formulas
+from sweeprof.profiling.inputs import Inputs
+from sweeprof.profiling.kernel import Kernel, KernelName
+from sweeprof.profiling.memory import ProcessMemory
+from sweeprof.profiling.recipe import Work
+from sweeprof.profiling.timing import Protocol
+from sweeprof.results.artifact import Artifact
+from sweeprof.results.layer_times import LayerTimes
+from sweeprof.results.layers import LayerTable
+from sweeprof.results.operators import Operators
+from sweeprof.results.peaks import Peaks, PeakSettings
+
+INFERENCE = Gap("makes no sense", "ONNX Runtime runs models, and trains none")
+
+
+@dataclass(slots=True)
+class OnnxruntimeBackend:
+    """Graphs in ONNX Runtime; a model of another framework is exported once, and remembered."""
+
+    gaps: ClassVar[Mapping[str, Gap]] = {
+        "AnalyzesTraining": INFERENCE,
+        "Trains": INFERENCE,
+        "CountsItself": Gap("not possible upstream", "ONNX Runtime counts no operations"),
+        "Borrows": Gap("makes no sense", "a model in a caller's hands is exported, and the file is what runs"),
+        "Watches": Gap("makes no sense", "a loop of the user's own calls the model and not its exported graph"),
+        "TracksAllocations": Gap("not implemented", "the profiler's bytes per node are not made a timeline of yet"),
+        "ProfilesLines": Gap("makes no sense", "a graph has no source lines"),
+    }
+    threads: int = 1
+    """Threads within an operator."""
+    optimization: Optimization = "all"
+    """What the run-time may do to the graph: nothing, fold and fuse (``basic``), also by kernels of its own (``extended``), also by
+    other memory layouts (``layout``), or everything."""
+    provider: str | None = None
+    """The execution provider, e.g. ``OpenVINOExecutionProvider``; None: that of the device."""
+    opset: int = 23
+    """Version of the operators that models are exported to; the first with attention as one operator."""
+    arena: bool = True
+    """Whether memory on the host is taken in growing blocks and kept, as ONNX Runtime does by default."""
+    cache: str | None = None
+    """Folder of exported models; None: ``sweeprof/onnx`` in the user's cache."""
+    seed: int = field(default=0, init=False)
+    expected: Inputs | None = field(default=None, init=False)
+
+    def configure(self, seed: int) -> None:
+        self.seed = seed  # of the process that builds and exports; threads are an option of each session
+
+    def expect(self, inputs: Inputs) -> None:
+        self.expected = inputs
+
+    def devices(self) -> list[str]:
+        gpus = [device for device in onnxruntime.get_ep_devices() if device.ep_name == "CUDAExecutionProvider"]
+        return ["cpu", *(["cuda", *(f"cuda:{i}" for i in range(len(gpus)))] if gpus else [])]
+
+    def load(self, build: Build, device: str, channel_axis: int | None) -> OnnxModel:
+        exporter, settings = self._exporter(), self._settings()
+        settings.provider_on(device)  # before anything is exported for it
+        model = OnnxModel(lambda inputs: exporter.exported(build, inputs, channel_axis), settings, device, channel_axis)
+        if self.expected is not None:
+            model.meet(self.expected)
+        return model
+
+    def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
+        from sweeprof.backends.onnxruntime.counting import count_file
+        from sweeprof.backends.onnxruntime.signature import shapes_of
+
+        with self._exporter().exported(build, inputs, channel_axis) as file:
+            shapes, named = shapes_of(inputs, channel_axis if file.channels == "last" else None)
+            return count_file(file, shapes, named, formulas)
+
+    def artifact(self, build: Build, channel_axis: int | None) -> Artifact:
+        if self.expected is None:
+            raise Unsupported("the model is exported for its inputs, and they are not known")
+        with self._exporter().exported(build, self.expected, channel_axis) as file:
+            return Artifact(file.size(), "onnx")
+
+    def memory_meter(self) -> ProcessMemory:
+        return ProcessMemory()
+
+    # What these need is imported when they run: measured processes do not carry it.
+
+    def kernel(self, model: OnnxModel, wanted: KernelName | None) -> Kernel:
+        from sweeprof.backends.onnxruntime.kernel import kernel
+
+        return kernel(model, wanted)
+
+    def layer_times(self, model: OnnxModel, work: Work, protocol: Protocol) -> LayerTimes:
+        from sweeprof.backends.onnxruntime.layer_times import layer_times
+
+        self._check_inference(work)
+        return layer_times(model, work.batch, protocol)
+
+    def operators(self, model: OnnxModel, work: Work) -> Operators:
+        from sweeprof.backends.onnxruntime.operators import operators
+
+        self._check_inference(work)
+        return operators(model, work.batch)
+
+    def peak_settings(self, device: str, model: object = None) -> PeakSettings:
+        return PeakSettings("float32", device, self.threads, (f"provider {self.provider}",))
+
+    def peaks(self, settings: PeakSettings) -> Peaks:
+        from sweeprof.backends.onnxruntime.peaks import peaks
+
+        return peaks(settings, self._settings())
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        said = str(error)
+        return isinstance(error, MemoryError) or "bad_alloc" in said or "Failed to allocate memory" in said
+
+    def _settings(self) -> Settings:
+        return Settings(self.threads, self.optimization, self.provider, self.arena)
+
+    def _exporter(self) -> Exporter:
+        return Exporter(self.opset, self.seed, self.cache)
+
+    @staticmethod
+    def _check_inference(work: Work) -> None:
+        if work.recipe is not None:
+            raise Unsupported(str(INFERENCE))

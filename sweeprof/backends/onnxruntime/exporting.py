@@ -1,0 +1,177 @@
+"""From a builder to an ONNX file: exported once, in a process of its own, and remembered.
+
+A measured process is to have nothing in memory but the run-time, and a forked one may not run torch. So a model that a config
+describes is exported by a child (``export_child.py``), which gets the description as JSON. The file is kept under what it was
+made from (``remembering.py``). A model in a caller's hands has no description, and is exported right here, where its framework is
+loaded already.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from filelock import FileLock
+
+from sweeprof.backends import Build
+from sweeprof.backends.making import LOCK_S, Failure, asked, described
+from sweeprof.backends.onnxruntime.files import Exported, OnnxFile
+from sweeprof.backends.onnxruntime.signature import Signature, signature_of
+from sweeprof.backends.remembering import cache_folder, key_of
+from sweeprof.errors import Unsupported
+from sweeprof.profiling.inputs import Inputs
+
+CHILD = "sweeprof.backends.onnxruntime.export_child"
+EXPORTERS = ("torch", "onnx", "onnxscript", "onnx-ir", "keras", "sweeprof")
+FORMAT = 1
+"""Of what is exported; another one makes every model anew."""
+REFUSED = "refused.txt"
+"""Where a graph for any batch size would be, but the exporter refused and made one for a single size: its words."""
+ONNX_FILE = f"{OnnxFile.__module__}.{OnnxFile.__qualname__}"
+NO_MEMORY = "can't allocate memory"
+"""What torch's allocator says, in a plain RuntimeError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exporter:
+    """How models become files."""
+
+    opset: int
+    seed: int
+    cache: str | None
+    """The folder of the files; None: that of the user."""
+
+    @contextmanager
+    def exported(self, build: Build, inputs: Inputs, channel_axis: int | None) -> Iterator[Exported]:
+        """The file of what ``build`` makes; within the context it exists.
+
+        Raises:
+            Unsupported: the model cannot be exported; the reason is the exporter's.
+            TypeError: the builder made no model that can be.
+            Exception: whatever the builder raised.
+        """
+        node = described(build)
+        if node is None or node.get("_target_") == ONNX_FILE:
+            with TemporaryDirectory(prefix="sweeprof-onnx-") as folder:
+                yield self._live(build(), inputs, channel_axis, Path(folder))
+            return
+        cache = cache_folder("onnx", self.cache)
+        with TemporaryDirectory(prefix="sweeprof-onnx-") if cache is None else nullcontext(cache) as kept:
+            yield self._remembered(node, signature_of(inputs), channel_axis, Path(kept))
+
+    def _live(self, model: Any, inputs: Inputs, channel_axis: int | None, folder: Path) -> Exported:
+        if isinstance(model, OnnxFile):
+            return model.known()
+        signature = signature_of(inputs)
+        keras = sys.modules.get("keras")
+        if keras is not None and isinstance(model, keras.Layer):
+            saved = str(folder / "model.keras")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Keras's own, about numpy
+                model.save(saved)
+            node = {"_target_": "keras.saving.load_model", "filepath": saved}
+            return self._made(node, signature, channel_axis, folder)
+        from sweeprof.backends.onnxruntime.torch_export import exported_module, is_module
+
+        if not is_module(model):
+            raise TypeError(_not_a_model(model))
+
+        def made(wanted: Signature) -> Exported:
+            try:
+                return exported_module(model, wanted, folder, self.opset)
+            except MemoryError:
+                raise
+            except Exception as error:  # the exporter may raise anything
+                raise Unsupported(f"torch.onnx cannot export the model: {said_by(error)}") from error
+
+        return _first_fitting(made, signature)[0]
+
+    def _remembered(self, node: Mapping[str, Any], signature: Signature, axis: int | None, folder: Path) -> Exported:
+        """The file in the cache, made where it is not there; for one batch size alone where the graph takes no other.
+
+        That the exporter refused to make one for any is remembered once that for the single one is there.
+        """
+
+        def entry(wanted: Signature) -> Path:
+            return folder / key_of(node, EXPORTERS, FORMAT, wanted.described(), axis, self.opset, self.seed)
+
+        def cached(wanted: Signature) -> Exported:
+            return self._cached(entry(wanted), node, wanted, axis)
+
+        note = entry(signature.varying()) / REFUSED
+        if note.exists():
+            return cached(signature)
+        found, refusal = _first_fitting(cached, signature)
+        if refusal is not None:
+            note.parent.mkdir(parents=True, exist_ok=True)
+            note.write_text(str(refusal))
+        return found
+
+    def _cached(self, entry: Path, node: Mapping[str, Any], signature: Signature, axis: int | None) -> Exported:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(entry.with_suffix(".lock"), timeout=LOCK_S):
+            try:
+                return Exported.within(entry)
+            except FileNotFoundError:
+                return self._made(node, signature, axis, entry)
+
+    def _made(self, node: Mapping[str, Any], signature: Signature, axis: int | None, folder: Path) -> Exported:
+        folder.mkdir(parents=True, exist_ok=True)
+        request = {
+            "node": dict(node),
+            "signature": signature.described(),
+            "channel_axis": axis,
+            "folder": str(folder),
+            "opset": self.opset,
+            "seed": self.seed,
+        }
+        failure = asked(CHILD, request, {"KERAS_BACKEND": "torch"})
+        if failure is not None:
+            _raise(failure)
+        return Exported.within(folder)
+
+
+def _first_fitting(make: Callable[[Signature], Exported], signature: Signature) -> tuple[Exported, Unsupported | None]:
+    """The file for any batch size, or for the signature's alone where there is no other; and what spoke against the former.
+
+    Which axes are a batch's is a guess: the state of a recurrent network has it on its second, and the exporter refuses then.
+
+    Raises:
+        Unsupported: there is neither.
+    """
+    varying, refusal = signature.varying(), None
+    try:
+        found = make(varying)
+        if found.batch in (None, signature.batch):
+            return found, None
+    except Unsupported as error:
+        if varying == signature:
+            raise
+        refusal = error
+    return make(signature), refusal
+
+
+def _raise(failure: Failure) -> None:
+    if failure.kind == "MemoryError" or NO_MEMORY in failure.message:
+        raise MemoryError(failure.message)
+    if failure.stage == "export":
+        raise Unsupported(f"torch.onnx cannot export the model: {failure.kind}: {failure.message}")
+    failure.reraise()
+
+
+def said_by(error: BaseException) -> str:
+    """The first line of what an error says, or of what it was raised from: the exporter's own introduces a page of advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]}"[:300] if lines else type(error).__name__
+
+
+def _not_a_model(model: Any) -> str:
+    return f"the model's builder returned a {type(model).__name__}, not a torch or Keras model or an OnnxFile"

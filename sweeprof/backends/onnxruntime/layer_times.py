@@ -1,0 +1,123 @@
+"""How long the nodes of every module take: steps under ONNX Runtime's profiler and steps without, in turns, in a session each.
+
+The graph is the one that the run-time has optimised, as it runs without the profiler: a module whose nodes are fused into another's
+has no time of its own. What a step takes beside its nodes, the run-time's own walk over the graph, is the root's. What the profiler
+costs for each node is calibrated (``calibration.py``), corrected by what it added to the steps while warming up, and subtracted.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+
+from sweeprof.backends.onnxruntime.calibration import Cost, calibrated
+from sweeprof.backends.onnxruntime.files import Exported
+from sweeprof.backends.onnxruntime.model import Feed, OnnxModel
+from sweeprof.backends.onnxruntime.profile import Profiled, Ran, profiled
+from sweeprof.backends.onnxruntime.rows import NEVER_CALLED, ordered
+from sweeprof.errors import Unsupported
+from sweeprof.profiling.timing import Clock, Protocol, without_collection
+from sweeprof.results.layer_times import CallTime, LayerTimes, PhaseTimes
+from sweeprof.results.paths import ROOT, above
+
+MOST_REPEATS = 200
+MOST_EVENTS = 60_000
+"""Nodes in a trace: the profiler keeps them in memory, and writes about 600 bytes each."""
+FEWEST_REPEATS = 3
+"""After warming up, however large the model."""
+
+Step = Callable[[], object]
+Pair = tuple[float, float]
+"""Seconds of a step without the profiler and of one under it."""
+
+
+def layer_times(model: OnnxModel, batch: Feed, protocol: Protocol) -> LayerTimes:
+    """The modules' times of inference; as many repeats as the protocol asks of a round.
+
+    Raises:
+        Unsupported: the graph has no nodes.
+        Exception: whatever ONNX Runtime raised.
+    """
+    with model.stepping(batch) as plain, without_collection(), profiled(model, batch) as seen:
+        if not seen.nodes:
+            raise Unsupported("the optimised graph has no nodes: its results are constants")
+        warmup, kept = _taken(plain, seen, model.clock(), protocol)
+        cost = calibrated(model)
+    cost = cost.refined(_added(warmup, seen))
+    warmup_kept = warmup[: protocol.warmup_steps]
+    pairs = [*warmup_kept, *kept]
+    steps = [*seen.steps[: len(warmup_kept)], *seen.steps[len(warmup) :]]
+    return LayerTimes(
+        mode="inference",
+        calls=_calls(steps, [probed for _, probed in pairs], cost, model.file),
+        warmup=len(warmup_kept),
+        forward=PhaseTimes(tuple(plain for plain, _ in pairs), tuple(probed for _, probed in pairs)),
+        probe_s={"inside": cost.inside, "outside": cost.outside},
+        unmet=(f"min_samples={protocol.min_samples}",) if len(kept) < protocol.min_samples else (),
+    )
+
+
+def _taken(plain: Step, seen: Profiled, clock: Clock, protocol: Protocol) -> tuple[list[Pair], list[Pair]]:
+    """The pairs of steps for warming up, and those that count."""
+    most = max(FEWEST_REPEATS, min(MOST_REPEATS, MOST_EVENTS // seen.nodes // 2))
+
+    def pairs(fewest: int, seconds: float) -> list[Pair]:
+        begin = clock.now()
+        taken: list[Pair] = []
+        while len(taken) < most and (
+            not taken
+            or ((len(taken) < fewest or clock.now() - begin < seconds) and clock.now() - begin < protocol.max_s)
+        ):
+            taken.append(_pair(plain, seen, clock, len(taken)))
+        return taken
+
+    return pairs(protocol.warmup_steps, protocol.warmup_s), pairs(protocol.min_samples, protocol.min_s)
+
+
+def _pair(plain: Step, seen: Profiled, clock: Clock, number: int) -> Pair:
+    """Which of the two comes first takes turns, as the second finds warmer caches."""
+    if number % 2:
+        return _lasting(plain, clock), _lasting(seen.step, clock)
+    probed = _lasting(seen.step, clock)
+    return _lasting(plain, clock), probed
+
+
+def _lasting(step: Step, clock: Clock) -> float:
+    begin = clock.mark()
+    step()
+    return clock.between(begin, clock.mark())
+
+
+def _added(warmup: Sequence[Pair], seen: Profiled) -> float:
+    """What the profiler adds to a step for each node of it, in seconds; never less than nothing."""
+    nodes = len(seen.steps[0])
+    return max(0.0, statistics.median(probed - plain for plain, probed in warmup)) / nodes if nodes else 0.0
+
+
+def _calls(
+    steps: Sequence[Sequence[Ran]], seconds: Sequence[float], cost: Cost, file: Exported
+) -> tuple[CallTime, ...]:
+    """One per module that nodes belong to, and those around it."""
+    own: dict[str, list[float]] = {
+        path: [0.0] * len(steps)
+        for path in ordered(ran.path for step in steps for ran in step)
+        if file.types.get(path) not in NEVER_CALLED
+    }
+    for index, (step, lasted) in enumerate(zip(steps, seconds, strict=True)):
+        for ran in step:
+            own[ran.path][index] += ran.seconds - cost.inside
+        beside = lasted - sum(ran.seconds for ran in step) - cost.outside * len(step)
+        own[ROOT][index] += max(0.0, beside)
+        for values in own.values():
+            values[index] = max(0.0, values[index])
+    position = {path: index for index, path in enumerate(own)}
+    return tuple(
+        CallTime(
+            path=path,
+            type=file.types.get("" if path == ROOT else path, ""),
+            call=0,
+            parent=next((position[one] for one in reversed(above(path)) if one in position), None),
+            forward=tuple(values),
+        )
+        for path, values in own.items()
+    )

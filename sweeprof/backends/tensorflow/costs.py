@@ -1,0 +1,193 @@
+"""What the operators of a TensorFlow graph cost, by the definitions of docs/counting.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log2, prod
+from typing import Any
+
+from sweeprof.backends.keras.costs.pointwise import each_of, pointwise
+from sweeprof.backends.keras.costs.products import einsum
+from sweeprof.backends.keras.costs.rule import (
+    NOTHING,
+    Cost,
+    arithmetic,
+    batch_normalised,
+    elements,
+    parts,
+    product,
+    softmaxed,
+)
+
+Rule = Callable[[Any], Cost]
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """Shape and data type of a tensor, as the formulas of Keras's operations read them."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def sized(tensor: Any) -> Sized:
+    """Of a tensor whose shape is known."""
+    return Sized(tuple(int(size) for size in tensor.shape), tensor.dtype.name)
+
+
+def _made(operator: Any) -> Sized:
+    return sized(operator.outputs[0])
+
+
+def _given(operator: Any, position: int = 0) -> Sized:
+    return sized(operator.inputs[position])
+
+
+def _positions(operator: Any) -> Sized:
+    """Result of a convolution; a dilated one computes padding between SpaceToBatchND and BatchToSpaceND, which is cut."""
+    consumers = operator.outputs[0].consumers()
+    while len(consumers) == 1 and consumers[0].type == "Squeeze":
+        consumers = consumers[0].outputs[0].consumers()
+    is_cut = len(consumers) == 1 and consumers[0].type == "BatchToSpaceND"
+    return _made(consumers[0] if is_cut else operator)
+
+
+def _convolution(operator: Any) -> Cost:
+    """Kernel ``(*space, in/groups, out)``: each output element is a sum over space and in/groups."""
+    made = _positions(operator)
+    return product(elements(made) * prod(_given(operator, 1).shape[:-1]), elements(made), made)
+
+
+def _depthwise(operator: Any) -> Cost:
+    """Kernel ``(height, width, in, multiplier)``: each output element is a sum over space alone."""
+    made = _positions(operator)
+    return product(elements(made) * prod(_given(operator, 1).shape[:2]), elements(made), made)
+
+
+def _transposed(operator: Any) -> Cost:
+    """Inputs are (output shape, kernel ``(*space, out, in)``, values): each value is spread over space and out."""
+    made = _made(operator)
+    return product(elements(_given(operator, 2)) * prod(_given(operator, 1).shape[:-1]), elements(made), made)
+
+
+def _matmul(operator: Any) -> Cost:
+    left, made = _given(operator), _made(operator)
+    transposed = operator.get_attr("transpose_a" if operator.type == "MatMul" else "adj_x")
+    return product(elements(made) * left.shape[-2 if transposed else -1], elements(made), made)
+
+
+def _einsum(operator: Any) -> Cost:
+    return einsum(
+        operator.get_attr("equation").decode(), [sized(tensor).shape for tensor in operator.inputs], _made(operator)
+    )
+
+
+def _elementwise(flops: int, ops: int) -> Rule:
+    rule = pointwise(flops, ops)
+    return lambda operator: rule(None, (), {}, _made(operator))
+
+
+def _sum_of_all(operator: Any) -> Cost:
+    """``AddN``."""
+    made = _made(operator)
+    work = (len(operator.inputs) - 1) * elements(made)
+    return (0, work, work) if arithmetic(made) else NOTHING
+
+
+def _folded(each: int, rest: int) -> Rule:
+    """So many operations for each input and ``rest`` for each output."""
+
+    def rule(operator: Any) -> Cost:
+        given, made = _given(operator), _made(operator)
+        work = each * elements(given) * parts(given)
+        return (0, work, max(0, work + rest * elements(made) * parts(given))) if arithmetic(made) else NOTHING
+
+    return rule
+
+
+def _fourier(axes: int, each: float) -> Rule:
+    """``5 n log₂ n`` for a complex transform over n points, half of it where one side is real."""
+
+    def rule(operator: Any) -> Cost:
+        larger = max(_given(operator).shape, _made(operator).shape, key=prod)
+        points = prod(larger[-axes:])
+        work = round(each * prod(larger) * log2(points)) if points > 1 else 0
+        return 0, work, work
+
+    return rule
+
+
+def _softmax(operator: Any) -> Cost:
+    return softmaxed(elements(_given(operator)), _given(operator).shape[-1])
+
+
+def _log_softmax(operator: Any) -> Cost:
+    return 0, elements(_given(operator)), 4 * elements(_given(operator))
+
+
+def _average_pool(operator: Any) -> Cost:
+    return 0, elements(_given(operator)), elements(_made(operator)) * prod(operator.get_attr("ksize"))
+
+
+def _max_pool(operator: Any) -> Cost:
+    return 0, elements(_given(operator)), elements(_made(operator))
+
+
+def _batch_norm(operator: Any) -> Cost:
+    training = operator.get_attr("is_training")
+    return batch_normalised(elements(_given(operator)), elements(_given(operator, 1)), affine=True, training=training)
+
+
+_SAME_AS = """
+Add AddV2 BiasAdd: add
+Sub: subtract
+Mul: multiply
+RealDiv Div DivNoNan FloorDiv FloorMod Mod Xdivy Xlogy: divide
+Maximum Minimum ClipByValue: maximum
+Neg Abs Sign Square Pow Exp Expm1 Log Log1p Sqrt Sin Cos Tan Erf Erfc Floor Ceil Round Rint Reciprocal Inv Sinh Cosh: exp
+Asin Acos Atan Atan2 Asinh Acosh Atanh: exp
+Rsqrt: rsqrt
+Tanh: tanh
+Sigmoid: sigmoid
+Relu6: relu6
+LeakyRelu: leaky_relu
+Elu: elu
+Selu: selu
+Softplus: softplus
+Softsign: softsign
+"""
+
+
+def _elementwise_rules() -> dict[str, Rule]:
+    each = each_of()
+    lines = (line.partition(": ") for line in _SAME_AS.strip().split("\n"))
+    return {name: _elementwise(*each[known]) for names, _, known in lines for name in names.split()}
+
+
+COSTS: dict[str, Rule] = {
+    **_elementwise_rules(),
+    "Relu": _elementwise(1, 1),
+    "SquaredDifference": _elementwise(2, 2),
+    "AddN": _sum_of_all,
+    **dict.fromkeys(("Sum", "Prod", "Max", "Min"), _folded(1, -1)),
+    **dict.fromkeys(("Mean", "Cumsum", "Cumprod"), _folded(1, 0)),
+    "L2Loss": _folded(2, 0),
+    "EuclideanNorm": _folded(2, 0),
+    "Softmax": _softmax,
+    "LogSoftmax": _log_softmax,
+    **dict.fromkeys(("AvgPool", "AvgPool3D"), _average_pool),
+    **dict.fromkeys(("MaxPool", "MaxPoolV2", "MaxPool3D"), _max_pool),
+    **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), _batch_norm),
+    **dict.fromkeys(("RFFT", "IRFFT"), _fourier(1, 2.5)),
+    **dict.fromkeys(("FFT", "IFFT"), _fourier(1, 5)),
+    **dict.fromkeys(("FFT2D", "IFFT2D"), _fourier(2, 5)),
+    "ResizeBilinear": _elementwise(7, 7),
+    "ResizeBicubic": _elementwise(31, 31),
+    **dict.fromkeys(("Conv2D", "Conv3D"), _convolution),
+    "DepthwiseConv2dNative": _depthwise,
+    **dict.fromkeys(("Conv2DBackpropInput", "Conv3DBackpropInputV2"), _transposed),
+    **dict.fromkeys(("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), _matmul),
+    "Einsum": _einsum,
+}
+"""Rule by type of operator."""

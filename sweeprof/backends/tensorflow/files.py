@@ -1,0 +1,97 @@
+"""Models from files: ``model.tensorflow._target_=sweeprof.backends.tensorflow.files.load model.tensorflow.path=…``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from sweeprof.errors import Problem, UserError
+
+SUFFIXES = (".keras", ".h5", ".hdf5")
+SERVED = ("serve", "serving_default")
+"""What a SavedModel is called by, where nothing else is said: as ``model.export`` writes it, as TensorFlow does."""
+
+
+def load(path: str, endpoint: str | None = None) -> Any:
+    """The Keras model in a ``.keras`` or ``.h5`` file, or a layer that runs a SavedModel.
+
+    Args:
+        path: the file, or the folder of a SavedModel.
+        endpoint: of a SavedModel: which of its functions or signatures runs; None: the first there is of :data:`SERVED`, else
+            its only signature.
+
+    Raises:
+        UserError: there is no such file or endpoint, or it is no model.
+    """
+    place = Path(path).expanduser()
+    if not place.exists():
+        raise _problem(path, "does not exist.")
+    if (place / "saved_model.pb").exists():
+        return SavedModel(str(place), endpoint)
+    if place.is_dir():
+        raise _problem(path, "is a folder without a saved_model.pb: no SavedModel.")
+    if place.suffix not in SUFFIXES:
+        raise _problem(
+            path, f"is no model of Keras or TensorFlow: a file that ends in {', '.join(SUFFIXES)}, or a SavedModel."
+        )
+    try:
+        return keras.saving.load_model(place, compile=False)
+    except (OSError, ValueError, TypeError) as error:
+        raise _problem(path, f"cannot be read: {error}") from error
+
+
+class SavedModel(keras.Layer):  # type: ignore[misc]
+    """Runs one function of a SavedModel, whose variables are its weights.
+
+    A function of several tensors takes them by position or by name; a signature names its outputs, of which there may be one.
+    """
+
+    def __init__(self, path: str, endpoint: str | None = None) -> None:
+        super().__init__(name="saved_model", autocast=False)
+        self._loaded = tf.saved_model.load(path)
+        self._function, self._names = _endpoint(self._loaded, path, endpoint)
+        for variable in _variables(self._function):
+            self._track_variable(_as_keras(variable))
+        self.built = True
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's outputs; those of a signature by name, or the only one itself."""
+        if self._names is None:
+            return self._function(*args, **kwargs)
+        found = self._function(**dict(zip(self._names, args, strict=False)), **kwargs)
+        return next(iter(found.values())) if len(found) == 1 else found
+
+
+def _endpoint(loaded: Any, path: str, wanted: str | None) -> tuple[Any, list[str] | None]:
+    """The function, and of a signature the names of its inputs in their order."""
+    signatures = loaded.signatures
+    others = tuple(signatures) if len(signatures) == 1 else ()
+    for name in (wanted,) if wanted is not None else (*SERVED, *others):
+        if name in signatures:
+            _, named = signatures[name].structured_input_signature
+            return signatures[name], list(named)
+        if callable(getattr(loaded, name, None)):
+            return getattr(loaded, name), None
+    known = ", ".join(sorted(signatures)) or "none"
+    raise _problem(path, f"has no function or signature {wanted or ' or '.join(SERVED)}. Its signatures: {known}.")
+
+
+def _variables(function: Any) -> list[Any]:
+    """Those that the function reads, each once."""
+    concrete = getattr(function, "concrete_functions", None) or [function]
+    found = {id(variable): variable for each in concrete for variable in each.variables}
+    return list(found.values())
+
+
+def _as_keras(variable: Any) -> Any:
+    """The same variable in Keras's hands, whose names have no slashes."""
+    return keras.Variable(
+        variable, dtype=variable.dtype.name, trainable=variable.trainable, name=variable.name.replace("/", "_")
+    )
+
+
+def _problem(path: str, allowed: str) -> UserError:
+    return UserError([Problem("model.tensorflow.path", path, allowed)])

@@ -1,0 +1,102 @@
+"""How fast this machine multiplies matrices and copies memory, with the settings that TensorFlow has now."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import tensorflow as tf
+
+from sweeprof.backends.tensorflow import runtime
+from sweeprof.backends.tensorflow.model import clock_of
+from sweeprof.profiling.timing import Protocol, sampled
+from sweeprof.results.peaks import Peaks, PeakSettings
+
+SHORT = Protocol(sample_s=0.005, min_samples=5)
+"""Of each benchmark the best sample counts: whatever disturbs one makes it slower."""
+SMALLEST, LARGEST = 256, 8192
+"""Rows and columns of the matrices."""
+NEXT_S = 0.1
+"""A product that is expected to take longer than this is not tried: where a data type is slow, the small ones tell as much."""
+COPIED_BYTES = 1 << 28
+"""At least; more where the last-level cache is larger."""
+
+
+def settings(device: str, dtype: str | None, model: Any) -> PeakSettings:
+    """What is set in this process.
+
+    Args:
+        device: where the benchmarks are to run.
+        dtype: of the matrices; None: that of the first floating-point variable of the model, ``float32`` without any.
+        model: whose variables tell the data type.
+    """
+    own = (tf.as_dtype(variable.dtype) for variable in getattr(model, "variables", ()))
+    wanted = dtype or next((kind.name for kind in own if kind.is_floating), "float32")
+    numerics = (
+        f"tensor_float_32 {tf.config.experimental.tensor_float_32_execution_enabled()}",
+        f"onednn {os.environ.get('TF_ENABLE_ONEDNN_OPTS', 'default')}",
+    )
+    return PeakSettings(wanted, device, tf.config.threading.get_intra_op_parallelism_threads(), numerics)
+
+
+def peaks(settings: PeakSettings) -> Peaks:
+    """The highest rates of short benchmarks; about a second, with the threads and the numerics that are set.
+
+    A copy counts the bytes read and the bytes written, as STREAM does (McCalpin, 1995).
+    """
+    device = runtime.tensorflow_name(settings.device)
+    with tf.device(device):
+        return Peaks(
+            flops_per_s=_product_rate(device, settings.dtype),
+            bytes_per_s=_copy_rate(device),
+            dtype=settings.dtype,
+            device=settings.device,
+            threads=settings.threads,
+        )
+
+
+def _product_rate(device: str, dtype: str) -> float:
+    """FLOP/s of the best square product: twice as many rows and columns each time, until the next would take too long."""
+    best, size = 0.0, SMALLEST
+    while True:
+        left, right = (tf.cast(_numbers(size, seed), dtype) for seed in (0, 1))
+
+        def multiply(left: Any = left, right: Any = right) -> object:
+            return tf.matmul(left, right)
+
+        seconds = _best(multiply, device)
+        best = max(best, 2 * size**3 / seconds)
+        if size >= LARGEST or 8 * seconds > NEXT_S:
+            return best
+        size *= 2
+
+
+def _numbers(size: int, seed: int) -> Any:
+    """Zeros or ones would let a GPU clock higher than numbers do. No generator of the caller's is drawn from."""
+    return tf.random.stateless_normal((size, size), seed=(seed, size))
+
+
+def _copy_rate(device: str) -> float:
+    size = COPIED_BYTES if device != "cpu" else _beyond_caches()
+    source = tf.ones(size, tf.uint8)
+    return 2 * size / _best(lambda: tf.raw_ops.DeepCopy(x=source), device)  # an identity shares its memory
+
+
+def _beyond_caches() -> int:
+    """Bytes of an array that no cache of this host holds, a sixteenth of its memory at most."""
+    name = "SC_LEVEL3_CACHE_SIZE"
+    cached = os.sysconf(name) if name in os.sysconf_names else 0
+    return min(max(COPIED_BYTES, cached), psutil.virtual_memory().total // 16)
+
+
+def _best(call: Callable[[], object], device: str) -> float:
+    """Seconds of one call."""
+
+    def step() -> None:
+        call()
+        if device != "cpu":
+            tf.test.experimental.sync_devices()
+
+    return min(sampled(step, SHORT, clock_of(device)))

@@ -1,0 +1,76 @@
+"""Changes between two sweeps on a terminal and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sweeprof.comparing.changes import KINDS, Change, Changes
+from sweeprof.report.markdown import escaped
+from sweeprof.results.verdicts import REASONS
+
+_TITLES = {
+    "worse": "Worse",
+    "missing": "Missing",
+    "not_comparable": "Not comparable",
+    "unclear": "Unclear",
+    "better": "Better",
+    "new": "New",
+}
+_STYLES = {"worse": "bold red", "missing": "bold red", "better": "bold green"}
+
+
+def headline(changes: Changes) -> str:
+    """E.g. ``3 worse, 1 better, 40 same``."""
+    ordered = [*(kind for kind in KINDS if kind in changes.counts), "same"]
+    return ", ".join(f"{changes.counts[kind]} {kind.replace('_', ' ')}" for kind in ordered)
+
+
+def print_changes(changes: Changes, title: str, out: Console) -> None:
+    """Print what changed, what is worse first."""
+    out.print(Text(title, style="bold"), soft_wrap=True)
+    for line in changes.lines:
+        out.print(Text(line, style="dim"), soft_wrap=True)
+    for kind in KINDS:
+        found = changes.of([kind])
+        if not found:
+            continue
+        out.print()
+        out.print(Text(f"{_TITLES[kind]} ({len(found)})", style=_STYLES.get(kind, "bold")))
+        table = Table(box=None, show_header=False, pad_edge=False)
+        for _ in range(5):
+            table.add_column(overflow="fold")
+        for change in found:
+            table.add_row(*map(Text, _cells(change)))
+        out.print(table)
+    out.print()
+    for line in changes.remarks:
+        out.print(Text(line, style="dim"), soft_wrap=True)
+    out.print(Text(headline(changes), style="bold"))
+
+
+def _cells(change: Change) -> tuple[str, ...]:
+    why = REASONS.get(change.reason or "", "") if change.kind in ("unclear", "not_comparable") else ""
+    return (change.axes, change.title, f"{change.before} → {change.now}", change.ratio, why)
+
+
+def markdown(changes: Changes, title: str) -> str:
+    """The same as GitHub Markdown."""
+    return "\n\n".join(_parts(changes, title)) + "\n"
+
+
+def _parts(changes: Changes, title: str) -> Iterator[str]:
+    yield f"**{escaped(title)}: {headline(changes)}.**"
+    if changes.lines:
+        yield "\n".join(f"- {escaped(line)}" for line in changes.lines)
+    if changes.changes:
+        rows = [
+            f"| {change.kind} | {' | '.join(escaped(cell) for cell in _cells(change))} |" for change in changes.changes
+        ]
+        head = "| change | combination | metric | before → now | ratio | why |"
+        yield "\n".join([head, "| :-- | :-- | :-- | :-- | --: | :-- |", *rows])
+    for line in changes.remarks:
+        yield escaped(line)

@@ -1,0 +1,190 @@
+"""How far the verdicts of a comparison can be trusted, and what they come to: plain lines that every report says the same way."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sweeprof.report.cells import axes_text, axis_text, one_line, ratio_number
+from sweeprof.report.columns import metric_title, shown_metrics
+from sweeprof.results.compare import Cell, Change, Comparison, Row
+from sweeprof.results.settings import spelled
+from sweeprof.results.stats import CONFIDENCE, MOST_ROUNDS
+from sweeprof.results.verdicts import expected_false
+
+_MOST = 8
+"""Lines of one kind that a report lists."""
+_WAYS = {"rounds": "taking turns round by round", "duel": "taking turns sample by sample (duel)"}
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A title and its lines."""
+
+    title: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """The geometric mean of a metric's ratios over the combinations that are ok on both sides."""
+
+    candidate: str
+    metric: str
+    """The metric's title."""
+    ratio: float
+    count: int
+    of: int
+    """Combinations that could have had a ratio."""
+
+
+def percent(share: float) -> str:
+    """A share in percent, e.g. ``5 %``."""
+    return f"{100 * share:g} %"
+
+
+def protocol_text(comparison: Comparison) -> str:
+    """Rounds, how they were interleaved, and the thresholds; empty where the comparison does not tell."""
+    rounds = comparison.protocol.get("rounds")
+    if not rounds:
+        return ""
+    count = " or ".join(map(str, sorted(rounds)))
+    parts = [f"{count} {'round' if rounds == [1] else 'rounds'}"]
+    if rounds != [1]:
+        parts[0] += ", " + " or ".join(_WAYS.get(way, way) for way in comparison.protocol.get("interleave", ()))
+    kernels = [kernel for kernel in comparison.protocol.get("kernel", ()) if kernel]
+    if kernels:
+        parts.append(f"calibration kernel {' or '.join(kernels)}")
+    own = ", ".join(f"{one_line(name)} {percent(value)}" for name, value in comparison.thresholds.items())
+    if comparison.threshold is not None:
+        parts.append(f"threshold {percent(comparison.threshold)}" + (f" ({own})" if own else ""))
+    else:
+        parts.append(f"thresholds {own}" if own else "no threshold: no difference is called")
+    return " · ".join(parts)
+
+
+def tests_text(comparison: Comparison) -> str:
+    """How many ratios were tested, what they were called, and how many wrong calls to expect; empty where none was."""
+    tested = [cell for row in comparison.rows for cell in row.cells.values() if cell.ratio_interval is not None]
+    if not tested:
+        return ""
+    found = Counter(cell.verdict for cell in tested)
+    said = ", ".join(f"{found[v]} {v}" for v in ("better", "worse", "same", "unclear") if found[v])
+    ratios = "ratio was" if len(tested) == 1 else "ratios were"
+    drift = "; a drift of the machine between the sweeps is not in that" if comparison.against else ""
+    return (
+        f"{len(tested)} {ratios} tested, each at {percent(CONFIDENCE)} confidence: {said}. "
+        f"Chance alone would call at most {expected_false(len(tested)):.2g} of them better or worse{drift}"
+    )
+
+
+def geometric_means(comparison: Comparison) -> list[Mean]:
+    """Per value of the baseline's axes and per metric of the tables.
+
+    Of a single combination there is no mean, and one of ratios that are all 1 is not worth a word.
+    """
+    groups: dict[str, list[Row]] = {}
+    varying = set(comparison.varying_axes())
+    for row in comparison.rows:
+        if row.baseline_id is not None and not row.is_baseline:
+            groups.setdefault(_candidate(comparison, row, varying), []).append(row)
+    found, infos = [], shown_metrics(comparison)
+    for candidate, rows in groups.items():
+        for info in infos if len(rows) > 1 else ():
+            ratios = [ratio for row in rows if (ratio := _usable(row, info.name)) is not None]
+            if len(ratios) > 1 and info.better is not None and set(ratios) != {1.0}:
+                mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
+                found.append(Mean(candidate, metric_title(info, rows), mean, len(ratios), len(rows)))
+    return found
+
+
+def _candidate(comparison: Comparison, row: Row, varying: Collection[str]) -> str:
+    if comparison.against is not None:
+        return "all"
+    named = {axis: row.axes[axis] for axis in comparison.baseline if axis in row.axes and axis in varying}
+    return ", ".join(axis_text(v) if isinstance(v, str) else axes_text({k: v}) for k, v in named.items())
+
+
+def _usable(row: Row, metric: str) -> float | None:
+    cell: Cell | None = row.cells.get(metric)
+    fine = cell is not None and row.status == "ok" == row.baseline_status and cell.verdict != "not_comparable"
+    return cell.ratio if cell is not None and fine and cell.ratio is not None and cell.ratio > 0 else None
+
+
+def means_lines(comparison: Comparison) -> list[str]:
+    """The geometric means, a line per candidate."""
+    by_candidate: dict[str, list[Mean]] = {}
+    for mean in geometric_means(comparison):
+        by_candidate.setdefault(mean.candidate, []).append(mean)
+    return [
+        f"{candidate}: {', '.join(f'{m.metric} ×{ratio_number(m.ratio)} ({m.count} of {m.of})' for m in means)}"
+        for candidate, means in by_candidate.items()
+    ]
+
+
+def against_lines(comparison: Comparison) -> list[str]:
+    """What the other sweep is, what it has or lacks, and what changed since."""
+    other = comparison.against
+    if other is None:
+        return []
+    matched = sum(row.baseline_id is not None for row in comparison.rows)
+    when = other.created[:16].replace("T", " ")
+    lines = [f"{other.name} of {when}, {other.sweep_id}: {matched} of {len(comparison.rows)} combinations are in both"]
+    new = [row.axes for row in comparison.rows if row.baseline_id is None]
+    tell = teller(comparison)
+    lines += _listed("only here", [tell(axes) for axes in new])
+    lines += _listed("only there", [tell(axes) for axes in other.absent])
+    lines += [f"{name}: {_change(change)}" for name, change in other.software.items()]
+    lines += [f"{key}: {', '.join(map(_change, changes))}" for key, changes in other.settings.items()]
+    return [one_line(line) for line in [*lines, *environment_lines(comparison)]]
+
+
+def teller(comparison: Comparison) -> Callable[[Mapping[str, Any]], str]:
+    """What names a combination, of either sweep, by the axes whose values are not those of all rows."""
+    constant = {} if len(comparison.rows) == 1 else comparison.rows[0].axes if comparison.rows else {}
+    varying = set(comparison.varying_axes())
+
+    def tell(axes: Mapping[str, Any]) -> str:
+        told = {axis: value for axis, value in axes.items() if axis in varying or constant.get(axis) != value}
+        return axes_text(told or axes)
+
+    return tell
+
+
+def environment_lines(comparison: Comparison) -> Iterator[str]:
+    """Fields of the comparable key that differ, with the number of rows."""
+    found = Counter(
+        f"{field}: {_change(change)}" for row in comparison.rows for field, change in sorted(row.differs.items())
+    )
+    for line, rows in found.items():
+        yield f"{line} (in {rows} {'row' if rows == 1 else 'rows'}; times are not comparable)"
+
+
+def _listed(what: str, names: list[str]) -> list[str]:
+    more = [f"{what}: {len(names) - _MOST} more"] if len(names) > _MOST else []
+    return [*(f"{what}: {name}" for name in names[:_MOST]), *more]
+
+
+def _change(change: Change) -> str:
+    before, now = ("not there" if side is None else spelled(side) for side in change)
+    return f"{before} → {now}"
+
+
+def settling_text(comparison: Comparison) -> str:
+    """How many rounds would settle the ratios that cross the threshold."""
+    infos = shown_metrics(comparison)
+    crossing = [
+        cell
+        for row in comparison.rows
+        for info in infos
+        if (cell := row.cells.get(info.name)) and cell.verdict_reason == "interval_crosses_threshold"
+    ]
+    needed = sorted(cell.rounds_needed for cell in crossing if cell.rounds_needed is not None)
+    if not needed:
+        return f"more than {MOST_ROUNDS} rounds of this spread would settle it"
+    span = str(needed[0]) if needed[0] == needed[-1] else f"{needed[0]} to {needed[-1]}"
+    rest = f"; more than {MOST_ROUNDS} for some" if len(needed) < len(crossing) else ""
+    return f"about {span} rounds of this spread would settle it{rest}"

@@ -1,0 +1,27 @@
+"""Artifact: the file of a model that a run-time loads."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A serialised model."""
+
+    bytes: int
+    """Length of its file or files."""
+    format: str
+    """E.g. ``onnx``."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Artifact:
+        """What :meth:`to_dict` wrote."""
+        return cls(**data)

@@ -1,0 +1,172 @@
+"""Whether a value differs from its baseline's: five verdicts, each with a reason code (MEASUREMENT.md B4). Pure functions.
+
+both measured? ──▶ same environment? ──▶ rounds enough? ──▶ interval of the ratio against ±threshold
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sweeprof.results.measurement import Better, Measurement, Number
+from sweeprof.results.stats import CONFIDENCE, ratio_interval, rounds_to_settle, unpaired_interval
+
+Verdict = Literal["better", "worse", "same", "unclear", "not_comparable"]
+Used = Literal["exact", "rounds", "paired", "calibrated"]
+
+MIN_ROUNDS = 3
+"""Below this many rounds nothing is called (MEASUREMENT.md B4)."""
+
+DETERMINISTIC = ("exact", "estimated")
+"""Estimators whose value is the same each time."""
+
+REASONS: dict[str, str] = {
+    "equal": "the values are equal",
+    "unequal": "the values are exact, and differ",
+    "interval_within_threshold": "the interval of the ratio lies within the threshold",
+    "interval_beyond_threshold": "the interval of the ratio lies beyond the threshold",
+    "interval_crosses_threshold": "the interval of the ratio crosses the threshold",
+    "neither_is_better": "the interval lies beyond the threshold, but neither direction is better",
+    "too_few_rounds": f"fewer than {MIN_ROUNDS} rounds on a side",
+    "no_threshold": "the protocol has no threshold",
+    "measured_once": "measured once, in a single process",
+    "test_failed": "the ratio cannot be tested: a value is not positive, or the spread beyond all bounds",
+    "different_environment": "the two sides were measured in different environments",
+}
+"""What the codes of :attr:`Cell.verdict_reason` mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A measurement beside the baseline's."""
+
+    measurement: Measurement
+    ratio: float | None = None
+    """This value over the baseline's; None for the baseline itself, or where either is missing or both are zero."""
+    ratio_interval: tuple[float, float] | None = None
+    """95 %; paired by round where the rounds were run together."""
+    verdict: Verdict | None = None
+    verdict_reason: str | None = None
+    """One of :data:`REASONS`."""
+    used: Used | None = None
+    """What was compared: ``paired`` samples of a duel, estimates per ``rounds``, ``calibrated`` ones, or ``exact`` values."""
+    rounds_needed: int | None = None
+    """Where the interval crosses the threshold: about how many rounds of this spread settle it; None: more than 1000."""
+    base: Number | None = None
+    """The baseline's value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """How two sides came to be compared."""
+
+    together: bool = True
+    """Whether the rounds of both were run in turn, so that what disturbed one disturbed the other."""
+    differs: tuple[str, ...] = ()
+    """Fields of the environment in which the two differ and that no comparison bridges but one of calibrated times on hosts of
+    one kind; see :mod:`sweeprof.results.comparable`."""
+    apart: frozenset[int] = frozenset()
+    """Rounds, by number, that form no pairs all the same: one side's was run again later."""
+
+
+def compare_cell(
+    measurement: Measurement, base: Measurement | None, threshold: float | None, meeting: Meeting | None = None
+) -> Cell:
+    """The cell of a measurement whose baseline is ``base`` (None: there is none); ``meeting`` None: they were run together."""
+    if base is None or base.value is None or measurement.value is None:
+        return Cell(measurement, base=base.value if base else None)
+    ratio = None if base.value == 0 else measurement.value / base.value
+    if not measurement.rounds:
+        return _without_rounds(measurement, base.value, ratio, base.better)
+    return _with_rounds(measurement, base, ratio, threshold, meeting or Meeting())
+
+
+def _without_rounds(measurement: Measurement, base: Number, ratio: float | None, better: Better) -> Cell:
+    assert measurement.value is not None
+    if measurement.estimator not in DETERMINISTIC:
+        return Cell(measurement, ratio, None, "unclear", "measured_once", base=base)
+    verdict = exact_verdict(measurement.value, base, better)
+    reason = None if verdict is None else "equal" if verdict == "same" else "unequal"
+    return Cell(measurement, ratio, None, verdict, reason, "exact", base=base)
+
+
+def exact_verdict(value: Number, base: Number, better: Better) -> Verdict | None:
+    """The verdict of two values that are the same each time; None where neither direction is better."""
+    if better is None:
+        return None
+    if value == base:
+        return "same"
+    return "better" if (value < base) == (better == "lower") else "worse"
+
+
+def _with_rounds(
+    measurement: Measurement, base: Measurement, ratio: float | None, threshold: float | None, meeting: Meeting
+) -> Cell:
+    def undecided(verdict: Verdict, reason: str) -> Cell:
+        return Cell(measurement, ratio, None, verdict, reason, base=base.value)
+
+    bridged = _are_calibrated(measurement, base)
+    if [field for field in meeting.differs if not (bridged and field == "host")]:
+        return undecided("not_comparable", "different_environment")
+    used, own, theirs = _sides(measurement, base, meeting)
+    if min(len(own), len(theirs)) < MIN_ROUNDS:
+        return undecided("unclear", "too_few_rounds")
+    if threshold is None:
+        return undecided("unclear", "no_threshold")
+    if min(*own, *theirs) <= 0:
+        return undecided("unclear", "test_failed")
+    try:
+        interval = (ratio_interval if meeting.together else unpaired_interval)(own, theirs)
+    except ArithmeticError:  # a spread beyond all bounds; never a significance
+        return undecided("unclear", "test_failed")
+    verdict, reason = called(interval, threshold, measurement.better)
+    needed = (
+        rounds_to_settle(own, theirs, threshold, paired=meeting.together)
+        if reason == "interval_crosses_threshold"
+        else None
+    )
+    # Of the same rounds as the interval, which is symmetric in the logarithm.
+    centre = math.sqrt(interval[0] * interval[1])
+    return Cell(measurement, centre, interval, verdict, reason, used, needed, base.value)
+
+
+def _are_calibrated(measurement: Measurement, base: Measurement) -> bool:
+    """Whether both are known in units of one kernel."""
+    same = measurement.detail.get("kernel") == base.detail.get("kernel")
+    return bool(same and measurement.calibrated and base.calibrated)
+
+
+def _sides(
+    measurement: Measurement, base: Measurement, meeting: Meeting
+) -> tuple[Used, Sequence[float], Sequence[float]]:
+    """What of the two is compared; of rounds that were run together, those that both have."""
+    if not meeting.together:
+        if _are_calibrated(measurement, base):
+            return "calibrated", measurement.calibrated, base.calibrated
+        return "rounds", measurement.rounds, base.rounds
+    used: Used = "paired" if measurement.paired else "rounds"
+    own, theirs = measurement.by_round("paired" if measurement.paired else "rounds"), base.by_round()
+    common = sorted((own.keys() & theirs.keys()) - meeting.apart)
+    return used, [own[number] for number in common], [theirs[number] for number in common]
+
+
+def called(interval: tuple[float, float], threshold: float, better: Better) -> tuple[Verdict, str]:
+    """Verdict and reason of an interval of the ratio."""
+    low, high = interval
+    if 1 - threshold < low and high < 1 + threshold:
+        return "same", "interval_within_threshold"
+    if high < 1 - threshold or low > 1 + threshold:
+        if better is None:
+            return "unclear", "neither_is_better"
+        return "better" if (high < 1) == (better == "lower") else "worse", "interval_beyond_threshold"
+    return "unclear", "interval_crosses_threshold"
+
+
+def expected_false(tests: int) -> float:
+    """How many of so many tests may be called better or worse by chance, at most.
+
+    A true ratio at the edge of the threshold is called so with half of what the confidence leaves, a smaller one less often.
+    """
+    return tests * (1 - CONFIDENCE) / 2

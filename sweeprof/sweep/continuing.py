@@ -1,0 +1,105 @@
+"""``resume=…`` on the command line: the stored plan or a new one is gone on with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf, open_dict
+from rich.console import Console
+from rich.text import Text
+
+from sweeprof.errors import Problem, UserError
+from sweeprof.results.files import is_full, read_json
+from sweeprof.results.record import Json
+from sweeprof.sweep import head
+from sweeprof.sweep.check import config_problems
+from sweeprof.sweep.compose import Composer
+from sweeprof.sweep.dry_run import print_plan
+from sweeprof.sweep.folder import Folder
+from sweeprof.sweep.hold import heading
+from sweeprof.sweep.plan import Plan
+from sweeprof.sweep.resume import (
+    SETTINGS,
+    decides,
+    found,
+    replaced,
+    retried,
+    store,
+    stored_plan,
+    tally,
+    tidied,
+    with_settings,
+)
+
+
+def go_on(composer: Composer, launch: head.Launch, out: Console, live: Console) -> int:
+    """Run what is missing of the sweep that ``resume`` names; returns the exit code.
+
+    Raises:
+        UserError: with what is wrong with the command, the sweep or its new plan.
+    """
+    config, given = composer.config, {*composer.arguments.fixed, *composer.arguments.axes}
+    deciding = decides(given)
+    name = composer.name() if deciding or "name" in given else None
+    retry = retried(list(config.retry))
+    folder = found(str(config.resume), Path(str(config.output)).absolute(), name)
+    try:
+        with heading(folder.path):
+            old = stored_plan(folder)
+            if deciding:
+                plan, words = replaced(folder, old, composer.plan())
+            else:
+                plan, words = _with_settings(old, composer, given), []
+            if config.dry_run:
+                _say(live, folder, [*words, f"{tally(folder, plan, retry, move=False)}."])
+                print_plan(plan, out)
+                return 0
+            tracking = _tracking(composer, folder, given)
+            tidied(folder)
+            store(folder, old, plan)
+            _say(live, folder, [*words, f"{tally(folder, plan, retry, move=True)}."])
+            return head.go_on(folder, plan, tracking, launch, out, live).exit_code
+    except OSError as error:
+        if not is_full(error):
+            raise
+        return head.full(folder, live).exit_code
+
+
+def _say(live: Console, folder: Folder, words: list[str]) -> None:
+    for line in (f"going on with {folder.path}", *words):
+        live.print(Text(line), soft_wrap=True)
+
+
+def _with_settings(plan: Plan, composer: Composer, given: set[str]) -> Plan:
+    plain = composer.config.copy()
+    with open_dict(plain):
+        del plain["hydra"]
+    config: Any = OmegaConf.to_container(plain, resolve=True)
+    problems = config_problems(config)
+    if problems:
+        raise UserError(problems)
+    settings = {key: _plain(composer, key) for key in given if key.partition(".")[0] in SETTINGS}
+    resharded = composer.shard_count(plan.combinations) if given & {"shards", "hydra/launcher"} else None
+    return with_settings(plan, settings, resharded)
+
+
+def _plain(composer: Composer, key: str) -> Any:
+    node = OmegaConf.select(composer.config, key)
+    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+
+
+def _tracking(composer: Composer, folder: Folder, given: set[str]) -> Json:
+    """Where the sweep was sent, unless the command line says otherwise.
+
+    Raises:
+        UserError: that is not known any more.
+    """
+    asked: Json = OmegaConf.to_container(composer.config.tracking, resolve=True)  # type: ignore[assignment]
+    if any(key.partition(".")[0] == "tracking" for key in given) or not folder.tracking.is_file():
+        return asked
+    stored = read_json(folder.tracking)
+    if not stored["complete"]:  # to go on without it would send the rest elsewhere
+        said = "had a password, which is not stored; give tracking.uri=… again, or tracking=none."
+        raise UserError([Problem("tracking.uri", stored["config"].get("uri"), said)])
+    return dict(stored["config"])

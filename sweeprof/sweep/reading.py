@@ -1,0 +1,43 @@
+"""What the commands that read a sweep's folder have in common."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from sweeprof.errors import Problem, UserError
+from sweeprof.sweep.folder import Folder, sweeps
+
+
+def sweep_folder(given: str, output: Path) -> Folder:
+    """The folder of a sweep, or with ``last`` the newest below ``output``.
+
+    Raises:
+        UserError: it is none, or its plan cannot be read.
+    """
+    if given == "last":
+        newest = next(sweeps(output.absolute()), None)
+        if newest is None:
+            raise UserError([Problem("DIR", given, f"finds no sweep below {output}.")])
+        folder = newest
+    else:
+        folder = Folder(Path(given).absolute())
+    if not folder.plan.is_file():
+        raise UserError([Problem("DIR", given, "is no folder of a sweep: it has no plan.json.")])
+    try:
+        folder.read_plan()
+    except (ValueError, KeyError, TypeError) as error:
+        said = f"has a plan.json that cannot be read: {type(error).__name__}: {error}"
+        raise UserError([Problem("DIR", given, said)]) from None
+    return folder
+
+
+def told(error: UserError | OSError, given: str) -> int:
+    """Print what went wrong, a line for each mistake; returns the exit code."""
+    if isinstance(error, OSError):
+        problems: tuple[object, ...] = (Problem("DIR", given, f"cannot be read or written: {error}"),)
+    else:
+        problems = error.problems or (error,)
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    return 1

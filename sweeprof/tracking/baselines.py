@@ -1,0 +1,91 @@
+"""Sweeps of MLflow as baselines: their comparison is downloaded, their run is tagged. Run as a process of its own:
+
+``python -m sweeprof.tracking.baselines fetch RUN_ID|tag:NAME FILE`` and ``… tag NAME SWEEP_ID``; MLFLOW_TRACKING_URI says where.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sweeprof.tracking.runs import without_credentials
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+    from mlflow.tracking import MlflowClient
+
+FILE = "comparison.json"
+
+
+def tag_key(name: str) -> str:
+    """The key of the run's tag that stands for a baseline of that name; not one of those that a sweep sets itself."""
+    return f"baseline.{name}"
+
+
+def fetch(client: MlflowClient, wanted: str, target: Path) -> None:
+    """Download the comparison of a sweep's run, given by its id, that of one of its combinations, or a tag.
+
+    Raises:
+        LookupError: there is no such run, or it has no comparison.
+    """
+    run = _run(client, wanted)
+    parent = run.data.tags.get("mlflow.parentRunId")
+    id = parent if parent and run.data.tags.get("sweeprof.kind") == "combination" else run.info.run_id
+    if FILE not in {item.path for item in client.list_artifacts(id)}:
+        raise LookupError(f"run {id} has no {FILE}: it is no sweep of sweeprof, or was not finished")
+    with tempfile.TemporaryDirectory(prefix="sweeprof-") as folder:
+        Path(client.download_artifacts(id, FILE, folder)).replace(target.with_suffix(".part"))
+    target.with_suffix(".part").replace(target)
+
+
+def set_tag(client: MlflowClient, name: str, sweep_id: str) -> None:
+    """Tag the run of a sweep, and no other.
+
+    Raises:
+        LookupError: the sweep is not there.
+    """
+    found = _search(client, f"tags.`sweeprof.sweep_id` = '{sweep_id}' and tags.`sweeprof.kind` = 'sweep'")
+    if not found:
+        raise LookupError(f"there is no run of the sweep {sweep_id}")
+    for run in _search(client, f"tags.`{tag_key(name)}` = 'true'"):
+        client.delete_tag(run.info.run_id, tag_key(name))
+    client.set_tag(found[0].info.run_id, tag_key(name), "true")
+
+
+def _run(client: MlflowClient, wanted: str) -> Run:
+    kind, _, name = wanted.partition(":")
+    if kind != "tag":
+        return client.get_run(wanted)
+    found = _search(client, f"tags.`{tag_key(name)}` = 'true'")
+    if not found:
+        raise LookupError(f"no run has the tag {tag_key(name)}")
+    return found[0]
+
+
+def _search(client: MlflowClient, condition: str) -> list[Run]:
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    return list(client.search_runs(experiments, condition, order_by=["attributes.start_time DESC"]))
+
+
+def main(words: list[str]) -> int:
+    """Do what the words say; 1 where it cannot be done, with the reason as the last line of stderr."""
+    from mlflow.exceptions import MlflowException
+    from mlflow.tracking import MlflowClient
+
+    try:
+        client = MlflowClient(tracking_uri=os.environ["MLFLOW_TRACKING_URI"])
+        if words[0] == "fetch":
+            fetch(client, words[1], Path(words[2]))
+        else:
+            set_tag(client, words[1], words[2])
+    except (MlflowException, LookupError, OSError) as error:
+        print(without_credentials(" ".join(str(error).split())), file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,187 @@
+"""Sweeps under random kills of every kind of process, gone on with until they are done: the table is that of a quiet sweep.
+
+``CHAOS_SEEDS=20`` (``make chaos``) runs that many seeds; one is run otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import time
+from collections import Counter
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import psutil
+import pytest
+
+from support.command import run_command, start_command
+from support.processes import Kind, left_after, of_kind
+
+pytestmark = pytest.mark.slow
+
+SEEDS = int(os.environ.get("CHAOS_SEEDS", "1"))
+DISTURBED = 3
+"""Runs with kills, before one without."""
+MOST_KILLS = 3
+"""Per run."""
+KINDS: tuple[Kind, ...] = ("head", "shard", "template", "worker", "worker", "tracker")
+
+SWEEP = """
+name: chaos
+axes:
+  model: [fake, lenet5]
+  backend: [fake, torch]
+  batch_size: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]
+exclude:
+  - {model: fake, backend: torch}
+  - {model: lenet5, backend: fake}
+  - {model: lenet5, batch_size: [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]}
+compare: {baseline: {batch_size: 1}}
+metrics: {select: [latency/forward, compute/macs, params/total, quality/accuracy, quality/agreement]}
+protocol: {rounds: 2, warmup_s: 0, warmup_steps: 0, sample_s: 0, min_s: 0, min_samples: 3}
+"""
+TRIALS = 18 * 4
+"""Fifteen fake combinations and three real ones: analysis, quality, two rounds of timing."""
+
+
+def options(seed: int) -> list[str]:
+    """Every kind of process has its seeds: MLflow's at every fourth, shards of their own at every other."""
+    joblib = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "shards=2"] if seed % 2 else []
+    tracking = [] if seed % 4 == 3 else ["tracking=none"]
+    return [*joblib, *tracking, "jobs=2"] if seed % 3 == 0 else [*joblib, *tracking]
+
+
+def arguments(cwd: Path, seed: int) -> list[str]:
+    (cwd / "conf" / "sweep").mkdir(parents=True, exist_ok=True)
+    (cwd / "conf" / "sweep" / "chaos.yaml").write_text(f"# @package _global_\n{SWEEP}")
+    return ["--config-dir", str(cwd / "conf"), "+sweep=chaos", *options(seed)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    cwd = tmp_path_factory.mktemp("undisturbed")
+    ran = run_command(cwd, *arguments(cwd, 0))
+    assert ran.code == 0, ran.err
+    return table(ran.folder("chaos"))
+
+
+def table(folder: Path) -> pd.DataFrame:
+    """The final comparison without what real time decides."""
+    found = pd.read_csv(folder / "comparison.csv")
+    real = found["backend"] == "torch"
+    for name in map(str, found.columns):
+        if name.startswith("latency/"):
+            found[name] = found[name].mask(real)
+    return found.drop(columns=["command", "wall_s", "pareto"], errors="ignore")
+
+
+@pytest.mark.timeout(280)
+@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
+def test_the_final_table_is_that_of_a_quiet_sweep(tmp_path: Path, undisturbed: pd.DataFrame, seed: int) -> None:
+    chance = random.Random(seed)
+    killed: Counter[str] = Counter()
+    resuming = ["resume=last", *options(seed)]
+    for run in range(DISTURBED):
+        started = any(tmp_path.glob("outputs/chaos/*/plan.json"))
+        process = start_command(tmp_path, *(resuming if started else arguments(tmp_path, seed)))
+        killed += disturb(tmp_path, process, chance, last=run == DISTURBED - 1)
+        assert process.returncode in (0, 2, -signal.SIGKILL), process.communicate()
+        assert left_after(tmp_path, 15) == [], f"after run {run}"
+    ran = run_command(tmp_path, *resuming)
+    assert ran.code == 0, (ran.out, ran.err)
+    assert "Traceback" not in ran.out + ran.err
+    assert left_after(tmp_path, 15) == []
+    folder = ran.folder("chaos")
+    pd.testing.assert_frame_equal(table(folder), undisturbed)
+    check_records(folder)
+    if "tracking=none" not in resuming:
+        check_runs(tmp_path)
+    print(f"seed {seed}: killed {dict(killed)}; {ran.err.strip().splitlines()[1]}")
+
+
+def disturb(home: Path, process: subprocess.Popen[str], chance: random.Random, last: bool) -> Counter[str]:
+    """Kill up to :data:`MOST_KILLS` processes, each after some more trials and at a random moment; wait for the end."""
+    killed: Counter[str] = Counter()
+    for _ in range(chance.randint(1, MOST_KILLS)):
+        wait_for_events(home, process, chance.randint(1, 16))
+        time.sleep(chance.uniform(0, 0.1))
+        kind = chance.choice(KINDS)
+        victims = of_kind(home, kind)
+        if victims and process.poll() is None:
+            with suppress(psutil.NoSuchProcess):
+                chance.choice(victims).kill()
+                killed[kind] += 1
+    if not last and process.poll() is None:  # or there would be nothing left to go on with
+        wait_for_events(home, process, chance.randint(1, 8))
+        time.sleep(chance.uniform(0, 0.1))
+        process.kill()
+        killed["head"] += 1
+    process.communicate(timeout=120)
+    return killed
+
+
+def wait_for_events(home: Path, process: subprocess.Popen[str], more: int) -> None:
+    """Wait until that many trials more have begun or ended, at most until the command ends."""
+    before = events(home)
+    while process.poll() is None and events(home) < before + more:
+        time.sleep(0.01)
+
+
+def events(home: Path) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in home.glob("outputs/*/*/events/*.jsonl"))
+
+
+def check_records(folder: Path) -> None:
+    """One record per trial, each ok; none that was there was run again; what was set aside had not been ok."""
+    paths = sorted(folder.glob("records/*/*.json"))
+    assert len(paths) == TRIALS
+    begins = begin_times(folder)
+    for path in paths:
+        record = json.loads(path.read_text())
+        assert record["status"] == "ok", path
+        key = (record["combination_id"], record["pass"], record["round"])
+        assert max(begins[key]) <= path.stat().st_mtime, f"{key} was run again"
+        aside = sorted((path.parent / "superseded").glob(f"{path.stem}-a*.json"))
+        assert record["attempt"] == len(aside)
+        assert all(json.loads(one.read_text())["status"] != "ok" for one in aside)
+    assert begins.keys() == {(r.parent.name, *_named(r.stem)) for r in paths}
+    assert list(folder.rglob("*.tmp")) == []
+
+
+def _named(stem: str) -> tuple[str, int]:
+    name, _, round = stem.rpartition("-r")
+    return name, int(round)
+
+
+def begin_times(folder: Path) -> dict[tuple[str, str, int], list[float]]:
+    found: dict[tuple[str, str, int], list[float]] = {}
+    ends: Counter[Any] = Counter()
+    for path in folder.glob("events/*.jsonl"):
+        for line in path.read_text().splitlines():
+            event = json.loads(line)
+            key = (event["combination_id"], event["pass"], event["round"])
+            if event["event"] == "begin":
+                found.setdefault(key, []).append(event["time"])
+            elif event["event"] == "end" and event["status"] == "ok":
+                ends[key] += 1
+    assert max(ends.values()) == 1, "a trial ended well twice"
+    return found
+
+
+def check_runs(home: Path) -> None:
+    """A run for each combination and one for the sweep, none doubled, none left open."""
+    with closing(sqlite3.connect(home / "outputs" / "mlflow.db")) as database:
+        query = """select t.value, r.status from runs r join tags t on t.run_uuid = r.run_uuid
+                   where t.key = ? and r.lifecycle_stage = 'active'"""
+        combinations = database.execute(query, ["sweeprof.combination_id"]).fetchall()
+        kinds = Counter(kind for kind, _ in database.execute(query, ["sweeprof.kind"]))
+    assert kinds == {"combination": 18, "sweep": 1}
+    assert len({id for id, _ in combinations}) == 18
+    assert {status for _, status in combinations} == {"FINISHED"}

@@ -1,0 +1,175 @@
+"""Asks a backend everything, each question in a process of its own, as in a sweep."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance.cases import BACKENDS, Case
+from filelock import FileLock
+
+from support.fakes import composed_of
+from sweeprof.results.record import PASSES, PassName
+from sweeprof.sweep.isolation import environment, preload
+
+TESTS = Path(__file__).parents[1]
+GUIDE = TESTS.parent / "docs" / "backends.md"
+BATCHES = (1, 3)
+SHORT = {"warmup_steps": 2, "warmup_s": 0, "sample_s": 0.0001, "min_samples": 5, "min_s": 0.01, "max_s": 5}
+FURTHER: tuple[PassName, ...] = tuple(
+    name for name in PASSES if name not in ("analysis", "timing", "memory", "quality", "live")
+)
+"""Passes that ask for a capability which not every backend has."""
+
+by_backend = pytest.mark.parametrize(
+    "backend", [pytest.param(name, marks=pytest.mark.slow if case.slow else ()) for name, case in BACKENDS.items()]
+)
+
+
+def config_of(case: Case, batch: int = 1, model: str | None = None) -> dict[str, Any]:
+    """The config of a backend with a model of its own."""
+    # What the guide adds has its YAML in a folder of the user's.
+    search = [] if case.config != "numpy" else [f"hydra.searchpath=[file://{guide_folder()}/mine]"]
+    chosen = f"model={model or case.model}"
+    config = composed_of(chosen, f"backend={case.config}", f"batch_size={batch}", "tracking=none", *search)
+    config["protocol"].update(SHORT)
+    return config
+
+
+def questions(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and content of every question."""
+    for batch in BATCHES:
+        for name in ("analysis", "timing", "memory", "quality"):
+            yield f"{name}-{batch}", {"task": "run_pass", "pass": name, "config": config_of(case, batch)}
+    for model in case.models[1:]:
+        for name in ("analysis", "quality"):
+            yield f"{name}-{model}", {"task": "run_pass", "pass": name, "config": config_of(case, 3, model)}
+    config = config_of(case, 3)
+    for name in FURTHER:
+        yield name, {"task": "run_pass", "pass": name, "config": config}
+    yield "again", {"task": "run_pass", "pass": "quality", "config": config}
+    trained = {**config, "mode": "training", "training": {"optimizer": "adam", "loss": "cross_entropy"}}
+    yield "trained", {"task": "run_pass", "pass": "timing", "config": trained}
+    yield "trained_layers", {"task": "run_pass", "pass": "layer_times", "config": trained}
+    threaded = copy.deepcopy(config)
+    threaded["backend"]["threads"] = 3
+    yield "facts", {"task": "facts", "config": threaded, "threads": case.threads}
+    yield "clock", {"task": "clock", "config": config}
+    yield "kernels", {"task": "kernels", "config": config}
+    if "lenet5" in case.models:
+        yield "convolving", {"task": "kernels", "config": config_of(case, model="lenet5")}
+    calibrated = copy.deepcopy(config)
+    calibrated["protocol"]["kernel"] = "auto"
+    yield "calibrated", {"task": "run_pass", "pass": "timing", "config": calibrated}
+    yield "exhaust", {"task": "exhaust", "config": config, "exhaust": case.exhaust}
+    yield "bare", {"task": "without_capabilities", "config": config}
+    yield from _mistakes(config)
+
+
+def _mistakes(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    models = {
+        "wrong": {config["backend"]["framework"]: {"_target_": "builtins.str"}},
+        "raising": {config["backend"]["framework"]: {"_target_": "builtins.int", "_args_": ["no luck"]}},
+        "lost": {"another": {"_target_": "builtins.str"}},
+    }
+    for mistake, model in models.items():
+        for name in ("timing", "analysis"):
+            yield f"{mistake}-{name}", {"task": "run_pass", "pass": name, "config": {**config, "model": model}}
+
+
+shared: list[Path] = []
+"""The folder that all workers of this run share."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    own = tmp_path_factory.getbasetemp()
+    shared[:] = [own.parent if "PYTEST_XDIST_WORKER" in os.environ else own]
+
+
+@cache
+def guide_folder() -> Path:
+    """The files that docs/backends.md tells to write, written once per run."""
+    folder = shared[0] / "guide"
+    with FileLock(shared[0] / "guide.lock"):
+        if not folder.exists():
+            write_guide(folder)
+    return folder
+
+
+def write_guide(folder: Path) -> None:
+    """The guide's files: a block of code belongs to the file that was named last."""
+    text = GUIDE.read_text(encoding="utf-8")
+    named = ""
+    for name, language, block in re.findall(r"`([\w/]+\.(?:py|yaml))`|```(python|yaml)\n(.*?)```", text, re.DOTALL):
+        named = name or named
+        if language:
+            path = folder / named
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(block + "\n\n")
+
+
+@cache
+def answers(backend: str) -> dict[str, dict[str, Any]]:
+    """Every answer of a backend, from one process that imports it and forks for each question; asked once per run."""
+    folder = shared[0] / f"conformance-{backend}"
+    with FileLock(shared[0] / f"conformance-{backend}.lock"):
+        if not folder.exists():
+            folder.mkdir()
+            ask(BACKENDS[backend], folder)
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")}
+
+
+def ask(case: Case, folder: Path) -> None:
+    """Put every question to the backend; a file per answer."""
+    config = config_of(case)
+    asked = {"preload": preload(config, "analysis"), "tasks": dict(questions(case))}
+    places = os.pathsep.join(map(str, (TESTS, guide_folder())))
+    subprocess.run(
+        [sys.executable, "-m", "support.conforming", str(folder)],
+        input=json.dumps(asked),
+        text=True,
+        cwd=TESTS.parent,
+        # What a backend keeps for next time is this run's own.
+        env={**os.environ, **environment(config), "PYTHONPATH": places, "XDG_CACHE_HOME": str(shared[0] / "cache")},
+        check=True,
+        capture_output=True,
+    )
+
+
+def answer(backend: str, name: str) -> Any:
+    """What was answered; an error is the test's."""
+    found = answers(backend)[name]
+    assert "answer" in found, found.get("trace")
+    return found["answer"]
+
+
+def pass_data(backend: str, name: str, type: str) -> Any:
+    """The observations of a pass, as plain data."""
+    found = answer(backend, name)
+    assert found["type"] == type
+    return found["data"]
+
+
+def gaps(backend: str) -> Any:
+    """Kind and reason by capability."""
+    return answer(backend, "facts")["gaps"]
+
+
+def has(backend: str, capability: str, name: str) -> bool:
+    """Whether the backend has the capability; one that lacks it must have answered ``name`` with the gap that it declares."""
+    if capability in answer(backend, "facts")["capabilities"]:
+        return True
+    found = answers(backend)[name]
+    assert (found["error"], found["message"]) == ("Unsupported", ": ".join(gaps(backend)[capability]))
+    return False

@@ -1,0 +1,80 @@
+"""Every backend and what to expect of it: a new one is a line in BACKENDS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of a model, counted by hand per sample of the digits."""
+
+    macs: int
+    params: int
+    backward_macs: int | None = None
+    """Weights' gradients of every layer, inputs' gradients of every layer but the first."""
+
+
+FIGURES = {
+    "mlp": Figures(139_904, 140_106, 2 * 139_904 - 1024 * 128),
+    "lenet5": Figures(416_520, 61_706, 2 * 416_520 - 28 * 28 * 6 * 25),
+    "digits_resnet": Figures(12_206_720, 77_754, 2 * 12_206_720 - 32 * 32 * 16 * 9),
+    "fake": Figures(1 * 32 * 32 * 10, 1000),
+    "perceptron": Figures(139_904, 140_106),
+}
+"""By the name of the file under ``conf/model/``; ``perceptron`` is that of docs/backends.md."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A backend."""
+
+    config: str
+    """Its file under ``conf/backend/``."""
+    models: tuple[str, ...] = ("mlp", "lenet5", "digits_resnet")
+    """Those that it runs; most is asked about the first."""
+    threads: str = ""
+    """Evaluates to its threads, after ``backend.threads=3``."""
+    exhaust: str = "bytearray(2**60)"
+    """Runs out of memory when evaluated in a process that has imported it."""
+    slow: bool = False
+    """Whether ``make slow`` asks it, and ``make test`` does not."""
+
+    @property
+    def model(self) -> str:
+        return self.models[0]
+
+    @property
+    def macs(self) -> int:
+        return FIGURES[self.model].macs
+
+    @property
+    def params(self) -> int:
+        return FIGURES[self.model].params
+
+
+BACKENDS = {
+    "torch": Case(
+        "torch",
+        threads="__import__('torch').get_num_threads()",
+        exhaust="__import__('torch').ones(2**50)",
+    ),
+    "tensorflow": Case(
+        "tensorflow",
+        threads="__import__('tensorflow').config.threading.get_intra_op_parallelism_threads()",
+        exhaust="__import__('tensorflow').fill([2**44], 1.0)",
+    ),
+    **{
+        name: Case(name, exhaust="__import__('tensorflow').fill([2**44], 1.0)", slow=True)
+        for name in ("tensorflow_eager", "tensorflow_xla")
+    },
+    "onnxruntime": Case(
+        "onnxruntime",
+        exhaust="__import__('onnxruntime').OrtValue.ortvalue_from_shape_and_type([2**44], float, 'cpu')",
+        slow=True,  # each model is exported by a process of its own
+    ),
+    "jax": Case("jax", exhaust="__import__('jax').numpy.ones(2**50)", slow=True),
+    "litert": Case("litert", ("mlp", "lenet5"), slow=True),  # a file has batch normalisation in the weights before it
+    "numpy": Case("numpy", ("perceptron",), exhaust="__import__('numpy').ones(2**50)"),
+    "fake": Case("fake", ("fake",)),
+}

@@ -1,0 +1,169 @@
+"""Sweeps compared with sweeps, through the real commands: baselines, the nightly gate, what qualifies."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from support.command import Ran, environment, run_command
+
+FAKE = (
+    *("model=fake", "backend=fake", "dataset=synthetic", "tracking=none"),
+    *("protocol=default", "protocol.min_s=0", "protocol.warmup_s=0"),
+    "metrics.select=[latency/forward,compute/macs,params/total]",
+)
+SLOWER = "model.fake.step_s=0.0011"
+
+
+def compare(cwd: Path, *arguments: str) -> Ran:
+    """``python -m sweeprof.compare ARGUMENTS``."""
+    done = subprocess.run(
+        [sys.executable, "-m", "sweeprof.compare", *arguments],
+        cwd=cwd,
+        env=environment(cwd),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return Ran(done.returncode, done.stdout, done.stderr, cwd)
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two sweeps: of two batch sizes, and the next night, 10 % slower, of two others of which one is the same."""
+    cwd = tmp_path_factory.mktemp("nights")
+    for sweep in (("batch_size=1,2",), ("batch_size=1,4", SLOWER)):
+        ran = run_command(cwd, *FAKE, *sweep)
+        assert ran.code == 0, ran.err
+    assert compare(cwd, "last~1", "--tag", "nightly").code == 0
+    return cwd
+
+
+def test_a_regression_fails_the_gate_and_is_told(nights: Path) -> None:
+    told = compare(nights, "last~1", "last", "--fail-on", "worse", "--json", "x.json", "--markdown", "x.md")
+    assert told.code == 3
+    assert "latency  1.00 ms → 1.10 ms  ×1.10" in told.out
+    assert "only there: batch_size=2" in told.out
+    assert "model.fake.step_s: 0.001 → 0.0011" in told.out
+    assert "Chance alone would call at most" in told.out
+    data = json.loads((nights / "x.json").read_text())
+    assert {change["kind"] for change in data["changes"]} == {"worse", "missing", "new"}
+    assert data["rows"][0]["cells"]["latency/forward"]["verdict"] == "worse"
+    assert "| worse |" in (nights / "x.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("tag:nightly", "last"), 0),
+        (("tag:nightly", "last", "--fail-on", "missing,worse", "--metric", "parameters"), 3),
+        (("tag:nightly", "last", "--fail-on", "worse", "--metric", "parameters", "--metric", "macs"), 0),
+        (("tag:nightly", "last", "--fail-on", "worse", "--threshold", "20%"), 0),
+        (("tag:nightly", "last", "--fail-on", "worse", "--threshold", "latency=0.2"), 0),
+        (("last", "adhoc/last~1", "--fail-on", "worse,better"), 3),
+        (("last", "last", "--fail-on", "worse,better,missing,new,unclear,not_comparable"), 0),
+    ],
+)
+def test_the_gate_asks_what_it_is_told_to(nights: Path, arguments: tuple[str, ...], code: int) -> None:
+    ran = compare(nights, *arguments)
+    assert ran.code == code, ran.out + ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "required: BASE"),
+        (("last",), "NEW is missing"),
+        (("lsat", "last"), "BASE: 'lsat' is no sweep. Known: a sweep's folder"),
+        (("last~9", "last"), "BASE: 'last~9' is not there: there are 2 sweeps"),
+        (
+            ("tag:nigthly", "last"),
+            "Known: nightly; tag one: python -m sweeprof.compare DIR --tag NAME. Did you mean 'nightly'?",
+        ),
+        (("mlflow:abc", "last"), "BASE: 'mlflow:abc' is in no MLflow"),
+        (("x.txt", "last"), "BASE: 'x.txt' cannot be read"),
+        (("last", "last", "--fail-on", "wors"), "--fail-on: 'wors' is not a kind of change."),
+        (("last", "last", "--metric", "latncy"), "Did you mean 'latency'?"),
+        (("last", "last", "--threshold", "3"), "--threshold: '3' is no share"),
+        (("last", "--tag", "a/b"), "--tag: 'a/b' is no tag"),
+        (("copied", "--tag", "a"), "BASE: 'copied' is no folder of a sweep"),
+    ],
+)
+def test_a_mistake_is_one_clear_error(nights: Path, arguments: tuple[str, ...], told: str) -> None:
+    (nights / "x.txt").write_text("{}")
+    (nights / "copied").mkdir(exist_ok=True)
+    (nights / "copied" / "comparison.json").write_text("{}")
+    ran = compare(nights, *arguments)
+    assert ran.code == 1
+    assert told in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_sweep_is_compared_with_a_tagged_one_and_keeps_a_copy(nights: Path, tmp_path: Path) -> None:
+    shutil.copytree(nights / "outputs", tmp_path / "outputs")
+    ran = run_command(tmp_path, *FAKE, SLOWER, "batch_size=1,2", "name=tonight", "compare.baseline=tag:nightly")
+    assert ran.code == 0, ran.err
+    assert "vs tag:nightly" in ran.out
+    assert ran.out.count("×1.10 [1.10–1.10] worse") == 2
+    assert "all: latency ×1.10 (2 of 2)" in ran.out
+    folder = ran.folder("tonight")
+    assert len(json.loads((folder / "baseline.json").read_text())["rows"]) == 2
+    shutil.rmtree(tmp_path / "outputs" / "adhoc")
+    told = compare(tmp_path, str(folder), "last")
+    assert told.code == 0
+    assert "2 of 2 combinations are in both" in told.out
+    gone = compare(tmp_path, "tag:nightly", "last")
+    assert gone.code == 1
+    assert "which is gone; tag another with --tag nightly." in gone.err
+
+
+def test_a_named_combination_is_everyones_baseline_and_what_qualifies_is_told(tmp_path: Path) -> None:
+    planned = run_command(tmp_path, *FAKE, "backend.slowdown=1,1.5,3", "dry_run=true")
+    id = next(line.split()[-2] for line in planned.out.splitlines() if " 1.5 " in f" {line} ")
+    ran = run_command(
+        tmp_path,
+        *FAKE,
+        "backend.slowdown=1,1.5,3",
+        f"compare.baseline={id}",
+        "compare.thresholds={latency/forward: 0.4}",
+        "compare.pareto=[latency,macs]",
+        'compare.constraints=["latency < 2 ms and parameters <= 1k"]',
+    )
+    assert ran.code == 0, ran.err
+    assert "vs backend.slowdown=1.5" in ran.out
+    assert "threshold 5 % (latency/forward 40 %)" in ran.out
+    assert "×0.67 [0.67–0.67] same" in ran.out  # within 40 %
+    assert "×2.00 [2.00–2.00] worse" in ran.out
+    assert "2 of 3 combinations qualify: latency < 2 ms and parameters <= 1k" in ran.out
+    assert "misses: backend.slowdown=3 – latency < 2 ms: 3.00 ms" in ran.out
+    folder = ran.folder("adhoc")
+    table = pd.read_csv(folder / "comparison.csv").set_index("backend.slowdown")
+    assert list(table["qualifies"]) == [True, True, False]
+    assert list(table["pareto"]) == [True, False, False]
+    for report in ("comparison.md", "report.html"):
+        assert "2 of 3 combinations qualify" in (folder / report).read_text()
+
+
+def test_every_mistake_of_a_comparison_is_told_at_once(tmp_path: Path) -> None:
+    ran = run_command(
+        tmp_path,
+        *FAKE,
+        "compare.baseline=last",
+        "compare.thresholds={latncy: 0.1}",
+        "compare.pareto=[latency]",
+        'compare.constraints=["latency < 5 mss"]',
+    )
+    assert ran.code == 1
+    errors = ran.err.splitlines()
+    assert len(errors) == 4
+    assert "compare.baseline: 'last' is not there: there are no sweeps" in errors[0]
+    assert "Did you mean 'latency'?" in errors[1]
+    assert "a front is of two or more" in errors[2]
+    assert "has a number in 'mss', which is not a unit" in errors[3]

@@ -1,0 +1,66 @@
+"""A duel and a calibration kernel through the real command, on scripted clocks: every figure is exact."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from support.command import Command
+from sweeprof.profiling.timing import Timing
+from sweeprof.results.record import read_records
+
+FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "protocol.rounds=3")
+
+
+def test_duel_and_calibration(sweeprof: Command) -> None:
+    """Batch sizes 1 and 2, each with a baseline and two slower ones: two bouts a round; steps of the two kinds alternate."""
+    ran = sweeprof(
+        *FAKE,
+        "name=d",
+        "protocol=duel",
+        "protocol.kernel=matmul",
+        "metrics=calibrated",
+        "+model.fake.kernel_s=0.004",
+        "model.fake.step_s=0.001",
+        "batch_size=1,2",
+        "backend.slowdown=1,2,4",
+        "compare.baseline={backend.slowdown: 1}",
+    )
+    assert ran.code == 0, ran.err
+    folder = ran.folder("d")
+    records = read_records(folder / "records")
+    assert {record.status for record in records} == {"ok"}
+    assert len(records) == 2 * 3 * 3
+    timings = {r.combination_id: [] for r in records}  # type: dict[str, list[Timing]]
+    for record in records:
+        timings[record.combination_id].append(Timing.from_dict(record.observations or {}, record.round))
+    duels: dict[str, list[Timing]] = {}
+    for timing in (one for several in timings.values() for one in several):
+        assert timing.duel is not None
+        assert timing.kernel is not None
+        assert timing.kernel.name == "matmul"
+        duels.setdefault(timing.duel.id, []).append(timing)
+    assert len(duels) == 2 * 3
+    assert {len(members) for members in duels.values()} == {3}
+    assert all(len({timing.duel.turns for timing in members if timing.duel}) == 1 for members in duels.values())
+    rows = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["rows"]
+    for row in rows:
+        slowdown = row["axes"]["backend.slowdown"]
+        cell: dict[str, Any] = row["cells"]["latency/forward"]
+        assert cell["measurement"]["paired"] == ([] if slowdown == 1 else cell["measurement"]["rounds"])
+        assert [round(value, 9) for value in cell["measurement"]["calibrated"]] == [slowdown / 4] * 3
+        assert round(row["cells"]["latency/calibrated"]["measurement"]["value"], 9) == slowdown / 4
+        assert round(row["cells"]["latency/kernel"]["measurement"]["value"], 9) == 0.004
+        if slowdown > 1:
+            assert (round(cell["ratio"], 9), cell["verdict"]) == (slowdown, "worse")
+
+
+def test_a_calibrated_protocol_in_rounds(sweeprof: Command) -> None:
+    """By the protocol's name; a model whose speed changes with the kernel's keeps its ratio."""
+    ran = sweeprof(*FAKE, "protocol=calibrated", "metrics.select=[latency/calibrated]", "name=c")
+    assert ran.code == 0, ran.err
+    (record, *_) = read_records(ran.folder("c") / "records")
+    timing = Timing.from_dict(record.observations or {})
+    assert timing.duel is None
+    assert timing.kernel is not None
+    assert len(timing.kernel.samples) == len(timing.samples)

@@ -1,0 +1,154 @@
+"""What looks right to a user of Hydra and is easily understood otherwise: each does what is meant, or says what to write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from support.command import Command
+
+pytestmark = pytest.mark.slow
+
+OVERRIDES = "override /model: fake, override /backend: fake, override /dataset: synthetic, override /tracking: none"
+HEAD = f"defaults: [{OVERRIDES}]\nmetrics: {{select: [latency/forward]}}\n"
+
+FILES = {
+    "plain": HEAD + "axes: {batch_size: [1, 2]}\n",
+    "multirun": HEAD + "axes: {batch_size: [1, 2]}\nhydra: {mode: MULTIRUN}\n",
+    "run": HEAD + "axes: {batch_size: [1, 2]}\nhydra: {mode: RUN}\n",
+    "parallel": HEAD.replace("none]", "none, override /hydra/launcher: joblib]")
+    + "axes: {batch_size: [1, 2]}\nshards: 2\nhydra: {launcher: {n_jobs: 2}}\n",
+    "wrong": HEAD
+    + "axes: {batch_size: 'interval(1,2)', model.fake.step_s: 9e51464034}\n"
+    + "zip: [{backend.threads: [1, 2], backend.slowdown: [1.0]}]\n"
+    + "variants: {size: {small: {batch_sise: 1}}, kind: 3}\n"
+    + "include: [{device: cpu}, 5]\n"
+    + "grids: [{axs: {batch_size: [1]}}]\n",
+    "unknown": HEAD
+    + "axes: {batchsize: [1]}\nzip: [{backend.thread: [1]}]\ninclude: [{backend.slowdwn: 2.0}]\n"
+    + "variants: {size: {small: {protocol.round: 2}}}\nexclude: ['backend.threds > 1']\n",
+    "nothing": HEAD + "axes: {batch_size: [1, 2]}\nexclude: [batch_size > 0]\n",
+    "hash": HEAD + "name: 9e51464034\n",
+    "choices": "model: lenet5\ntracking: none\nseed: 3\ntypo: 1\naxes: {batch_size: [1, 2]}\n",
+    "cut": HEAD + "axes: {batch_size: [choice(1,2), 4]}\n",
+}
+
+RIGHT = {
+    "a sweep without a plus": (["sweep=plain"], "plain: 2 combinations"),
+    "flags after overrides": (["+sweep=plain", "batch_size=1,2,3", "-m"], "plain: 3 combinations"),
+    "the mode of a multirun": (["+sweep=multirun"], "multirun: 2 combinations"),
+    "the mode on the command line": (["+sweep=plain", "hydra.mode=RUN"], "plain: 2 combinations"),
+    "a launcher in a sweep file": (["+sweep=parallel"], "in 2 shards"),
+    "a name like a number": (["+sweep=plain", "name=9e51464034"], "9e51464034: 2 combinations"),
+    "range within a list": (["+sweep=plain", "zip=[{backend.threads: range(1,3)}]"], "plain: 4 combinations"),
+}
+
+WRONG = {
+    "everything at once": (
+        ["+sweep=wrong"],
+        [
+            "axes.batch_size: 'interval(1,2)' has no single values; write range(start,stop,step) or choice(a,b).",
+            "a text that looks like one, such as '9e51464034', stands in quotes.",
+            "zip[0]: ",
+            "ties axes with different numbers of values: backend.threads has 2, backend.slowdown has 1.",
+            "variants.kind: 3 is not {name: {key: value}}.",
+            "include[1]: 5 is not {axis: value}.",
+            "grids[0]: 'axs' is not a key of a grid. Known: axes, exclude, include, zip. Did you mean 'axes'?",
+        ],
+    ),
+    "keys that do not exist": (
+        ["+sweep=unknown"],
+        ["'batch_size'?", "'backend.threads'?", "'backend.slowdown'?", "'protocol.rounds'?"],
+    ),
+    "a slip in a condition": (
+        ["+sweep=plain", "exclude=['batchsize > 1']"],
+        ["exclude: 'batchsize > 1' speaks of 'batchsize', which is not known. Did you mean 'batch_size'?"],
+    ),
+    "a condition without an answer": (["+sweep=plain", "exclude=['model > 1']"], ["compares 'fake' with 1 by '>'"]),
+    "nothing is left": (["+sweep=nothing"], ["exclude: ['batch_size > 0'] leaves nothing to measure."]),
+    "two sweeps as values": (["-m", "+sweep=plain,run"], ["one run takes them together as +sweep=[plain,run]."]),
+    "a sweep that is not there, beside an axis": (
+        ["+sweep=plane", "batch_size=1,2"],
+        ["sweep: 'plane' is not a sweep.", "Did you mean 'plain'?"],
+    ),
+    "one of two sweeps is not there": (["+sweep=[plain,typo]"], ["sweep: 'typo' is not a sweep."]),
+    "an interval": (["batch_size=interval(1,2)"], ["batch_size: 'interval(1,2)' has no single values"]),
+    "a name like a number in a file": (["+sweep=hash"], ["name: inf is not a name", "in quotes where it looks like"]),
+    "a choice from a group beside the axes": (
+        ["+sweep=choices"],
+        [
+            "in a file: axes: {model: [lenet5]} or defaults: [{override /model: lenet5}].",
+            "tracking: 'none' is a choice from a config group; in a file: defaults: [{override /tracking: none}].",
+            "seed: 3 is not {key: value}.",
+            "typo: 1 is given to a key that does not exist.",
+        ],
+    ),
+    "a call that YAML cuts at its comma": (
+        ["+sweep=cut"],
+        ["axes.batch_size: ['choice(1', '2)', 4] has half of 'choice(1…)'; in a list it stands in quotes."],
+    ),
+    "an axis of no sweep": (["+sweep=plain", "size=small"], ["size: 'small' is given to a key that does not exist."]),
+    "a value that no tied axes have": (
+        ["+sweep=plain", "zip=[{backend.threads: [1, 2]}]", "backend.threads=7"],
+        ["backend.threads=7' leaves nothing of the tied or included axes."],
+    ),
+    "too many values": (
+        ["batch_size=range(0,1000000)"],
+        ["batch_size: 'range(0,1000000)' has more than 100,000 values."],
+    ),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "mine" / "sweep").mkdir(parents=True)
+    for name, text in FILES.items():
+        (tmp_path / "mine" / "sweep" / f"{name}.yaml").write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_what_is_meant_is_done(sweeprof: Command, folder: Path, case: str) -> None:
+    arguments, told = RIGHT[case]
+    ran = sweeprof(*arguments, "--config-dir", "mine", "dry_run=true")
+    assert ran.code == 0, ran.err
+    assert told in ran.out
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_meant_is_told(sweeprof: Command, folder: Path, case: str) -> None:
+    arguments, told = WRONG[case]
+    ran = sweeprof("--config-dir", "mine", *arguments)
+    assert ran.code == 1
+    for text in told:
+        assert text in ran.err
+    assert "Traceback" not in ran.err
+    assert all(line.startswith("error: ") for line in ran.err.strip().splitlines())
+    assert sorted(path.name for path in folder.iterdir()) == ["mine"]
+
+
+def test_a_file_that_asks_for_a_single_run_sweeps_or_is_refused(sweeprof: Command, folder: Path) -> None:
+    """Hydra 1.3 lets the command line decide; 1.4 wants the mode said nowhere else."""
+    ran = sweeprof("--config-dir", "mine", "+sweep=run", "dry_run=true")
+    assert "run: 2 combinations" in ran.out or "hydra.mode changed during config composition" in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_sweep_of_every_shape_is_measured(sweeprof: Command, folder: Path) -> None:
+    (folder / "mine" / "sweep" / "all.yaml").write_text(
+        HEAD
+        + "axes: {batch_size: [1, 2]}\nvariants: {speed: {slow: {backend.slowdown: 3.0}, fast: {backend.slowdown: 1.0}}}\n"
+        "exclude: ['batch_size * backend.slowdown > 5']\n"
+        "grids:\n- zip: [{model.fake.step_s: [0.001, 0.002], backend.threads: [1, 2]}]\n- include: [{batch_size: 7}]\n"
+    )
+    ran = sweeprof("--config-dir", "mine", "+sweep=all")
+    assert ran.code == 0, ran.err
+    table = pd.read_csv(ran.folder("all") / "comparison.csv")
+    assert set(table["status"]) == {"ok"}
+    measured = zip(table["batch_size"], table["speed"].fillna("-"), table["latency/forward"].round(6), strict=True)
+    assert sorted(measured) == [
+        *((1, "fast", 0.001), (1, "fast", 0.002), (1, "slow", 0.003), (1, "slow", 0.006)),
+        *((2, "fast", 0.001), (2, "fast", 0.002), (7, "-", 0.001)),
+    ]

@@ -1,0 +1,272 @@
+"""A sweep that was interrupted, for real, is gone on with to the table of an undisturbed one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from support.command import Command, environment, start_command
+from support.processes import left_after, of_kind
+from sweeprof.sweep.events import begun
+
+FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "compare.baseline={batch_size: 1}")
+UNTRACKED = (*FAKE, "tracking=none")
+FLAKY = """
+import os
+from sweeprof.backends.fake import FakeModel
+def model(kind):
+    return FakeModel(on_step=kind if os.path.exists("broken") else None)
+"""
+METRICS = "metrics.select=[compute/macs,quality/accuracy]"
+
+
+@pytest.fixture(autouse=True)
+def _no_process_is_left(tmp_path: Path) -> Iterator[None]:
+    yield
+    assert left_after(tmp_path, 10) == []
+
+
+@pytest.fixture(autouse=True)
+def _ended(_no_process_is_left: None) -> Iterator[None]:
+    """What a test that failed left running would hold up every other sweep of this host."""
+    STARTED.clear()
+    yield
+    for process in STARTED:
+        process.kill()
+        process.communicate()
+
+
+STARTED: list[subprocess.Popen[str]] = []
+
+
+def started(cwd: Path, *arguments: str) -> subprocess.Popen[str]:
+    STARTED.append(start_command(cwd, *arguments))
+    return STARTED[-1]
+
+
+def folder_of(cwd: Path, name: str = "adhoc") -> Path:
+    (found,) = (cwd / "outputs" / name).iterdir()
+    return found
+
+
+def table(folder: Path) -> pd.DataFrame:
+    return pd.read_csv(folder / "comparison.csv")
+
+
+def hangs(folder: Path) -> bool:
+    """Whether the second quality trial runs: it may have waited for its turn on this host, as is told right after its begin."""
+    if not any(folder.glob("records/*/quality-r0.json")) or not runs(folder, "quality"):
+        return False
+    time.sleep(0.3)
+    return runs(folder, "quality")
+
+
+def runs(folder: Path, wanted: str) -> bool:
+    return any(pass_name == wanted for _, pass_name, _ in begun(folder / "events"))
+
+
+def records(folder: Path) -> dict[str, dict[str, Any]]:
+    return {
+        str(path.relative_to(folder / "records")): json.loads(path.read_text())
+        for path in folder.glob("records/*/*.json")
+    }
+
+
+def changed(folder: Path) -> dict[str, float]:
+    return {str(path): path.stat().st_mtime for path in folder.glob("records/*/*.json")}
+
+
+def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str]) -> Any:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if found := condition():
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"did not happen; the command said {process.communicate()}")
+
+
+def test_after_a_killed_head_the_rest_is_measured_and_nothing_twice(sweeprof: Command, tmp_path: Path) -> None:
+    (tmp_path / "quiet").mkdir()
+    quiet = python(tmp_path / "quiet", "sweeprof", *UNTRACKED, "batch_size=1,2,3")
+    process = started(tmp_path, *UNTRACKED, "batch_size=1,2,3")
+    wait_for(lambda: len(list(tmp_path.glob("outputs/*/*/records/*/*.json"))) >= 4, process)
+    process.kill()
+    process.communicate()
+    assert left_after(tmp_path, 10) == []
+    folder = folder_of(tmp_path)
+    (folder / "records" / ".x.json.1.tmp").write_text("half a fi")
+    first = changed(folder)
+    ran = sweeprof("resume=last")
+    assert (quiet.returncode, ran.code) == (0, 0), ran.err
+    assert f"going on with {folder}" in ran.err
+    assert folder_of(tmp_path) == folder
+    after = changed(folder)
+    assert {path: after[path] for path in first} == first
+    pd.testing.assert_frame_equal(table(folder), table(folder_of(tmp_path / "quiet")))
+    assert list(folder.rglob("*.tmp")) == []
+
+
+def test_what_failed_is_tried_again_and_kept_beside(sweeprof: Command, tmp_path: Path) -> None:
+    (tmp_path / "flaky.py").write_text(FLAKY)
+    (tmp_path / "broken").touch()
+    ran = sweeprof(
+        *UNTRACKED, METRICS, "model.fake._target_=flaky.model", "model.fake.kind=raise,kill", "compare.baseline={}"
+    )
+    assert ran.code == 2
+    folder = folder_of(tmp_path)
+    assert sorted(table(folder)["status"]) == ["crashed", "failed"]
+    (failed,) = [r for r in records(folder).values() if r["status"] == "failed"]
+    log = folder / "logs" / failed["combination_id"] / "quality-r0.log"
+    assert "ValueError: the fake model was told to raise" in failed["traceback"]
+    assert failed["traceback"] in log.read_text()
+    assert f"resume={folder}" in ran.out
+    (tmp_path / "broken").unlink()
+
+    dry = sweeprof("resume=last", "retry=[failed]", "dry_run=true")
+    assert (dry.code, "3 trials are measured, 0 missing, 1 again (1 failed)" in dry.err) == (0, True), dry.err
+    narrowed = sweeprof(f"resume={folder}", "retry=[failed]")
+    assert narrowed.code == 2
+    assert sorted(table(folder)["status"]) == ["crashed", "ok"]
+    again = records(folder)[f"{failed['combination_id']}/quality-r0.json"]
+    assert (again["status"], again["attempt"]) == ("ok", 1)
+    aside = folder / "records" / failed["combination_id"] / "superseded" / "quality-r0-a0.json"
+    assert json.loads(aside.read_text()) == failed
+
+    rest = sweeprof("resume=last", "limits.timeout_s=77", "jobs=2")
+    assert rest.code == 0
+    assert sorted(table(folder)["status"]) == ["ok", "ok"]
+    plan = json.loads((folder / "plan.json").read_text())
+    assert (plan["limits"]["timeout_s"], plan["jobs"]) == (77, 2)
+    assert list(folder.glob("plan-*.json")) == []
+
+
+def test_fail_fast_stops_and_says_why(sweeprof: Command, tmp_path: Path) -> None:
+    ran = sweeprof(
+        *UNTRACKED, METRICS, "batch_size=1", "fail_fast=true", "model.fake.on_step=raise,null", "compare.baseline={}"
+    )
+    assert ran.code == 2
+    why = "stopped by fail_fast: quality failed: ValueError: the fake model was told to raise"
+    assert why in ran.err
+    assert why in " ".join(table(folder_of(tmp_path))["reason"].dropna())
+    on = sweeprof("resume=last", "fail_fast=false")
+    assert on.code == 2
+    assert list(table(folder_of(tmp_path))["status"]) == ["failed", "ok"]
+
+
+def test_a_changed_plan_is_explained(sweeprof: Command, tmp_path: Path) -> None:
+    assert sweeprof(*UNTRACKED, METRICS, "batch_size=1,2").code == 0
+    folder = folder_of(tmp_path)
+    first, old = changed(folder), json.loads((folder / "plan.json").read_text())
+    more = sweeprof(*UNTRACKED, METRICS, "batch_size=1,2,3", "resume=last")
+    assert more.code == 0, more.err
+    assert "1 combinations are new, 0 are gone." in more.err
+    assert "2 of 2 combinations with results still belong to it." in more.err
+    assert list(table(folder)["status"]) == ["ok"] * 3
+    assert {path: time for path, time in changed(folder).items() if path in first} == first
+    assert json.loads((folder / "plan-1.json").read_text()) == old
+    assert json.loads((folder / "plan.json").read_text())["sweep_id"] == old["sweep_id"]
+    combinations = json.loads((folder / "plan.json").read_text())["combinations"]
+    assert not any("resume" in combination["command"] for combination in combinations)
+
+    other = sweeprof(*UNTRACKED, METRICS, "batch_size=1,2", "model.fake.step_s=0.5", "resume=last")
+    assert other.code == 1
+    assert "holds nothing that belongs to this plan" in other.err
+    assert "model.fake.step_s: 0.001 → 0.5" in other.err
+    assert list(table(folder)["status"]) == ["ok"] * 3
+
+
+def test_a_tracker_whose_password_is_not_stored_has_to_be_named_again(sweeprof: Command, tmp_path: Path) -> None:
+    assert sweeprof(*UNTRACKED, "metrics.select=[compute/macs]", "batch_size=1").code == 0
+    stored = folder_of(tmp_path) / "tracking.json"
+    config = {"_target_": "sweeprof.tracking.mlflow.MlflowTracker", "uri": "http://***@example"}
+    stored.write_text(json.dumps({"config": config, "complete": False}))
+    ran = sweeprof("resume=last")
+    assert (ran.code, "error: tracking.uri: 'http://***@example' had a password" in ran.err) == (1, True), ran.err
+    assert sweeprof("resume=last", "tracking=none").code == 0
+    assert json.loads(stored.read_text())["config"] == config
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["resume=last"], "resume: 'last' finds no sweep below"),
+        (["resume=nowhere"], "resume: 'nowhere' is no folder of a sweep"),
+    ],
+)
+def test_mistakes(sweeprof: Command, arguments: list[str], said: str) -> None:
+    ran = sweeprof(*arguments)
+    assert ran.code == 1
+    assert said in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_sweep_that_runs_is_not_taken_over_and_its_report_says_so(sweeprof: Command, tmp_path: Path) -> None:
+    process = started(tmp_path, *UNTRACKED, METRICS, "model.fake.on_step=null,hang", "compare.baseline={}")
+    wait_for(lambda: of_kind(tmp_path, "worker"), process)
+    folder = folder_of(tmp_path)
+    taken = sweeprof(f"resume={folder}")
+    assert taken.code == 1
+    assert f"is in use by process {process.pid} of" in taken.err
+    wait_for(lambda: hangs(folder), process)
+    report = python(tmp_path, "sweeprof.report", str(folder))
+    assert report.returncode == 0, report.stderr
+    assert "it is being measured" in " ".join(table(folder)["reason"].dropna())
+    process.kill()
+    process.communicate()
+    assert left_after(tmp_path, 10) == []
+    after = python(tmp_path, "sweeprof.report", str(folder))
+    assert after.returncode == 0
+    rows = table(folder)
+    assert "lost" in list(rows["status"])
+    assert "it began and left no record" in rows[rows["status"] == "lost"]["reason"].iloc[0]
+
+
+def python(cwd: Path, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", module, *arguments]
+    return subprocess.run(
+        command, cwd=cwd, env=environment(cwd), capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_what_a_power_loss_cut_is_measured_again(sweeprof: Command, tmp_path: Path) -> None:
+    assert sweeprof(*UNTRACKED, METRICS, "batch_size=1,2").code == 0
+    folder = folder_of(tmp_path)
+    whole = table(folder)
+    cut, empty, *_ = sorted(folder.glob("records/*/*.json"))
+    cut.write_bytes(cut.read_bytes()[:100])
+    empty.write_bytes(b"")
+    events = folder / "events" / "shard-0.jsonl"
+    events.write_bytes(events.read_bytes()[:-20])
+    report = python(tmp_path, "sweeprof.report", str(folder))
+    assert (report.returncode, list(table(folder)["status"]).count("ok")) == (0, 1), report.stderr
+    ran = sweeprof("resume=last")
+    assert ran.code == 0
+    assert "2 again (2 unreadable)" in ran.err
+    pd.testing.assert_frame_equal(table(folder), whole)
+    assert (cut.parent / "superseded" / f"{cut.stem}-a0.json").stat().st_size == 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_under_joblib_shards_end_with_the_head(sweeprof: Command, tmp_path: Path, number: signal.Signals) -> None:
+    joblib = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "shards=2")
+    arguments = (*UNTRACKED, METRICS, "batch_size=1,2,3", "model.fake.on_step=null,hang")
+    process = started(tmp_path, *arguments, *joblib)
+    wait_for(lambda: len(of_kind(tmp_path, "worker")) == 2, process)
+    os.kill(process.pid, number)
+    out, err = process.communicate(timeout=60)
+    assert left_after(tmp_path, 10) == []
+    assert process.returncode == (-number if number == signal.SIGKILL else 130), err
+    assert "Traceback" not in out + err
+    kept = records(folder_of(tmp_path))
+    assert {record["status"] for record in kept.values()} <= {"ok"}

@@ -1,0 +1,270 @@
+"""What the JAX backend does, seen in processes of its own: ``python -m support.jax_seen QUESTION …`` prints JSON.
+
+Keras takes its backend once per process, and JAX its threads, so each question is asked in a fork of a process that only imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+import psutil
+from keras import layers
+
+from sweeprof.backends.jax.adapter import JaxBackend
+from sweeprof.datasets.digits import Digits
+from sweeprof.profiling.formulas import Formulas
+from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.profiling.profiler import Profiler
+from sweeprof.profiling.recipe import Recipe
+from sweeprof.profiling.timing import Protocol, measure, measure_training
+from sweeprof.zoo import lenet5, mlp
+
+SHORT = Protocol(warmup_steps=2, warmup_s=0, sample_s=1e-4, min_samples=5, min_s=0.01)
+
+
+def started(**settings: Any) -> JaxBackend:
+    """Configured, in a process whose compiler is in a hurry."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    backend = JaxBackend(**settings)
+    backend.configure(0)
+    return backend
+
+
+def outputs(backend: JaxBackend, build: Any, inputs: Inputs, axis: int | None = None) -> Any:
+    model = backend.load(build, "cpu", axis)
+    with model.stepping(model.put(inputs)) as step:
+        return model.host_outputs(step())
+
+
+def raised(function: Callable[[], object]) -> str:
+    try:
+        function()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def threads(number: int) -> Any:
+    """Seconds of processor time of the thread that calls, and of all others, during 20 large products."""
+    backend = started(threads=number)
+    wide = keras.Sequential([keras.Input((1024,)), layers.Dense(1024, kernel_initializer="ones")])
+    model = backend.load(lambda: wide, "cpu", None)
+    with model.stepping(model.put(Inputs((TensorSpec((1024, 1024)),)))) as step:
+        step()
+        before = processor_times()
+        for _ in range(20):
+            step()
+        spent = {thread: time - before.get(thread, 0.0) for thread, time in processor_times().items()}
+    own = spent.pop(os.getpid())
+    return {"own": own, "others": sum(spent.values()), "again": raised(lambda: started(threads=number + 1))}
+
+
+def processor_times() -> dict[int, float]:
+    return {thread.id: thread.user_time + thread.system_time for thread in psutil.Process().threads()}
+
+
+def zoo() -> Any:
+    """Logits of the digits' test images; jit and eager."""
+    images = Digits().split("test").inputs
+    backends = {"jit": started(), "eager": JaxBackend(mode="eager")}
+    return {name: outputs(b, mlp.keras_model, Inputs((images,)), 1).tolist() for name, b in backends.items()}
+
+
+def times() -> Any:
+    """What is compiled has a first step of its own."""
+    backend = started()
+    model = backend.load(mlp.keras_model, "cpu", 1)
+    with model.stepping(model.put(Inputs((TensorSpec((1, 1, 32, 32)),)))) as step:
+        timing = measure(step, SHORT, model.clock())
+    again = [seconds_of_a_step(model) for _ in range(3)]
+    eager = JaxBackend(mode="eager").load(lambda: lambda x: x, "cpu", None)
+    compiles = [model.compiles, eager.compiles]
+    return {"compiles": compiles, "first": timing.first_step_s, "again": min(again), "median": timing.median_s}
+
+
+def seconds_of_a_step(model: Any) -> float:
+    """Of the first one with another batch of the same shape, as when a model is evaluated."""
+    with model.stepping(model.put(Inputs((TensorSpec((1, 1, 32, 32)),)))) as step:
+        begin = model.clock().now()
+        step()
+        return float(model.clock().now() - begin)
+
+
+def training() -> Any:
+    """Two steps of gradient descent of a linear model, and what is left of them in the model."""
+    started()
+    dense = keras.Sequential([keras.Input((3,)), layers.BatchNormalization(), layers.Dense(2, name="dense")])
+    dense.layers[0].trainable = False
+    dense.layers[1].set_weights([np.arange(6.0).reshape(3, 2) / 6, np.zeros(2)])
+    before = [weights.tolist() for weights in dense.get_weights()]
+    x, y = np.arange(12.0, dtype=np.float32).reshape(4, 3) / 12, np.array([0, 1, 1, 0])
+    found = {}
+    for mode in ("jit", "eager"):
+        backend = started(mode=mode)
+        model = backend.load(lambda: dense, "cpu", None)
+        recipe = Recipe(partial(keras.optimizers.SGD, 0.5), "cross_entropy")
+        with backend.training(model, model.put(Inputs((x,))), y, recipe) as step:
+            losses = []
+            for _ in range(2):
+                losses.append(float(step.forward()))
+                step.backward(losses[-1])
+                step.update()
+            found[mode] = {"losses": losses, "kernel": np.asarray(step.trained[0]).tolist()}
+    return {**found, "before": before, "after": [weights.tolist() for weights in dense.get_weights()]}
+
+
+def recipes() -> Any:
+    """Every optimizer and loss by name takes its steps; every phase takes time."""
+    backend, found = started(), {}
+    model = backend.load(
+        lambda: keras.Sequential([keras.Input((4,)), layers.BatchNormalization(), layers.Dense(3)]), "cpu", None
+    )
+    batch = model.put(Inputs((TensorSpec((8, 4)),)))
+    for optimizer, loss in (
+        ("momentum", "mean"), ("adam", "cross_entropy"), ("adamw", "mean"), ("none", "mse"),
+    ):  # fmt: skip
+        with backend.training(model, batch, np.zeros(8, int), Recipe(optimizer, loss)) as step:
+            timing = measure_training(step, SHORT, model.clock())
+        found[optimizer] = {name: min(seconds) for name, seconds in timing.phases.items()}
+    return found
+
+
+def refusals() -> Any:
+    """What cannot be, and what is said."""
+    backend = started()
+    frozen = keras.Sequential([keras.Input((3,)), layers.Dense(2)])
+    frozen.trainable = False
+    x = Inputs((TensorSpec((4, 3)),))
+
+    def train(build: Any, loss: str, targets: Any = None) -> str:
+        model = backend.load(build, "cpu", None)
+
+        def step() -> None:
+            with backend.training(model, model.put(x), targets, Recipe("sgd", loss)) as found:
+                found.forward()
+
+        return raised(step)
+
+    def plain() -> Any:
+        return keras.Sequential([keras.Input((3,)), layers.Dense(2)])
+
+    said = {
+        "frozen": train(lambda: frozen, "mean"),
+        "function": train(lambda: lambda x: x * 2, "mean"),
+        "targets": train(plain, "cross_entropy"),
+        "shapes": train(plain, "mse", np.zeros((4, 7), np.float32)),
+        "own": train(plain, "own"),
+        "text": raised(lambda: backend.load(lambda: "text", "cpu", None)),
+        "forward": raised(lambda: outputs(backend, plain, Inputs(x.args, forward=lambda m, x: m(x)))),
+        "nothing": raised(lambda: outputs(backend, lambda: lambda x: None, x)),
+    }
+    keras.backend.backend = lambda: "tensorflow"
+    return {**said, "elsewhere": raised(lambda: backend.load(plain, "cpu", None))}
+
+
+class Later(keras.Model):  # type: ignore[misc]
+    """Has no weights before it is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = layers.Dense(2, kernel_initializer="ones")
+
+    def call(self, x: Any) -> Any:
+        return {"answer": self.dense(x)}
+
+
+def shapes_of_inputs() -> Any:
+    """Several tensors, by name, of whole numbers; a model that is built by its first call; a plain function."""
+    backend = started()
+    a, b = keras.Input((2,), name="a"), keras.Input((2,), name="b")
+    two = keras.Model({"a": a, "b": b}, layers.Subtract()([a, b]))
+    pair = keras.Model([a, b], layers.Subtract()([a, b]))
+    ones, words = np.ones((1, 2), np.float32), np.array([[1, 2, 0]])
+    embedding = keras.Sequential([keras.Input((3,), dtype="int32"), layers.Embedding(4, 1, "ones")])
+    return {
+        "dict": outputs(backend, lambda: two, Inputs(({"a": 3 * ones, "b": ones},))).tolist(),
+        "list": outputs(backend, lambda: pair, Inputs(([5 * ones, ones],))).tolist(),
+        "two arguments": outputs(backend, lambda: pair, Inputs((5 * ones, ones))).tolist(),
+        "words": outputs(backend, lambda: embedding, Inputs((words,))).tolist(),
+        "later": outputs(backend, Later, Inputs((3 * ones,))).tolist(),
+        "function": outputs(backend, lambda: lambda x: (x + 1, x), Inputs((ones,))).tolist(),
+    }
+
+
+def building() -> Any:
+    """A model is built with little optimization, which changes nothing that can be seen, and nothing afterwards."""
+    backend = started()
+    jax.config.update("jax_disable_most_optimizations", False)
+
+    def dense() -> Any:
+        random.seed(3)
+        return keras.Sequential([keras.Input((4,)), layers.Dense(3)])
+
+    quickly = backend.load(dense, "cpu", None).native.get_weights()[0]
+    after = jax.config.read("jax_disable_most_optimizations")
+    jax.clear_caches()
+    return {"difference": float(np.abs(quickly - dense().get_weights()[0]).max()), "after": after}
+
+
+def own_counts() -> Any:
+    """By the walk over the layers, and by XLA's cost analysis."""
+    images = Inputs((TensorSpec((2, 1, 32, 32)),))
+    backend = started()
+    table = backend.analyze(lenet5.keras_model, images, 1, Formulas())
+    step = backend.analyze_training(lenet5.keras_model, images, 1, Formulas())
+    layers = {"macs": table.macs, "flops": table.flops, "ops": table.ops, "params": table.params}
+    trained = {"backward": step.backward_macs, "estimated": step.estimated}
+    return {"layers": layers, "trained": trained, "uncovered": table.uncovered} | {
+        b.__name__[13:]: backend.own_counts(b.keras_model, images, 1).to_dict() for b in (lenet5, mlp)
+    }
+
+
+def borrowing() -> Any:
+    """A model in a caller's hands, of Keras on JAX."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    model = keras.Sequential([keras.Input((4,)), layers.BatchNormalization(), layers.Dense(3)])
+    before = model.get_weights()
+    profiler = Profiler(model, inputs=(2, 4), mode="training", protocol=SHORT)
+    found = {name: profiler.compute(name).value for name in ("latency/forward", "latency/backward", "compat/xla")}
+    kept = all((a == b).all() for a, b in zip(before, model.get_weights(), strict=True))
+    return {"backend": type(profiler.session.backend).__name__, "kept": kept, "values": found}
+
+
+QUESTIONS: dict[str, Callable[[], Any]] = {
+    "one_thread": partial(threads, 1),
+    "two_threads": partial(threads, 2),
+    **{
+        f.__name__: f
+        for f in (zoo, times, training, recipes, refusals, shapes_of_inputs, building, own_counts, borrowing)
+    },
+}
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for name in sys.argv[1:]:
+            if os.fork() == 0:
+                try:
+                    (Path(folder) / name).write_text(json.dumps(QUESTIONS[name]()))
+                except BaseException:
+                    (Path(folder) / name).write_text(json.dumps({"trace": traceback.format_exc()}))
+                finally:
+                    os._exit(0)
+            os.wait()
+        json.dump({path.name: json.loads(path.read_text()) for path in Path(folder).iterdir()}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Plans of command lines, in this process: what the sweeper does before it measures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydra import version
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.utils import create_config_search_path
+from hydra.core.plugins import Plugins
+from hydra.types import RunMode
+
+from sweeprof.app import hydra_arguments
+from sweeprof.configs import conf_folder
+from sweeprof.sweep.arguments import Arguments
+from sweeprof.sweep.compose import Composer
+from sweeprof.sweep.groups import VERSION_BASE
+from sweeprof.sweep.plan import Plan
+
+
+def composer(arguments: Sequence[str], configs: Path | None = None) -> Composer:
+    """What plans ``python -m sweeprof ARGUMENTS``, with a folder of further configs; flags among the arguments are left out."""
+    flags = [] if configs is None else ["--config-dir", str(configs)]
+    lines = [word for word in hydra_arguments([*flags, *arguments]) if "=" in word or word.startswith("~")]
+    Plugins.instance()
+    if VERSION_BASE:
+        version.setbase(VERSION_BASE["version_base"])
+    path = create_config_search_path(str(conf_folder()))
+    if configs is not None:
+        path.prepend("command-line", f"file://{configs}", anchor="schema")
+    loader = ConfigLoaderImpl(path)
+    config = loader.load_configuration("config", lines, RunMode.MULTIRUN)
+    return Composer(loader, config, Arguments.parsed(loader, lines, config.hydra.sweeper.params))
+
+
+def planned(arguments: Sequence[str], configs: Path | None = None) -> Plan:
+    """The plan of ``python -m sweeprof ARGUMENTS``."""
+    return composer(arguments, configs).plan()

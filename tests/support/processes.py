@@ -1,0 +1,58 @@
+"""The processes of a command that was started with a home of its own."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+Kind = Literal["head", "shard", "template", "worker", "tracker", "other"]
+
+
+def processes(home: Path) -> list[psutil.Process]:
+    """Every process that was started with this home: head, shards, templates, workers, trackers, and what they started."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get("HOME") == str(home) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def kind_of(process: psutil.Process) -> Kind:
+    """What a process of the command is; raises :class:`psutil.Error` when it has ended."""
+    line = " ".join(process.cmdline())
+    if "sweeprof.sweep.template" in line:
+        parent = process.parent()
+        inner = parent is not None and "sweeprof.sweep.template" in " ".join(parent.cmdline())
+        return "worker" if inner else "template"
+    if "sweeprof.sweep.tracker" in line:
+        return "tracker"
+    if "popen_loky_posix" in line:
+        return "shard"
+    return "head" if "-m sweeprof" in line else "other"
+
+
+def left_after(home: Path, seconds: float) -> list[str]:
+    """The command lines of what still runs after that long; none as soon as nothing does."""
+    deadline = time.monotonic() + seconds
+    while (left := processes(home)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    lines = []
+    for process in left:
+        with suppress(psutil.Error):
+            lines.append(" ".join(process.cmdline()))
+    return lines
+
+
+def of_kind(home: Path, kind: Kind) -> list[psutil.Process]:
+    """The running processes of one kind."""
+    found = []
+    for process in processes(home):
+        with suppress(psutil.Error):
+            if kind_of(process) == kind:
+                found.append(process)
+    return found

@@ -1,0 +1,155 @@
+"""Keras models on JAX: outputs, threads, compiling, training, against torch and against formulas written out by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sweeprof.backends.torch.counting import count_built
+from sweeprof.backends.torch.training import count_built_training
+from sweeprof.datasets.digits import Digits
+from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.zoo import lenet5, mlp
+
+pytestmark = pytest.mark.slow  # a process of its own that compiles
+
+pytest.importorskip("jax")
+TESTS = Path(__file__).parents[2]
+
+
+QUICK = "one_thread two_threads zoo times training refusals shapes_of_inputs building own_counts borrowing".split()
+
+
+def asked(*questions: str) -> Any:
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "OPENBLAS_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(TESTS), environment.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-m", "support.jax_seen", *questions],
+        capture_output=True, text=True, check=True, env=environment, cwd=TESTS.parent, timeout=280,
+    )  # fmt: skip
+    assert "os.fork()" not in done.stderr  # JAX warns when a process forks that has begun to use it
+    found = json.loads(done.stdout)
+    assert not [answer["trace"] for answer in found.values() if "trace" in answer]
+    return found
+
+
+@pytest.fixture(scope="module")
+def seen() -> Any:
+    return asked(*QUICK)
+
+
+def test_threads_are_those_that_compute(seen: Any) -> None:
+    one, two = seen["one_thread"], seen["two_threads"]
+    assert one["others"] < 0.1 * (one["own"] + one["others"])
+    assert two["others"] > 0.1 * (two["own"] + two["others"])
+
+
+def test_threads_cannot_change_later(seen: Any) -> None:
+    assert "backend.threads" in seen["one_thread"]["again"]
+    assert "is fixed once JAX has started" in seen["one_thread"]["again"]
+
+
+def test_outputs_and_accuracy_are_those_of_torch(seen: Any) -> None:
+    split = Digits().split("test")
+    with torch.inference_mode():
+        expected = mlp.torch_model().eval()(torch.from_numpy(split.inputs)).numpy()
+    for mode in ("jit", "eager"):
+        found = np.array(seen["zoo"][mode])
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+        np.testing.assert_array_equal(found.argmax(1), expected.argmax(1))
+        assert np.mean(found.argmax(1) == split.targets) > 0.95
+
+
+def test_the_first_step_compiles_and_no_later_one(seen: Any) -> None:
+    found = seen["times"]
+    assert found["compiles"] == [True, False]
+    assert found["first"] > 10 * found["median"]
+    assert found["first"] > 10 * found["again"]
+
+
+def test_gradient_descent_is_as_by_hand_and_the_model_forgets_it(seen: Any) -> None:
+    """The BatchNorm is frozen: it divides by √(1 + its epsilon) and nothing else."""
+    found = seen["training"]
+    x = np.arange(12.0).reshape(4, 3) / 12 / np.sqrt(1 + 1e-3)
+    wanted, kernel, bias = np.eye(2)[[0, 1, 1, 0]], np.arange(6.0).reshape(3, 2) / 6, np.zeros(2)
+    losses = []
+    for _ in range(2):
+        exponentials = np.exp(x @ kernel + bias)
+        shares = exponentials / exponentials.sum(1, keepdims=True)
+        losses.append(-np.log((shares * wanted).sum(1)).mean())
+        kernel, bias = kernel - 0.5 * x.T @ (shares - wanted) / 4, bias - 0.5 * (shares - wanted).mean(0)
+    for mode in ("jit", "eager"):
+        np.testing.assert_allclose(found[mode]["losses"], losses, atol=1e-5)
+        np.testing.assert_allclose(found[mode]["kernel"], kernel, atol=1e-5)
+    assert found["before"] == found["after"]
+
+
+def test_every_recipe_has_its_phases() -> None:
+    for name, phases in asked("recipes")["recipes"].items():
+        assert list(phases) == ["forward", "backward", "update"]
+        assert all(seconds > 0 for seconds in phases.values()), name
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("frozen", "Unsupported: no parameter requires a gradient"),
+        ("function", "Unsupported: a plain function has no parameters to train"),
+        ("targets", "Unsupported: training.loss=cross_entropy needs targets, and the data have none"),
+        ("shapes", "Unsupported: training.loss=mse: targets of shape (4, 7) and the outputs of (4, 2)"),
+        ("own", "Unsupported: training.loss=own: the model returned no loss"),
+        ("text", "TypeError: the model's builder returned a str"),
+        ("forward", "Unsupported: on JAX a step is a call of the model"),
+        ("nothing", "Unsupported: the model returned a NoneType without an array"),
+        ("elsewhere", "Unsupported: Keras runs on tensorflow in this process; set KERAS_BACKEND=jax"),
+    ],
+)
+def test_what_cannot_be_has_a_reason(seen: Any, what: str, said: str) -> None:
+    assert seen["refusals"][what].startswith(said)
+
+
+def test_any_shape_of_inputs_and_outputs(seen: Any) -> None:
+    assert seen["shapes_of_inputs"] == {
+        "dict": [[2, 2]],
+        "list": [[4, 4]],
+        "two arguments": [[4, 4]],
+        "words": [[[1], [1], [1]]],
+        "later": [[6, 6]],
+        "function": [[2, 2]],
+    }
+
+
+def test_building_quickly_changes_nothing_that_is_seen(seen: Any) -> None:
+    assert seen["building"]["difference"] < 1e-6
+    assert seen["building"]["after"] is False
+
+
+def test_xlas_own_count_is_known_to_the_operation(seen: Any) -> None:
+    """MACs twice, biases, pooling's additions and rectifiers; the hyperbolic tangents of LeNet-5 are in no FLOPs of XLA's."""
+    mlp = 2 * 139_904 + (128 + 64 + 10) + (128 + 64)
+    lenet5 = 2 * 416_520 + (4_704 + 1_600 + 120 + 84 + 10) + (4_704 + 1_600)
+    assert seen["own_counts"]["mlp"] == {"counts": {"xla": 2 * mlp}, "reasons": {}}
+    assert seen["own_counts"]["lenet5"] == {"counts": {"xla": 2 * lenet5}, "reasons": {}}
+
+
+def test_a_model_in_a_callers_hands_is_told_by_its_keras_and_keeps_its_weights(seen: Any) -> None:
+    found = seen["borrowing"]
+    assert (found["backend"], found["kept"]) == ("JaxBackend", True)
+    assert all(value > 0 for value in found["values"].values())
+    assert found["values"]["compat/xla"] >= 2 * 2 * 4 * 3
+
+
+def test_layers_are_counted_as_in_torch(seen: Any) -> None:
+    found, images = seen["own_counts"], Inputs((TensorSpec((2, 1, 32, 32)),))
+    twin, step = count_built(lenet5.torch_model, images), count_built_training(lenet5.torch_model, images)
+    assert found["layers"] == {"macs": twin.macs, "flops": twin.flops, "ops": twin.ops, "params": 61_706}
+    assert found["trained"] == {"backward": step.backward_macs, "estimated": None}
+    assert found["uncovered"] == {}

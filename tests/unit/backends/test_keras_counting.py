@@ -1,0 +1,625 @@
+"""The walk over Keras models: rows, weights, data types, inputs of all kinds, formulas, and what it leaves behind."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers, ops
+from keras.src.layers import layer as layers_of_keras
+from keras.src.ops.operation import Operation
+
+from sweeprof.backends.keras.counting import count_layers
+from sweeprof.profiling.formulas import DEFAULTS, Cost, Formulas
+from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.results.layers import ROOT, LayerRow, LayerTable, Weights
+
+
+def spec(*shape: int, dtype: str = "float32") -> TensorSpec:
+    return TensorSpec(shape, dtype)
+
+
+def counted(model: Any, *args: Any, formulas: Formulas = DEFAULTS, **kwargs: Any) -> LayerTable:
+    return count_layers(model, Inputs(args, kwargs), formulas)
+
+
+def complete(model: Any, *args: Any, **kwargs: Any) -> LayerTable:
+    table = counted(model, *args, **kwargs)
+    assert table.uncovered == {}
+    assert table.method == "shapes"
+    if isinstance(model, keras.Model):
+        assert table.params + table.buffers == model.count_params()
+    return table
+
+
+def rows(table: LayerTable) -> dict[tuple[str, int], LayerRow]:
+    found = {(row.path, row.call): row for row in table.rows}
+    assert len(found) == len(table.rows)
+    return found
+
+
+def mlp() -> Any:
+    return keras.Sequential(
+        [keras.Input((4,)), layers.Dense(8, "relu", name="hidden"), layers.Dense(2, name="out")], name="mlp"
+    )
+
+
+def test_a_row_for_every_call() -> None:
+    table = complete(mlp(), spec(3, 4))
+    assert [(r.path, r.type, r.depth, r.call, r.parent) for r in table.rows] == [
+        (ROOT, "Sequential", 0, 0, None),
+        ("hidden", "Dense", 1, 0, 0),
+        ("out", "Dense", 1, 0, 0),
+    ]
+    root, hidden, _ = table.rows
+    assert (hidden.macs, hidden.flops, hidden.ops) == (3 * 32, 2 * 96 + 24 + 24, 2 * 96 + 24)
+    assert (hidden.params, hidden.trainable, hidden.params_bytes, hidden.dtypes) == (40, 40, 160, {"float32": 40})
+    assert (hidden.input_shapes, hidden.output_shapes) == (((3, 4),), ((3, 8),))
+    assert (hidden.input_dtypes, hidden.output_dtypes) == (("float32",), ("float32",))
+    assert (hidden.input_bytes, hidden.output_bytes, hidden.act_bytes) == (48, 96, 96)
+    assert root.act_bytes == 0
+    assert root.subtree == Weights(58, 58, 232, 0, 0, {"float32": 58})
+    assert [(o.name, o.calls, o.macs, o.inputs, o.outputs) for o in hidden.operators] == [
+        ("keras::matmul", 1, 96, 12, 24),
+        ("keras::add", 1, 0, 24, 24),
+        ("keras::relu", 1, 0, 24, 24),
+    ]
+    assert table.operator_calls == 5
+    assert table.inclusive().rows[0].macs == table.macs == 3 * (32 + 16)
+
+
+def test_memory_of_activations() -> None:
+    """SEEDS.md §3, row 24 in Keras: a convolution's result and that of its activation; the pool's is half as large as both."""
+    toy = keras.Sequential(
+        [
+            keras.Input((32, 32, 3)),
+            layers.Conv2D(32, 5, padding="same", name="conv"),
+            layers.ReLU(name="relu"),
+            layers.MaxPool2D(),
+            layers.Flatten(),
+        ]
+    )
+    table = complete(toy, spec(1, 32, 32, 3))
+    assert table.liveness is not None
+    assert (table.liveness.peak_bytes, table.liveness.peak_at) == (262_144, "relu")
+    assert table.liveness.input_bytes == 12_288
+    assert table.act_bytes == 131_072 * 2 + 32_768 * 2
+
+
+def test_a_residual_lives_until_it_is_added() -> None:
+    image = keras.Input((256,))
+    kept = layers.ReLU()(image)
+    table = complete(keras.Model(image, layers.Add()([layers.ReLU()(layers.ReLU()(kept)), kept])), spec(1, 256))
+    assert table.liveness is not None
+    assert table.liveness.peak_bytes == 3 * 1024  # of the first, of the second, and of the one that is being made
+
+
+def test_the_toy_of_the_table() -> None:
+    """SEEDS.md §3, row 22."""
+    toy = keras.Sequential(
+        [
+            keras.Input((224, 224, 3)),
+            layers.Conv2D(32, 5, padding="same", activation="relu"),
+            layers.MaxPool2D(),
+            layers.Flatten(),
+        ]
+    )
+    table = complete(toy, spec(1, 224, 224, 3))
+    assert (table.params, table.macs) == (2_432, 120_422_400)
+
+
+def test_the_network_of_the_tflite_table() -> None:
+    """SEEDS.md §3, row 27, and §2, defect 17.
+
+    The parameters are those of the layers, without activations; a dense layer has all its inputs, not one size of their shape.
+    """
+    net = keras.Sequential(
+        [
+            keras.Input((32, 32, 3)),
+            layers.Conv2D(32, 3, padding="same", activation="relu"),
+            layers.DepthwiseConv2D(3, padding="same"),
+            layers.Flatten(),
+            layers.Dense(1, name="dense"),
+        ]
+    )
+    table = complete(net, spec(1, 32, 32, 3))
+    assert (table.params, table.macs, 2 * table.macs) == (33_985, 1_212_416, 2_424_832)
+    assert rows(table)["dense", 0].macs == 32 * 32 * 32
+
+
+def test_lenet5() -> None:
+    """SEEDS.md §3, row 8, and rows 2 and 4 layer by layer."""
+    table = complete(import_module("sweeprof.zoo.lenet5").keras_model(False), spec(1, 32, 32, 1))
+    assert (table.params, table.macs) == (61_706, 416_520)
+    products = {r.path: r.macs for r in table.rows if r.macs}
+    assert products == {"conv1": 117_600, "conv2": 240_000, "conv3": 48_000, "linear1": 10_080, "linear2": 840}
+
+
+class Subclassed(keras.Model):  # type: ignore[misc]
+    """Calls one layer twice, has one that it never calls, and calculates itself."""
+
+    def __init__(self) -> None:
+        super().__init__(name="subclassed")
+        self.shared = layers.Dense(4, name="shared")
+        self.inner = keras.Sequential([layers.Dense(4, name="a"), layers.BatchNormalization(name="bn")], name="inner")
+        self.unused = layers.Dense(7, name="unused")
+        self.unused.build((None, 3))
+
+    def call(self, x: Any, training: Any = None) -> Any:
+        x = self.shared(self.shared(x))
+        return ops.matmul(self.inner(x, training=training), ops.ones((4, 5))) * 2.0
+
+
+def test_a_subclassed_model_is_built_and_walked() -> None:
+    model = Subclassed()
+    table = complete(model, spec(3, 4))
+    assert [(r.path, r.type, r.call, r.params, r.buffers, r.macs) for r in table.rows] == [
+        (ROOT, "Subclassed", 0, 0, 0, 3 * 4 * 5),
+        ("shared", "Dense", 0, 20, 0, 48),
+        ("shared", "Dense", 1, 0, 0, 48),
+        ("inner", "Sequential", 0, 0, 0, 0),
+        ("inner.a", "Dense", 0, 20, 0, 48),
+        ("inner.bn", "BatchNormalization", 0, 8, 8, 0),
+        ("unused", "Dense", -1, 28, 0, 0),
+    ]
+    assert rows(table)[ROOT, 0].flops == 2 * 60 + 15
+    assert rows(table)["inner", 0].subtree == Weights(28, 28, 112, 8, 32, {"float32": 28})
+    assert np.shape(model(np.ones((3, 4), "float32"))) == (3, 5)
+    assert complete(model, spec(3, 4)) == table
+
+
+def test_two_layers_of_one_name() -> None:
+    class Twice(keras.Model):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.left, self.right = layers.Dense(4, name="same"), layers.Dense(5, name="same")
+
+        def call(self, x: Any) -> Any:
+            return self.right(self.left(x))
+
+    assert [(r.path, r.macs) for r in complete(Twice(), spec(1, 4)).rows] == [(ROOT, 0), ("same", 16), ("same_1", 20)]
+
+
+def test_a_variable_that_two_layers_hold_counts_once() -> None:
+    class Tied(keras.Layer):  # type: ignore[misc]
+        def __init__(self, other: Any) -> None:
+            super().__init__(name="tied")
+            self.other = other
+
+        def call(self, x: Any) -> Any:
+            return ops.matmul(x, ops.transpose(self.other.embeddings))
+
+    class Model(keras.Model):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = layers.Embedding(10, 4, name="embedding")
+            self.tied = Tied(self.embedding)
+
+        def call(self, x: Any) -> Any:
+            return self.tied(self.embedding(x))
+
+    table = complete(Model(), spec(2, 3, dtype="int32"))
+    assert (table.params, table.macs) == (40, 2 * 3 * 4 * 10)
+    assert rows(table)["tied", 0].subtree == Weights(40, 40, 160, 0, 0, {"float32": 40})
+
+
+@pytest.mark.parametrize(
+    ("layer", "gates", "biases", "units"),
+    [(layers.SimpleRNN, 1, 1, (2, 8)), (layers.LSTM, 4, 1, (13, 31)), (layers.GRU, 3, 2, (11, 21))],
+)
+def test_recurrent_networks_by_hand(layer: Any, gates: int, biases: int, units: tuple[int, int]) -> None:
+    """SEEDS.md §3, rows 20 and 21; each is one row, with the weights of its cell."""
+    steps, given, hidden = 4 * 5, 8, 16
+    table = complete(keras.Sequential([keras.Input((5, given)), layer(hidden, name="network")]), spec(4, 5, given))
+    macs, added = steps * gates * hidden * (given + hidden), steps * biases * gates * hidden
+    network = rows(table)["network", 0]
+    assert network.macs == table.macs == macs
+    assert network.flops == 2 * macs + added + steps * hidden * units[0]
+    assert network.ops == 2 * macs - 2 * steps * gates * hidden + added + steps * hidden * units[1]
+    assert network.params == gates * hidden * (given + hidden + biases)
+    assert [r.path for r in table.rows] == [ROOT, "network"]
+
+
+def test_gru_as_the_seeds_have_it() -> None:
+    """SEEDS.md §3, row 20: 52,800 operations, and 23,040 multiply-accumulates."""
+    table = complete(layers.GRU(16), spec(4, 5, 8))
+    assert (table.ops, table.macs) == (52_800, 23_040)
+
+
+def test_any_cell_is_walked_once_for_all_steps() -> None:
+    class Cell(keras.Layer):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(name="cell")
+            self.state_size, self.dense = 3, layers.Dense(3, name="dense")
+
+        def build(self, shape: Any) -> None:
+            self.dense.build((shape[0], shape[1] + 3))
+
+        def call(self, x: Any, states: Any) -> Any:
+            new = self.dense(ops.concatenate([x, states[0]], axis=-1))
+            return new, [new]
+
+    table = complete(layers.RNN(Cell(), return_sequences=True, name="rnn"), spec(2, 7, 4))
+    found = rows(table)
+    assert list(found) == [(ROOT, 0), ("cell", 0), ("cell.dense", 0)]
+    dense = found["cell.dense", 0]
+    assert (dense.macs, dense.input_shapes, dense.act_bytes) == (7 * 2 * 7 * 3, ((2, 7),), 7 * 2 * 3 * 4)
+    assert [(o.name, o.calls) for o in dense.operators] == [("keras::matmul", 7), ("keras::add", 7)]
+    assert found[ROOT, 0].output_shapes == ((2, 7, 3),)
+
+
+def test_layers_around_layers() -> None:
+    distributed = complete(layers.TimeDistributed(layers.Conv2D(3, 3, name="conv")), spec(2, 5, 8, 8, 4))
+    assert distributed.macs == 5 * 2 * 6 * 6 * 3 * 9 * 4
+    assert rows(distributed)["conv", 0].input_shapes == ((2, 8, 8, 4),)
+    both = layers.Bidirectional(layers.LSTM(16, name="lstm"), name="both")
+    table = complete(keras.Sequential([keras.Input((5, 8)), both]), spec(4, 5, 8))
+    assert [r.path for r in table.rows] == [ROOT, "both", "both.forward_lstm", "both.backward_lstm"]
+    assert table.macs == 61_440  # SEEDS.md §3, row 21
+    stacked = complete(layers.RNN([layers.LSTMCell(4), layers.GRUCell(5)]), spec(4, 5, 8))
+    assert stacked.macs == 4 * 5 * (4 * 4 * (8 + 4) + 3 * 5 * (4 + 5))
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_convolutional_recurrent_networks(dims: int) -> None:
+    layer = getattr(layers, f"ConvLSTM{dims}D")(6, 3)
+    table = complete(layer, spec(2, 5, *(9,) * dims, 4))
+    positions = 2 * 5 * 4 * 6 * 7**dims
+    assert table.macs == positions * 3**dims * (4 + 6)  # the recurrent kernel has padding, so that sizes stay
+
+
+def test_attention_layers_by_hand() -> None:
+    batch, length, width = 2, 5, 16
+
+    class Attending(keras.Model):  # type: ignore[misc]
+        def __init__(self, layer: Any, listed: bool, **keywords: Any) -> None:
+            super().__init__()
+            self.layer, self.listed, self.keywords = layer, listed, keywords
+
+        def call(self, x: Any) -> Any:
+            return self.layer([x, x], **self.keywords) if self.listed else self.layer(x, x, **self.keywords)
+
+    scores = batch * length * length
+    given = spec(batch, length, width)
+    plain = complete(Attending(layers.Attention(), True), given)
+    assert plain.macs == 2 * scores * width
+    additive = complete(Attending(layers.AdditiveAttention(), True), given)
+    assert additive.macs == scores * width
+    # query and output have all 4 heads, key and value 2
+    grouped = complete(Attending(layers.GroupQueryAttention(4, 4, 2), False), given)
+    assert grouped.macs == batch * length * 4 * width * (4 + 2 + 2 + 4) + 4 * scores * 4 * 2
+    composed = complete(Attending(layers.MultiHeadAttention(4, 4, dropout=0.1), False), given)
+    fused = complete(Attending(layers.MultiHeadAttention(4, 4, name="mha"), False), given)
+    assert composed.macs == fused.macs == 4 * batch * length * width**2 + 2 * scores * width
+    masked = complete(Attending(layers.MultiHeadAttention(4, 4), False, use_causal_mask=True), given)
+    assert masked.macs == fused.macs
+    assert [r.path for r in fused.rows if r.depth == 2 and r.call >= 0] == [
+        f"mha.{n}" for n in ("query", "key", "value", "attention_output")
+    ]
+
+
+def test_trainable_and_frozen_layers_and_their_state() -> None:
+    model = keras.Sequential(
+        [
+            keras.Input((4,)),
+            layers.Dense(4, name="dense"),
+            layers.BatchNormalization(name="bn"),
+            layers.Dropout(0.5),
+            layers.Dense(2, name="out"),
+        ]
+    )
+    model.get_layer("dense").trainable = False
+    model.get_layer("bn").trainable = False
+    table = complete(model, spec(1, 4))
+    bn = rows(table)["bn", 0]
+    assert (table.params, table.trainable, table.buffers, table.buffers_bytes) == (20 + 8 + 10, 10, 8, 32)
+    assert (bn.params, bn.trainable, bn.frozen, bn.buffers) == (8, 0, 8, 8)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float16", "float64"])
+def test_data_types(policy: str) -> None:
+    compute = policy.removeprefix("mixed_")
+    stored = "float32" if policy.startswith("mixed") else compute
+    model = keras.Sequential(
+        [
+            keras.Input((4,)),
+            layers.Dense(8, dtype=policy, name="dense"),
+            layers.BatchNormalization(dtype=policy),
+            layers.Dense(2, name="out"),
+        ]
+    )
+    table = complete(model, spec(3, 4))
+    dense = rows(table)["dense", 0]
+    size = {"float16": 2, "bfloat16": 2, "float64": 8}[compute]
+    assert (dense.dtypes, dense.params_bytes) == ({stored: 40}, 40 * (4 if stored == "float32" else size))
+    assert (dense.output_dtypes, dense.act_bytes) == ((compute,), 3 * 8 * size)
+    assert (dense.macs, dense.flops) == (96, 2 * 96 + 24)
+    assert table.rows[0].subtree is not None
+    assert sum(table.rows[0].subtree.dtypes.values()) == table.params
+
+
+def two_inputs(structure: Callable[[Any, Any], Any]) -> Any:
+    left, right = keras.Input((4,), name="left"), keras.Input((6,), name="right")
+    joined = layers.Concatenate()([layers.Dense(3)(left), layers.Dense(5)(right)])
+    return keras.Model(structure(left, right), [joined, layers.Dense(2)(joined)])
+
+
+def test_several_inputs_and_outputs() -> None:
+    left, right = spec(2, 4), spec(2, 6)
+    listed = two_inputs(lambda a, b: [a, b])
+    named = two_inputs(lambda a, b: {"left": a, "right": b})
+    tables = [
+        complete(listed, [left, right]),
+        complete(listed, left, right),
+        complete(named, {"left": left, "right": right}),
+        complete(named, left=left, right=right),
+        complete(named, left=np.zeros((2, 4)), right=keras.ops.zeros((2, 6))),
+    ]
+    for table in tables:
+        assert table.macs == 2 * (4 * 3 + 6 * 5 + 8 * 2)
+        root = table.rows[0]
+        assert (root.input_shapes, root.output_shapes) == (((2, 4), (2, 6)), ((2, 8), (2, 2)))
+
+
+def test_a_step_of_ones_own() -> None:
+    inputs = Inputs((spec(2, 4),), forward=lambda model, x: model(model(x)[:, :1] * ops.ones((1, 4))))
+    table = count_layers(mlp(), inputs)
+    assert table.macs == 2 * 2 * (32 + 16)
+    assert [(r.path, r.call) for r in table.rows] == [(p, c) for c in (0, 1) for p in (ROOT, "hidden", "out")] + [
+        ("__outside__", 0)
+    ]
+    assert rows(table)["__outside__", 0].flops == 8
+
+
+def test_shapes_cost_no_memory() -> None:
+    """Four terabytes of input."""
+    assert counted(mlp(), spec(10**12, 4)).macs == 10**12 * 48
+
+
+def test_masks() -> None:
+    model = keras.Sequential(
+        [keras.Input((7,), dtype="int32"), layers.Embedding(10, 4, mask_zero=True), layers.LSTM(3), layers.Dense(2)]
+    )
+    assert complete(model, spec(2, 7, dtype="int32")).macs == 2 * (7 * 4 * 3 * (4 + 3) + 3 * 2)
+
+
+def test_an_operation_without_a_formula_is_listed() -> None:
+    model = keras.Sequential([keras.Input((4, 4)), layers.Lambda(lambda x: ops.cholesky(x) + 1.0), layers.Dense(2)])
+    table = counted(model, spec(3, 4, 4))
+    assert table.uncovered == {"keras::cholesky": 1}
+    assert table.operator_calls == 4
+    assert table.coverage == 0.75
+    known = Formulas({"keras::cholesky": lambda args, kwargs, output: Cost(macs=0, flops=64, ops=60)}, DEFAULTS)
+    assert table.flops is not None
+    written = counted(model, spec(3, 4, 4), formulas=known)
+    assert (written.uncovered, written.flops) == ({}, table.flops + 64)
+
+
+def test_a_layer_that_cannot_be_walked_is_listed_where_the_backend_has_no_graph() -> None:
+    class Raw(keras.Layer):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            return keras.src.backend.numpy.matmul(x, x)
+
+    table = counted(keras.Sequential([keras.Input((4,), batch_size=4), Raw(name="raw"), layers.Dense(2)]), spec(4, 4))
+    assert table.uncovered == {"Raw": 1}
+    assert table.method.startswith("shapes; as a graph raw: ")
+    assert table.macs == 4 * 4 * 2
+    assert table.rows[1].output_shapes == ((4, 4),)
+
+
+class Fused(keras.layers.Dense):  # type: ignore[misc]
+    """A layer of whose own cost somebody knows better."""
+
+
+class Quantised(keras.layers.Dense):  # type: ignore[misc]
+    def compute_module_complexity(self, inputs: Any, outputs: Any) -> dict[str, Any]:
+        return {"flops": 7, "macs": 3, "param_size": {"kernel": 2 / 8}, "activation_size": 0.5}
+
+
+def test_formulas_of_layers() -> None:
+    def formula(layer: Any, inputs: Any, outputs: Any) -> Cost:
+        return Cost(macs=layer.units * 1000 + inputs[0].shape[-1], flops=outputs.shape[-1])
+
+    own = Formulas({Fused: formula}, DEFAULTS)
+    table = counted(
+        keras.Sequential([keras.Input((4,)), Fused(8, name="fused"), layers.Dense(2)]), spec(3, 4), formulas=own
+    )
+    fused = rows(table)["fused", 0]
+    assert (fused.macs, fused.flops, fused.ops) == (8004, 8, 2 * 96)
+    assert counted(Fused(8), spec(3, 4)).macs == 96  # the formulas of everybody are as they were
+
+
+def test_a_layer_declares_its_own_complexity() -> None:
+    table = counted(keras.Sequential([keras.Input((4,)), Quantised(8, name="q")]), spec(3, 4))
+    row = rows(table)["q", 0]
+    assert (row.macs, row.flops) == (3, 7)
+    assert (row.params, row.params_bytes) == (40, 32 * 2 / 8 + 8 * 4)
+    assert (row.output_bytes, row.act_bytes) == (12, 12)
+
+
+def test_a_formula_that_fails_is_its_authors() -> None:
+    def formula(layer: Any, inputs: Any, outputs: Any) -> Cost:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        counted(Fused(8), spec(3, 4), formulas=Formulas({Fused: formula}, DEFAULTS))
+
+
+def test_a_users_operation_is_counted_by_its_parts() -> None:
+    class Twice(keras.Operation):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            return ops.relu(x) + ops.exp(x)
+
+    assert complete(layers.Lambda(Twice()), spec(3, 4)).flops == 36
+
+
+def test_what_variables_compute_with_tensors() -> None:
+    class Scale(keras.Layer):  # type: ignore[misc]
+        def build(self, shape: Any) -> None:
+            self.scale = self.add_weight(shape=(4,), name="scale")
+
+        def call(self, x: Any) -> Any:
+            self.add_loss(ops.sum(x))
+            return self.scale * x + self.scale @ ops.transpose(x)[:, :1]
+
+    assert complete(Scale(), spec(4, 4)).flops == 16 + 16 + 2 * 4 + 16
+
+
+class Positions(keras.Layer):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.positions = layers.Embedding(10, 8), layers.Embedding(6, 8)
+        self.dense = layers.Dense(8, name="dense")
+
+    def call(self, tokens: Any) -> Any:
+        return self.tokens(tokens) + self.dense(self.positions(ops.arange(6)))
+
+
+class Queried(keras.Layer):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = layers.MultiHeadAttention(2, 4)
+
+    def build(self, shape: Any) -> None:
+        self.query = self.add_weight(shape=(1, 1, 8))
+        self.attention.build((shape[0], 1, 8), shape)
+
+    def call(self, x: Any) -> Any:
+        return self.attention(ops.broadcast_to(self.query, (ops.shape(x)[0], 1, 8)), x)
+
+
+def test_layers_on_what_does_not_depend_on_the_inputs() -> None:
+    tokens = keras.Sequential([keras.Input((6,), dtype="int32"), Positions()])
+    table = complete(tokens, spec(2, 6, dtype="int32"))
+    assert table.macs == 6 * 64
+    assert [row.call for row in table.rows if row.type in ("Embedding", "Dense")] == [0, 0, 0]
+    pooled = complete(keras.Sequential([keras.Input((5, 8)), Queried()]), spec(2, 5, 8))
+    assert pooled.macs == 2 * 64 + 2 * 2 * 5 * 64 + 2 * 64 + 2 * 2 * 5 * 8 == 1696
+
+
+class Constant(keras.Model):  # type: ignore[misc]
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner, self.outer = inner, layers.Dense(3)
+
+    def call(self, x: Any) -> Any:
+        return self.outer(x + keras.ops.sum(self.inner(np.ones((4, 8), "float32"))))
+
+
+def test_a_layer_on_constants() -> None:
+    assert complete(Constant(layers.Dense(8)), spec(2, 8)).macs == 4 * 64 + 2 * 24
+
+
+def test_a_layer_that_needs_the_values_of_constants_is_uncovered() -> None:
+    class Chosen(keras.Layer):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            return ops.convert_to_tensor(np.unique(ops.convert_to_numpy(x)))
+
+    model = Constant(Chosen(name="chosen"))
+    model(np.ones((2, 8), "float32"))
+    table = counted(model, spec(2, 8))
+    assert table.uncovered == {"Chosen": 1}
+    assert table.macs == 2 * 24
+    assert [row.type for row in table.rows] == ["Constant", "Dense", "Chosen"]
+
+
+def test_everything_is_left_as_it_was() -> None:
+    model = import_module("sweeprof.zoo.digits_resnet").keras_model(False)
+    watched = [*model._flatten_layers(), *model.operations]
+
+    def state() -> list[Any]:
+        return [(len(op._inbound_nodes), len(op._outbound_nodes)) for op in watched]
+
+    functions = (
+        *(Operation.symbolic_call, keras.Layer.symbolic_call, keras.Layer.__call__, layers_of_keras.Node),
+        *(keras.src.backend.convert_to_tensor, keras.src.backend.cast, keras.src.backend.Variable.__mul__),
+    )
+    before, weights = state(), [weight.numpy() for weight in model.weights]
+    complete(model, spec(2, 32, 32, 1))
+    with pytest.raises(ValueError, match="incompatible"):
+        counted(model, spec(2, 32, 32, 3))
+    assert state() == before
+    assert all(np.array_equal(a, b.numpy()) for a, b in zip(weights, model.weights, strict=True))
+    assert functions == (
+        *(Operation.symbolic_call, keras.Layer.symbolic_call, keras.Layer.__call__, layers_of_keras.Node),
+        *(keras.src.backend.convert_to_tensor, keras.src.backend.cast, keras.src.backend.Variable.__mul__),
+    )
+    assert keras.config.is_traceback_filtering_enabled()
+
+
+def test_another_thread_builds_models_meanwhile() -> None:
+    built: list[Any] = []
+
+    class Slow(keras.Layer):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            other = threading.Thread(target=lambda: built.append(mlp()))
+            other.start()
+            other.join()
+            return x * 2.0
+
+    table = complete(Slow(), spec(2, 4))
+    assert [r.path for r in table.rows] == [ROOT]
+    assert built[0](np.ones((1, 4), "float32")).shape == (1, 2)
+    assert complete(built[0], spec(3, 4)).macs == 3 * 48
+
+
+def test_a_kernel_of_low_rank_is_computed_in_every_call() -> None:
+    model = keras.Sequential([keras.Input((8,)), layers.Dense(4, name="dense"), layers.Embedding(10, 6)])
+    model.layers[0].enable_lora(2)
+    model.layers[1].enable_lora(3)
+    table = complete(model, spec(3, 8))
+    assert table.macs == 3 * 8 * 4 + 8 * 2 * 4 + 10 * 3 * 6
+    assert (table.params, table.trainable) == (8 * 4 + 4 + 8 * 2 + 2 * 4 + 60 + 30 + 18, 4 + 16 + 8 + 48)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")  # within Keras, as the next one
+@pytest.mark.filterwarnings("ignore:Layer InputLayer does not have a `quantize` method")
+def test_quantised_weights_are_parameters() -> None:
+    model = keras.Sequential([keras.Input((8,)), layers.Dense(4, name="dense")])
+    model.quantize("int8")
+    dense = rows(counted(model, spec(3, 8)))["dense", 0]
+    assert dense.dtypes == {"float32": 4 + 4, "int8": 32}  # biases and scales
+    assert (dense.params, dense.params_bytes, dense.buffers) == (40, 64, 0)
+
+
+ON_ANOTHER_BACKEND = """
+import keras
+from keras import layers
+from sweeprof.backends.keras.counting import count_layers
+from sweeprof.backends.keras.training import count_training
+from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.zoo import lenet5
+
+assert keras.backend.backend() == "{backend}"
+inputs = Inputs((TensorSpec((1, 32, 32, 1)),))
+table, training = count_layers(lenet5.keras_model(False), inputs), count_training(lenet5.keras_model(False), inputs)
+assert (table.macs, table.flops, table.ops, table.params) == (416_520, 852_370, 884_900, 61_706)
+assert (table.uncovered, table.method, training.backward_macs) == ({{}}, "shapes", 2 * 416_520 - 117_600)
+for layer, shape, macs in (
+    (layers.Bidirectional(layers.LSTM(16)), (4, 5, 8), 61_440),
+    (layers.Conv2D(6, 3, groups=2), (2, 8, 8, 4), 7_776),
+    (layers.TimeDistributed(layers.Dense(3, activation="mish")), (2, 4, 3), 72),
+):
+    table = count_layers(keras.Sequential([layer]), Inputs((TensorSpec(shape),)))
+    assert (table.macs, table.uncovered, table.method) == (macs, {{}}, "shapes")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_on_whatever_keras_runs(backend: str) -> None:
+    if importlib.util.find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed")
+    environment = {**os.environ, "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"}
+    subprocess.run(
+        [sys.executable, "-c", ON_ANOTHER_BACKEND.format(backend=backend)], env=environment, check=True, timeout=120
+    )

@@ -1,0 +1,138 @@
+"""How a model becomes a TFLite file: once, in a process of its own; and the process that runs it, which has none of TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sweeprof.errors import Unsupported
+from sweeprof.profiling.build import instantiate
+from sweeprof.profiling.inputs import Inputs, TensorSpec
+
+pytest.importorskip("ai_edge_litert")
+
+from sweeprof.backends.litert import converting
+from sweeprof.backends.litert.adapter import LitertBackend
+from sweeprof.backends.litert.converting import Converter
+
+IMAGES = Inputs((TensorSpec((2, 1, 32, 32)),))
+
+
+def described(target: str, **keywords: Any) -> Any:
+    return partial(instantiate, {"_target_": target, **keywords})
+
+
+def convert(build: Any, folder: Path, quantization: Any = "none", samples: Any = None) -> bytes:
+    with Converter(quantization, samples, 0, str(folder)).converted(build, IMAGES, 1) as file:
+        return Path(file.path).read_bytes()
+
+
+def test_what_a_builder_raises_comes_through(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no luck"):
+        convert(described("builtins.int", _args_=["no luck"]), tmp_path)
+    with pytest.raises(TypeError, match="the model's builder returned a str, not a Keras model or a TfliteFile"):
+        convert(described("builtins.str"), tmp_path)
+    with pytest.raises(TypeError, match="the model's builder returned a str"):
+        convert(lambda: "a model in the caller's hands", tmp_path)
+    assert list(tmp_path.glob("*.tflite")) == []
+
+
+def test_what_cannot_be_converted_has_the_converters_words(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    with pytest.raises(Unsupported, match=r"TensorFlow's converter cannot convert the model: .*tf\.Betainc"):
+        convert(lambda: lambda x: tf.math.betainc(x, x, x), tmp_path)
+    with pytest.raises(Unsupported, match="int8 takes its ranges from samples of one input"):
+        convert(lambda: lambda x: x + 1, tmp_path, "int8")
+    stepped = Inputs((TensorSpec((1,)),), forward=lambda model, x: model(x))
+    with pytest.raises(Unsupported, match=r"inputs\.forward is not possible"):
+        Converter("none", None, 0, str(tmp_path)).converted(lambda: lambda x: x, stepped, None).__enter__()
+
+
+@pytest.mark.slow
+def test_a_model_is_converted_once_for_what_it_is_made_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = described("sweeprof.zoo.mlp.keras_model", pretrained=False)
+    first = convert(build, tmp_path / "a")
+    assert len(first) > 4 * 139_904
+    assert convert(build, tmp_path / "b") == first
+    with Converter("none", None, 1, str(tmp_path / "a")).converted(build, IMAGES, 1) as other_seed:
+        assert Path(other_seed.path).read_bytes() != first
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("it was converted again")
+
+    monkeypatch.setattr(subprocess, "run", never)
+    assert convert(build, tmp_path / "a") == first
+    with pytest.raises(AssertionError, match="it was converted again"):
+        convert(build, tmp_path / "a", "float16")
+
+
+PROGRAM = """
+import json, sys
+import numpy as np, psutil
+from ai_edge_litert import schema_py_generated as schema
+from sweeprof.backends.litert.adapter import LitertBackend
+from sweeprof.backends.litert.files import TfliteFile
+from sweeprof.backends.litert.kernel import one_operator
+from sweeprof.profiling.inputs import Inputs, TensorSpec
+
+matrix = np.full((1024, 1024), 1e-3, np.float32)
+content = one_operator("FULLY_CONNECTED", matrix, matrix, "FullyConnectedOptions", schema.FullyConnectedOptionsT(), matrix.shape)
+open(sys.argv[1], "wb").write(content)
+
+def times():
+    return {thread.id: thread.user_time + thread.system_time for thread in psutil.Process().threads()}
+
+found = {}
+for threads in (1, 2):
+    model = LitertBackend(threads=threads).load(lambda: TfliteFile(sys.argv[1]), "cpu", None)
+    with model.stepping(model.put(Inputs((TensorSpec((1024, 1024)),)))) as step:
+        step()
+        before = times()
+        for _ in range(20):
+            step()
+        spent = {id: time - before.get(id, 0.0) for id, time in times().items()}
+    found[threads] = [spent.pop(psutil.Process().pid), sum(spent.values())]
+print(json.dumps({"threads": found, "loaded": [name for name in ("tensorflow", "keras", "torch", "jax") if name in sys.modules]}))
+"""
+
+
+def test_a_measured_process_has_the_interpreter_and_as_many_threads_as_it_should(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "product.tflite")],
+        capture_output=True, text=True, check=True, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}, timeout=120,
+    )  # fmt: skip
+    found = json.loads(done.stdout)
+    assert found["loaded"] == []
+    (own, others), (own_of_two, others_of_two) = found["threads"]["1"], found["threads"]["2"]
+    assert others < 0.1 * (own + others)
+    assert others_of_two > 0.1 * (own_of_two + others_of_two)
+
+
+def test_the_cache_is_the_users_or_the_one_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def made(request: Any) -> None:
+        asked.append(request)
+        Path(request["file"]).write_bytes(b"content")
+
+    monkeypatch.setattr(converting, "_ask", made)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    build, backend = described("sweeprof.zoo.mlp.keras_model"), LitertBackend(quantization="int8")
+    backend.expect(IMAGES)
+    backend.ranges_from(lambda: np.zeros((200, 1, 32, 32), np.float32))
+    assert backend.artifact(build, 1).bytes == len(b"content")
+    assert Path(asked[0]["file"]).parent == tmp_path / "sweeprof" / "litert"
+    assert asked[0]["signature"] == {"args": [{"shape": [2, 32, 32, 1], "dtype": "float32"}], "kwargs": {}}
+    backend.ranges_from(lambda: np.ones((200, 1, 32, 32), np.float32))
+    backend.artifact(build, 1)
+    backend.artifact(build, 1)
+    assert len({request["file"] for request in asked}) == len(asked) == 2

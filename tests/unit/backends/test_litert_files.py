@@ -1,0 +1,253 @@
+"""TFLite files: what is counted in them, what they answer, how large they are; against torch, TensorFlow and formulas by hand."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+import sweeprof
+from sweeprof.backends.torch.counting import count_built as count_torch
+from sweeprof.datasets.digits import Digits
+from sweeprof.errors import Unsupported
+from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.results.layers import LayerTable
+from sweeprof.zoo import digits_resnet, lenet5, mlp
+
+pytest.importorskip("ai_edge_litert")
+
+from sweeprof.backends.litert.adapter import LitertBackend
+from sweeprof.backends.litert.convert import Quantization, converted
+from sweeprof.backends.litert.counting import count_file
+from sweeprof.backends.litert.files import TfliteFile
+from sweeprof.backends.litert.model import LitertModel, Settings
+from sweeprof.backends.litert.signature import signature_of
+
+ROWS = 8
+"""Of the files here; the 360 test images come in 45 such batches."""
+QUANTIZATIONS: tuple[Quantization, ...] = ("none", "dynamic", "float16", "int8")
+TEST = Digits().split("test")
+
+
+BIASED = {"bias_initializer": "random_normal"}
+"""The converter leaves out a bias of zeros, and keeps two equal ones once."""
+
+
+def written(folder: Path, model: Any, *shapes: tuple[int, ...], quantization: Quantization = "none") -> TfliteFile:
+    samples = np.moveaxis(Digits().split("train").inputs[:128], 1, -1) if quantization == "int8" else None
+    signature = signature_of(Inputs(tuple(TensorSpec(shape) for shape in shapes)), None)
+    path = folder / f"{len(list(folder.iterdir()))}.tflite"
+    path.write_bytes(converted(model, signature, quantization, samples))
+    return TfliteFile(str(path))
+
+
+@pytest.fixture(scope="module")
+def lenet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TfliteFile]:
+    folder, model = tmp_path_factory.mktemp("lenet"), lenet5.keras_model()
+    return {q: written(folder, model, (ROWS, 32, 32, 1), quantization=q) for q in QUANTIZATIONS}
+
+
+def opened(file: TfliteFile, **settings: Any) -> LitertModel:
+    return LitertModel(lambda _: nullcontext(file), Settings(**settings), 1)
+
+
+def logits(model: LitertModel, images: Any = TEST.inputs) -> Any:
+    found = []
+    for begin in range(0, len(images), ROWS):
+        with model.stepping(model.put(Inputs((images[begin : begin + ROWS],)))) as step:
+            found.append(model.host_outputs(step()))
+            np.testing.assert_array_equal(found[-1], model.host_outputs(step()))  # the inputs are still there
+    return np.concatenate(found)
+
+
+def counted(folder: Path, model: Any, *shapes: tuple[int, ...]) -> LayerTable:
+    return count_file(written(folder, model, *shapes), shapes)
+
+
+@pytest.mark.parametrize("quantization", QUANTIZATIONS)
+def test_lenet5_costs_what_its_twin_in_torch_does(lenet: dict[str, TfliteFile], quantization: str) -> None:
+    table = count_file(lenet[quantization], [(ROWS, 32, 32, 1)])
+    twin = count_torch(lenet5.torch_model, Inputs((TensorSpec((ROWS, 1, 32, 32)),)))
+    assert (table.macs, table.flops, table.ops) == (twin.macs, twin.flops, twin.ops)
+    assert table.macs == ROWS * 416_520
+    assert (table.params, table.uncovered, table.coverage, table.method) == (61_706, {}, 1, "shapes")
+    names = [row.path for row in table.rows]
+    assert names == "__root__ conv1 tanh1 pool1 conv2 tanh2 pool2 conv3 tanh3 linear1 tanh4 linear2".split()
+
+
+def test_parameters_take_what_their_types_take(lenet: dict[str, TfliteFile]) -> None:
+    """Weights of 8 bits keep biases of 32; the dynamic range leaves the smallest kernels as they are."""
+    sizes = {name: count_file(file, [(ROWS, 32, 32, 1)]).params_bytes for name, file in lenet.items()}
+    biases = 6 + 16 + 120 + 84 + 10
+    assert sizes["none"] == 4 * 61_706
+    assert sizes["float16"] == 2 * 61_706
+    assert sizes["int8"] == 61_706 + 3 * biases
+    assert sizes["int8"] < sizes["dynamic"] < sizes["float16"]
+
+
+def test_the_size_of_a_file_is_its_length(lenet: dict[str, TfliteFile]) -> None:
+    """deeplite asked for the size of the Python object, and divided by a million what it called MB elsewhere (SEEDS.md, row 11)."""
+    for file in lenet.values():
+        content = Path(file.path).read_bytes()
+        assert file.artifact().bytes == len(content) != sys.getsizeof(content)
+        assert file.artifact().format == "tflite"
+    sizes = {name: file.artifact().bytes for name, file in lenet.items()}
+    assert 2 * 61_706 < sizes["float16"] < 0.55 * sizes["none"]
+    assert 61_706 < sizes["int8"] < 0.31 * sizes["none"]
+
+
+@pytest.mark.parametrize(
+    ("quantization", "tolerance", "accuracy"),
+    [("none", 1e-4, 0.99), ("float16", 0.02, 0.99), ("dynamic", 0.2, 0.985), ("int8", 0.6, 0.985)],
+)
+def test_answers_are_those_of_tensorflow(
+    lenet: dict[str, TfliteFile], quantization: str, tolerance: float, accuracy: float
+) -> None:
+    expected = lenet5.keras_model()(np.moveaxis(TEST.inputs, 1, -1), training=False).numpy()
+    found = logits(opened(lenet[quantization]))
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, atol=tolerance)
+    assert np.mean(found.argmax(1) == TEST.targets) >= accuracy
+    top5 = np.argsort(-found, 1)[:, :5]
+    assert np.mean((top5 == np.asarray(TEST.targets)[:, None]).any(1)) >= accuracy
+
+
+def test_xnnpack_is_on_or_off(lenet: dict[str, TfliteFile]) -> None:
+    on, off = opened(lenet["none"]), opened(lenet["none"], xnnpack=False)
+    np.testing.assert_allclose(logits(on, TEST.inputs[:ROWS]), logits(off, TEST.inputs[:ROWS]), atol=1e-5)
+    names = [{operator["op_name"] for operator in model.native._get_ops_details()} for model in (on, off)]
+    assert ["DELEGATE" in found for found in names] == [True, False]
+
+
+def test_a_short_batch_is_filled_up_and_cut(lenet: dict[str, TfliteFile]) -> None:
+    model = opened(lenet["none"])
+    np.testing.assert_array_equal(logits(model, TEST.inputs[:5]), logits(model, TEST.inputs[:ROWS])[:5])
+
+
+def test_what_does_not_fit_is_said(lenet: dict[str, TfliteFile]) -> None:
+    model = opened(lenet["none"])
+    with pytest.raises(Unsupported, match=r"the file takes a \(8, 32, 32, 1\), not a \(9, 32, 32, 1\)"):
+        model.put(Inputs((TEST.inputs[:9],)))
+    with pytest.raises(Unsupported, match="the file takes 1 inputs, not 2"):
+        opened(lenet["none"]).put(Inputs((TEST.inputs[:8], TEST.inputs[:8])))
+    with pytest.raises(FileNotFoundError, match=r"there is no TFLite file nowhere\.tflite"):
+        TfliteFile("nowhere.tflite").found()
+
+
+def test_activations_live_as_long_as_they_are_read(lenet: dict[str, TfliteFile]) -> None:
+    """The highest is while the first tanh runs: what it reads and what it makes; flattening makes nothing."""
+    table = count_file(lenet["none"], [(ROWS, 32, 32, 1)])
+    assert table.liveness is not None
+    assert table.liveness.peak_bytes == 2 * ROWS * 28 * 28 * 6 * 4
+    assert (table.liveness.peak_at, table.liveness.input_bytes) == ("tanh1", ROWS * 1024 * 4)
+
+
+def test_batch_normalisation_is_in_the_weights_before_it(tmp_path: Path) -> None:
+    table = counted(tmp_path, digits_resnet.keras_model(), (1, 32, 32, 1))
+    twin = count_torch(digits_resnet.torch_model, Inputs((TensorSpec((1, 1, 32, 32)),)))
+    assert table.macs == twin.macs
+    folded = twin.params - sum(row.params for row in twin.rows if row.type == "BatchNorm2d") // 2
+    assert table.params == folded
+    assert {row.path for row in table.rows} >= {"stage1_add", "stage2_shortcut_conv", "stage3_pad1", "pool", "linear"}
+
+
+def test_the_network_of_deeplites_tests(tmp_path: Path) -> None:
+    """SEEDS.md §3, row 27: deeplite counted activations as parameters, and a dense layer by its batch (64 of 65,536 FLOPs)."""
+    model = keras.Sequential(
+        [
+            keras.Input((32, 32, 3)),
+            layers.Conv2D(32, 3, padding="same", **BIASED),
+            layers.DepthwiseConv2D(3, padding="same", **BIASED),
+            layers.Flatten(),
+            layers.Dense(1, **BIASED),
+        ]
+    )
+    table = counted(tmp_path, model, (1, 32, 32, 3))
+    assert (table.params, table.macs) == (33_985, 1_212_416)
+    assert 2 * table.macs == 2_424_832
+    dense = next(row for row in table.rows if row.type == "FULLY_CONNECTED")
+    assert (dense.macs, dense.flops) == (32_768, 65_536 + 1)
+    assert max(row.output_bytes or 0 for row in table.rows) == 32 * 32 * 32 * 4  # twice that is its "memory footprint"
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "macs", "flops"),
+    [
+        (lambda: layers.Conv2D(6, 3, groups=2), (2, 8, 8, 4), 2 * 6 * 6 * 6 * 2 * 9, None),
+        (lambda: layers.Conv2D(6, 3, 2, "same", activation="relu", **BIASED), (2, 9, 9, 4), 2 * 5 * 5 * 6 * 36,
+         2 * (2 * 5 * 5 * 6 * 36) + 2 * (2 * 5 * 5 * 6)),
+        (lambda: layers.Conv1D(4, 2), (8, 9, 2), 8 * 4 * 8 * (2 * 2), None),
+        (lambda: layers.DepthwiseConv2D(3, depth_multiplier=2), (2, 8, 8, 4), 2 * 8 * 6 * 6 * 9, None),
+        (lambda: layers.Conv2DTranspose(6, 4, 2, "same"), (2, 8, 8, 4), 49_152, None),
+        (lambda: layers.Dense(8, **BIASED), (2, 3, 4), 2 * 3 * 4 * 8, 2 * 192 + 48),
+        (lambda: layers.MaxPooling2D(2), (2, 8, 8, 4), 0, 512),
+        (layers.Softmax, (3, 7), 0, 21),
+        (lambda: layers.Activation("relu6"), (3, 7), 0, 21),
+        (layers.GlobalAveragePooling2D, (2, 8, 8, 4), 0, 512),
+    ],
+)  # fmt: skip
+def test_layers_cost_what_is_written_by_hand(
+    tmp_path: Path, layer: Any, shape: tuple[int, ...], macs: int, flops: int | None
+) -> None:
+    table = counted(tmp_path, keras.Sequential([keras.Input(shape[1:]), layer()]), shape)
+    assert (table.macs, table.uncovered) == (macs, {})
+    assert flops is None or table.flops == flops
+
+
+def test_attention_is_products(tmp_path: Path) -> None:
+    """5 positions of width 8, 2 heads of 4: three projections and one back, scores and their sums."""
+    x = keras.Input((5, 8))
+    table = counted(tmp_path, keras.Model(x, layers.MultiHeadAttention(2, 4)(x, x)), (3, 5, 8))
+    assert table.macs == 3 * (4 * 5 * 8 * 8 + 2 * 2 * 5 * 5 * 4)
+    assert table.uncovered == {}
+
+
+def test_what_is_not_known_is_listed(tmp_path: Path) -> None:
+    table = counted(tmp_path, tf.cumsum, (3, 7))
+    assert table.uncovered == {"CUMSUM": 1}
+    assert table.coverage == 0
+
+
+def test_a_file_for_any_batch(tmp_path: Path) -> None:
+    """What TensorFlow converts by default: its flattening computes a shape, which only a forward tells."""
+    path = tmp_path / "open.tflite"
+    path.write_bytes(tf.lite.TFLiteConverter.from_keras_model(mlp.keras_model()).convert())
+    file = TfliteFile(str(path))
+    table = count_file(file, [(ROWS, 32, 32, 1)])
+    assert (table.macs, table.params) == (ROWS * 139_904, 140_106)
+    assert table.method.startswith("real forward")
+    backend = LitertBackend()
+    model = backend.load(lambda: file, "cpu", 1)
+    expected = mlp.keras_model()(np.moveaxis(TEST.inputs[:ROWS], 1, -1)).numpy()
+    np.testing.assert_allclose(logits(model, TEST.inputs[:ROWS]), expected, atol=1e-4)
+
+
+def test_several_inputs_keep_their_order() -> None:
+    a, b = keras.Input((2,), name="z"), keras.Input((2,), name="a")
+    difference = keras.Model({"z": a, "a": b}, layers.Subtract()([a, b]))
+    backend, ones = LitertBackend(), np.ones((1, 2), np.float32)
+    model = backend.load(lambda: difference, "cpu", None)
+    with model.stepping(model.put(Inputs(({"z": 5 * ones, "a": ones},)))) as step:
+        np.testing.assert_array_equal(model.host_outputs(step()), 4 * ones)
+
+
+def test_a_model_in_a_callers_hands_is_converted_here() -> None:
+    model = lenet5.keras_model()
+    before = model.get_weights()
+    found = sweeprof.profile(model, (2, 32, 32, 1), backend="litert", metrics=["compute/macs", "size/artifact_bytes"])
+    assert found["compute/macs"].value == 2 * 416_520
+    assert found["size/artifact_bytes"].value == pytest.approx(4 * 61_706, rel=0.05)
+    assert all((a == b).all() for a, b in zip(before, model.get_weights(), strict=True))
+
+
+def test_kernels_resemble_the_model(lenet: dict[str, TfliteFile]) -> None:
+    backend, model = LitertBackend(), opened(lenet["int8"])
+    model.meet(Inputs((TEST.inputs[:ROWS],)))
+    assert [backend.kernel(model, None).name, backend.kernel(model, "matmul").name] == ["convolution", "matmul"]

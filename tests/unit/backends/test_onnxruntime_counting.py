@@ -1,0 +1,316 @@
+"""Counts of ONNX graphs against formulas written out by hand; test_onnxruntime_models has the twins in torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log2
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from sweeprof import Cost
+from sweeprof.backends.onnxruntime.costs import COSTS, FREE
+from sweeprof.backends.onnxruntime.counting import count_file
+from sweeprof.backends.onnxruntime.files import Exported, OnnxFile
+from sweeprof.errors import Unsupported
+from sweeprof.profiling.formulas import DEFAULTS, Formulas
+from sweeprof.results.layers import ROOT, LayerTable
+
+Shape = tuple[int, ...]
+
+
+def saved(
+    folder: Path,
+    nodes: Sequence[Any],
+    inputs: dict[str, Shape],
+    weights: dict[str, Any],
+    outputs: Sequence[str] = ("y",),
+) -> str:
+    """The path of a model whose inputs have a batch size of their own name."""
+    given = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", *shape[1:]] if shape else [])
+        for name, shape in inputs.items()
+    ]
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+    initializers = [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()]
+    graph = helper.make_graph(list(nodes), "graph", given, results, initializers)
+    domains = sorted({node.domain for node in nodes} - {""})
+    opsets = [helper.make_opsetid("", 23), *(helper.make_opsetid(domain, 1) for domain in domains)]
+    path = folder / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), str(path))
+    return str(path)
+
+
+def counted(path: str, *shapes: Shape, formulas: Formulas = DEFAULTS) -> LayerTable:
+    return count_file(OnnxFile(path).known(), shapes, {}, formulas)
+
+
+def one(folder: Path, op: str, inputs: Sequence[Shape], weights: dict[str, Any], **attributes: Any) -> LayerTable:
+    """A graph of one node: inputs ``a``, ``b`` … and then the weights, where an empty name stands for none."""
+    names = [chr(ord("a") + index) for index in range(len(inputs))]
+    node = helper.make_node(op, [*names, *weights], ["y"], op, **attributes)
+    held = {name: value for name, value in weights.items() if value is not None}
+    node.input[:] = [name if name in names or name in held else "" for name in node.input]
+    return counted(saved(folder, [node], dict(zip(names, inputs, strict=True)), held), *inputs)
+
+
+def floats(*shape: int) -> Any:
+    return np.full(shape, 0.5, np.float32)
+
+
+GRU = {"w": floats(1, 48, 8), "r": floats(1, 48, 16)}
+PRODUCTS: list[tuple[str, list[Shape], dict[str, Any], dict[str, Any], tuple[int, int, int]]] = [
+    ("MatMul", [(3, 8)], {"w": floats(8, 5)}, {}, (120, 240, 225)),
+    ("MatMul", [(2, 3, 4), (2, 4, 6)], {}, {}, (144, 288, 252)),
+    ("Gemm", [(3, 8)], {"w": floats(5, 8), "c": floats(5)}, {"transB": 1}, (120, 255, 240)),
+    ("Gemm", [(3, 8)], {"w": floats(5, 8)}, {"transB": 1}, (120, 240, 225)),
+    # 1·4·6·6 outputs of sums over 3·3·3
+    ("Conv", [(1, 3, 8, 8)], {"w": floats(4, 3, 3, 3), "c": floats(4)}, {}, (3888, 7776 + 144, 7776)),
+    ("Conv", [(8, 2, 8, 8)], {"w": floats(4, 1, 2, 2)}, {"group": 2}, (6272, 12544, 12544 - 8 * 4 * 49)),
+    ("Conv", [(8, 2, 9)], {"w": floats(4, 2, 2)}, {}, (1024, 2048, 1792)),
+    (
+        "ConvTranspose",
+        [(2, 4, 8, 8)],
+        {"w": floats(4, 6, 4, 4)},
+        {"strides": [2, 2], "pads": [1, 1, 1, 1]},
+        (49_152, 98_304, 98_304 - 2 * 6 * 16 * 16),
+    ),
+    ("Einsum", [(2, 3, 4), (2, 4, 6)], {}, {"equation": "bij,bjk->bik"}, (144, 288, 252)),
+    ("Einsum", [(2, 5, 3, 4), (2, 5, 4, 6)], {}, {"equation": "...ij,...jk->...ik"}, (720, 1440, 1260)),
+    ("Einsum", [(3, 4), (4, 5), (5, 6)], {}, {"equation": "ij,jk,kl->il"}, (60 + 90, 300, 300 - 15 - 18)),
+    ("Einsum", [(3, 4)], {}, {"equation": "ij->ji"}, (0, 0, 0)),
+    ("Einsum", [(3, 4)], {}, {"equation": "ij->i"}, (0, 12, 9)),
+    # SEEDS 19 to 21: 5 steps of 4 samples, 8 inputs, 16 units
+    ("GRU", [(5, 4, 8)], GRU | {"c": floats(1, 96)}, {"hidden_size": 16}, (23_040, 51_520, 52_800)),
+    ("GRU", [(5, 4, 8)], GRU, {"hidden_size": 16}, (23_040, 49_600, 50_880)),
+    (
+        "LSTM",
+        [(5, 4, 8)],
+        {"w": floats(2, 64, 8), "r": floats(2, 64, 16), "c": floats(2, 128)},
+        {"hidden_size": 16, "direction": "bidirectional"},
+        (61_440, 136_320, 142_720),
+    ),
+    ("RNN", [(5, 4, 8)], {"w": floats(1, 16, 8), "r": floats(1, 16, 16)}, {"hidden_size": 16}, (7680, 16_000, 17_280)),
+    (
+        "RNN",
+        [(5, 4, 8)],
+        {"w": floats(1, 16, 8), "r": floats(1, 16, 16)},
+        {"hidden_size": 16, "activations": ["Relu"]},
+        (7680, 16_000, 15_360),
+    ),
+    # SEEDS 53: 2·2·16 rows over 16 keys; a softmax is 4·16 - 1 a row
+    ("Attention", [(2, 2, 16, 8)] * 3, {}, {}, (16_384, 34_816, 0)),
+    ("Attention", [(2, 16, 16)] * 3, {}, {"q_num_heads": 2, "kv_num_heads": 2}, (16_384, 34_816, 0)),
+    ("Attention", [(2, 4, 16, 8), (2, 2, 16, 8), (2, 2, 16, 8)], {"m": floats(16, 16)}, {}, (32_768, 71_680, 0)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "inputs", "weights", "attributes", "cost"), PRODUCTS, ids=[p[0] for p in PRODUCTS])
+def test_products(
+    op: str, inputs: list[Shape], weights: Any, attributes: Any, cost: tuple[int, int, int], tmp_path: Path
+) -> None:
+    table = one(tmp_path, op, inputs, weights, **attributes)
+    assert table.uncovered == {}
+    assert (table.macs, table.flops) == cost[:2]
+    if op != "Attention":
+        assert table.ops == cost[2]
+
+
+def test_textbook_operations_of_attention(tmp_path: Path) -> None:
+    """Two products less their sums, a scaling, a softmax of 4·16 - 1 a row, and for each score a mask."""
+    rows, keys, width = 2 * 4 * 16, 16, 8
+    scores = rows * keys
+    table = one(tmp_path, "Attention", [(2, 4, 16, 8), (2, 2, 16, 8), (2, 2, 16, 8)], {"m": floats(16, 16)})
+    products = 2 * scores * 2 * width - scores - rows * width
+    assert table.ops == products + 2 * scores + rows * (4 * keys - 1)
+
+
+N = 2 * 3 * 4 * 4
+OTHERS: list[tuple[str, dict[str, Any], dict[str, Any], tuple[int, int]]] = [
+    ("Relu", {}, {}, (N, N)),
+    ("Sigmoid", {}, {}, (N, 3 * N)),
+    ("Tanh", {}, {}, (N, 7 * N)),
+    ("Gelu", {}, {}, (N, 5 * N)),
+    ("Gelu", {}, {"approximate": "tanh"}, (N, 15 * N)),
+    ("HardSwish", {}, {}, (N, 5 * N)),
+    ("Softmax", {}, {"axis": 1}, (N, 4 * N - 32)),
+    ("LogSoftmax", {}, {"axis": 1}, (N, 4 * N)),
+    ("AveragePool", {}, {"kernel_shape": [2, 2], "strides": [2, 2]}, (N, N)),
+    ("MaxPool", {}, {"kernel_shape": [2, 2], "strides": [2, 2]}, (N, N // 4)),
+    ("GlobalAveragePool", {}, {}, (N, N)),
+    ("BatchNormalization", {k: floats(3) for k in ("s", "b", "m", "v")}, {}, (2 * N, 4 * N + 6)),
+    ("InstanceNormalization", {"s": floats(3), "b": floats(3)}, {}, (5 * N, 7 * N + 4 * 6)),
+    ("GroupNormalization", {"s": floats(3), "b": floats(3)}, {"num_groups": 3}, (5 * N, 7 * N + 4 * 6)),
+    ("LayerNormalization", {"s": floats(4), "b": floats(4)}, {}, (5 * N, 7 * N + 4 * 24)),
+    ("LayerNormalization", {"s": floats(4, 4)}, {"axis": 2}, (5 * N, 6 * N + 4 * 6)),
+    ("RMSNormalization", {"s": floats(4)}, {}, (4 * N, 4 * N + 2 * 24)),
+    ("ReduceSum", {"axes": np.array([2, 3])}, {}, (N, N - 6)),
+    ("ReduceMean", {"axes": np.array([2, 3])}, {}, (N, N)),
+    ("ReduceL2", {"axes": np.array([2, 3])}, {}, (2 * N, 2 * N)),
+    ("CumSum", {"axis": np.array(1)}, {}, (N, N)),
+    ("Resize", {"": None, "scales": np.array([1, 1, 2, 2], np.float32)}, {"mode": "linear"}, (28 * N, 28 * N)),
+    ("Resize", {"": None, "scales": np.array([1, 1, 2, 2], np.float32)}, {"mode": "nearest"}, (0, 0)),
+    ("Transpose", {}, {"perm": [0, 2, 3, 1]}, (0, 0)),
+    ("Clip", {"least": np.array(0, np.float32)}, {}, (N, N)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "weights", "attributes", "cost"), OTHERS, ids=[o[0] for o in OTHERS])
+def test_what_is_no_product(op: str, weights: Any, attributes: Any, cost: tuple[int, int], tmp_path: Path) -> None:
+    table = one(tmp_path, op, [(2, 3, 4, 4)], weights, **attributes)
+    assert table.uncovered == {}
+    assert (table.macs, table.flops, table.ops) == (0, *cost)
+
+
+def test_a_fourier_transform(tmp_path: Path) -> None:
+    table = one(tmp_path, "DFT", [(2, 64, 2)], {"": None, "axis": np.array(1)})
+    assert (table.macs, table.flops) == (0, round(5 * 2 * 64 * log2(64)))
+
+
+def test_nothing_is_both_counted_and_free() -> None:
+    assert COSTS.keys() & FREE == set()
+    known = {f"onnx::{schema.name}" for schema in onnx.defs.get_all_schemas() if schema.domain == ""}
+    assert (COSTS.keys() | FREE) <= known | {"onnx::Upsample", "onnx::BitCast", "onnx::CumProd"}
+
+
+def test_no_silent_zero(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["a"], ["b"], "relu"),
+        helper.make_node("Mystery", ["b"], ["c"], "mystery", domain="mine"),
+        helper.make_node("Relu", ["c"], ["d"], "after"),
+        helper.make_node("Det", ["a"], ["y"], "det"),
+    ]
+    table = counted(saved(tmp_path, nodes, {"a": (2, 3, 3)}, {}, ["d", "y"]), (2, 3, 3))
+    assert table.uncovered == {"mine::Mystery": 1, "Relu": 1, "Det": 1}, "what has an unknown shape is uncovered too"
+    assert (table.flops, table.coverage, table.liveness) == (18, 0.25, None)
+
+
+def test_as_many_shapes_as_the_graph_has_inputs(tmp_path: Path) -> None:
+    """An input that nothing is given for has open dimensions, and they are no zeros."""
+    path = saved(tmp_path, [helper.make_node("MatMul", ["x", "z"], ["y"], "product")], {"x": (2, 3), "z": (3, 4)}, {})
+    assert counted(path, (2, 3), (3, 4)).macs == 24
+    for shapes in ([(2, 3)], [(2, 3), (3, 4), (1,)]):
+        with pytest.raises(Unsupported, match=f"^the graph takes x, z, and {len(shapes)} tensors are given$"):
+            counted(path, *shapes)
+    with pytest.raises(Unsupported, match="the graph takes x, z, and 2 tensors are given"):
+        count_file(OnnxFile(path).known(), [(2, 3)], {"nothing": (3, 4)}, DEFAULTS)
+
+
+def test_a_formula_of_the_users(tmp_path: Path) -> None:
+    def mystery(inputs: Any, attributes: Any, outputs: Any) -> Cost:
+        return Cost(macs=inputs[0].elements * attributes["k"])
+
+    node = helper.make_node("Mystery", ["a"], ["y"], "mystery", domain="mine", k=5)
+    path = saved(tmp_path, [node], {"a": (2, 3)}, {})
+    table = counted(path, (2, 3), formulas=Formulas({"mine::Mystery": mystery}))
+    assert (table.macs, table.flops, table.uncovered) == (30, 60, {})
+
+
+def test_shapes_follow_the_batch_through_arithmetic_on_them(tmp_path: Path) -> None:
+    """As exporters flatten: the shape of the input, sliced and joined, is that of a reshape."""
+    nodes = [
+        helper.make_node("Shape", ["a"], ["s"], "shape", end=1),
+        helper.make_node("Concat", ["s", "rest"], ["t"], "concat", axis=0),
+        helper.make_node("Reshape", ["a", "t"], ["f"], "reshape"),
+        helper.make_node("MatMul", ["f", "w"], ["y"], "product"),
+    ]
+    path = saved(tmp_path, nodes, {"a": (1, 3, 4)}, {"rest": np.array([-1]), "w": floats(12, 5)})
+    for batch in (1, 7):
+        table = counted(path, (batch, 3, 4))
+        assert (table.macs, table.uncovered) == (batch * 60, {})
+        assert table.rows[0].output_shapes == ((batch, 5),)
+
+
+def test_a_bias_of_zeros_is_none(tmp_path: Path) -> None:
+    """Such as exporters make where a convolution has none; one that is a weight counts, whatever it holds."""
+    nodes = [
+        helper.make_node("ConstantOfShape", ["size"], ["zeros"], "zeros"),
+        helper.make_node("Conv", ["a", "w", "zeros"], ["y"], "conv"),
+    ]
+    weights = {"size": np.array([4]), "w": floats(4, 3, 3, 3)}
+    table = counted(saved(tmp_path, nodes, {"a": (1, 3, 8, 8)}, weights), (1, 3, 8, 8))
+    assert (table.macs, table.flops) == (3888, 7776)
+
+
+def test_parameters_buffers_and_constants_of_a_file_that_does_not_tell(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Conv", ["a", "w"], ["c"], "/stage/stage.0/conv/Conv"),
+        helper.make_node(
+            "BatchNormalization", ["c", "s", "b", "m", "v"], ["n"], "/stage/stage.0/bn/BatchNormalization"
+        ),
+        helper.make_node("Mul", ["n", "two"], ["d"], "/stage/Mul"),
+        helper.make_node("Reshape", ["d", "shape"], ["y"], "/Reshape"),
+    ]
+    weights = {
+        "w": floats(4, 3, 3, 3),
+        "s": floats(4),
+        "b": floats(4),
+        "m": floats(4),
+        "v": floats(4),
+        "two": np.array(2, np.float32),
+        "shape": np.array([0, -1]),
+    }
+    table = counted(saved(tmp_path, nodes, {"a": (2, 3, 8, 8)}, weights), (2, 3, 8, 8))
+    assert (table.params, table.params_bytes, table.buffers) == (108 + 8, 4 * 116, 8)
+    assert [(row.path, row.params, row.buffers, row.macs) for row in table.rows] == [
+        (ROOT, 0, 0, 0),
+        ("stage", 0, 0, 0),
+        ("stage.0", 0, 0, 0),
+        ("stage.0.conv", 108, 0, 2 * 4 * 36 * 27),
+        ("stage.0.bn", 8, 8, 0),
+    ]
+    subtree = table.rows[2].subtree
+    assert subtree is not None
+    assert (subtree.params, subtree.buffers) == (116, 8)
+    assert table.inclusive().rows[1].macs == 2 * 4 * 36 * 27
+
+
+def test_a_weight_that_is_read_twice_counts_once(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["a", "w"], ["b"], "/first/MatMul"),
+        helper.make_node("MatMul", ["b", "w"], ["y"], "/second/MatMul"),
+    ]
+    table = counted(saved(tmp_path, nodes, {"a": (2, 4)}, {"w": floats(4, 4)}), (2, 4))
+    assert (table.params, table.macs) == (16, 64)
+    assert [(row.path, row.params) for row in table.rows] == [(ROOT, 0), ("first", 16), ("second", 0)]
+
+
+def test_the_roles_that_an_export_tells(tmp_path: Path) -> None:
+    node = helper.make_node("Gemm", ["a", "head.w", "head.c"], ["y"], "gemm")
+    path = saved(tmp_path, [node], {"a": (2, 4)}, {"head.w": floats(4, 3), "head.c": floats(3)})
+    file = Exported(
+        path, paths={"gemm": "head"}, weights={"head.w": "frozen", "head.c": "parameter"}, types={"head": "Linear"}
+    )
+    table = count_file(file, [(2, 4)], {}, DEFAULTS)
+    assert (table.params, table.trainable) == (15, 3)
+    assert [(row.path, row.type, row.params, row.frozen) for row in table.rows] == [
+        (ROOT, "Graph", 0, 0),
+        ("head", "Linear", 15, 12),
+    ]
+
+
+def test_peak_live_bytes_by_hand(tmp_path: Path) -> None:
+    """``a`` (24 elements) is not counted; b and c are alive at once, then c and d; a view has no memory of its own."""
+    nodes = [
+        helper.make_node("Relu", ["a"], ["b"], "/first/Relu"),
+        helper.make_node("Concat", ["b", "b", "b"], ["c"], "/second/Concat", axis=1),
+        helper.make_node("Flatten", ["c"], ["f"], "/second/Flatten"),
+        helper.make_node("MatMul", ["f", "w"], ["y"], "/third/MatMul"),
+    ]
+    table = counted(saved(tmp_path, nodes, {"a": (2, 3, 4)}, {"w": floats(36, 2)}), (2, 3, 4))
+    assert table.liveness is not None
+    assert (table.liveness.peak_bytes, table.liveness.peak_at, table.liveness.input_bytes) == (
+        4 * (24 + 72),
+        "second",
+        96,
+    )
+    assert table.act_bytes == 4 * (24 + 72 + 4)
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(FileNotFoundError, match=r"there is no ONNX file nowhere\.onnx"):
+        OnnxFile("nowhere.onnx").known()

@@ -1,0 +1,257 @@
+"""Models that a config describes: exported by a process of their own, once, and found again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sweeprof.backends import making
+from sweeprof.backends.making import BuildFailed, Failure, Request
+from sweeprof.backends.onnxruntime import exporting
+from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
+from sweeprof.backends.onnxruntime.exporting import EXPORTERS, Exporter
+from sweeprof.backends.onnxruntime.files import Exported
+from sweeprof.backends.onnxruntime.signature import VARYING
+from sweeprof.backends.remembering import cache_folder, key_of
+from sweeprof.errors import Unsupported
+from sweeprof.profiling.build import builder
+from sweeprof.profiling.formulas import DEFAULTS
+from sweeprof.profiling.inputs import Inputs, TensorSpec
+
+DIGITS = Inputs((TensorSpec((4, 1, 32, 32)),))
+MLP = {"_target_": "sweeprof.zoo.mlp.torch_model"}
+
+
+def mlp_by_hand(x: Any) -> Any:
+    """Three products, with the zoo's weights."""
+    from safetensors.numpy import load_file
+
+    from sweeprof.zoo.loading import weight_file
+
+    weights = load_file(weight_file("mlp"))
+    values = x.reshape(len(x), -1)
+    for index in (1, 2, 3):
+        values = values @ weights[f"linear{index}.weight"].T + weights[f"linear{index}.bias"]
+        values = np.maximum(values, 0) if index < 3 else values
+    return values
+
+
+def outputs(backend: OnnxruntimeBackend, node: Mapping[str, Any], x: Any) -> Any:
+    model = backend.load(builder(node), "cpu", 1)
+    with model.stepping(model.put(Inputs((x,)))) as step:
+        return model.host_outputs(step())
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("cache"))
+
+
+def test_a_model_is_exported_once_whatever_the_batch(cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def counting(module: str, request: Request, variables: Mapping[str, str]) -> Failure | None:
+        asked.append(request)
+        return making.asked(module, request, variables)
+
+    monkeypatch.setattr(exporting, "asked", counting)
+    backend = OnnxruntimeBackend(cache=cache)
+    for batch in (4, 1):
+        x = np.random.default_rng(0).standard_normal((batch, 1, 32, 32)).astype(np.float32)
+        np.testing.assert_allclose(outputs(backend, MLP, x), mlp_by_hand(x), atol=1e-4)
+    table = backend.analyze(builder(MLP), DIGITS, 1, DEFAULTS)
+    assert (table.macs, table.params, table.trainable) == (4 * 139_904, 140_106, 140_106)
+    assert [(row.path, row.type) for row in table.rows][:3] == [
+        ("__root__", "Sequential"),
+        ("flatten", "Flatten"),
+        ("linear1", "Linear"),
+    ]
+    assert len(asked) == 1
+
+
+def test_the_process_that_measures_loads_nothing_but_the_run_time(cache: str) -> None:
+    """After a first export the model is found; torch, onnx and Keras are not imported to run it."""
+    program = f"""
+        import sys
+        import numpy as np
+        from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
+        from sweeprof.profiling.build import builder
+        from sweeprof.profiling.inputs import Inputs
+        model = OnnxruntimeBackend(cache={cache!r}).load(builder({MLP!r}), "cpu", 1)
+        with model.stepping(model.put(Inputs((np.zeros((2, 1, 32, 32), np.float32),)))) as step:
+            print(model.host_outputs(step()).shape)
+        print(sorted({{"torch", "onnx", "keras", "tensorflow", "onnxscript"}} & sys.modules.keys()))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["(2, 10)", "[]"]
+
+
+def test_what_the_key_depends_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+    source, weights = tmp_path / "mine" / "net.py", tmp_path / "weights.pt"
+    source.write_text("raise RuntimeError('imported')")
+    weights.write_bytes(b"1")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    node = {"_target_": "mine.net.Net", "width": 3, "weights": str(weights)}
+    signature = {"args": [{"shape": [2, 3], "dtype": "float32"}], "kwargs": {}}
+
+    def key(axis: int | None = 1, opset: int = 23, seed: int = 0, **change: Any) -> str:
+        return key_of({**node, **change}, EXPORTERS, signature, axis, opset, seed)
+
+    first = key()
+    assert key() == first
+    others = {key(axis=None), key(opset=20), key(seed=1), key(width=4), key_of(node, EXPORTERS, {"args": []}, 1, 23, 0)}
+    assert len(others | {first}) == 6
+    source.write_text("raise RuntimeError('imported, and changed')")
+    changed = key()
+    assert changed != first
+    weights.write_bytes(b"22")
+    assert key() not in (first, changed)
+    (tmp_path / "mine" / "beside.py").write_text("")
+    assert key() != changed
+
+
+def test_where_files_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder("onnx", None) == tmp_path / "sweeprof" / "onnx"
+    assert cache_folder("onnx", str(tmp_path / "own")) == tmp_path / "own"
+
+
+def test_what_is_known_beside_a_graph_is_kept(tmp_path: Path) -> None:
+    known = Exported(str(tmp_path / "model.onnx"), 3, {"n": "a.b"}, {"w": "frozen"}, {"": "Net"}, channels="last")
+    with pytest.raises(FileNotFoundError):
+        Exported.within(tmp_path)
+    known.write_facts()
+    assert Exported.within(tmp_path) == known
+    (tmp_path / "model.onnx").write_bytes(b"123")
+    (tmp_path / "model.onnx.data").write_bytes(b"4567")
+    assert known.size() == 7
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, stage: str, kind: str, message: str) -> Exporter:
+    """An exporter whose process answers that; the real process is tested by the conformance suite."""
+    monkeypatch.setattr(exporting, "asked", lambda *_: Failure(stage, kind, message))
+    return Exporter(23, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("stage", "kind", "error", "says"),
+    [
+        ("build", "ValueError", ValueError, "^no luck$"),
+        ("build", "MemoryError", MemoryError, "^no luck$"),
+        ("build", "SomebodysError", BuildFailed, "^SomebodysError: no luck$"),
+        ("build", "UnicodeDecodeError", BuildFailed, "^UnicodeDecodeError: no luck$"),
+        ("build", "KeyboardInterrupt", BuildFailed, "^KeyboardInterrupt: no luck$"),
+        ("export", "MemoryError", MemoryError, "^no luck$"),
+        (
+            "export",
+            "TorchExportError",
+            Unsupported,
+            r"^torch\.onnx cannot export the model: TorchExportError: no luck$",
+        ),
+        ("export", "ValueError", Unsupported, r"^torch\.onnx cannot export the model: ValueError: no luck$"),
+    ],
+)
+def test_what_the_process_raised_is_raised(
+    stage: str, kind: str, error: type[Exception], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    exporter = answering(monkeypatch, stage, kind, "no luck")
+    with pytest.raises(error, match=says), exporter.exported(builder(MLP), DIGITS, 1):
+        pass
+
+
+@pytest.mark.parametrize("stage", ["build", "export"])
+def test_torchs_want_of_memory_is_one(stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    exporter = answering(monkeypatch, stage, "RuntimeError", "DefaultCPUAllocator: can't allocate memory: 1 bytes")
+    with pytest.raises(MemoryError), exporter.exported(builder(MLP), DIGITS, 1):
+        pass
+
+
+@pytest.mark.parametrize("batch", [4, 2])
+def test_a_model_that_is_not_exported_for_any_batch_size_is_for_one(
+    batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every answer is remembered: neither export is asked for twice."""
+    shapes = []
+
+    def refusing(module: str, request: Request, variables: Mapping[str, str]) -> Failure | None:
+        shapes.append(request["signature"]["args"][0]["shape"])
+        if shapes[-1][0] == VARYING:
+            return Failure("export", "RuntimeError", "no luck")
+        Exported(f"{request['folder']}/model.onnx", shapes[-1][0]).write_facts()
+        return None
+
+    monkeypatch.setattr(exporting, "asked", refusing)
+    inputs = Inputs((TensorSpec((batch, 3)),))
+    for _ in range(2):
+        refused = pytest.raises(Unsupported, match="no luck") if batch == VARYING else nullcontext()
+        with refused, Exporter(23, 0, str(tmp_path)).exported(builder(MLP), inputs, 1) as file:
+            assert file.batch == batch
+    assert shapes == ([[VARYING, 3]] * 2 if batch == VARYING else [[VARYING, 3], [batch, 3]])
+
+
+@pytest.mark.parametrize(("stage", "asked"), [("build", 1), ("export", 2)])
+def test_what_fails_altogether_is_not_remembered(
+    stage: str, asked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = []
+
+    def failing(module: str, request: Request, variables: Mapping[str, str]) -> Failure:
+        requests.append(request)
+        return Failure(stage, "ValueError", "no luck")
+
+    monkeypatch.setattr(exporting, "asked", failing)
+    for times in (1, 2):
+        with pytest.raises(Exception, match="no luck"):  # noqa: SIM117
+            with Exporter(23, 0, str(tmp_path)).exported(builder(MLP), DIGITS, 1):
+                pass
+        assert len(requests) == times * asked
+
+
+def test_a_process_that_dies_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exporter = Exporter(23, 0, str(tmp_path))
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    says = "the process that makes the model.s file ended with code 1: without a word"
+    with pytest.raises(RuntimeError, match=says), exporter.exported(builder(MLP), DIGITS, 1):
+        pass
+
+
+@pytest.mark.slow
+def test_keras_models_have_their_layers_and_agree_with_tensorflow(tmp_path: Path) -> None:
+    """Weights moved within an image would show in the outputs, layers that torch does not see in the rows."""
+    backend = OnnxruntimeBackend(cache=str(tmp_path))
+    node = {"_target_": "sweeprof.zoo.digits_resnet.keras_model"}
+    x = np.random.default_rng(0).standard_normal((4, 1, 32, 32)).astype(np.float32)
+    found = outputs(backend, node, x)
+    from sweeprof.zoo import digits_resnet
+
+    np.testing.assert_allclose(found, digits_resnet.keras_model()(np.moveaxis(x, 1, -1)).numpy(), atol=1e-4)
+    table = backend.analyze(builder(node), DIGITS, 1, DEFAULTS)
+    assert (table.macs, table.params, table.trainable, table.buffers) == (4 * 12_206_720, 77_754, 77_754, 672)
+    assert table.uncovered == {}
+    rows = {row.path: row for row in table.rows}
+    assert (rows["conv1"].type, rows["conv1"].macs, rows["conv1"].params) == ("Conv2D", 4 * 147_456, 144)
+    assert (rows["bn1"].type, rows["bn1"].params, rows["bn1"].buffers) == ("BatchNormalization", 32, 32)
+    assert sum(row.macs for row in table.rows if row.type in ("Conv2D", "Dense")) == table.macs
+
+
+@pytest.mark.slow
+def test_a_keras_model_in_a_callers_hands(tmp_path: Path) -> None:
+    """On TensorFlow in this process: saved, and exported by another one."""
+    from sweeprof.zoo import mlp
+
+    model = mlp.keras_model()
+    x = np.random.default_rng(0).standard_normal((4, 32, 32, 1)).astype(np.float32)
+    loaded = OnnxruntimeBackend(cache=str(tmp_path)).load(lambda: model, "cpu", None)
+    with loaded.stepping(loaded.put(Inputs((x,)))) as step:
+        np.testing.assert_allclose(loaded.host_outputs(step()), model(x).numpy(), atol=1e-4)

@@ -1,0 +1,159 @@
+"""What steps of a Keras model allocate, against what the shapes of its tensors say by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+import sweeprof
+from support.keras_memory import HIDDEN, OUT, ROWS, WIDTH
+from sweeprof.backends.tensorflow.allocations import STEP, _stacks, _Trace
+from sweeprof.backends.tensorflow.owners import Untouched
+from sweeprof.backends.tensorflow.probes import Probes
+from sweeprof.errors import Unsupported
+from sweeprof.profiling.allocations import Change
+from sweeprof.results.allocations import Allocations
+from sweeprof.results.paths import ROOT
+
+TESTS = Path(__file__).parents[2]
+WIDE, NARROW = 4 * ROWS * HIDDEN, 4 * ROWS * OUT
+"""Bytes of the two layers' outputs."""
+WEIGHTS = 4 * (WIDTH * HIDDEN + HIDDEN * OUT)
+
+
+@pytest.fixture(scope="module")
+def seen() -> dict[str, Allocations]:
+    variables = {"TF_CPU_ALLOCATOR_USE_BFC": "true", "KERAS_BACKEND": "tensorflow", "PYTHONPATH": str(TESTS)}
+    command = [sys.executable, "-m", "support.keras_memory"]
+    done = subprocess.run(
+        command, env={**os.environ, **variables}, cwd=TESTS.parent, capture_output=True, text=True, check=True
+    )
+    return {name: Allocations.from_dict(data) for name, data in json.loads(done.stdout).items()}
+
+
+@pytest.mark.slow
+def test_a_forward_takes_what_its_tensors_do(seen: dict[str, Allocations]) -> None:
+    """A graph adds the bias where the product is; eager has both at once."""
+    for mode, peak in (("function", WIDE + NARROW), ("xla", WIDE + NARROW), ("eager", 2 * WIDE)):
+        found = seen[f"{mode} False"]
+        assert (found.mode, found.steps) == ("inference", 3)
+        assert found.step_peaks_bytes == (peak,) * 3
+        assert found.timeline[-1].bytes == 0
+    graph = seen["function False"]
+    assert graph.peak_at == "narrow"
+    assert {layer.path: layer.allocated_bytes for layer in graph.by_layer} == {ROOT: 0, "wide": WIDE, "narrow": NARROW}
+    assert graph.tensors[0].names == ("net/wide/kernel",)
+    assert sum(row.bytes for row in graph.tensors if row.kind == "parameter") == WEIGHTS + 4 * (HIDDEN + OUT)
+
+
+@pytest.mark.slow
+def test_a_training_step_also_takes_its_gradients(seen: dict[str, Allocations]) -> None:
+    """At the peak the wide output's gradient and those of all parameters.
+
+    A graph's operators run in an order that differs between processes. It tells whether the wide output has gone by then, what
+    the narrow kernel's gradient is made from, and how many numbers by row there are.
+    """
+    found = seen["function True"]
+    assert found.mode == "training"
+    least = WIDE + WEIGHTS + 4 * (HIDDEN + OUT)
+    assert least < found.step_peaks_bytes[-1] < least + WIDE + 4 * HIDDEN * OUT + NARROW
+    assert sum(layer.at_peak_bytes for layer in found.by_layer) == found.peak_bytes
+    for mode in ("eager", "xla"):
+        assert seen[f"{mode} True"].step_peaks_bytes[-1] > WIDE + WEIGHTS
+
+
+def test_the_usual_allocator_tells_too_little() -> None:
+    model = keras.Sequential([keras.layers.Dense(2)])
+    with pytest.raises(Unsupported, match="the host's allocator tells of large blocks only, unless TF_CPU_ALLOCATOR"):
+        sweeprof.Profiler(model, inputs=np.ones((2, 3), np.float32)).run("allocations")
+
+
+@pytest.mark.slow
+def test_layers_with_the_names_that_keras_gives_them_have_what_they_allocate() -> None:
+    variables = {"TF_CPU_ALLOCATOR_USE_BFC": "true", "KERAS_BACKEND": "tensorflow"}
+    script = """
+import json, keras, numpy as np, sweeprof
+model = keras.Sequential([keras.Input((64,)), *(keras.layers.Dense(width) for width in (64, 32, 2))])
+found = sweeprof.Profiler(model, inputs=np.zeros((4096, 64), np.float32)).seen("allocations")
+print(json.dumps({layer.path: layer.allocated_bytes for layer in found.by_layer}))
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(
+        command, env={**os.environ, **variables}, cwd=TESTS.parent, capture_output=True, text=True, check=True
+    )
+    widths = {"dense": 64, "dense_1": 32, "dense_2": 2}
+    assert json.loads(done.stdout) == {ROOT: 0, **{path: 4 * 4096 * width for path, width in widths.items()}}
+
+
+def planes(*events: tuple[str, int, int, dict[str, Any]]) -> list[Any]:
+    """A plane of events: name, begin and duration in ps, and what each says."""
+    plane = xplane_pb2.XPlane(name="/host:CPU")
+    line = plane.lines.add(timestamp_ns=0)
+    for name, begin, duration, facts in events:
+        number = len(plane.event_metadata) + 1
+        plane.event_metadata[number].name = name
+        event = line.events.add(metadata_id=number, offset_ps=begin, duration_ps=duration)
+        for key, value in facts.items():
+            stat = event.stats.add(metadata_id=len(plane.stat_metadata) + 1)
+            plane.stat_metadata[stat.metadata_id].name = key
+            if isinstance(value, str):
+                stat.ref_value = len(plane.stat_metadata) + 1
+                plane.stat_metadata[stat.ref_value].name = value
+            else:
+                stat.int64_value = value
+    return [plane]
+
+
+def test_events_become_changes_in_the_order_of_time() -> None:
+    trace = _Trace(lambda operator: tuple(operator.split("/")[:-1]))
+    trace.read(
+        planes(
+            ("MemoryDeallocation", 9_000, 0, {"requested_bytes": 7, "addr": 1}),
+            (STEP, 1_000, 10_000, {}),
+            ("MemoryAllocation", 5_000, 0, {"requested_bytes": 7, "addr": 1, "tf_op": "a/b/MatMul"}),
+            ("Other", 6_000, 0, {}),
+        )
+    )
+    assert (trace.begins, trace.ends) == ([1], [11])
+    assert trace.changes == [Change(5, 7, 1, ("a", "b")), Change(9, -7, 1, ("a", "b"))]
+
+
+def stacks(model: Any) -> tuple[Callable[[str], tuple[str, ...]], list[str]]:
+    """How allocations are told apart once a graph of the model is made, and the names of its products of matrices."""
+    places = Untouched()
+    probes = Probes(model, places, ())
+    run = tf.function(model)
+    with probes.attached():
+        graph = run.get_concrete_function(tf.TensorSpec((2, 3))).graph
+    return _stacks(probes, places), [each.name for each in graph.get_operations() if each.type == "MatMul"]
+
+
+def test_layers_of_an_operator() -> None:
+    inner = keras.Sequential([keras.layers.Dense(3, name="dense")], name="inner")
+    model = keras.Sequential([inner, keras.layers.Dense(2, name="last_2")], name="net")
+    model.build((None, 3))
+    stack, (first, last) = stacks(model)
+    assert stack(first) == (ROOT, "inner", "inner.dense")
+    assert stack(f"gradient_tape/{last}/MatMul_1") == (ROOT, "last_2")
+    assert stack(f"ConstantFolding/{last.rpartition('/')[0]}/made_up") == (ROOT, "last_2")
+    assert stack("adam/Add") == stack("MatMul") == stack("") == ()
+
+
+def test_layers_whose_names_are_those_that_tensorflow_gives_to_other_calls() -> None:
+    """It numbers name scopes: ``dense`` runs as ``dense_1``, which is another layer."""
+    first, second = keras.layers.Dense(3, name="dense"), keras.layers.Dense(2, name="dense_1")
+    inputs = keras.Input((3,))
+    stack, products = stacks(keras.Model(inputs, second(first(first(inputs)))))
+    assert [stack(name) for name in products] == [(ROOT, "dense"), (ROOT, "dense"), (ROOT, "dense_1")]
+    assert stack(f"gradient_tape/{products[1].rpartition('/')[0]}/ReluGrad") == (ROOT, "dense")

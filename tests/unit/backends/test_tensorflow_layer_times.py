@@ -1,0 +1,348 @@
+"""Layer times of Keras models: known sleeps in graphs and operator by operator, hard cases, and results that stay what they are."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from sweeprof.backends.tensorflow import layer_times as pass_module
+from sweeprof.backends.tensorflow.adapter import TensorflowBackend
+from sweeprof.backends.tensorflow.calibration import calibrated
+from sweeprof.backends.tensorflow.laps import laps_of
+from sweeprof.backends.tensorflow.model import TensorflowModel
+from sweeprof.backends.tensorflow.tasks import task_of
+from sweeprof.backends.tensorflow.variants import Mode
+from sweeprof.errors import Unsupported
+from sweeprof.profiling.formulas import DEFAULTS
+from sweeprof.profiling.inputs import Inputs
+from sweeprof.profiling.recipe import Recipe, Work
+from sweeprof.profiling.spans import NOT_DIFFERENTIATED, Cost
+from sweeprof.profiling.timing import Protocol
+from sweeprof.results.layer_times import LayerTimes, Seconds
+from sweeprof.results.paths import OUTSIDE, ROOT
+
+QUICK = Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=3, min_s=0)
+COST = Cost(inside=4e-7, outside=5e-7, backward=7e-7)
+"""About what is calibrated for a graph; naps do not depend on it."""
+NAP = 0.02
+CLOSE = 0.008
+"""How near to a nap a figure must be."""
+MODES: tuple[Mode, ...] = ("function", "eager")
+X = np.random.default_rng(0).standard_normal((2, 4), np.float32)
+TOKENS = np.array([[1, 2, 0], [3, 0, 0]], np.int32)
+
+
+@pytest.fixture(autouse=True)
+def uncalibrated(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(pass_module, "calibrated", lambda *_: COST)
+    yield
+    assert keras.Layer.__call__.__module__.startswith("keras.")
+
+
+def loaded(model: Any, mode: Mode = "function") -> TensorflowModel:
+    return TensorflowBackend(mode=mode).load(lambda: model, "cpu", None)
+
+
+def work(inputs: Any = X, trains: bool = True, targets: Any = None, loss: str = "mean") -> Work:
+    return Work(Inputs.of(inputs), targets, Recipe("none", loss) if trains else None)
+
+
+def timed(model: Any, mode: Mode = "function", protocol: Protocol = QUICK, **given: Any) -> LayerTimes:
+    backend, held = TensorflowBackend(mode=mode), loaded(model, mode)
+    given_work = work(**given)
+    return backend.layer_times(held, dataclasses.replace(given_work, batch=held.put(given_work.batch)), protocol)
+
+
+def seconds_of(times: LayerTimes) -> dict[tuple[str, int], Seconds]:
+    return {(call.path, call.call): seconds for call, seconds in zip(times.calls, times.seconds, strict=True)}
+
+
+def paths_of(times: LayerTimes) -> list[tuple[str, int]]:
+    return [(call.path, call.call) for call in times.calls]
+
+
+class Naps:
+    """How long a layer really slept: on a busy machine it may oversleep."""
+
+    def __init__(self, forward_s: float, backward_s: float) -> None:
+        self.forward_s, self.backward_s = forward_s, backward_s
+        self.forward: list[float] = []
+        self.backward: list[float] = []
+
+    def sleep(self, seconds: float, naps: list[float]) -> Callable[[Any], Any]:
+        def slept(values: Any) -> Any:
+            begin = time.monotonic()
+            time.sleep(seconds)
+            naps.append(time.monotonic() - begin)
+            return values
+
+        return slept
+
+
+def napping(x: Any, naps: Naps) -> Any:
+    """Returns what it is given, in its own time, in either direction."""
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def nap(values: Any) -> Any:
+        def backward(gradient: Any) -> Any:
+            return slept(naps.sleep(naps.backward_s, naps.backward), gradient)
+
+        return slept(naps.sleep(naps.forward_s, naps.forward), values), backward
+
+    return nap(x)
+
+
+def slept(function: Callable[[Any], Any], values: Any) -> Any:
+    outputs = tf.numpy_function(function, [values], values.dtype)
+    outputs.set_shape(values.shape)
+    return outputs
+
+
+class Sleeper(keras.Layer):  # type: ignore[misc]
+    """A layer without weights that sleeps."""
+
+    def __init__(self, forward_s: float = NAP, backward_s: float = 1.5 * NAP, **given: Any) -> None:
+        super().__init__(**given)
+        self.naps = Naps(forward_s, backward_s)
+
+    def call(self, x: Any) -> Any:
+        return napping(x, self.naps)
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return shape
+
+
+def own_of(times: LayerTimes) -> dict[tuple[str, int], tuple[float, float]]:
+    """What each call took itself in its quickest repeat, forward and backward: another process disturbs some, but not each."""
+    return {(call.path, call.call): (min(call.forward), min(call.backward, default=0.0)) for call in times.calls}
+
+
+def assert_slept(own: tuple[float, float], naps: Naps) -> None:
+    """That a call took as long as its quickest nap, as closely as a machine tells that others use too."""
+    for seconds, slept_s in zip(own, (min(naps.forward), min(naps.backward)), strict=True):
+        assert slept_s - 0.001 <= seconds <= slept_s + CLOSE
+
+
+def dense(name: str, units: int = 4) -> Any:
+    return layers.Dense(units, name=name)
+
+
+# Known times
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_layer_that_sleeps_takes_as_long_as_it_slept_forward_and_backward(mode: Mode) -> None:
+    inner = keras.Sequential([dense("first"), Sleeper(name="sleeper")], name="inner")
+    times = timed(keras.Sequential([keras.Input((4,)), dense("before"), inner, dense("after")]), mode)
+    found, own, naps = seconds_of(times), own_of(times), inner.layers[1].naps
+    assert paths_of(times) == [
+        *((OUTSIDE, 0), (ROOT, 0), ("before", 0), ("inner", 0)),
+        *(("inner.first", 0), ("inner.sleeper", 0), ("after", 0)),
+    ]
+    assert times.mode == "training"
+    assert_slept(own["inner.sleeper", 0], naps)
+    for path in (ROOT, "inner"):
+        assert found[path, 0].forward >= found["inner.sleeper", 0].forward >= NAP
+        assert (found[path, 0].backward or 0) >= (found["inner.sleeper", 0].backward or 0) >= 1.5 * NAP
+    assert {key for key, seconds in own.items() if max(seconds) > NAP / 2} == {("inner.sleeper", 0)}
+    if mode == "function":  # operator by operator probes cost more than what is taken off here
+        assert times.forward_covered == pytest.approx(1, abs=0.25)
+        assert times.backward_covered == pytest.approx(1, abs=0.25)
+    assert times.probe_s == dataclasses.asdict(COST)
+
+
+class Branches(keras.Model):  # type: ignore[misc]
+    """Sleeps in two branches that do not depend on each other, in one layer twice, and between its layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = Sleeper(name="left"), Sleeper(2 * NAP, NAP, name="right")
+        self.own, self.last = Naps(1.5 * NAP, NAP), dense("last")
+
+    def call(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        left, right = self.left(inputs["x"]), self.right(inputs["x"])
+        between = napping(inputs["x"] * 2.0, self.own)
+        return {"sum": self.last(self.left(left + right)), "between": self.last(between)}
+
+
+class Differentiable(keras.Model):  # type: ignore[misc]
+    """Its branches get something to differentiate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.branches = dense("first"), Branches()
+
+    def call(self, x: Any) -> Any:
+        return self.branches({"x": self.first(x)})
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_a_graph_could_run_in_any_order_is_told_apart(mode: Mode) -> None:
+    model = Differentiable()
+    own, inner = own_of(timed(model, mode)), model.branches
+    name, left = inner.name, inner.left.naps
+    slept_in = {(f"{name}.left", 0): left, (f"{name}.left", 1): left, (f"{name}.right", 0): inner.right.naps}
+    slept_in[name, 0] = inner.own
+    for key, naps in slept_in.items():
+        assert_slept(own[key], naps)
+    assert {key for key, seconds in own.items() if max(seconds) > NAP / 2} == set(slept_in)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_inference_has_no_backward_and_gives_no_reason_for_that(mode: Mode) -> None:
+    sleeper = Sleeper(name="sleeper")
+    times = timed(keras.Sequential([keras.Input((4,)), dense("first"), sleeper]), mode, trains=False)
+    found = seconds_of(times)["sleeper", 0]
+    assert (times.mode, times.backward, times.backward_covered) == ("inference", None, None)
+    assert (found.backward, found.backward_self, found.reason) == (None, None, None)
+    assert 0 <= own_of(times)["sleeper", 0][0] - min(sleeper.naps.forward) + 0.001 <= CLOSE
+
+
+class Products(keras.Layer):  # type: ignore[misc]
+    """So many matrix products."""
+
+    def __init__(self, count: int, **given: Any) -> None:
+        super().__init__(**given)
+        self.count = count
+
+    def build(self, shape: Any) -> None:
+        self.weight = self.add_weight(shape=(shape[-1], shape[-1]), initializer="orthogonal")
+
+    def call(self, x: Any) -> Any:
+        for _ in range(self.count):
+            x = x @ self.weight
+        return x
+
+
+def test_of_layers_that_differ_in_work_alone_each_has_its_share_of_the_time() -> None:
+    counts = {"one": 10, "slow": 40, "two": 10}
+    model = keras.Sequential([keras.Input((64,)), *(Products(count, name=name) for name, count in counts.items())])
+    protocol, shares = dataclasses.replace(QUICK, min_samples=40), []
+    for _ in range(10):  # another process may take the processor, but not each time
+        found = seconds_of(timed(model, inputs=np.ones((64, 64), np.float32), protocol=protocol))
+        forward = {name: found[name, 0].forward_self for name in counts}
+        backward = {name: found[name, 0].backward_self or 0.0 for name in counts}
+        shares.append([each["slow"] / sum(each.values()) for each in (forward, backward)])
+        if all(abs(share - 40 / 60) < 0.07 for share in shares[-1]):
+            return
+    pytest.fail(f"of 40 in 60 products the shares of time are {shares}")
+
+
+# Which calls there are
+
+
+class Chained(keras.Model):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = layers.Embedding(9, 8, mask_zero=True, name="embedding")
+        self.recurrent = layers.Bidirectional(layers.SimpleRNN(4, return_sequences=True), name="both")
+        self.attention = layers.MultiHeadAttention(2, 4, name="attention")
+        self.scale = layers.Rescaling(0.5, name="scale")
+        self.frozen = dense("frozen", 8)
+        self.frozen.trainable = False
+
+    def call(self, tokens: Any) -> Any:
+        x = self.recurrent(self.embedding(tokens))
+        return self.frozen(self.attention(x, x)), self.scale(tf.cast(tokens, tf.float32))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_recurrent_layers_are_marked_as_a_whole_and_masks_arrive(mode: Mode) -> None:
+    model, tokens = Chained(), TOKENS
+    times = timed(model, mode, inputs=tokens)
+    paths, found = [path for path, _ in paths_of(times)], seconds_of(times)
+    wrapped = model.recurrent
+    assert {path for path in paths if path.startswith("both.")} == {
+        f"both.{layer.name}" for layer in (wrapped.forward_layer, wrapped.backward_layer)
+    }
+    assert {"attention.query", "attention.key", "embedding", "frozen"} <= set(paths)
+    assert found["frozen", 0].reason is None  # what is before it learns
+    assert found["scale", 0].reason == NOT_DIFFERENTIATED
+    assert found["scale", 0].backward is None
+    assert all(seconds.forward_self >= 0 for seconds in found.values())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_probes_change_no_result(mode: Mode) -> None:
+    keras.utils.set_random_seed(0)
+    model, tokens = Chained(), TOKENS
+    held = loaded(model, mode)
+    task = task_of(held, work(held.put(Inputs.of(tokens))))
+    laps = laps_of(task, is_eager=mode == "eager")
+    flat = [tf.nest.flatten(laps.lap(is_probed).results, expand_composites=True) for is_probed in (False, True)]
+    assert len(flat[0]) == len(flat[1]) == 1 + len(task.parameters) + 2  # the embedding's has three parts
+    for one, other in zip(*flat, strict=True):  # a graph adds up in another order where it fuses other operators
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-7)
+
+
+def residual() -> Any:
+    x = inputs = keras.Input((8, 8, 3))
+    for number in range(3):
+        y = layers.Conv2D(3, 3, padding="same", name=f"convolution_{number}")(x)
+        x = layers.Add(name=f"add_{number}")([x, layers.BatchNormalization(name=f"norm_{number}")(y)])
+    return keras.Model(inputs, layers.Dense(2, name="last")(layers.Flatten(name="flat")(x)))
+
+
+def test_the_graph_takes_its_marks_in_the_order_of_the_calls() -> None:
+    held = loaded(residual())
+    given = held.put(Inputs.of(np.ones((1, 8, 8, 3), np.float32)))
+    laps = laps_of(task_of(held, Work(given, None, Recipe("none", "mean"))), is_eager=False)
+    lap = laps.lap(is_probed=True)
+    forward, backward = ([mark for *_, mark in events] for events in (lap.forward, lap.backward))
+    marks = [lap.begin, *forward, lap.turned, *backward, lap.end]
+    assert marks == sorted(marks)
+    assert len(forward) == len(backward) == 2 * len(held.native.layers)  # all but the inputs, and the model
+    assert [path for (path,), _ in laps.described] == [ROOT, *(layer.name for layer in held.native.layers[1:])]
+
+
+@pytest.mark.parametrize(("make", "given"), [(residual, np.ones((1, 8, 8, 3), np.float32)), (Chained, TOKENS)])
+def test_every_call_that_is_timed_has_a_row_in_the_layer_table(make: Callable[[], Any], given: Any) -> None:
+    model = make()
+    times = timed(model, inputs=given, trains=False)
+    table = TensorflowBackend().analyze(lambda: model, Inputs.of(given), None, DEFAULTS).with_times(times)
+    assert table.timing is not None
+    assert table.timing.unplaced == ()
+
+
+# What there is no time of
+
+
+def test_what_has_no_layers_when_it_runs_is_said() -> None:
+    model = keras.Sequential([keras.Input((4,)), dense("only")])
+    with pytest.raises(Unsupported, match="not possible upstream: a compiled XLA program has no layers"):
+        timed(model, "xla")
+    with pytest.raises(Unsupported, match="only a Keras model does"):
+        timed(lambda x: x)
+    with pytest.raises(Unsupported, match="no variable of the model is trainable"):
+        timed(keras.Sequential([keras.Input((4,)), layers.ReLU()]))
+    on_gpu = dataclasses.replace(loaded(model), device="gpu:0")
+    with pytest.raises(Unsupported, match="layers are timed on the CPU"):
+        pass_module.layer_times(on_gpu, work(trains=False), QUICK)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_keras_is_as_it_was_after_an_error(mode: Mode) -> None:
+    class Failing(keras.Layer):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            raise ValueError("mine")
+
+    before = keras.Layer.__call__
+    with pytest.raises(ValueError, match="mine"):
+        timed(keras.Sequential([Failing()]), mode, trains=False)
+    assert keras.Layer.__call__ is before
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_cost_of_a_probe_is_more_than_nothing_and_less_than_a_millisecond(mode: Mode) -> None:
+    cost = calibrated(mode == "eager", with_backward=True)
+    assert 0 < cost.inside < 1e-3
+    assert 0 <= cost.outside < 1e-3
+    assert 0 <= cost.backward < 1e-3

@@ -1,0 +1,146 @@
+"""Constraints, the Pareto front, geometric means, and what reports say of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.odd import build
+from support.samples import comparison
+from sweeprof.report.choices import chosen, metric_names
+from sweeprof.report.chosen import sections
+from sweeprof.report.csv import csv_text
+from sweeprof.report.judged import geometric_means, protocol_text
+from sweeprof.report.markdown import markdown
+from sweeprof.report.pareto import dominant, pareto_front
+from sweeprof.results.compare import Comparison
+
+METRICS: dict[str, Any] = {
+    "latency/forward": ("s", "lower"),
+    "quality/accuracy": ("ratio", "higher"),
+    "params/total": ("params", "lower"),
+    "mine/colour": ("", None),
+}
+
+
+def three() -> Comparison:
+    """Fast and poor, slow and good, and one that both beat; then one that failed and one without an accuracy."""
+    points = [{"model": name} for name in ("fast", "good", "beaten", "failed", "blind")]
+    values: list[Any] = [
+        {"latency/forward": 0.001, "quality/accuracy": 0.9, "params/total": 10, "mine/colour": 3},
+        {"latency/forward": 0.004, "quality/accuracy": 0.99, "params/total": 20, "mine/colour": 3},
+        {"latency/forward": 0.008, "quality/accuracy": 0.9, "params/total": 30, "mine/colour": 3},
+        {},
+        {"latency/forward": 0.0005, "params/total": 10, "mine/colour": 3},
+    ]
+    return build(points, METRICS, values)
+
+
+def front(made: Comparison) -> list[str]:
+    return [row.axes["model"] for row in made.rows if row.on_front]
+
+
+def test_what_does_not_qualify_says_why() -> None:
+    made = chosen(three(), constraints=["latency < 5 ms and accuracy > 0.95", "parameters <= 20"])
+    assert [list(row.misses) for row in made.rows] == [
+        ["accuracy > 0.95: 0.9000"],
+        [],
+        ["latency < 5 ms: 8.00 ms", "accuracy > 0.95: 0.9000", "parameters <= 20: 30"],
+        ["failed: ValueError: no luck"],
+        ["accuracy > 0.95: accuracy has no value (not measured)"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("constraint", "fitting"),
+    [
+        ("latency/forward < 5ms", ["fast", "good", "blind"]),
+        ("forward < 5 ms or accuracy == 0.9", ["fast", "good", "beaten"]),
+        ("not (latency < 5 ms)", ["beaten"]),
+        ("model == 'good'", ["good"]),
+        ("model in ['good', 'fast'] and total < 15", ["fast"]),
+        ("mine/colour == 3", ["fast", "good", "beaten", "blind"]),
+        ("latency + 1", []),
+    ],
+)
+def test_constraints_speak_of_metrics_by_any_name_and_of_axes(constraint: str, fitting: list[str]) -> None:
+    made = chosen(three(), constraints=[constraint])
+    assert [row.axes["model"] for row in made.rows if not row.misses] == fitting
+
+
+def test_a_short_name_must_be_one_metrics_alone() -> None:
+    infos = build([{}], {"a/x": ("s", "lower"), "b/x": ("s", "lower"), "b/y": ("s", "lower")}, [{}]).metrics
+    assert metric_names(infos) == {"a/x": "a/x", "b/x": "b/x", "b/y": "b/y", "y": "b/y"}
+
+
+def test_the_front_has_what_nothing_beats() -> None:
+    assert front(chosen(three(), ["latency", "accuracy"])) == ["fast", "good"]
+    assert front(chosen(three(), ["latency", "accuracy", "params/total"])) == ["fast", "good"]
+    assert front(chosen(three(), ["latency", "params/total"])) == ["blind"]
+    assert front(chosen(three(), ["latency", "accuracy"], ["latency > 2 ms"])) == ["good"]
+
+
+@pytest.mark.parametrize("metrics", [[], ["latency"], ["latency", "colour"], ["latency", "absent"]])
+def test_there_is_no_front_of_less_than_two_metrics_with_a_direction(metrics: list[str]) -> None:
+    made = chosen(three(), metrics)
+    assert (front(made), made.pareto) == ([], ())
+
+
+points = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 4)), max_size=12)
+
+
+@given(points)
+def test_nothing_dominates_a_dominant_point_and_something_every_other(found: list[tuple[int, int, int]]) -> None:
+    kept = set(dominant(found, ["lower", "higher", "lower"]))
+    for place, (x, y, z) in enumerate(found):
+        beaten = any(a <= x and b >= y and c <= z and (a, b, c) != (x, y, z) for a, b, c in found)
+        assert beaten == (place not in kept)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12))
+def test_in_two_directions_it_is_the_front_that_is_drawn(found: list[tuple[int, int]]) -> None:
+    assert sorted(pareto_front(found)) == dominant(found, ["lower", "higher"])
+
+
+def test_reports_say_what_qualifies_and_what_is_best_of_it() -> None:
+    made = chosen(three(), ["latency", "accuracy"], ["latency < 5 ms"])
+    said = {section.title: section.lines for section in sections(made)}
+    lines = said["3 of 5 combinations qualify: latency < 5 ms"]
+    assert "best latency: model=blind – latency 500 µs" in lines
+    assert "best accuracy: model=good – latency 4.00 ms, accuracy 0.9900" in lines
+    assert "misses: model=beaten – latency < 5 ms: 8.00 ms" in lines
+    assert said["Pareto front: latency ↓, accuracy ↑"] == (
+        "model=fast – latency 1.00 ms, accuracy 0.9000",
+        "model=good – latency 4.00 ms, accuracy 0.9900",
+    )
+    table = csv_text(made).splitlines()
+    assert table[0].endswith(",qualifies,misses,pareto")
+    assert table[1].endswith(",true,,true")
+    assert table[3].endswith(",false,latency < 5 ms: 8.00 ms,false")
+    assert "**3 of 5 combinations qualify: latency &lt; 5 ms**" in markdown(made)
+
+
+def test_geometric_means_are_of_what_is_ok_on_both_sides() -> None:
+    found = {mean.metric: mean for mean in geometric_means(comparison())}
+    latency = found["latency"]
+    assert (latency.candidate, latency.count, latency.of) == ("tensorflow", 7, 9)
+    cells = [row.cells["latency/forward"] for row in comparison().rows if row.axes["backend"] == "tensorflow"]
+    logs = [math.log(cell.ratio) for cell in cells if cell.ratio is not None]
+    assert latency.ratio == pytest.approx(math.exp(sum(logs) / 7))
+    assert "agreement" not in found
+
+
+def test_the_header_says_how_it_was_measured() -> None:
+    protocol = {"rounds": [5], "interleave": ["duel"], "kernel": ["auto"]}
+    made = dataclasses.replace(comparison(), protocol=protocol, threshold=0.05, thresholds={"latency/forward": 0.03})
+    assert protocol_text(made) == (
+        "5 rounds, taking turns sample by sample (duel) · calibration kernel auto · threshold 5 % (latency/forward 3 %)"
+    )
+    quick = dataclasses.replace(made, protocol={"rounds": [1]}, threshold=None, thresholds={})
+    assert protocol_text(quick) == "1 round · no threshold: no difference is called"
+    assert protocol_text(comparison()) == ""

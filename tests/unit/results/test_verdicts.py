@@ -1,0 +1,212 @@
+"""Verdicts beyond two sets of rounds that took turns: duels, other hours and hosts, what is measured once."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import stats as scipy_stats
+
+from sweeprof.results.comparable import changed, differing, key_of
+from sweeprof.results.measurement import Better, Measurement
+from sweeprof.results.stats import MOST_ROUNDS, ratio_interval, rounds_to_settle, unpaired_interval
+from sweeprof.results.verdicts import REASONS, Meeting, compare_cell, expected_false
+
+BASE = (1.0, 1.02, 0.98, 1.01, 0.99)
+APART = Meeting(together=False)
+
+
+def timed(
+    rounds: tuple[float, ...],
+    better: Better = "lower",
+    paired: tuple[float, ...] = (),
+    calibrated: tuple[float, ...] = (),
+) -> Measurement:
+    value = math.exp(float(np.mean(np.log(rounds))))
+    return Measurement("m", "s", better, value, estimator="median", rounds=rounds, paired=paired, calibrated=calibrated)
+
+
+def scaled(factor: float) -> tuple[float, ...]:
+    return tuple(factor * value for value in BASE)
+
+
+def test_of_a_duel_the_pairs_of_samples_are_compared() -> None:
+    noisy = (1.3, 0.8, 1.1, 0.9, 1.2)
+    cell = compare_cell(timed(noisy, paired=scaled(1.1)), timed(BASE), 0.05)
+    assert (cell.verdict, cell.used) == ("worse", "paired")
+    assert cell.ratio == pytest.approx(1.1)
+    assert compare_cell(timed(noisy), timed(BASE), 0.05).verdict == "unclear"
+
+
+def test_a_duel_with_another_sweep_is_none() -> None:
+    cell = compare_cell(timed(scaled(1.1), paired=scaled(1.5)), timed(BASE), 0.05, APART)
+    assert (cell.used, cell.verdict) == ("rounds", "worse")
+
+
+def test_rounds_of_different_hours_are_not_paired() -> None:
+    drift = (1.0, 1.3, 0.8, 1.5, 0.9)
+    candidate = tuple(1.2 * value for value in drift)
+    assert compare_cell(timed(candidate), timed(drift), 0.05).verdict == "worse"
+    apart = compare_cell(timed(candidate), timed(drift), 0.05, APART)
+    assert (apart.verdict, apart.ratio_interval) == ("unclear", unpaired_interval(candidate, drift))
+
+
+def test_different_hours_may_have_different_numbers_of_rounds() -> None:
+    cell = compare_cell(timed(scaled(2.0)), timed((1.0, 1.01, 0.99)), 0.05, APART)
+    assert cell.verdict == "worse"
+
+
+def test_calibrated_times_are_compared_where_both_sides_have_them() -> None:
+    slow = timed(scaled(3.0), calibrated=scaled(50))
+    cell = compare_cell(slow, timed(BASE, calibrated=scaled(50)), 0.05, APART)
+    assert (cell.verdict, cell.used) == ("same", "calibrated")
+    assert cell.ratio == pytest.approx(1.0)
+    assert compare_cell(slow, timed(BASE), 0.05, APART).used == "rounds"
+
+
+def test_times_in_units_of_different_kernels_are_not_compared() -> None:
+    own, base = (
+        dataclasses.replace(timed(scaled(3.0), calibrated=scaled(50)), detail={"kernel": kernel})
+        for kernel in ("matmul", "convolution")
+    )
+    assert compare_cell(own, base, 0.05, APART).used == "rounds"
+    assert compare_cell(own, own, 0.05, APART).used == "calibrated"
+
+
+@pytest.mark.parametrize(
+    ("differs", "calibrated", "verdict"),
+    [
+        (("host",), True, "same"),
+        (("host",), False, "not_comparable"),
+        (("host", "processor"), True, "not_comparable"),
+        (("governor",), False, "not_comparable"),
+    ],
+)
+def test_another_environment_is_not_comparable_but_hosts_of_one_kind_with_a_kernel(
+    differs: tuple[str, ...], calibrated: bool, verdict: str
+) -> None:
+    side = timed(BASE, calibrated=BASE if calibrated else ())
+    cell = compare_cell(side, side, 0.2, Meeting(False, differs))
+    assert cell.verdict == verdict
+    assert (cell.verdict_reason == "different_environment") == (verdict == "not_comparable")
+
+
+def test_what_is_counted_is_compared_on_any_host() -> None:
+    own, base = (Measurement("params", "params", "lower", value) for value in (12, 10))
+    assert compare_cell(own, base, 0.05, Meeting(False, ("processor",))).verdict == "worse"
+
+
+def test_what_is_measured_once_is_not_called() -> None:
+    own, base = (Measurement("rss", "B", "lower", value, estimator="high-water mark") for value in (310, 305))
+    cell = compare_cell(own, base, 0.05)
+    assert (cell.verdict, cell.verdict_reason) == ("unclear", "measured_once")
+
+
+def test_a_difference_in_no_direction_is_not_called() -> None:
+    cell = compare_cell(timed(scaled(2.0), None), timed(scaled(1.0), None), 0.05)
+    assert (cell.verdict, cell.verdict_reason) == ("unclear", "neither_is_better")
+
+
+def test_an_infinite_interval_is_no_verdict() -> None:
+    cell = compare_cell(timed((1e-300, 1e300, 1e-300)), timed((1e300, 1e-300, 1e300)), 0.05)
+    assert (cell.verdict, cell.verdict_reason, cell.ratio_interval) == ("unclear", "test_failed", None)
+
+
+def test_every_reason_is_explained() -> None:
+    assert all(REASONS.values())
+    crossing = compare_cell(timed((1.0, 1.1, 0.9)), timed((1.0, 1.0, 1.0)), 0.05)
+    assert crossing.verdict_reason in REASONS
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_as_many_rounds_as_it_says_would_settle_it(paired: bool) -> None:
+    """Rounds of the same centre and spread: with that many the interval is within the threshold, with one fewer it is not."""
+    own, base = (1.0, 1.04, 0.97, 1.01, 0.99), (1.0, 0.98, 1.03, 0.99, 1.01)
+    needed = rounds_to_settle(own, base, 0.02, paired)
+    assert needed is not None
+    logs = np.log(own) - np.log(base)
+    spread = math.sqrt(logs.var(ddof=1) if paired else np.log(own).var(ddof=1) + np.log(base).var(ddof=1))
+    centre, margin = float(logs.mean()), min(abs(float(logs.mean()) - math.log(x)) for x in (0.98, 1.02))
+
+    def half(n: int) -> float:
+        if paired:
+            return float(scipy_stats.t.ppf(0.975, n - 1)) * spread / math.sqrt(n)
+        a, b = np.log(own).var(ddof=1) / n, np.log(base).var(ddof=1) / n
+        freedom = (a + b) ** 2 / (a**2 / (n - 1) + b**2 / (n - 1))
+        return float(scipy_stats.t.ppf(0.975, freedom)) * math.sqrt(a + b)
+
+    assert abs(centre) < 0.02
+    assert half(needed) < margin <= half(needed - 1)
+
+
+def test_too_many_rounds_are_no_number() -> None:
+    own = (1.0, 1.5, 0.7, 1.3, 0.8)
+    assert rounds_to_settle(own, BASE, 0.0001) is None
+    assert compare_cell(timed(own), timed(BASE), 0.001).rounds_needed in (None, *range(2, MOST_ROUNDS + 1))
+
+
+def test_the_cell_says_how_many_rounds_would_settle_it() -> None:
+    own = (1.0, 1.1, 0.9, 1.05, 0.95)
+    cell = compare_cell(timed(own), timed(BASE), 0.05)
+    assert cell.verdict_reason == "interval_crosses_threshold"
+    assert cell.rounds_needed == rounds_to_settle(own, BASE, 0.05)
+    assert cell.rounds_needed is not None
+    assert cell.rounds_needed > 5
+
+
+def test_unpaired_intervals_agree_with_scipy() -> None:
+    own, base = (1.2, 1.3, 1.25, 1.22), (1.0, 1.1, 0.9, 1.05, 0.95)
+    expected = scipy_stats.ttest_ind(np.log(own), np.log(base), equal_var=False).confidence_interval(0.95)
+    assert unpaired_interval(own, base) == pytest.approx((math.exp(expected.low), math.exp(expected.high)))
+    assert unpaired_interval((2.0, 2.0), (1.0, 1.0)) == (2.0, 2.0)
+    with pytest.raises(ValueError, match="at least two rounds"):
+        unpaired_interval((1.0,), base)
+
+
+def test_equal_sides_are_called_changed_less_often_than_is_said() -> None:
+    """MEASUREMENT.md B5 in small: 2,000 comparisons of equal sides, of which the bound allows 2.5 %."""
+    random = np.random.default_rng(7)
+    wrong = 0
+    for _ in range(2000):
+        drift = random.normal(0, 0.05, 5)
+        own, base = (tuple(np.exp(drift + random.normal(0, 0.02, 5))) for _ in range(2))
+        wrong += compare_cell(timed(own), timed(base), 0.02).verdict in ("better", "worse")
+    assert expected_false(2000) == pytest.approx(50)
+    assert wrong <= expected_false(2000)
+    assert ratio_interval(BASE, BASE) == (1.0, 1.0)
+
+
+NODE = {
+    "host": "a",
+    "cpu": {"model": "X", "available": 2, "quota": None, "governor": "performance", "logical": 8},
+    "gpus": [],
+    "os": "Linux 6",
+    "python": "3.11",
+    "load": [1, 2, 3],
+    "versions": {"torch": "2.12", "numpy": "2"},
+    "git": {"revision": "a" * 40, "dirty": False},
+}
+
+
+def test_the_comparable_key_has_what_forbids_and_nothing_else() -> None:
+    other = {**NODE, "load": [0, 0, 0], "versions": {"torch": "2.13"}, "os": "Linux 7"}
+    assert differing(key_of([other]), key_of([NODE])) == {}
+    moved = {**NODE, "host": "b", "cpu": {**NODE["cpu"], "governor": "powersave"}}  # type: ignore[dict-item]
+    assert differing(key_of([moved]), key_of([NODE])) == {"host": ("a", "b"), "governor": ("performance", "powersave")}
+    assert json.loads(json.dumps(key_of([moved, NODE])))["host"] == ["b", "a"]
+    assert key_of([]) == {}
+    assert differing(key_of([]), key_of([NODE])) == {}
+
+
+def test_what_changed_is_listed() -> None:
+    later = {**NODE, "versions": {"torch": "2.13", "keras": "3"}, "git": {"revision": "b" * 40, "dirty": True}}
+    assert changed(later, NODE) == {
+        "keras": (None, "3"),
+        "numpy": ("2", None),
+        "torch": ("2.12", "2.13"),
+        "git": ("a" * 12, "b" * 12 + " with uncommitted changes"),
+    }
+    assert changed(NODE, NODE) == {}

@@ -1,0 +1,138 @@
+"""Two backends whose outputs differ are not compared."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.plans import fake_plan, sweep_folder
+from sweeprof.metrics.select import select
+from sweeprof.profiling.quality import Quality
+from sweeprof.profiling.timing import Timing
+from sweeprof.results.compare import Comparison
+from sweeprof.results.record import Record
+from sweeprof.sweep.agreement import METRIC, disagreement, is_wanted, tolerance_of, unjudged
+from sweeprof.sweep.finish import comparison_of
+from sweeprof.sweep.plan import Plan
+
+BASE = np.array([[1.0, -2.0], [0.5, 0.25]], dtype=np.float32)
+
+
+def quality(outputs: Any, id: str = "ca") -> Record:
+    return Record("s1", id, "quality", "ok", observations=Quality.of(np.asarray(outputs), None).to_dict())
+
+
+def timing(id: str, seconds: float) -> Record:
+    return Record("s1", id, "timing", "ok", observations=asdict(Timing(1.0, 0, 1, (seconds,) * 7)))
+
+
+def config(framework: str, **fields: Any) -> dict[str, Any]:
+    return {"model": {"torch": {}}, "dataset": {}, "seed": {}, "backend": {"framework": framework, **fields}}
+
+
+def test_outputs_within_the_tolerance_agree() -> None:
+    nearly = BASE + np.float32(0.019)
+    assert disagreement([quality(nearly)], [quality(BASE)], 0.01) is None
+    assert disagreement([quality(BASE)], [quality(BASE)], 0.01) is None
+
+
+def test_outputs_beyond_it_do_not() -> None:
+    assert disagreement([quality(BASE + np.float32(0.021))], [quality(BASE)], 0.01) == (
+        "outputs differ by up to 0.021, and the baseline's are no larger than 2: more than compare.tolerance=0.01 of that"
+    )
+    undefined = quality(BASE * np.nan)
+    assert disagreement([undefined], [quality(BASE)], 0.5) == "outputs differ: not all of them are finite"
+    assert disagreement([undefined], [undefined], 0.5) is None
+    assert disagreement([quality(BASE[:1])], [quality(BASE)], 0.5) == (
+        "outputs differ: their shape is (1, 2), the baseline's (2, 2)"
+    )
+
+
+def test_images_agree_wherever_their_channels_are() -> None:
+    images = np.random.default_rng(0).standard_normal((4, 3, 8, 6)).astype(np.float32)
+    last = np.moveaxis(images, 1, -1)
+    assert disagreement([quality(last)], [quality(images)], 1e-9) is None
+    assert disagreement([quality(images)], [quality(last)], 1e-9) is None
+    assert "outputs differ by up to" in str(disagreement([quality(last * 2)], [quality(images)], 0.01))
+    assert "outputs differ: their shape" in str(disagreement([quality(images[..., :5])], [quality(images)], 0.01))
+
+
+def test_a_side_that_is_not_known_is_a_doubt() -> None:
+    known, failed = quality(BASE), Record("s1", "ca", "quality", "failed", "no luck")
+    assert unjudged([known], [known], 0.01) is None
+    assert unjudged([known], [failed], None) is None
+    doubt = unjudged([known], [failed], 0.01)
+    assert doubt is not None
+    assert (doubt.code, doubt.text.split()[:2]) == ("outputs_not_compared", ["the", "baseline's"])
+
+
+def test_what_is_not_known_is_not_judged() -> None:
+    failed = Record("s1", "ca", "quality", "failed", "no luck")
+    assert disagreement([failed], [quality(BASE)], 0.01) is None
+    assert disagreement([quality(BASE * 9)], [], 0.01) is None
+    assert disagreement([quality(BASE * 9)], [quality(BASE)], None) is None
+
+
+@pytest.mark.parametrize(
+    ("own", "base", "tolerance"),
+    [
+        (config("onnx"), config("torch"), 0.01),
+        (config("torch", precision="bf16"), config("torch"), None),
+        (config("onnx") | {"model": {"onnx": {}}}, config("torch"), None),
+        (config("onnx") | {"seed": {"weights": 1}}, config("torch"), None),
+        (config("litert", tolerance=0.2), config("torch"), 0.2),
+        (config("torch"), config("litert", tolerance=0.2), 0.2),
+        (config("litert", tolerance=None), config("torch"), None),
+        (config("litert", quantization="int8"), config("torch"), None),
+        (config("litert", quantization="none"), config("torch"), 0.01),
+        (config("tensorflow"), config("torch", precision="bf16"), None),
+    ],
+)
+def test_one_model_on_two_frameworks_is_expected_to_agree(own: Any, base: Any, tolerance: float | None) -> None:
+    assert tolerance_of(own, base, 0.01) == tolerance
+
+
+def on_two_frameworks(plan: Plan) -> Plan:
+    """The plan's two combinations, of one model, the second on a framework of its own."""
+    first, second = plan.combinations
+    other = {**first.config, "backend": {**first.config["backend"], "framework": "another"}}
+    return replace(plan, combinations=(first, replace(second, config=other)), compare={"tolerance": 0.01})
+
+
+def compared(path: Path, apart: float) -> Comparison:
+    plan = on_two_frameworks(fake_plan({"a": {}, "b": {}}, ["timing", "quality"], metrics=["latency/forward", METRIC]))
+    folder = sweep_folder(path, plan)
+    for id, seconds, outputs in (("ca", 0.5, BASE), ("cb", 1.0, BASE + np.float32(apart))):
+        timing(id, seconds).write(folder.records)
+        quality(outputs, id).write(folder.records)
+    return comparison_of(folder)
+
+
+def test_a_row_whose_outputs_differ_failed_and_is_compared_with_nothing(tmp_path: Path) -> None:
+    agreeing, differing = (compared(tmp_path / name, apart).rows[1] for name, apart in (("a", 1e-4), ("b", 0.5)))
+    assert (agreeing.status, agreeing.cells["latency/forward"].ratio) == ("ok", 2.0)
+    assert (differing.status, differing.baseline_id) == ("failed", None)
+    assert str(differing.reason).startswith("outputs differ by up to 0.5")
+    cell = differing.cells["latency/forward"]
+    assert (cell.measurement.value, cell.ratio, cell.verdict) == (1.0, None, None)
+    assert differing.cells[METRIC].measurement.value == pytest.approx(0.5)
+
+
+def test_a_sweep_that_times_frameworks_looks_at_their_outputs() -> None:
+    one = fake_plan({"a": {}, "b": {}})
+    two = on_two_frameworks(one)
+    timed, counted, asked = (
+        [s.metric for s in select(names)]
+        for names in (["latency/forward"], ["compute/macs"], ["latency/forward", METRIC])
+    )
+    assert is_wanted(two.combinations, 0.01, timed)
+    assert not is_wanted(one.combinations, 0.01, timed)
+    assert not is_wanted(two.combinations, None, timed)
+    assert not is_wanted(two.combinations, 0.01, counted)
+    assert not is_wanted(two.combinations, 0.01, asked)
+    unsupported = (two.combinations[0], replace(two.combinations[1], unsupported="no builder"))
+    assert not is_wanted(unsupported, 0.01, timed)

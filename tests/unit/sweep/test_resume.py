@@ -1,0 +1,204 @@
+"""What is gone on with, and how a new plan differs from the old one."""
+
+from __future__ import annotations
+
+import errno
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from support.plans import fake_plan, sweep_folder
+from sweeprof.errors import UserError
+from sweeprof.results.files import write_json
+from sweeprof.results.record import Record, Status
+from sweeprof.sweep import resume
+from sweeprof.sweep.difference import difference
+from sweeprof.sweep.events import EventLog, begun, events_of
+from sweeprof.sweep.folder import Folder, sweeps
+from sweeprof.sweep.hold import HEAD, heading, is_headed, reporting, working
+from sweeprof.sweep.plan import Trial
+from sweeprof.sweep.resume import decides, replaced, retried, store, tally, with_settings
+
+ONE = Trial("ca", "timing", 1)
+
+
+def test_a_cut_event_is_passed_over_and_the_next_begins_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "shard-0.jsonl"
+    with EventLog(path) as log:
+        log.tell("begin", ONE)
+        log.tell("end", ONE, status="ok")
+    path.write_bytes(path.read_bytes()[:-9])
+    with EventLog(path) as log:
+        log.tell("begin", replace(ONE, round=2))
+    assert [(e["event"], e["round"]) for e in events_of(tmp_path)] == [("begin", 1), ("begin", 2)]
+    assert begun(tmp_path) == {("ca", "timing", 1), ("ca", "timing", 2)}
+
+
+def test_what_waits_for_its_turn_has_not_begun(tmp_path: Path) -> None:
+    with EventLog(tmp_path / "shard-0.jsonl") as log:
+        log.tell("begin", ONE)
+        log.tell("waiting", ONE, **{"for": None})
+        assert begun(tmp_path) == set()
+        log.tell("running", ONE)
+    assert begun(tmp_path) == {("ca", "timing", 1)}
+
+
+def test_a_duel_is_run_again_as_a_whole(tmp_path: Path) -> None:
+    plan = fake_plan({"a": {}, "b": {}}, ["timing"], rounds=2)
+    for combination in plan.combinations:
+        combination.config["protocol"]["interleave"] = "duel"
+    folder = sweep_folder(tmp_path, plan)
+    for id, round, status in (("ca", 0, "ok"), ("cb", 0, "failed"), ("ca", 1, "ok"), ("cb", 1, "ok")):
+        Record("s1", id, "timing", status, round=round).write(folder.records)  # type: ignore[arg-type]
+    said = "2 trials are measured, 0 missing, 2 again"
+    assert str(tally(folder, plan, retried([]), move=True)).startswith(said)
+    assert [folder.is_done(Trial(id, "timing", 0)) for id in ("ca", "cb")] == [False, False]
+    assert str(tally(folder, plan, retried([]), move=True)) == "2 trials are measured, 2 missing"
+
+
+def test_what_is_run_again(tmp_path: Path) -> None:
+    plan = fake_plan({name: {} for name in "abcd"}, ["quality"])
+    folder = sweep_folder(tmp_path, plan)
+    endings: dict[str, Status] = {"ca": "ok", "cb": "oom", "cc": "timeout"}
+    for id, status in endings.items():
+        Record("s1", id, "quality", status).write(folder.records)
+    found = tally(folder, plan, retried([]), move=False)
+    assert str(found) == "1 trials are measured, 1 missing, 2 again (1 oom, 1 timeout)"
+    assert str(tally(folder, plan, retried(["oom"]), move=True)) == "2 trials are measured, 1 missing, 1 again (1 oom)"
+    assert [folder.is_done(Trial(id, "quality")) for id in ("ca", "cb", "cc")] == [True, False, True]
+    assert folder.attempts(Trial("cb", "quality")) == 1
+    with pytest.raises(UserError, match=r"retry: 'tmeout' is not a status.*'timeout'"):
+        retried(["tmeout"])
+
+
+def test_a_plan_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = fake_plan({"a": {}}), fake_plan({"a": {}, "b": {}})
+    folder = sweep_folder(tmp_path, old)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(resume, "write_json", full)
+        with pytest.raises(OSError, match="no space left"):
+            store(folder, old, new)
+    assert folder.read_plan() == old
+    store(folder, old, new)
+    assert folder.read_plan() == new
+    assert Folder(tmp_path).plan.with_name("plan-1.json").is_file()
+
+
+def test_a_record_of_a_later_version_is_told_and_left_alone(tmp_path: Path) -> None:
+    plan = fake_plan({"a": {}}, ["quality"])
+    folder = sweep_folder(tmp_path, plan)
+    path = folder.record_path(plan.trials()[0])
+    write_json(path, {**Record("s1", "ca", "quality", "failed").to_dict(), "schema_version": 99})
+    with pytest.raises(UserError, match=r"quality-r0.json: record schema 99 is newer"):
+        tally(folder, plan, retried([]), move=True)
+    assert path.exists()
+
+
+def test_two_threads_may_tell_a_sweep_to_stop(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(Folder(tmp_path).stop_because, ["why"] * 200))
+    assert Folder(tmp_path).stopped() == "why"
+
+
+@pytest.mark.parametrize(
+    ("keys", "decided"),
+    [
+        (["resume", "retry", "limits.timeout_s", "hydra/launcher", "hydra.launcher.n_jobs", "tracking.uri"], False),
+        (["resume", "batch_size"], True),
+        (["resume", "sweep@_global_"], True),
+    ],
+)
+def test_which_keys_decide(keys: list[str], decided: bool) -> None:
+    assert decides(keys) is decided
+
+
+def test_settings_of_the_command_line_count() -> None:
+    plan = fake_plan({"a": {}, "b": {}, "c": {}})
+    new = with_settings(plan, {"limits.memory": "1GiB", "jobs": 3, "retry": ["oom"]}, None)
+    assert new == replace(plan, limits={"timeout_s": None, "memory": "1GiB"}, jobs=3)
+
+
+def test_a_plan_of_other_combinations(tmp_path: Path) -> None:
+    old, new = fake_plan({"a": {}, "b": {}}), fake_plan({"b": {}, "c": {}})
+    assert difference(old, old, ["ca"]) == []
+    assert difference(old, new, ["ca", "cb"]) == [
+        "1 combinations are new, 1 are gone.",
+        "1 of 2 combinations with results still belong to it.",
+    ]
+    folder = sweep_folder(tmp_path, old)
+    Record("s1", "ca", "analysis", "ok").write(folder.records)
+    with pytest.raises(UserError, match="holds nothing that belongs to this plan"):
+        replaced(folder, old, new)
+
+
+def test_changed_keys_are_told_with_their_values() -> None:
+    old, new = fake_plan({"a": {"step_s": 1}}), fake_plan({"a": {"step_s": 2, "offset": 3}})
+    new = replace(new, combinations=(replace(new.combinations[0], id="other"),))
+    assert difference(old, new, [])[0] == "Changed: model.fake.offset: absent → 3, model.fake.step_s: 1 → 2."
+
+
+def test_the_newest_sweep(tmp_path: Path) -> None:
+    stamps = ("2026-01-02_03-04-05", "2026-01-02_03-04-05-10", "2026-01-02_03-04-05-9", "2025-12-31_23-59-59", "mine")
+    for stamp in stamps:
+        sweep_folder(tmp_path / "a" / stamp, fake_plan({"a": {}}))
+    sweep_folder(tmp_path / "b" / "2027-01-01_00-00-00", fake_plan({"a": {}}))
+    assert next(sweeps(tmp_path)).path.parent.name == "b"
+    assert [folder.path.name for folder in sweeps(tmp_path, "a")] == [stamps[1], stamps[2], stamps[0], stamps[3]]
+
+
+def test_a_folder_has_one_head(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    assert not is_headed(folder.path)
+    with heading(folder.path):
+        assert is_headed(folder.path)
+        with pytest.raises(UserError, match="is in use by process"), heading(folder.path):
+            pass
+    assert not is_headed(folder.path)
+
+
+def test_last_stays_the_sweep_that_it_was_when_a_sweep_began(tmp_path: Path) -> None:
+    folder = sweep_folder(tmp_path / "new", fake_plan({"a": {}}))
+    before, itself = ({"label": "last", "file": str(tmp_path / name)} for name in ("old", "new"))
+    plan = fake_plan({"a": {}})
+    old, new = replace(plan, compare={"against": before}), replace(plan, compare={"against": itself})
+    assert replaced(folder, old, new)[0].compare["against"] == before
+    with pytest.raises(UserError, match=r"compare\.baseline: 'last' is the sweep itself"):
+        replaced(folder, plan, new)
+
+
+def test_what_a_dead_head_started_does_not_work_under_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with heading(tmp_path):
+        mine = os.environ[HEAD]
+    with heading(tmp_path):
+        work = working(tmp_path)
+        assert work is not None
+        work.close()
+        with monkeypatch.context() as started_before:
+            started_before.setenv(HEAD, mine)
+            assert working(tmp_path) is None
+    assert HEAD not in os.environ
+
+
+def test_reports_are_made_one_after_the_other(tmp_path: Path) -> None:
+    """Else a report of a sweep that runs could end after the sweep's own, and hide its last rows."""
+    done: list[str] = []
+
+    def second() -> None:
+        with reporting(tmp_path):
+            done.append("second")
+
+    with ThreadPoolExecutor(1) as pool:
+        with reporting(tmp_path):
+            waiting = pool.submit(second)
+            with pytest.raises(TimeoutError):
+                waiting.result(0.1)
+            done.append("first")
+        waiting.result(20)
+    assert done == ["first", "second"]

@@ -1,0 +1,136 @@
+"""Shapes of sweeps as plain data: products, tied axes, variants, included points, grids, and what the command line narrows."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sweeprof.sweep.shape import Grid, Shape, distinct, read_shape
+
+
+def expand(key: str, values: Any) -> list[Any]:
+    if values == "bad":
+        raise ValueError("cannot be read.")
+    return values if isinstance(values, list) else [values]
+
+
+def read(**config: Any) -> Shape:
+    shape, problems = read_shape(config, expand)
+    assert problems == []
+    return shape
+
+
+def points(shape: Shape) -> list[tuple[Any, ...]]:
+    return [tuple(p.values()) for grid in shape.grids for p in (*grid.product(), *grid.include)]
+
+
+def test_the_last_axis_varies_fastest() -> None:
+    assert list(Grid({"a": [1, 2], "b": ["x", "y"]}).product()) == [
+        {"a": 1, "b": "x"},
+        {"a": 1, "b": "y"},
+        {"a": 2, "b": "x"},
+        {"a": 2, "b": "y"},
+    ]
+
+
+def test_no_axes_are_one_point_and_an_empty_axis_is_none() -> None:
+    assert list(Grid({}).product()) == [{}]
+    assert list(Grid({"a": [1], "b": []}).product()) == []
+
+
+axes = st.dictionaries(st.text(max_size=3), st.lists(st.integers(), unique=True, max_size=4), max_size=4)
+
+
+@given(axes=axes)
+def test_every_point_is_there_once(axes: dict[str, list[int]]) -> None:
+    grid = Grid(axes)
+    found = [tuple(point.values()) for point in grid.product()]
+    assert len(found) == len(set(found)) == len(list(itertools.product(*axes.values()))) == grid.size
+
+
+def test_tied_axes_step_together() -> None:
+    shape = read(axes={"a": [1, 2]}, zip=[{"b": [3, 4], "c": ["x", "y"]}])
+    assert points(shape) == [(1, 3, "x"), (1, 4, "y"), (2, 3, "x"), (2, 4, "y")]
+    assert shape.values() == {"a": [1, 2], "b": [3, 4], "c": ["x", "y"]}
+    assert not shape.is_product
+
+
+def test_several_ties_are_multiplied() -> None:
+    assert len(points(read(zip=[{"a": [1, 2], "b": [3, 4]}, {"c": [5, 6, 7]}]))) == 6
+
+
+def test_variants_are_an_axis_whose_values_set_keys() -> None:
+    shape = read(axes={"a": [1]}, variants={"size": {"small": {"x": 1, "y": 2}, "large": {"x": 3}}})
+    assert [shape.settings(p) for p in shape.grids[0].product()] == [{"x": 1, "y": 2, "a": 1}, {"x": 3, "a": 1}]
+    assert points(read(variants={"size": {"s": {}, "l": {}}}, axes={"size": ["l"]})) == [("l",)]
+    assert points(read(variants={"size": {"s": {}, "l": {}}}, zip=[{"size": ["l", "s"], "b": [1, 2]}])) == [
+        ("l", 1),
+        ("s", 2),
+    ]
+
+
+def test_grids_share_what_stands_beside_them() -> None:
+    shape = read(
+        axes={"a": [1, 2]},
+        exclude=[{"a": 1}],
+        grids=[{"axes": {"b": [3]}, "exclude": ["b > 1"]}, {"axes": {"a": [9], "c": [4, 5]}, "include": [{"d": 0}]}],
+    )
+    assert points(shape) == [(1, 3), (2, 3), (9, 4), (9, 5), (0,)]
+    assert [grid.exclude for grid in shape.grids] == [({"a": 1}, "b > 1"), ({"a": 1},)]
+    assert shape.values() == {"a": [1, 2, 9], "b": [3], "c": [4, 5], "d": [0]}
+
+
+def test_the_command_line_replaces_axes_and_chooses_from_the_rest() -> None:
+    shape = read(axes={"a": [1, 2]}, zip=[{"b": [3, 4], "c": ["x", "y"]}], include=[{"a": 7}, {"b": 4, "c": "z"}])
+    assert points(shape.narrowed({"a": [9]})) == [(9, 3, "x"), (9, 4, "y"), (4, "z", 9)]
+    assert points(shape.narrowed({"b": [4]})) == [(1, 4, "y"), (2, 4, "y"), (7, 4), (4, "z")]
+    assert points(shape.narrowed({"b": [8]})) == [(7, 8)]
+    assert points(shape.narrowed({"e": [0, 1]}))[:2] == [(1, 0, 3, "x"), (1, 0, 4, "y")]
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"axes": [1]}, "axes: [1] is not {axis: [values]}."),
+        ({"axes": {"a": []}}, "axes.a: [] has no values."),
+        ({"axes": {"a": "bad"}}, "axes.a: 'bad' cannot be read."),
+        ({"zip": {"a": [1]}}, "zip: {'a': [1]} is not a list."),
+        ({"zip": [[1]]}, "zip[0]: [1] is not {axis: [values]} of the axes to tie."),
+        ({"zip": [{"a": [1, 2], "b": [1]}]}, "ties axes with different numbers of values: a has 2, b has 1."),
+        ({"zip": [{"a": [1]}], "axes": {"a": [2]}}, "zip: 'a' is tied here and an axis elsewhere; name it once."),
+        ({"zip": [{"a": [1]}, {"a": [2]}]}, "zip: 'a' is tied here and an axis elsewhere; name it once."),
+        ({"variants": [1]}, "variants: [1] is not {axis: {name: {key: value}}}."),
+        ({"variants": {"s": [1]}}, "variants.s: [1] is not {name: {key: value}}."),
+        ({"variants": {"s": {"a": 1}}}, "variants.s.a: 1 is not {key: value}."),
+        (
+            {"variants": {"s": {"a": {"x": 1}}}, "axes": {"x": [1]}},
+            "variants: 'x' is set twice: an axis of its own and",
+        ),
+        ({"variants": {"s": {"a": {"x": 1}}, "t": {"a": {"x": 1}}}}, "variants: 'x' is set twice: variants.s and var"),
+        ({"variants": {"s": {"small": {}}}, "axes": {"s": ["smal"]}}, "s: 'smal' is not a name in variants.s."),
+        ({"include": [1]}, "include[0]: 1 is not {axis: value}."),
+        ({"include": {"a": 1}}, "include: {'a': 1} is not a list."),
+        ({"exclude": "a > 1"}, "exclude: 'a > 1' is not a list"),
+        ({"grids": [1]}, "grids[0]: 1 is not a mapping of axes, zip, include, exclude."),
+        ({"grids": [{"axis": {}}]}, "grids[0]: 'axis' is not a key of a grid."),
+        ({"grids": [{"zip": [{"a": [1], "b": [1, 2]}]}]}, "grids[0].zip[0]: "),
+        ({"axes": {key: list(range(101)) for key in "abc"}}, "axes: 1030301 combinations are more than one sweep"),
+    ],
+)
+def test_mistakes(config: dict[str, Any], told: str) -> None:
+    _, problems = read_shape(config, expand)
+    assert any(told in str(problem) for problem in problems), problems
+
+
+def test_all_mistakes_at_once() -> None:
+    _, problems = read_shape({"axes": {"a": []}, "zip": [1], "include": [1], "grids": [{"axs": 1}]}, expand)
+    assert len(problems) == 4
+    assert problems[-1].nearest == "axes"
+
+
+def test_values_are_told_apart_by_kind() -> None:
+    assert distinct([1, True, 1.0, 1, "1", [1], [1], {"a": 1}, {"a": 1}]) == [1, True, 1.0, "1", [1], {"a": 1}]

@@ -1,0 +1,69 @@
+"""Sweeps of a real MLflow as baselines."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.samples import comparison, records
+from sweeprof.errors import UserError
+from sweeprof.results.compare import Comparison
+from sweeprof.results.files import write_json
+from sweeprof.results.reading import comparison_from
+from sweeprof.sweep.references import Place, located, read_sweep, set_tag
+from sweeprof.tracking import baselines
+from sweeprof.tracking.mlflow import MlflowTracker
+from sweeprof.tracking.sweeps import sweep_info
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+
+def tracked(output: Path, sweep_id: str, created: str) -> Comparison:
+    """A sweep of two combinations that is in MLflow."""
+    full = comparison(models=("mlp",), broken=False)
+    made = dataclasses.replace(full, sweep_id=sweep_id, created=created, rows=full.rows[:2])
+    folder = output / "quickstart" / sweep_id
+    write_json(folder / "comparison.json", made.to_dict())
+    write_json(folder / "plan.json", {"sweep_id": sweep_id})
+    tracker = MlflowTracker(None, output)
+    tracker.open(sweep_info(made))
+    tracker.close(made, records(made), folder, "finished")
+    return made
+
+
+def test_a_tag_stands_for_one_sweep_here_and_in_mlflow(output: Path, client: MlflowClient, tmp_path: Path) -> None:
+    old = tracked(output, "s1", "2026-11-20T00:30:00+00:00")
+    new = tracked(output, "s2", "2026-11-21T00:30:00+00:00")
+    target = tmp_path / "found.json"
+    for made in (new, old):  # the tag moves
+        baselines.set_tag(client, "nightly", made.sweep_id)
+        baselines.fetch(client, "tag:nightly", target)
+        assert comparison_from(json.loads(target.read_text())) == made
+    runs = client.search_runs([e.experiment_id for e in client.search_experiments()])
+    of_new = {
+        run.data.tags["sweeprof.kind"]: run.info.run_id for run in runs if run.data.tags["sweeprof.sweep_id"] == "s2"
+    }
+    for id in of_new.values():  # that of the sweep, and that of one of its combinations
+        baselines.fetch(client, id, target)
+        assert comparison_from(json.loads(target.read_text())) == new
+    with pytest.raises(LookupError, match=r"no run has the tag baseline\.absent"):
+        baselines.fetch(client, "tag:absent", target)
+    with pytest.raises(LookupError, match="there is no run of the sweep s9"):
+        baselines.set_tag(client, "nightly", "s9")
+
+
+@pytest.mark.slow
+def test_another_process_asks_mlflow_where_there_is_no_folder(output: Path, client: MlflowClient) -> None:
+    made = tracked(output, "s1", "2026-11-20T00:30:00+00:00")
+    place = Place(output)
+    assert set_tag("nightly", output / "quickstart" / "s1", "s1", place) is None
+    assert located("tag:nightly", place, "BASE") == output / "quickstart" / "s1"
+    (place.tags / "nightly").unlink()
+    assert read_sweep(located("tag:nightly", place, "BASE"), "tag:nightly", "BASE") == made
+    with pytest.raises(UserError, match=r"BASE: 'mlflow:abc' cannot be had: .*abc"):
+        located("mlflow:abc", place, "BASE")
