@@ -36,10 +36,19 @@ def environment(home: Path) -> dict[str, str]:
     return {**kept, **QUIET, "HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")}
 
 
+def command(cwd: Path, *arguments: str) -> list[str]:
+    """``python -m sweeprof ARGUMENTS``.
+
+    A scripted clock cannot be disturbed: its sweeps take no turns with those of other tests, which a hanging one would hold up.
+    """
+    apart = "backend=fake" in arguments and not any(argument.startswith("limits.locks=") for argument in arguments)
+    return [sys.executable, "-m", "sweeprof", *arguments, *([f"limits.locks={cwd / 'locks'}"] if apart else [])]
+
+
 def run_command(cwd: Path, *arguments: str, timeout: float = 280) -> Ran:
-    """``python -m sweeprof ARGUMENTS`` in ``cwd``."""
+    """The command in ``cwd``, to its end."""
     done = subprocess.run(
-        [sys.executable, "-m", "sweeprof", *arguments],
+        command(cwd, *arguments),
         cwd=cwd,
         env=environment(cwd),
         capture_output=True,
@@ -53,7 +62,7 @@ def run_command(cwd: Path, *arguments: str, timeout: float = 280) -> Ran:
 def start_command(cwd: Path, *arguments: str) -> subprocess.Popen[str]:
     """The command, running."""
     return subprocess.Popen(
-        [sys.executable, "-m", "sweeprof", *arguments],
+        command(cwd, *arguments),
         cwd=cwd,
         env=environment(cwd),
         stdout=subprocess.PIPE,
