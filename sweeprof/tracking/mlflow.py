@@ -20,6 +20,7 @@ from sweeprof.tracking.artifacts import stage_combination, stage_sweep
 from sweeprof.tracking.connecting import connected, is_foreign, until_done
 from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.ledger import delete_strays, known_runs, sweep_run
+from sweeprof.tracking.patient import patient
 from sweeprof.tracking.process import ENVIRONMENT, GIVE_UP_S, VIEWER, viewer_command
 from sweeprof.tracking.runs import RunContent, run_contents
 from sweeprof.tracking.sweeps import experiment_name, final_view, first_view, sweep_content, sweep_info
@@ -81,7 +82,7 @@ class MlflowTracker:
         """
         sweep, sent = sweep_info(comparison), 0
         with self._told(lambda: f"; {sent} of {sweep.combinations} combinations are there"):
-            client = until_done(lambda _: connected(self._uri))
+            client = patient(until_done(lambda _: connected(self._uri)))
             experiment = until_done(lambda _: self._experiment(client, sweep.name))
             parent_id = until_done(lambda _: sweep_run(client, experiment, sweep)).info.run_id
             # The columns and charts come first: should the sending break off, what is there can be compared.
