@@ -32,7 +32,9 @@ def write_parquet(table: Tidy, file: BinaryIO) -> None:
     schema = pa.schema([(name, kinds[kind]) for name, kind in table.columns.items()])
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         for chunk in chunks(table):
-            columns = [_column(values, field.type) for values, field in zip(zip(*chunk, strict=True), schema, strict=True)]
+            columns = [
+                _column(values, field.type) for values, field in zip(zip(*chunk, strict=True), schema, strict=True)
+            ]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 
 

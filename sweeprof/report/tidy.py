@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from sweeprof.report.cells import axis_number, axis_text, reason_of, value_of
 from sweeprof.results.compare import Comparison, Row
@@ -21,18 +21,21 @@ Value = str | int | float | bool | None
 CHUNK = 20_000
 """Rows that are in memory at once while a table is written."""
 
-_MEASUREMENTS: dict[str, Kind] = {
-    **{"status": "text", "metric": "text", "unit": "text", "better": "text"},
-    **{"value": "number", "low": "number", "high": "number", "reason": "text", "estimator": "text", "rounds": "whole"},
-    **{"baseline": "text", "baseline_value": "number", "ratio": "number", "ratio_low": "number", "ratio_high": "number"},
-    **{"verdict": "text", "verdict_reason": "text", "used": "text", "rounds_needed": "whole", "detail": "text"},
-}
-_ROUNDS: dict[str, Kind] = {
-    **{"metric": "text", "unit": "text", "round": "whole"},
-    **{"estimate": "number", "paired": "number", "calibrated": "number"},
-}
-_SAMPLES: dict[str, Kind] = {"round": "whole", "phase": "text", "index": "whole", "seconds": "number", "loops": "whole"}
-_PROBLEMS: dict[str, Kind] = {"kind": "text", "code": "text", "text": "text", "advice": "text"}
+
+def _columns(kinds: str) -> dict[str, Kind]:
+    """``text a b | whole c``: names in their order behind their kind."""
+    groups = [group.split() for group in kinds.split("|")]
+    return {name: cast(Kind, kind) for kind, *names in groups for name in names}
+
+
+_MEASUREMENTS = _columns(
+    "text status metric unit better | number value low high | text reason estimator | whole rounds | "
+    "text baseline | number baseline_value ratio ratio_low ratio_high | text verdict verdict_reason used | "
+    "whole rounds_needed | text detail"
+)
+_ROUNDS = _columns("text metric unit | whole round | number estimate paired calibrated")
+_SAMPLES = _columns("whole round | text phase | whole index | number seconds | whole loops")
+_PROBLEMS = _columns("text kind code text advice")
 _OWN = {"combination", *_MEASUREMENTS, *_ROUNDS, *_SAMPLES, *_PROBLEMS}
 
 
