@@ -63,6 +63,7 @@ def markdown(changes: Changes, title: str) -> str:
     for line in changes.remarks:
         comment.add(inert(line, 1000))
     names = ("change", "combination", "metric", "before → now", "ratio", "why")
-    rows = [(change.kind, *(inert(cell, 300) for cell in _cells(change))) for change in changes.changes]
-    comment.table("What changed", [(name, name == "ratio") for name in names], rows, fold=False)
+    rows = ((change.kind, *(inert(cell, 300) for cell in _cells(change))) for change in changes.changes)
+    head = [(name, name == "ratio") for name in names]
+    comment.table("What changed", head, rows, len(changes.changes), fold=False)
     return comment.text()

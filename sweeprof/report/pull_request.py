@@ -20,6 +20,7 @@ from sweeprof.results.verdicts import Cell, Verdict
 
 _MOST = 20
 """Rows of a table that is not folded, or that only details what the headline counts."""
+_MORE = "Not every figure fits here: `comparison.csv` and `report.html` have them all."
 _ORDER: tuple[Verdict, ...] = ("worse", "better", "same", "unclear", "not_comparable")
 _TO_ITSELF = "quality/agreement"
 """Is a difference to the baseline already; within a sweep the baseline's own is none, which is no better."""
@@ -54,18 +55,20 @@ def pull_request(comparison: Comparison) -> str:
     now = "now" if comparison.against else "this"
     head = [*_left("combination", "metric"), (base, True), (now, True), ("ratio", True)]
     by_verdict = {v: sorted((c for c in calls if c.verdict == v), key=lambda c: -c.size) for v in _ORDER}
-    worse = [_cells(call) for call in by_verdict["worse"]]
-    comment.table(f"Worse ({len(worse)})", head, worse, _MOST, fold=False)
-    failures = list(_failures(comparison))
-    comment.table(f"Not measured ({len(failures)})", _left("combination", "status", "why"), failures, _MOST, fold=False)
+    worse = by_verdict["worse"]
+    comment.table(f"Worse ({len(worse)})", head, map(_cells, worse), len(worse), _MOST, fold=False)
+    failed = [row for row in sorted_rows(comparison) if row.status != "ok"]
+    title, why = f"Not measured ({len(failed)})", _left("combination", "status", "why")
+    comment.table(title, why, _failures(comparison, failed), len(failed), _MOST, fold=False)
     if comparison.against is not None:
         comment.add(
             "\n".join(["**What changed**", "", *(f"- {inert(line, 300)}" for line in against_lines(comparison))])
         )
     for verdict in ("better", "unclear", "not_comparable"):
-        found = [(*_cells(call), inert(call.why, 200)) for call in by_verdict[verdict]]
+        found = by_verdict[verdict]
         title = f"{verdict.replace('_', ' ').capitalize()} ({len(found)})"
-        comment.table(title, [*head, *_left("why")], found, _MOST)
+        rows = ((*_cells(call), inert(call.why, 200)) for call in found)
+        comment.table(title, [*head, *_left("why")], rows, len(found), _MOST)
     # What explains the figures is short, and would be the first to find no room after them.
     comment.add(_around(comparison))
     _all(comment, comparison)
@@ -129,12 +132,11 @@ def _cells(call: _Call) -> tuple[str, ...]:
     return (inert(call.name), inert(call.title), call.before, inert(call.now), call.ratio)
 
 
-def _failures(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
+def _failures(comparison: Comparison, failed: Sequence[Row]) -> Iterator[tuple[str, str, str]]:
     tell = teller(comparison)
-    for row in sorted_rows(comparison):
-        if row.status != "ok":
-            was = f" (was {row.baseline_status})" if comparison.against and row.baseline_status else ""
-            yield inert(tell(row.axes)), f"{row.status}{was}", inert(row.reason or "no reason was given", 300)
+    for row in failed:
+        was = f" (was {row.baseline_status})" if comparison.against and row.baseline_status else ""
+        yield inert(tell(row.axes)), f"{row.status}{was}", inert(row.reason or "no reason was given", 300)
 
 
 def _around(comparison: Comparison) -> str:
@@ -153,18 +155,16 @@ def _around(comparison: Comparison) -> str:
 
 def _all(comment: Comment, comparison: Comparison) -> None:
     """Every combination, a table per model, as far as there is room."""
-    left, rows = 0, 0
-    for table in tables(comparison):
+    found, left = tables(comparison), False
+    for place, table in enumerate(found):
         is_whole = all(line.failure is None for line in table.lines)
         head = [(inert(c.title), c.numeric) for c in table.columns] + ([] if is_whole else _left("status"))
-        shown = [_row(line, table, is_whole) for line in table.lines]
-        title = f"{inert(table.title)}: all {len(shown)} combinations"
-        whole = comment.table(title, head, shown)
-        left, rows = left + (not whole), rows + len(shown)
+        rows, count = (_row(line, table, is_whole) for line in table.lines), len(table.lines)
+        title = f"{inert(table.title)}: all {count} combinations"
+        # What a table leaves of its share is for those after it.
+        left |= not comment.table(title, head, rows, count, share=1 / (len(found) - place))
     if left:
-        comment.add(
-            f"Not every figure of {rows:,} combinations fits here: `comparison.csv` and `report.html` have them all."
-        )
+        comment.add(_MORE, is_last=True)
 
 
 def _row(line: Line, table: Table, is_whole: bool) -> list[str]:

@@ -53,7 +53,7 @@ class _Axes:
     """The columns of the axes, typed by their values; one that has the name of another column is called ``axis.NAME``."""
 
     def __init__(self, comparison: Comparison) -> None:
-        combinations = [item.axes for item in (*comparison.rows, *comparison.excluded)]
+        combinations = [row.axes for row in comparison.rows] + [item.axes for item in comparison.excluded]
         self._kinds = {axis: _kind([axes.get(axis) for axes in combinations]) for axis in comparison.axes}
         self.columns = {f"axis.{axis}" if axis in _OWN else axis: kind for axis, kind in self._kinds.items()}
 

@@ -50,10 +50,11 @@ def column_scale(values: Sequence[Number], unit: str) -> tuple[float, str]:
     """One scale for all values of a column, that of their median: the factor to divide by, and what the header calls it."""
     if unit == "share":
         return 0.01, "%"
-    prefixes = _SECONDS if unit == "s" else _BYTES if unit == "B" else None
     if unit in _SUFFIXES:
         prefixes = tuple((factor, prefix + _SUFFIXES[unit]) for factor, prefix in _SI)
-    if prefixes is None:
+    elif unit in ("s", "B"):
+        prefixes = _SECONDS if unit == "s" else tuple((float(factor), name) for factor, name in _BYTES)
+    else:
         return 1.0, "" if unit in ("ratio", "abs") else unit
     middle = statistics.median(map(abs, values)) if values else 1.0
     return next(((factor, name) for factor, name in prefixes if middle >= factor), prefixes[-1])

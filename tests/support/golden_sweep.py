@@ -177,7 +177,12 @@ def _observations(combination: Combination, pass_name: PassName, number: int) ->
         return _quality(0.0 if backend == "torch" else 2e-6).to_dict()
     if pass_name == "peaks":
         return Peaks(4e10, 1.2e10, "float32", "cpu", 2).to_dict()
-    kinds = {"analysis": _layers, "layer_times": _layer_times, "operators": _operators, "allocations": _allocations}
+    kinds: dict[str, Any] = {
+        "analysis": _layers,
+        "layer_times": _layer_times,
+        "operators": _operators,
+        "allocations": _allocations,
+    }
     found: dict[str, Any] = kinds[pass_name](WIDTHS[model], batch).to_dict()
     return found
 
