@@ -14,7 +14,7 @@ from rich.text import Text
 from sweeprof.errors import UserError, choice_problem
 from sweeprof.report.parquet import NEEDS, has_parquet
 from sweeprof.report.terminal import Report
-from sweeprof.sweep.exports import FORMATS, Format, left_out
+from sweeprof.sweep.exports import FORMATS, Format, left_out, standing
 from sweeprof.sweep.finish import comparison_of, write_reports
 from sweeprof.sweep.hold import is_headed, reporting
 from sweeprof.sweep.reading import sweep_folder, told
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out.print(Report(comparison))
     out.print()
     out.print(Text.assemble((f"{'Report':<11}", "bold"), str(report)), soft_wrap=True)
-    note = left_out(comparison, formats)
+    note = left_out(comparison, formats | standing(folder))
     if note is not None:
         out.print(Text.assemble((f"{'Not made':<11}", "bold"), note), soft_wrap=True)
     return 0

@@ -48,7 +48,8 @@ def pull_request(comparison: Comparison) -> str:
 
     Throughput, which is the latency the other way up, is in the tables alone.
     """
-    comment, calls = Comment(), _calls(comparison)
+    rows = sorted_rows(comparison)
+    comment, calls = Comment(), _calls(comparison, rows)
     comment.add(f"### {inert(comparison.name)}: {_verdicts(calls)}{headline(comparison)}")
     comment.add(" · ".join(filter(None, (_beside(comparison), inert(protocol_text(comparison), 1000)))))
     base = inert(baseline_text(comparison))
@@ -57,7 +58,7 @@ def pull_request(comparison: Comparison) -> str:
     by_verdict = {v: sorted((c for c in calls if c.verdict == v), key=lambda c: -c.size) for v in _ORDER}
     worse = by_verdict["worse"]
     comment.table(f"Worse ({len(worse)})", head, map(_cells, worse), len(worse), _MOST, fold=False)
-    failed = [row for row in sorted_rows(comparison) if row.status != "ok"]
+    failed = [row for row in rows if row.status != "ok"]
     title, why = f"Not measured ({len(failed)})", _left("combination", "status", "why")
     comment.table(title, why, _failures(comparison, failed), len(failed), _MOST, fold=False)
     if comparison.against is not None:
@@ -67,8 +68,8 @@ def pull_request(comparison: Comparison) -> str:
     for verdict in ("better", "unclear", "not_comparable"):
         found = by_verdict[verdict]
         title = f"{verdict.replace('_', ' ').capitalize()} ({len(found)})"
-        rows = ((*_cells(call), inert(call.why, 200)) for call in found)
-        comment.table(title, [*head, *_left("why")], rows, len(found), _MOST)
+        lines = ((*_cells(call), inert(call.why, 200)) for call in found)
+        comment.table(title, [*head, *_left("why")], lines, len(found), _MOST)
     # What explains the figures is short, and would be the first to find no room after them.
     comment.add(_around(comparison))
     _all(comment, comparison)
@@ -91,13 +92,13 @@ def _beside(comparison: Comparison) -> str:
     return f"Compared with {inert(baseline_text(comparison))}" if comparison.against or comparison.baseline else ""
 
 
-def _calls(comparison: Comparison) -> list[_Call]:
+def _calls(comparison: Comparison, rows: Sequence[Row]) -> list[_Call]:
     passed_over = DERIVED if comparison.against is not None else DERIVED | {_TO_ITSELF}
     infos = [info for info in shown_metrics(comparison) if info.name not in passed_over]
     titles = {info.name: metric_title(info, comparison.rows) for info in infos}
     tell = teller(comparison)
     found = []
-    for row in sorted_rows(comparison):
+    for row in rows:
         if row.baseline_id is None or row.is_baseline or row.status != "ok" or row.baseline_status != "ok":
             continue
         name = tell(row.axes)

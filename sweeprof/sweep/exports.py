@@ -21,21 +21,24 @@ from sweeprof.results.files import write_atomically, write_bytes
 from sweeprof.results.record import Record, readable_record
 from sweeprof.sweep.folder import Folder
 
-Format = Literal["samples", "parquet", "pictures"]
+Format = Literal["samples", "svg", "parquet", "pictures"]
+MOST_UNASKED = 1000
+"""Combinations of a sweep of which large files are written unasked."""
 FORMATS: dict[Format, str] = {
-    "samples": "tables/samples.csv, every raw sample, also of more than 1,000 combinations",
+    "samples": f"tables/samples.csv, every raw sample, also of more than {MOST_UNASKED:,} combinations",
+    "svg": f"plots/*.svg, also of more than {MOST_UNASKED:,} combinations",
     "parquet": "tables/*.parquet, the tidy tables with their types (needs pyarrow)",
     "pictures": "pictures/ID/*.svg, what is drawn of each combination",
 }
 """What is written on request: large, or of use to few."""
-MOST_SAMPLED = 1000
-"""Combinations of a sweep whose raw samples are written unasked."""
+_LARGE: tuple[Format, ...] = ("samples", "svg")
 
 
 def standing(folder: Folder) -> set[Format]:
     """What was asked for at an earlier time: left as it is, it would contradict the files that are made again."""
     found: dict[Format, bool] = {
         "samples": (folder.path / "tables" / "samples.csv").is_file(),
+        "svg": any((folder.path / "plots").glob("*.svg")),
         "parquet": (folder.path / "tables" / "measurements.parquet").is_file() and has_parquet(),
         "pictures": any((folder.path / "pictures").glob("*/*.svg")),
     }
@@ -44,9 +47,16 @@ def standing(folder: Folder) -> set[Format]:
 
 def left_out(comparison: Comparison, formats: Collection[Format]) -> str | None:
     """What a sweep of this size has not, and how to get it; None: nothing is missing."""
-    if "samples" in formats or len(comparison.rows) <= MOST_SAMPLED:
+    missing = [name for name in _LARGE if not _is_wanted(name, comparison, formats)]
+    if not missing:
         return None
-    return f"tables/samples.csv of {len(comparison.rows):,} combinations is written by --format samples alone"
+    return (
+        f"{', '.join(missing)}: of {len(comparison.rows):,} combinations on request alone, --format {','.join(missing)}"
+    )
+
+
+def _is_wanted(name: Format, comparison: Comparison, formats: Collection[Format]) -> bool:
+    return name in formats or (name in _LARGE and len(comparison.rows) <= MOST_UNASKED)
 
 
 def write_exports(folder: Folder, comparison: Comparison, plots: Sequence[Plot], formats: Collection[Format]) -> None:
@@ -64,14 +74,15 @@ def write_exports(folder: Folder, comparison: Comparison, plots: Sequence[Plot],
         write_atomically(folder.path / name, text, durable=False)
     for plot in plots:
         write_bytes(folder.path / "plots" / f"{plot.key}.png", png(plot), durable=False)
-        write_bytes(folder.path / "plots" / f"{plot.key}.svg", svg(plot), durable=False)
+        if _is_wanted("svg", comparison, formats):
+            write_bytes(folder.path / "plots" / f"{plot.key}.svg", svg(plot), durable=False)
     for make in _tables(folder, comparison, formats):
         _write_table(folder.path / "tables", make, "parquet" in formats)
 
 
 def _tables(folder: Folder, comparison: Comparison, formats: Collection[Format]) -> Iterator[Callable[[], Tidy]]:
     yield from (partial(table, comparison) for table in (measurements, rounds, problems))
-    if "samples" in formats or len(comparison.rows) <= MOST_SAMPLED:
+    if _is_wanted("samples", comparison, formats):
         yield lambda: samples(comparison, _timings(folder, comparison))
 
 

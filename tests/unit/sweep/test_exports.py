@@ -57,13 +57,14 @@ def test_samples_are_in_the_order_of_the_rounds(tmp_path: Path) -> None:
     assert {row["seconds"] for row in rows if row["combination"] == "cb"} == {"0.25", *(f"{n}.25" for n in range(11))}
 
 
-def test_a_large_sweep_has_its_samples_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exports, "MOST_SAMPLED", 1)
+def test_a_large_sweep_has_its_large_files_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exports, "MOST_UNASKED", 1)
     folder = measured(tmp_path)
     comparison = comparison_of(folder)
     write_reports(folder, comparison)
     assert "tables/samples.csv" not in names(folder, "tables/*")
-    assert left_out(comparison, ()) == "tables/samples.csv of 2 combinations is written by --format samples alone"
+    assert left_out(comparison, ()) == "samples, svg: of 2 combinations on request alone, --format samples,svg"
+    assert left_out(comparison, {"samples", "svg"}) is None
     assert command.main([str(folder.path), "--format", "samples"]) == 0
     assert "tables/samples.csv" in names(folder, "tables/*")
     (folder.path / "tables" / "samples.csv").write_text("of an earlier day")
@@ -85,7 +86,8 @@ def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], m
     assert command.main([str(folder.path), "--format", "parquett,samples,pdf"]) == 1
     said = capsys.readouterr().err
     assert (
-        "--format: 'parquett' is not a format. Known: all, parquet, pictures, samples. Did you mean 'parquet'?" in said
+        "--format: 'parquett' is not a format. Known: all, parquet, pictures, samples, svg. Did you mean 'parquet'?"
+        in said
     )
     assert "'pdf'" in said
     monkeypatch.setattr(command, "has_parquet", lambda: False)
