@@ -72,6 +72,7 @@ def write_exports(folder: Folder, comparison: Comparison, plots: Sequence[Plot],
     }
     for name, text in texts.items():
         write_atomically(folder.path / name, text, durable=False)
+    (folder.path / "plots").mkdir(exist_ok=True)
     for plot in plots:
         write_bytes(folder.path / "plots" / f"{plot.key}.png", png(plot), durable=False)
         if _is_wanted("svg", comparison, formats):

@@ -104,7 +104,7 @@ def write(folder: Path) -> None:
     write_json(folder / "environment.json", ENVIRONMENT)
     for combination in combinations:
         for record in _records(combination) if combination.unsupported is None else ():
-            record.write(folder / "records")
+            write_json(folder / "records" / record.file_name, record.to_dict(), compact=True)
 
 
 def _combinations() -> Iterator[Combination]:
