@@ -96,9 +96,12 @@ def _environment(comparison: Comparison) -> str:
 
 
 def _command(comparison: Comparison) -> str:
-    if not comparison.command:
-        return ""
+    return code_block(comparison.command) if comparison.command else ""
+
+
+def code_block(command: str) -> str:
+    """A shell command to copy."""
     # A fence longer than any run of backticks inside cannot be closed by the command itself.
-    longest = max((len(run) for run in re.findall("`+", comparison.command)), default=0)
+    longest = max((len(run) for run in re.findall("`+", command)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}sh\n{comparison.command}\n{fence}"
+    return f"{fence}sh\n{command}\n{fence}"

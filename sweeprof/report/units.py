@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Sequence
 
 from sweeprof.results.measurement import Number
 
@@ -42,6 +44,20 @@ def scaled(value: Number, unit: str) -> str:
     if unit == "share":
         return f"{significant(100.0 * value)} %"
     return significant(value, 4 if unit == "ratio" else 3)
+
+
+def column_scale(values: Sequence[Number], unit: str) -> tuple[float, str]:
+    """One scale for all values of a column, that of their median: the factor to divide by, and what the header calls it."""
+    if unit == "share":
+        return 0.01, "%"
+    if unit in _SUFFIXES:
+        prefixes = tuple((factor, prefix + _SUFFIXES[unit]) for factor, prefix in _SI)
+    elif unit in ("s", "B"):
+        prefixes = _SECONDS if unit == "s" else tuple((float(factor), name) for factor, name in _BYTES)
+    else:
+        return 1.0, "" if unit in ("ratio", "abs") else unit
+    middle = statistics.median(map(abs, values)) if values else 1.0
+    return next(((factor, name) for factor, name in prefixes if middle >= factor), prefixes[-1])
 
 
 def _with_prefix(value: Number, prefixes: tuple[tuple[float, str], ...]) -> str:

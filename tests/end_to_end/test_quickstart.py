@@ -128,9 +128,11 @@ def test_the_folder_holds_what_was_promised(folder: Path) -> None:
     assert len(plan["combinations"]) == 18
     assert plan["name"] == "quickstart"
     assert json.loads((folder / "environment.json").read_text())["cpu"]
-    for name in ("comparison.md", "comparison.csv", "comparison.json", "report.html", "sweeprof.log"):
+    for name in ("comparison.md", "comparison.csv", "comparison.json", "comparison.tex", "report.html", "sweeprof.log"):
         assert (folder / name).is_file()
-    assert {path.name for path in (folder / "plots").iterdir()} == {"latency.png", "throughput.png", "accuracy.png"}
+    drawn = {f"{key}.{kind}" for key in ("latency", "throughput", "accuracy") for kind in ("png", "svg")}
+    assert {path.name for path in (folder / "plots").iterdir()} == drawn
+    assert (folder / "pull_request.md").read_text(encoding="utf-8").startswith("### quickstart: ")
 
 
 def test_the_terminal_shows_tables_and_then_three_lines(quickstart: Ran, folder: Path) -> None:
