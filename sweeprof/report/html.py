@@ -21,6 +21,8 @@ from sweeprof.report.cells import (
 )
 from sweeprof.report.chosen import sections
 from sweeprof.report.columns import baseline_text
+from sweeprof.report.explore.data import page_data
+from sweeprof.report.explore.rows import Samples
 from sweeprof.report.figure import Plot
 from sweeprof.report.judged import protocol_text
 from sweeprof.report.layers.embed import embedded
@@ -36,6 +38,7 @@ _MOST_VALUES = 12
 """Values of one axis that the header lists."""
 _NO_LAYERS: Mapping[str, LayerTable] = {}
 _NO_DETAILS: Mapping[str, Any] = {}
+_NO_SAMPLES: Samples = {}
 
 
 def html(
@@ -44,6 +47,7 @@ def html(
     layers: Mapping[str, LayerTable] = _NO_LAYERS,
     details: Mapping[str, Any] = _NO_DETAILS,
     left_out: int = 0,
+    samples: Samples = _NO_SAMPLES,
 ) -> str:
     """The report: about 5 MB where it has plots, as it carries the library that draws them.
 
@@ -53,6 +57,7 @@ def html(
         layers: the layer table of every combination that has one, by what the reader is to choose it by.
         details: what :func:`sweeprof.report.pictures.details.details` gives.
         left_out: how many further combinations have their layers and details in files alone.
+        samples: raw samples by combination id, see :func:`sweeprof.report.explore.samples.thinned`.
     """
     is_detailed = bool(details.get("combinations"))
     return render(
@@ -75,6 +80,7 @@ def html(
         plotly=_plotly() if plots or is_detailed else "",
         layers=script_json(embedded(layers)) if layers else "",
         left_out=left_out,
+        data=script_json(page_data(comparison, samples)),
         details=script_json(details) if is_detailed else "",
     )
 
