@@ -82,7 +82,6 @@ charts.add("heatmap", (choices, chosen, plot) => {
     const flat = cells.flat(), numbers = flat.flatMap((cell) => (cell.number === null ? [] : [cell.number]));
     const fullest = Math.max(0, ...flat.map((cell) => cell.n));
     const { of, scale, bar = {}, ...range } = colours(numbers);
-    const wide = drawing.isWide(plot);
     const shown = columns.length * lines.length <= MOST_TEXTS && (drawing.width(plot) - 220) / Math.max(1, columns.length) >= NARROWEST;
     const hovers = cells.map((line, j) => line.map((cell, i) => hover(cell, short(texts(y, lines)[j]), short(texts(x, columns)[i]))));
     const empty = cells.flatMap((line, j) => line.flatMap((cell, i) => (cell.number === null ? [[i, j]] : [])));
@@ -98,7 +97,7 @@ charts.add("heatmap", (choices, chosen, plot) => {
           customdata: cells.map((line) => line.map((cell) => [cell.number, cell.n])), hovertext: hovers, hoverinfo: "text", hoverongaps: false, xgap: 2, ygap: 2,
           text: cells.map((line) => line.map((cell) => (cell.number === null ? "" : told(cell.number) + (cell.n < fullest ? "*" : "")))),
           ...(shown ? { texttemplate: "%{text}" } : {}), ...range, zauto: false, colorscale: scale,
-          colorbar: { ...bar, title: { text: plain(show.value ? "ratio" : data.metrics[metric.value].unit), side: wide ? "right" : "top" }, thickness: 12, outlinewidth: 0, ...(wide ? {} : { orientation: "h", y: 1.02, yanchor: "bottom", tickangle: 0 }) },
+          colorbar: { ...bar, title: { text: plain(show.value ? "ratio" : data.metrics[metric.value].unit), side: "top" }, thickness: 12, outlinewidth: 0 },
         },
         {
           type: "scatter", mode: "markers", x: empty.map(([i]) => i), y: empty.map(([, j]) => j), text: empty.map(([i, j]) => hovers[j][i]), hovertemplate: "%{text}<extra></extra>",
@@ -107,7 +106,7 @@ charts.add("heatmap", (choices, chosen, plot) => {
       ],
       layout: {
         showlegend: false, xaxis: { ...axisOf(x, columns, 24), showline: false, ticks: "" },
-        yaxis: { ...axisOf(y, lines, 28), range: [lines.length - 0.5, -0.5] }, margin: { l: 64, r: 16, t: wide ? 24 : 64, b: 52 },
+        yaxis: { ...axisOf(y, lines, 28), range: [lines.length - 0.5, -0.5] }, margin: { l: 64, r: 16, t: 24, b: 52 },
       },
       note: notes(kept, flat, fullest, empty.length),
     };

@@ -93,5 +93,5 @@ addEventListener("beforeprint", () => {
 });
 addEventListener("afterprint", () => {
   delete document.documentElement.dataset.printed;
-  redraw();
+  for (const element of figures.keys()) { paint(element); Plotly.Plots.resize(element); }
 });
