@@ -21,14 +21,13 @@ from sweeprof.report.cells import (
 )
 from sweeprof.report.chosen import sections
 from sweeprof.report.columns import baseline_text
+from sweeprof.report.explore.charts import charts
 from sweeprof.report.explore.data import page_data
 from sweeprof.report.explore.overview import VERDICTS, failures, places, verdict_counts
 from sweeprof.report.explore.rows import Samples
-from sweeprof.report.figure import Plot
 from sweeprof.report.judged import protocol_text
 from sweeprof.report.layers.embed import embedded
 from sweeprof.report.pages import render, script_json
-from sweeprof.report.pictures.interactive import interactive
 from sweeprof.report.summary import best_rows, environment_items, footnotes, headline
 from sweeprof.report.table import sorted_rows, tables
 from sweeprof.results.compare import Comparison, Row
@@ -48,17 +47,17 @@ _NO_SAMPLES: Samples = {}
 
 def html(
     comparison: Comparison,
-    plots: Sequence[Plot],
+    plotted: bool = True,
     layers: Mapping[str, LayerTable] = _NO_LAYERS,
     details: Mapping[str, Any] = _NO_DETAILS,
     left_out: int = 0,
     samples: Samples = _NO_SAMPLES,
 ) -> str:
-    """The report: about 5 MB where it has plots, as it carries the library that draws them.
+    """The report: about 5 MB where anything is drawn, as it carries the library that draws.
 
     Args:
         comparison: what was measured.
-        plots: what is drawn of it.
+        plotted: whether there are charts.
         layers: the layer table of every combination that has one, by what the reader is to choose it by.
         details: what :func:`sweeprof.report.pictures.details.details` gives.
         left_out: how many further combinations have their layers and details in files alone.
@@ -66,6 +65,8 @@ def html(
     """
     is_detailed = bool(details.get("combinations"))
     is_whole = len(comparison.rows) <= MOST_WRITTEN
+    data = page_data(comparison, samples, with_commands=not is_whole)
+    shown = charts(data, comparison.pareto) if plotted else {"figures": {}}
     return render(
         "report.html.j2",
         comparison=comparison,
@@ -86,12 +87,11 @@ def html(
         rows=[_row(comparison, row) for row in sorted_rows(comparison)] if is_whole else [],
         footnotes=footnotes(comparison),
         environment=environment_items(comparison),
-        plots=plots,
-        figures=script_json([interactive(plot) for plot in plots]),
-        plotly=_plotly() if plots or is_detailed else "",
+        charts=shown,
+        plotly=_plotly() if shown["figures"] or is_detailed else "",
         layers=script_json(embedded(layers)) if layers else "",
         left_out=left_out,
-        data=script_json(page_data(comparison, samples, with_commands=not is_whole)),
+        data=script_json(data),
         details=script_json(details) if is_detailed else "",
     )
 

@@ -194,7 +194,7 @@ def write_reports(folder: Folder, comparison: Comparison) -> Path:
     seen, links, left_out = _of_combinations(folder, _names(comparison))
     tables = {name: one.layers for name, one in seen.items() if one.layers is not None}
     report = folder.path / "report.html"
-    write_atomically(report, html(comparison, drawn, tables, details(seen, links), left_out))
+    write_atomically(report, html(comparison, True, tables, details(seen, links), left_out))
     return report
 
 
