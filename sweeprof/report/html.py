@@ -23,6 +23,7 @@ from sweeprof.report.chosen import sections
 from sweeprof.report.columns import baseline_text
 from sweeprof.report.explore.charts import charts
 from sweeprof.report.explore.data import page_data
+from sweeprof.report.explore.overview import VERDICTS, failures, places, verdict_counts
 from sweeprof.report.explore.rows import Samples
 from sweeprof.report.judged import protocol_text
 from sweeprof.report.layers.embed import embedded
@@ -35,6 +36,10 @@ from sweeprof.results.measurement import MetricInfo
 
 _MOST_VALUES = 12
 """Values of one axis that the header lists."""
+_MOST_NAMED = 20
+"""Combinations that failed for one reason that the header names."""
+MOST_WRITTEN = 200
+"""Combinations that the page holds ready without its scripts, as plain tables and in full; of more it has the data alone."""
 _NO_LAYERS: Mapping[str, LayerTable] = {}
 _NO_DETAILS: Mapping[str, Any] = {}
 _NO_SAMPLES: Samples = {}
@@ -59,7 +64,8 @@ def html(
         samples: raw samples by combination id, see :func:`sweeprof.report.explore.samples.thinned`.
     """
     is_detailed = bool(details.get("combinations"))
-    data = page_data(comparison, samples)
+    is_whole = len(comparison.rows) <= MOST_WRITTEN
+    data = page_data(comparison, samples, with_commands=not is_whole)
     shown = charts(data, comparison.pareto) if plotted else {"figures": {}}
     return render(
         "report.html.j2",
@@ -72,8 +78,13 @@ def html(
         has_ratios=any(cell.ratio is not None for row in comparison.rows for cell in row.cells.values()),
         swept=list(_swept(comparison)),
         glance=_glance(comparison),
-        tables=tables(comparison),
-        rows=[_row(comparison, row) for row in sorted_rows(comparison)],
+        places=places(comparison),
+        verdicts=VERDICTS,
+        verdict_counts=verdict_counts(comparison),
+        failures=failures(comparison),
+        most_named=_MOST_NAMED,
+        tables=tables(comparison) if is_whole else [],
+        rows=[_row(comparison, row) for row in sorted_rows(comparison)] if is_whole else [],
         footnotes=footnotes(comparison),
         environment=environment_items(comparison),
         charts=shown,

@@ -21,7 +21,7 @@ Json = dict[str, Any]
 _NO_SAMPLES: Samples = {}
 
 
-def page_data(comparison: Comparison, samples: Samples = _NO_SAMPLES) -> Json:
+def page_data(comparison: Comparison, samples: Samples = _NO_SAMPLES, with_commands: bool = False) -> Json:
     """What ``window.sweeprof.data`` is: JSON, in which every text is a name or a reason, to be shown as text.
 
     - ``name``; ``against``: what the other sweep is called that was compared with, or null; ``baseline``: text by axis;
@@ -38,11 +38,12 @@ def page_data(comparison: Comparison, samples: Samples = _NO_SAMPLES) -> Json:
     Args:
         comparison: what was measured.
         samples: see :func:`sweeprof.report.explore.samples.thinned`.
+        with_commands: whether every row has what repeats it, and its warnings.
     """
     rows = sorted_rows(comparison)
     metrics, left_out = _metrics(comparison)
     varying = comparison.varying_axes()
-    writer = Writer(comparison, rows, metrics, samples)
+    writer = Writer(comparison, rows, metrics, samples, with_commands)
     shown = {info.name for info in shown_metrics(comparison)}
     return {
         "name": one_line(comparison.name),

@@ -44,7 +44,12 @@ class Writer:
     """The rows of a comparison, and what they speak of by its position."""
 
     def __init__(
-        self, comparison: Comparison, rows: Sequence[Row], metrics: Sequence[MetricInfo], samples: Samples
+        self,
+        comparison: Comparison,
+        rows: Sequence[Row],
+        metrics: Sequence[MetricInfo],
+        samples: Samples,
+        with_commands: bool,
     ) -> None:
         self.reasons, self.environments, self._sessions = Interned(), Interned(), Interned()
         self.values: dict[str, list[Any]] = {}
@@ -55,7 +60,7 @@ class Writer:
             self.values[axis] = list(spelled.values())
             self._at[axis] = {text: place for place, text in enumerate(spelled)}
         self._places = {row.combination_id: place for place, row in enumerate(rows)}
-        self._metrics, self._samples = metrics, samples
+        self._metrics, self._samples, self._with_commands = metrics, samples, with_commands
         self._bases = find_baselines(comparison.baseline, {row.combination_id: row.axes for row in rows})
         self._is_apart = comparison.against is not None
         self._has_sessions = len({name for row in rows for name in row.sessions if name is not None}) > 1
@@ -73,7 +78,8 @@ class Writer:
         ``rounds``, what the pairs of a duel with the row ``base`` give; ``calibrated``, by metric estimates in units of ``kernel``;
         ``env``, a position in ``environments``; ``sessions``, for each round which run of the sweep timed it, or null; ``alone``,
         whether its outputs are not its baseline's, so that it is compared with nothing; ``cells``, of a comparison with another
-        sweep, by metric ``[ratio, low, high, verdict, reason, rounds needed]``.
+        sweep, by metric ``[ratio, low, high, verdict, reason, rounds needed]``; ``command``, ``wall_s`` and ``warnings``, positions
+        in ``reasons``, where the page does not have every row in full.
         """
         known: list[tuple[str, MetricInfo, Measurement]] = []
         why: dict[str, int] = {}
@@ -111,7 +117,12 @@ class Writer:
             else [],
             "alone": not self._is_apart and row.baseline_id is None and self._bases[row.combination_id] is not None,
             "cells": {p: _judged(row.cells[info.name]) for p, info, _ in known} if self._is_apart else {},
+            **(self._told(row) if self._with_commands else {}),
         }
+
+    def _told(self, row: Row) -> Json:
+        warnings = [self._reason(f"{warning.text} → {warning.advice}") for warning in row.warnings]
+        return {"command": row.command, "wall_s": _short(row.wall_s, _SHOWN), "warnings": warnings}
 
     def _reason(self, text: str) -> int:
         return self.reasons.place(shortened(one_line(text), _LONGEST))
