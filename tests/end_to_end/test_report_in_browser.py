@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from PIL import Image
 
+from support.browser import Visit, needs_browser, opened
 from support.nets import HOSTILE, lenet5, reused
 from support.nets import hostile as hostile_layers
 from support.odd import LONG, hostile
@@ -22,70 +23,23 @@ from sweeprof.report.layers.html import to_html
 from sweeprof.report.pictures.combination import Observed
 from sweeprof.report.pictures.details import details
 from sweeprof.report.pictures.layers import time_icicle
-from sweeprof.report.plots import plots
 from sweeprof.results.compare import Comparison
 from sweeprof.results.layers import LayerTable
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Dialog, Page
+    from playwright.sync_api import Browser
 
-driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-CHROMIUM = Path("/usr/bin/chromium")
-ARGUMENTS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no browser at {CHROMIUM}")
+pytestmark = needs_browser
 
 LINKS = {"layers.csv": "layers/c1.csv", "trace.json.gz": "artifacts/c1/trace.json.gz"}
 PICTURES = "stacked_forward stacked_backward icicle_time icicle_macs roofline memory operators".split()
 
-Open = Callable[..., "Visit"]
-
-
-class Visit:
-    """An open report with everything that the browser reported about it."""
-
-    def __init__(self, page: Page, path: Path) -> None:
-        self.page = page
-        self.requests: list[str] = []
-        self.complaints: list[str] = []
-        page.on("request", lambda request: self.requests.append(request.url))
-        page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("dialog", self._dialog)
-        page.route(lambda url: not url.startswith("file:"), lambda route: route.abort())
-        page.goto(path.as_uri())
-
-    def _dialog(self, dialog: Dialog) -> None:
-        self.complaints.append(f"dialog: {dialog.message}")
-        dialog.dismiss()
-
-    def column(self, place: int) -> list[str]:
-        """The texts of one column of the first table; a failed row has its reason there."""
-        found: list[str] = self.page.locator(f"table.results >> nth=0 >> tbody td:nth-child({place})").all_inner_texts()
-        return [text.partition(" [")[0] for text in found]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with driver.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
-        yield browser
-        browser.close()
+Open = Callable[..., Visit]
 
 
 @pytest.fixture
 def visit(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    pages = []
+    visits: list[Visit] = []
 
     def open_report(
         sample: Comparison,
@@ -93,15 +47,15 @@ def visit(browser: Browser, tmp_path: Path) -> Iterator[Open]:
         seen: dict[str, Observed] | None = None,
         **options: Any,
     ) -> Visit:
-        path = tmp_path / "comparison.html"
         shown = details(seen or {}, dict.fromkeys(seen or {}, LINKS))
-        path.write_text(html(sample, plots(sample), layers or {}, shown), encoding="utf-8")
-        pages.append(browser.new_page(**options))
-        return Visit(pages[-1], path)
+        text = html(sample, layers=layers or {}, details=shown)
+        visits.append(opened(browser, tmp_path / "comparison.html", text, **options))
+        visits[-1].page.locator("details.plain summary").click()
+        return visits[-1]
 
     yield open_report
-    for page in pages:
-        page.close()
+    for one in visits:
+        one.page.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -17,8 +17,8 @@ from sweeprof.results.verdicts import Verdict
 
 VERDICTS: tuple[Verdict, ...] = ("better", "worse", "same", "unclear", "not_comparable")
 
-_PLACE = ("host", "cpu", "memory", "gpu")
-_NOT_SOFTWARE = (*_PLACE, "cpu governor", "cpu quota", "load", "git")
+_PLACE = ("cpu", "memory", "gpu")
+_NOT_SOFTWARE = (*_PLACE, "host", "cpu governor", "cpu quota", "load", "git")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +41,17 @@ class Failure:
 
 
 def places(comparison: Comparison) -> list[tuple[str, str]]:
-    """Where the sweep ran and with what software, each as one text; nothing that was not recorded."""
+    """On what the sweep ran and with what software, each as one text; nothing that was not recorded."""
     items = environment_items(comparison)
     place = [text for name, text in items if name in _PLACE]
     software = [text if name == "os" else f"{name} {text}" for name, text in items if name not in _NOT_SOFTWARE]
-    found = [("where", " · ".join(place)), ("with", ", ".join(software))]
+    found = [("on", " · ".join(place)), ("with", ", ".join(software))]
     return [(name, text) for name, text in found if text]
 
 
 def verdict_counts(comparison: Comparison) -> list[Counts]:
     """The verdicts of each metric of the tables that has any, over combinations that are ok."""
-    found = []
+    found: list[Counts] = []
     for info in shown_metrics(comparison):
         cells = [row.cells[info.name] for row in comparison.rows if row.status == "ok" and info.name in row.cells]
         counts = Counter(cell.verdict for cell in cells if cell.verdict is not None)

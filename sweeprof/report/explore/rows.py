@@ -98,7 +98,11 @@ class Writer:
             "why": why,
             "rounds": {p: _by_round(m.by_round(), m.unit) for p, _, m in known if m.rounds},
             "samples": self._samples.get(row.combination_id, ()),
-            **{key: value for key, value in self._rare(row, known).items() if value not in (None, False, [], {})},
+            **{
+                key: value
+                for key, value in self._rare(row, known).items()
+                if not (value is False or value in (None, [], {}))
+            },
         }
 
     def _rare(self, row: Row, known: Sequence[tuple[str, MetricInfo, Measurement]]) -> Json:
