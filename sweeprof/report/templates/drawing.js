@@ -4,8 +4,9 @@
 const figures = new Map(), seen = new Set(), stale = new Set();
 const paint = (element) => {
   const figure = figures.get(element)();
-  stale.delete(element);
   Plotly.react(element, figure.data, drawing.layout(figure, element), drawing.config);
+  stale.delete(element);
+  element.removeAttribute("aria-busy");
 };
 const watcher = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
@@ -19,6 +20,7 @@ const watcher = new IntersectionObserver((entries) => {
 const draw = (element, figure) => {
   figures.set(element, typeof figure === "function" ? figure : () => figure);
   stale.add(element);
+  element.setAttribute("aria-busy", "true");
   if (seen.has(element)) paint(element);
   else watcher.observe(element);
 };
