@@ -1,6 +1,10 @@
 // What the reader has chosen, which rows that leaves, and what each is compared with. The address of the page holds it, so that a
 // view can be linked and the way back leads through views.
 const data = JSON.parse(document.getElementById("sweep-data").textContent);
+// Rows come as a list per key, values without interval alone.
+const columns = Object.entries(data.rows);
+data.rows = data.rows.id.map((_, place) => Object.fromEntries(columns.map(([key, column]) => [key, column[place]]).filter(([, value]) => value !== null)));
+for (const { values } of data.rows) for (const value of Object.values(values)) if (value.length === 1) value.push(null, null);
 const ADDRESS = "#view&";
 
 const varying = data.axes.map((axis, place) => ({ ...axis, place })).filter((axis) => axis.varies);
