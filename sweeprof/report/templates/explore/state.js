@@ -60,7 +60,8 @@ const baselineText = () => {
   if (baseline === "none") return null;
   if (baseline === "planned") return data.rows.some((row) => row.base >= 0 || row.cells) ? data.baseline_text : null;
   if (baseline.id !== undefined) return nameOf(baseline);
-  return Object.entries(baseline).map(([axis, value]) => `${data.axes[axis].key}=${data.axes[axis].values[value]}`).join(", ");
+  const textOf = ({ key, values, numbers }, at) => (numbers ? `${key}=${values[at]}` : values[at]);
+  return Object.entries(baseline).map(([axis, at]) => textOf(data.axes[axis], at)).join(", ");
 };
 
 // The row beside its baseline; null where there is none, or no value on a side.
