@@ -22,11 +22,11 @@ from sweeprof.report.cells import (
 from sweeprof.report.chosen import sections
 from sweeprof.report.columns import baseline_text
 from sweeprof.report.explore.charts import charts
-from sweeprof.report.explore.data import page_data
+from sweeprof.report.explore.data import embedded, page_data
 from sweeprof.report.explore.overview import VERDICTS, failures, places, verdict_counts
 from sweeprof.report.explore.rows import Samples
 from sweeprof.report.judged import protocol_text
-from sweeprof.report.layers.embed import embedded
+from sweeprof.report.layers import embed
 from sweeprof.report.pages import render, script_json
 from sweeprof.report.summary import best_rows, environment_items, footnotes, headline
 from sweeprof.report.table import sorted_rows, tables
@@ -89,9 +89,9 @@ def html(
         environment=environment_items(comparison),
         charts=shown,
         plotly=_plotly() if shown["figures"] or is_detailed else "",
-        layers=script_json(embedded(layers)) if layers else "",
+        layers=script_json(embed.embedded(layers)) if layers else "",
         left_out=left_out,
-        data=script_json(data),
+        data=script_json(embedded(data)),
         details=script_json(details) if is_detailed else "",
     )
 

@@ -14,8 +14,9 @@ from sweeprof.results.compare import Comparison
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.verdicts import MIN_ROUNDS, REASONS
 
-MOST_VALUES = 24_000
-"""Values that the page takes; beyond it the metrics that the tables show stay, and further ones as far as there is room."""
+MOST_NUMBERS = 70_000
+"""Values, ends of intervals and estimates of rounds that the page takes; the metrics that the tables show stay in any case, and
+further ones as far as there is room."""
 
 Json = dict[str, Any]
 _NO_SAMPLES: Samples = {}
@@ -32,7 +33,7 @@ def page_data(comparison: Comparison, samples: Samples = _NO_SAMPLES, with_comma
       ``factor``: a number over the factor is in the unit ``base``, for :func:`sweeprof.report.units.scaled`; ``better``;
       ``definition``; ``threshold`` or null; ``headline``, whether the tables show it. ``left_out``: titles of further ones.
     - ``reasons``: texts that rows name by their position; ``verdicts``: the meaning of a verdict's reason; ``environments``: by
-      field of the comparable key its JSON text.
+      field of the comparable key its JSON text; ``command_start``: what the commands of all rows begin with.
     - ``rows``, in the order of the tables: see :meth:`sweeprof.report.explore.rows.Writer.row`.
 
     Args:
@@ -55,10 +56,17 @@ def page_data(comparison: Comparison, samples: Samples = _NO_SAMPLES, with_comma
         "left_out": [metric_title(info, rows) for info in left_out],
         "rows": [writer.row(row) for row in rows],
         "reasons": writer.reasons.values,
+        "command_start": writer.command_start,
         "environments": [dict(fields) for fields in writer.environments.values],
         "verdicts": REASONS,
         "min_rounds": MIN_ROUNDS,
     }
+
+
+def embedded(data: Json) -> Json:
+    """``data`` as the page holds it: a list per key of its rows, null for a row without it, so that no key is there twice."""
+    keys = dict.fromkeys(key for row in data["rows"] for key in row)
+    return {**data, "rows": {key: [row.get(key) for row in data["rows"]] for key in keys}}
 
 
 def _axis(key: str, values: Sequence[Any], varies: bool) -> Json:
@@ -74,10 +82,20 @@ def _axis(key: str, values: Sequence[Any], varies: bool) -> Json:
 def _metrics(comparison: Comparison) -> tuple[list[MetricInfo], list[MetricInfo]]:
     """The metrics of the tables and those that any row has a value of; and the ones among them that there is no room for."""
     shown = shown_metrics(comparison)
-    others = [info for info in comparison.metrics if info not in shown]
-    known = [info for info in others if any(value_of(row, info.name) is not None for row in comparison.rows)]
-    room = max(0, MOST_VALUES // max(1, len(comparison.rows)) - len(shown))
-    return [*shown, *known[:room]], known[room:]
+    room = MOST_NUMBERS - sum(_numbers(comparison, info) for info in shown)
+    kept, left_out = list(shown), []
+    for info in comparison.metrics:
+        if info in shown or not (numbers := _numbers(comparison, info)):
+            continue
+        room -= numbers
+        (kept if room >= 0 else left_out).append(info)
+    return kept, left_out
+
+
+def _numbers(comparison: Comparison, info: MetricInfo) -> int:
+    """How many numbers the page has to hold of a metric; none where no row has a value."""
+    known = [row.cells[info.name].measurement for row in comparison.rows if value_of(row, info.name) is not None]
+    return sum(1 + 2 * (measured.interval is not None) + len(measured.rounds) for measured in known)
 
 
 def _metric(comparison: Comparison, info: MetricInfo, is_shown: bool) -> Json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from os.path import commonprefix
 from typing import Any
 
 from sweeprof.report.cells import one_line, reason_of, shortened, value_of
@@ -20,7 +21,7 @@ Samples = Mapping[str, Sequence[Sequence[float]]]
 
 _LONGEST = 400
 """Characters of a reason."""
-_EXACT, _TESTED, _SHOWN = 15, 7, 5
+_EXACT, _TESTED, _SHOWN = 15, 6, 5
 """Significant digits of what is the same each time, of what verdicts are called of, and of what is only shown."""
 
 
@@ -61,6 +62,7 @@ class Writer:
             self._at[axis] = {text: place for place, text in enumerate(spelled)}
         self._places = {row.combination_id: place for place, row in enumerate(rows)}
         self._metrics, self._samples, self._with_commands = metrics, samples, with_commands
+        self.command_start = commonprefix([row.command for row in rows]) if with_commands else ""  # noqa: RUF071 – no paths
         self._bases = find_baselines(comparison.baseline, {row.combination_id: row.axes for row in rows})
         self._is_apart = comparison.against is not None
         self._has_sessions = len({name for row in rows for name in row.sessions if name is not None}) > 1
@@ -70,16 +72,16 @@ class Writer:
 
         ``id``; ``at``: for every axis the position in its values, or -1; ``status``; ``reason``, a position in ``reasons``, or -1;
         ``base``: the position of the row that it was compared with, its own for a baseline, else -1. By the position of a metric,
-        as text: ``values``, ``[value, low, high]`` with the 95 % interval or null; ``why``, of a metric without a value, a position
-        in ``reasons``; ``rounds``, each round's estimate by its number, null for one that is not finite. ``samples``: one list
-        per round of milliseconds of single steps, sorted; empty for a round that failed.
+        as text: ``values``, ``[value]`` or ``[value, low, high]`` with the 95 % interval; ``why``, of a metric without a value, a
+        position in ``reasons``; ``rounds``, the estimate of each round by its number, null for one that failed and ``"?"`` for one
+        that is not finite. ``samples``: one list per round of milliseconds of single steps, sorted; empty for a round that failed.
 
         Only where there is something to say: ``once``, positions of metrics that were measured in a single process; ``paired``, as
         ``rounds``, what the pairs of a duel with the row ``base`` give; ``calibrated``, by metric estimates in units of ``kernel``;
         ``env``, a position in ``environments``; ``sessions``, for each round which run of the sweep timed it, or null; ``alone``,
         whether its outputs are not its baseline's, so that it is compared with nothing; ``cells``, of a comparison with another
-        sweep, by metric ``[ratio, low, high, verdict, reason, rounds needed]``; ``command``, ``wall_s`` and ``warnings``, positions
-        in ``reasons``, where the page does not have every row in full.
+        sweep, by metric ``[ratio, low, high, verdict, reason, rounds needed]``; ``command``, what comes after ``command_start``,
+        ``wall_s`` and ``warnings``, positions in ``reasons``, where the page does not have every row in full.
         """
         known: list[tuple[str, MetricInfo, Measurement]] = []
         why: dict[str, int] = {}
@@ -126,7 +128,11 @@ class Writer:
 
     def _told(self, row: Row) -> Json:
         warnings = [self._reason(f"{warning.text} → {warning.advice}") for warning in row.warnings]
-        return {"command": row.command, "wall_s": _short(row.wall_s, _SHOWN), "warnings": warnings}
+        return {
+            "command": row.command.removeprefix(self.command_start),
+            "wall_s": _short(row.wall_s, _SHOWN),
+            "warnings": warnings,
+        }
 
     def _reason(self, text: str) -> int:
         return self.reasons.place(shortened(one_line(text), _LONGEST))
@@ -147,14 +153,15 @@ def _short(value: Number | None, digits: int) -> float | None:
 def _value(measured: Measurement) -> list[float | None]:
     factor = fixed_factor(measured.unit)
     digits = _EXACT if measured.estimator in DETERMINISTIC else _TESTED
-    ends = measured.interval or (None, None)
     assert measured.value is not None
-    return [_short(measured.value * factor, digits), *(_short(e if e is None else e * factor, _SHOWN) for e in ends)]
+    return [_short(measured.value * factor, digits), *(_short(end * factor, _SHOWN) for end in measured.interval or ())]
 
 
-def _by_round(estimates: Mapping[int, float], unit: str) -> dict[str, float | None]:
+def _by_round(estimates: Mapping[int, float], unit: str) -> list[float | str | None]:
     factor = fixed_factor(unit)
-    return {str(number): _short(value * factor, _TESTED) for number, value in estimates.items()}
+    shortened = {number: _short(value * factor, _TESTED) for number, value in estimates.items()}
+    untold = {number: "?" if value is None else value for number, value in shortened.items()}
+    return [untold.get(number) for number in range(max(untold) + 1)]
 
 
 def _judged(cell: Cell) -> list[Any]:

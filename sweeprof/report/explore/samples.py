@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from sweeprof.results.record import Record
 
-MOST_SAMPLES = 40_000
+MOST_SAMPLES = 25_000
 """Of all combinations together."""
 MOST_OF_ONE = 400
 LEAST_OF_A_ROUND = 5
@@ -32,7 +32,7 @@ def thinned(records: Iterable[Record], most: int) -> list[list[float]]:
     found = {record.round: sorted((record.observations or {}).get("samples", ())) for record in timed}
     each = max(LEAST_OF_A_ROUND, most // max(1, len(found)))
     rounds = (found.get(number, []) for number in range(max(found, default=-1) + 1))
-    return [[float(f"{1e3 * seconds:.5g}") for seconds in _spaced(samples, each)] for samples in rounds]
+    return [[float(f"{1e3 * seconds:.4g}") for seconds in _spaced(samples, each)] for samples in rounds]
 
 
 def _spaced(ordered: list[float], most: int) -> list[float]:

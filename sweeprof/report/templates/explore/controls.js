@@ -150,4 +150,4 @@ controls.append(baselineChoice(), groupChoice(), search());
 const menus = make("div", undefined, "menus");
 menus.append(make("span", "show", "dim"), ...filters(), columnsMenu(), resetButton());
 controls.append(menus);
-listen(drawTable);
+listen(drawAnew);

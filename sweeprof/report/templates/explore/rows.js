@@ -49,8 +49,8 @@ const builtRow = (row) => {
   }
   made.append(summary);
   if (row.status !== "ok") made.append(make("p", data.reasons[row.reason]));
-  if (row.command) {
-    const command = make("pre", row.command);
+  if (row.command !== undefined) {
+    const command = make("pre", data.command_start + row.command);
     command.tabIndex = 0;
     made.append(make("p", `Repeat this row alone (${row.wall_s.toFixed(1)} s):`, "small dim"), command);
   }

@@ -1,6 +1,10 @@
 // What the reader has chosen, which rows that leaves, and what each is compared with. The address of the page holds it, so that a
 // view can be linked and the way back leads through views.
 const data = JSON.parse(document.getElementById("sweep-data").textContent);
+// Rows come as a list per key, values without interval alone.
+const columns = Object.entries(data.rows);
+data.rows = data.rows.id.map((_, place) => Object.fromEntries(columns.map(([key, column]) => [key, column[place]]).filter(([, value]) => value !== null)));
+for (const { values } of data.rows) for (const value of Object.values(values)) if (value.length === 1) value.push(null, null);
 const ADDRESS = "#view&";
 
 const varying = data.axes.map((axis, place) => ({ ...axis, place })).filter((axis) => axis.varies);
@@ -56,7 +60,8 @@ const baselineText = () => {
   if (baseline === "none") return null;
   if (baseline === "planned") return data.rows.some((row) => row.base >= 0 || row.cells) ? data.baseline_text : null;
   if (baseline.id !== undefined) return nameOf(baseline);
-  return Object.entries(baseline).map(([axis, value]) => `${data.axes[axis].key}=${data.axes[axis].values[value]}`).join(", ");
+  const textOf = ({ key, values, numbers }, at) => (numbers ? `${key}=${values[at]}` : values[at]);
+  return Object.entries(baseline).map(([axis, at]) => textOf(data.axes[axis], at)).join(", ");
 };
 
 // The row beside its baseline; null where there is none, or no value on a side.

@@ -1,5 +1,5 @@
 // The table of all combinations. All text goes through textContent: names and reasons are data.
-const MOST_DRAWN = 2000;
+const DRAWN_AT_ONCE = 200;
 const table = document.getElementById("explore-table"), told = document.getElementById("explore-told");
 
 const axisColumns = () => varying.filter(({ place }) => place !== state.group);
@@ -118,6 +118,7 @@ const summaryLine = (rows, label, name) => {
   const line = make("tr", undefined, name), title = make("th", label);
   title.scope = "row";
   title.colSpan = Math.max(1, axisColumns().length);
+  title.append(make("span", ` ${rows.length}`, "dim"));
   line.append(title, ...state.columns.map((column) => summaryCell(rows, column)), make("td"));
   return line;
 };
@@ -133,23 +134,40 @@ const groupsOf = (rows) => {
 // Lines are kept as long as they would be the same: sorting and filtering make none anew.
 let lines = new Map(), drawnFor = "";
 const lineOf = (row) => lines.get(row) ?? lines.set(row, rowLine(row)).get(row);
-const drawTable = () => {
-  const key = JSON.stringify([state.columns, state.group, state.baseline.id ?? state.baseline]);
-  if (key !== drawnFor) [lines, drawnFor] = [new Map(), key];
-  const seen = visible();
-  let room = MOST_DRAWN;
-  const bodies = groupsOf(inOrder(seen)).map(([name, rows]) => {
-    const body = make("tbody"), shown = rows.slice(0, room);
-    room -= shown.length;
-    if (name !== null) body.append(summaryLine(rows, `${name} · ${plural(rows.length, "combination")}`, "group-head"));
+let room = DRAWN_AT_ONCE;
+const bodiesOf = (seen) => {
+  let left = room;
+  return groupsOf(inOrder(seen)).map(([name, rows]) => {
+    const body = make("tbody"), shown = rows.slice(0, left);
+    if (name !== null && left > 0) body.append(summaryLine(rows, name, "group-head"));
+    left -= shown.length;
     body.append(...shown.map(lineOf));
     return body;
   });
-  const foot = make("tfoot"), head = make("thead");
+};
+const drawTable = () => {
+  const key = JSON.stringify([state.columns, state.group, state.baseline.id ?? state.baseline]);
+  if (key !== drawnFor) [lines, drawnFor] = [new Map(), key];
+  const seen = visible(), foot = make("tfoot"), head = make("thead"), base = baselineText();
   head.append(headLine());
-  if (seen.length && state.columns.some(isRatio) && baselineText() !== null) foot.append(summaryLine(seen, "all shown", "summary"));
-  table.replaceChildren(head, ...bodies, foot);
-  const rest = seen.length > MOST_DRAWN ? `; the first ${MOST_DRAWN} are drawn, filter to see others` : "";
-  const base = baselineText();
-  told.textContent = `${seen.length} of ${plural(data.rows.length, "combination")}${base === null ? "" : `, ratios to ${base}`}${rest}`;
+  if (seen.length && state.columns.some(isRatio) && base !== null) foot.append(summaryLine(seen, "all", "summary"));
+  table.replaceChildren(head, ...bodiesOf(seen), foot);
+  table.setAttribute("aria-rowcount", seen.length + 1);
+  told.textContent = `${seen.length} of ${plural(data.rows.length, "combination")}${base === null ? "" : `, ratios to ${base}`}`;
+};
+
+// A long table is drawn as far as it is looked at: a browser takes its time for the layout of a thousand lines.
+const region = table.parentElement;
+const extend = (rows) => {
+  if (visible().length <= room) return;
+  room += rows;
+  for (const body of [...table.tBodies]) body.remove();
+  table.tHead.after(...bodiesOf(visible()));
+};
+region.addEventListener("scroll", () => { if (region.scrollTop + 2 * region.clientHeight > region.scrollHeight) extend(DRAWN_AT_ONCE); });
+addEventListener("beforeprint", () => extend(Infinity));
+const drawAnew = () => {
+  room = DRAWN_AT_ONCE;
+  region.scrollTop = 0;
+  drawTable();
 };

@@ -57,7 +57,7 @@ const meetingOf = (data, row, base) => {
     const other = base.sessions?.[round] ?? null;
     if (session === null || other === null) return;
     if (session === other) pairs += 1;
-    else apart.add(String(round));
+    else apart.add(round);
   });
   const scattered = pairs < data.min_rounds && data.min_rounds <= pairs + apart.size;
   return { together: !differs.length && !scattered, differs, apart };
@@ -65,15 +65,16 @@ const meetingOf = (data, row, base) => {
 
 const isCalibrated = (row, base, place) => Boolean(row.kernel === base.kernel && row.calibrated?.[place] && base.calibrated?.[place]);
 
+const measuredRounds = (rounds) => (rounds ?? []).filter((estimate) => estimate !== null);
 const sidesOf = (data, row, base, place, { together, apart }) => {
   if (!together) {
     const of = isCalibrated(row, base, place) ? "calibrated" : "rounds";
-    return [Object.values(row[of][place]), Object.values(base[of][place] ?? {})];
+    return [measuredRounds(row[of][place]), measuredRounds(base[of][place])];
   }
   // The pairs of a duel are with the row that it was fought against, and with no other.
   const isDuel = data.rows[row.base] === base && row.paired?.[place];
-  const own = isDuel ? row.paired[place] : row.rounds[place], theirs = base.rounds[place] ?? {};
-  const common = Object.keys(own).filter((round) => round in theirs && !apart.has(round));
+  const own = isDuel ? row.paired[place] : row.rounds[place], theirs = base.rounds[place] ?? [];
+  const common = [...own.keys()].filter((round) => own[round] !== null && (theirs[round] ?? null) !== null && !apart.has(round));
   return [common.map((round) => own[round]), common.map((round) => theirs[round])];
 };
 
@@ -91,7 +92,7 @@ const compared = (data, row, base, place) => {
   const sides = sidesOf(data, row, base, place, meeting);
   if (Math.min(sides[0].length, sides[1].length) < data.min_rounds) return undecided("too_few_rounds");
   if (threshold === null) return undecided("no_threshold");
-  if (sides.flat().some((value) => value === null || value <= 0)) return undecided("test_failed");
+  if (sides.flat().some((value) => !(value > 0))) return undecided("test_failed");
   const [a, b] = sides.map((values) => values.map(Math.log));
   const centre = mean(a) - mean(b);
   const half = halfWidth(variancesOf(a, b, meeting.together), [a.length, b.length]);
