@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import random
 import re
@@ -14,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.browser import ARGUMENTS, CHROMIUM, Visit, needs_browser, opened
+from support.drawn import PLANNED, drawn
 from support.odd import LONG, build, hostile
 from support.samples import comparison
 from sweeprof.report.cells import value_of
 from sweeprof.report.html import html
 from sweeprof.report.pareto import Direction, pareto_front
 from sweeprof.report.units import fixed_value
-from sweeprof.results.compare import Comparison, Row, compare_rows, find_baselines
+from sweeprof.results.compare import Comparison, Row
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -140,7 +140,7 @@ def test_a_keyboard_skips_the_head_and_chooses_what_a_chart_shows(visit: Open) -
 
 
 def test_the_front_of_any_two_metrics_is_pythons(visit: Open) -> None:
-    drawn = random.Random(20261122)
+    chance = random.Random(20261122)
     metrics: dict[str, tuple[str, Any]] = {
         "own/cost": ("s", "lower"),
         "own/gain": ("abs", "higher"),
@@ -149,7 +149,9 @@ def test_the_front_of_any_two_metrics_is_pythons(visit: Open) -> None:
     }
     points = [{"model": f"m{i % 5}", "level": i // 5} for i in range(40)]
     # Few different values, so that many are equal.
-    values = [{name: drawn.randint(1, 9) for name in metrics if drawn.random() < 0.95} for _ in points]
+    values: list[dict[str, int | float]] = [
+        {name: chance.randint(1, 9) for name in metrics if chance.random() < 0.95} for _ in points
+    ]
     sample = build(points, metrics, values)
     report = visit(sample)
     cost, gain, size, rate = metrics
@@ -181,15 +183,19 @@ def test_the_front_of_any_two_metrics_is_pythons(visit: Open) -> None:
 
 
 def test_cells_of_the_heatmap_are_geometric_means(visit: Open) -> None:
-    drawn = random.Random(7)
-    axes = {"model": ["a", "b", "c"], "backend": ["torch", "jax", "tensorflow"], "threads": [1, 2, 4, 8]}
+    chance = random.Random(7)
+    axes: dict[str, list[Any]] = {
+        "model": ["a", "b", "c"],
+        "backend": ["torch", "jax", "tensorflow"],
+        "threads": [1, 2, 4, 8],
+    }
     points = [dict(zip(axes, point, strict=True)) for point in itertools.product(*axes.values())]
-    values = [{"latency/forward": drawn.lognormvariate(-7, 2)} if drawn.random() < 0.8 else {} for _ in points]
-    values[:3] = [{}, {}, {}]
-    lost = [point for point, known in zip(points, values, strict=True) if not known]
-    for point, known in zip(points, values, strict=True):
-        if point["model"] == "b" and point["threads"] == 4:
-            known.clear()
+    values: list[dict[str, int | float]] = [
+        {"latency/forward": chance.lognormvariate(-7, 2)}
+        if chance.random() < 0.8 and (point["model"], point["threads"]) != ("b", 4)
+        else {}
+        for point in points
+    ]
     sample = build(points, {"latency/forward": ("s", "lower")}, values)
     report = visit(sample)
     choose(report, "heatmap", "across", "threads")
@@ -198,11 +204,9 @@ def test_cells_of_the_heatmap_are_geometric_means(visit: Open) -> None:
     for j, model in enumerate(axes["model"]):
         for i, threads in enumerate(axes["threads"]):
             rows = [row for row in sample.rows if (row.axes["model"], row.axes["threads"]) == (model, threads)]
-            known = [found for row in rows if (found := fixed(row, "latency/forward")) is not None]
-            number, count = heat["customdata"][j][i]
-            assert count == len(known)
-            assert number == (pytest.approx(statistics.geometric_mean(known)) if known else None)
-    assert lost
+            found = [number for row in rows if (number := fixed(row, "latency/forward")) is not None]
+            mean = pytest.approx(statistics.geometric_mean(found)) if found else None
+            assert heat["customdata"][j][i] == [mean, len(found)]
     empty = next(text for text in gaps["text"] if text.startswith("threads 4, model b"))
     assert empty == "threads 4, model b<br>no value<br>not measured"
     assert heat["z"][1][2] is None
@@ -214,37 +218,45 @@ def test_cells_of_the_heatmap_are_geometric_means(visit: Open) -> None:
 
 
 @pytest.mark.slow
-def test_ratios_of_the_heatmap_follow_the_baseline_of_the_table(visit: Open) -> None:
-    sample = comparison()
-    report = visit(sample)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_ratios_of_the_heatmap_follow_the_baseline_of_the_table(visit: Open, seed: int) -> None:
+    """Duels, rounds that are missing and other hosts included."""
+    sweep = drawn(seed)
+    report = visit(sweep.comparison())
     choose(report, "heatmap", "shown as", "ratio to the baseline")
     choose(report, "heatmap", "across", "backend")
+    choose(report, "heatmap", "down", "model")
     choose(report, "heatmap", "batch size", "all (geometric mean)")
-    assert_ratios(traces(report, "heatmap")[0], sample)
+    assert_ratios(traces(report, "heatmap")[0], sweep.against(PLANNED))
     report.page.get_by_label("compare with").select_option(label="batch_size=8")
-    ids = {row.combination_id: row.axes for row in sample.rows}
-    bases = find_baselines({"batch_size": 8}, ids)
-    rows = [dataclasses.replace(row, baseline_id=bases[row.combination_id]) for row in sample.rows]
-    measured = {row.combination_id: {name: cell.measurement for name, cell in row.cells.items()} for row in sample.rows}
-    assert_ratios(traces(report, "heatmap")[0], dataclasses.replace(sample, rows=compare_rows(rows, measured, None)))
+    assert_ratios(traces(report, "heatmap")[0], sweep.against({"batch_size": 8}))
 
 
-def assert_ratios(heat: dict[str, Any], sample: Comparison) -> None:
-    """Cells of model and backend are the geometric means over the batch sizes; white is at 1."""
-    for j, model in enumerate(("lenet5", "mlp", "digits_resnet")):
-        for i, backend in enumerate(("torch", "tensorflow")):
-            rows = [row for row in sample.rows if (row.axes["model"], row.axes["backend"]) == (model, backend)]
-            known = [row for row in rows if value_of(row, "latency/forward") is not None]
-            ratios = [1.0 if row.is_baseline else row.cells["latency/forward"].ratio for row in known]
-            ratios = [ratio for ratio in ratios if ratio is not None]
-            assert heat["customdata"][j][i] == [pytest.approx(statistics.geometric_mean(ratios)), len(ratios)]
+def ratio(row: Row) -> float | None:
+    """To its baseline, where the two can be compared."""
+    cell = row.cells["latency/forward"]
+    if row.is_baseline and cell.measurement.value is not None:
+        return 1.0
+    return None if cell.verdict == "not_comparable" else cell.ratio
+
+
+def assert_ratios(heat: dict[str, Any], rows: Sequence[Row]) -> None:
+    """Cells of model and backend are the geometric means over the batch sizes; the middle of the colours is at 1."""
+    models, backends = (list(dict.fromkeys(row.axes[axis] for row in rows)) for axis in ("model", "backend"))
+    expected = []
+    for model, backend in itertools.product(sorted(models), sorted(backends)):
+        members = [row for row in rows if (row.axes["model"], row.axes["backend"]) == (model, backend)]
+        found = [number for row in members if (number := ratio(row)) is not None]
+        expected.append([pytest.approx(statistics.geometric_mean(found), rel=1e-4) if found else None, len(found)])
+    assert list(itertools.chain(*heat["customdata"])) == expected
+    assert any(number not in (None, 1.0) for number, _ in itertools.chain(*heat["customdata"]))
     assert heat["zmin"] == -heat["zmax"]
 
 
 def samples_of(sample: Comparison, rounds: int = 3) -> dict[str, list[list[float]]]:
-    drawn = random.Random(1)
+    chance = random.Random(1)
     return {
-        row.combination_id: [[round(drawn.lognormvariate(0, 0.1), 4) for _ in range(9)] for _ in range(rounds)]
+        row.combination_id: [[round(chance.lognormvariate(0, 0.1), 4) for _ in range(9)] for _ in range(rounds)]
         for row in sample.rows
         if row.status == "ok"
     }
@@ -334,11 +346,15 @@ def test_hostile_names_do_no_harm_in_any_chart(visit: Open, width: int) -> None:
 
 @pytest.mark.slow
 def test_a_thousand_combinations_stay_readable(visit: Open) -> None:
-    drawn = random.Random(3)
-    axes = {"model": [f"m{i}" for i in range(10)], "backend": list("abcdefghij"), "batch_size": list(range(1, 11))}
+    chance = random.Random(3)
+    axes: dict[str, list[Any]] = {
+        "model": [f"m{i}" for i in range(10)],
+        "backend": list("abcdefghij"),
+        "batch_size": list(range(1, 11)),
+    }
     points = [dict(zip(axes, point, strict=True)) for point in itertools.product(*axes.values())]
     metrics: dict[str, tuple[str, Any]] = {"latency/forward": ("s", "lower"), "quality/accuracy": ("ratio", "higher")}
-    values = [{"latency/forward": drawn.lognormvariate(-6, 1), "quality/accuracy": drawn.random()} for _ in points]
+    values = [{"latency/forward": chance.lognormvariate(-6, 1), "quality/accuracy": chance.random()} for _ in points]
     sample = build(points, metrics, values)
     report = visit(sample, {id: [found[0][:5]] for id, found in samples_of(sample, 1).items()})
     for key in CHARTS:
