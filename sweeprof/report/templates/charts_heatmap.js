@@ -52,7 +52,7 @@ charts.add("heatmap", (choices, chosen, plot) => {
     return known.length ? { ...cell, number: Math.exp(known.reduce((sum, one) => sum + Math.log(one), 0) / known.length) } : cell;
   };
 
-  const told = (number) => (show.value ? `×${significant(number)}` : significant(number));
+  const told = (number) => (!show.value ? significant(number) : `×${number >= 0.095 && number < 99.995 ? number.toFixed(2) : significant(number, number < 1 ? 2 : 3)}`);
   const hover = (cell, row, column) => {
     const place = `${charts.spelled(across.value)} ${column}, ${charts.spelled(down.value)} ${row}`;
     const value = cell.number === null ? "no value" : show.value ? told(cell.number) : charts.amount(cell.number, metric.value);
