@@ -23,7 +23,7 @@ from sweeprof.report.chosen import sections
 from sweeprof.report.columns import baseline_text
 from sweeprof.report.explore.charts import charts
 from sweeprof.report.explore.data import embedded, page_data
-from sweeprof.report.explore.overview import VERDICTS, failures, places, verdict_counts
+from sweeprof.report.explore.overview import failures, places, verdict_counts, verdicts
 from sweeprof.report.explore.rows import Samples
 from sweeprof.report.judged import protocol_text
 from sweeprof.report.layers import embed
@@ -65,6 +65,7 @@ def html(
     """
     is_detailed = bool(details.get("combinations"))
     is_whole = len(comparison.rows) <= MOST_WRITTEN
+    counted = verdict_counts(comparison)
     data = page_data(comparison, samples, with_commands=not is_whole)
     shown = charts(data, comparison.pareto) if plotted else {"figures": {}}
     return render(
@@ -79,8 +80,8 @@ def html(
         swept=list(_swept(comparison)),
         glance=_glance(comparison),
         places=places(comparison),
-        verdicts=VERDICTS,
-        verdict_counts=verdict_counts(comparison),
+        verdicts=verdicts(counted),
+        verdict_counts=counted,
         failures=failures(comparison),
         most_named=_MOST_NAMED,
         tables=tables(comparison) if is_whole else [],

@@ -55,13 +55,14 @@ class Drawn:
         )
 
 
-def drawn(seed: int) -> Drawn:
-    """A sweep of some fifteen combinations; every third fights duels, every fourth was interrupted or moved to other hosts."""
+def drawn(seed: int, models: int = 2, sizes: int = 3) -> Drawn:
+    """A sweep of nearly all of models × 3 backends × sizes; of seeds every third fights duels, every fourth was interrupted, and
+    every fourth moved to other hosts."""
     chance = random.Random(seed)
     points = [
-        {"model": m, "backend": b, "batch_size": n}
-        for m, b, n in itertools.product(("m0", "m1"), ("b0", "b1", "b2"), (1, 8, 64))
-        if chance.random() < 0.9
+        {"model": f"m{m}", "backend": f"b{b}", "batch_size": 8**n}
+        for m, b, n in itertools.product(range(models), range(3), range(sizes))
+        if chance.random() < 0.9 or models > 2
     ]
     rows, measured = [], {}
     for number, point in enumerate(points):
@@ -71,7 +72,11 @@ def drawn(seed: int) -> Drawn:
         measured[id] = {info.name: _measured(info, numbers, is_ok, seed, chance) for info in METRICS}
         host = {"host": chance.choice(["h0", "h0", "h1"]), "governor": "powersave"} if seed % 4 == 1 else {}
         sessions = tuple(chance.choice(["s0", "s0", "s1"]) if n in numbers else None for n in range(6))
-        row = Row(id, point, "ok" if is_ok else "failed", None if is_ok else "no\nluck", {}, None, environment=host)
+        row = Row(
+            *(id, point, "ok" if is_ok else "failed", None if is_ok else "no\nluck", {}, None),
+            command="python -m sweeprof " + " ".join(f"{axis}={value}" for axis, value in point.items()),
+            environment=host,
+        )
         rows.append(dataclasses.replace(row, sessions=sessions) if seed % 4 == 2 else row)
     return Drawn(tuple(rows), measured)
 

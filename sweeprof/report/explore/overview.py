@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sweeprof.report.cells import one_line
@@ -15,7 +15,7 @@ from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Status
 from sweeprof.results.verdicts import Verdict
 
-VERDICTS: tuple[Verdict, ...] = ("better", "worse", "same", "unclear", "not_comparable")
+_VERDICTS: tuple[Verdict, ...] = ("better", "worse", "same", "unclear", "not_comparable")
 
 _PLACE = ("cpu", "memory", "gpu")
 _NOT_SOFTWARE = (*_PLACE, "host", "cpu governor", "cpu quota", "load", "git")
@@ -26,8 +26,7 @@ class Counts:
     """How often a metric was called what, against the baseline."""
 
     title: str
-    counts: tuple[int, ...]
-    """In the order of :data:`VERDICTS`."""
+    counts: Counter[Verdict]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +55,15 @@ def verdict_counts(comparison: Comparison) -> list[Counts]:
         cells = [row.cells[info.name] for row in comparison.rows if row.status == "ok" and info.name in row.cells]
         counts = Counter(cell.verdict for cell in cells if cell.verdict is not None)
         if counts:
-            title = metric_title(info, comparison.rows)
-            found.append(Counts(title, tuple(counts[verdict] for verdict in VERDICTS)))
+            found.append(Counts(metric_title(info, comparison.rows), counts))
     return found
+
+
+def verdicts(counted: Sequence[Counts]) -> list[Verdict]:
+    """The verdicts that a table of them has a column for; that of rows of another host only where there is one."""
+    return [
+        verdict for verdict in _VERDICTS if verdict != "not_comparable" or any(one.counts[verdict] for one in counted)
+    ]
 
 
 def failures(comparison: Comparison) -> list[Failure]:
