@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeprof.results.files import write_json
-from sweeprof.tracking.runs import without_credentials
+from sweeprof.tracking.credentials import without_credentials
 
 _BINARY = {".png", ".gz"}
 """Pictures, and traces: names of operators and modules."""

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweeprof.tracking.runs import without_credentials
+from sweeprof.tracking.credentials import without_credentials
 
 if TYPE_CHECKING:
     from mlflow.entities import Run

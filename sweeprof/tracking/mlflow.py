@@ -17,8 +17,9 @@ from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
 from sweeprof.tracking import Ending, Links, SweepInfo
 from sweeprof.tracking.artifacts import stage_combination, stage_sweep
+from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.process import ENVIRONMENT, VIEWER, viewer_command
-from sweeprof.tracking.runs import RunContent, run_contents, without_credentials
+from sweeprof.tracking.runs import RunContent, run_contents
 from sweeprof.tracking.sweeps import experiment_name, final_view, first_view, opened, sweep_content, sweep_info
 from sweeprof.tracking.views import ViewOf, outdated_views, view_address, view_tags
 

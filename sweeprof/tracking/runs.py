@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +25,7 @@ from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Record
 from sweeprof.tracking import Ending
+from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.keys import INTERVAL_ENDS, INTERVAL_OF, metric_keys, safe_key
 from sweeprof.tracking.views import PLACE_TAG
 
@@ -38,7 +38,6 @@ TAG_LIMIT = 8000
 
 _PART_LIMIT = 40
 """Of one axis in a run's name; the column that shows it is narrower still."""
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"'<>]+@")
 _SHORT = {"batch_size": "b"}
 
 
@@ -56,11 +55,6 @@ class RunContent:
     metrics: dict[str, float]
     config: Mapping[str, Any] | None = None
     """The resolved config; None for a combination that left no record."""
-
-
-def without_credentials(text: str) -> str:
-    """``text`` with the user and password taken out of every address."""
-    return _CREDENTIALS.sub("", text)
 
 
 def milliseconds(iso: str) -> int:

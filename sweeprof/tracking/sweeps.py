@@ -12,6 +12,7 @@ from sweeprof.report.units import fixed_key
 from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
 from sweeprof.tracking import Ending, SweepInfo
+from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.keys import metric_keys, safe_key
 from sweeprof.tracking.runs import (
     NAME_LIMIT,
@@ -21,7 +22,6 @@ from sweeprof.tracking.runs import (
     capped,
     milliseconds,
     time_span,
-    without_credentials,
 )
 from sweeprof.tracking.views import HEADLINES, KINDS, ViewOf, view_address
 
