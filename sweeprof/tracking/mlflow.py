@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import tempfile
 import time
@@ -16,12 +17,16 @@ from sweeprof.errors import SweeprofError
 from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
 from sweeprof.tracking import Ending, Links, SweepInfo
-from sweeprof.tracking.artifacts import stage_combination, stage_sweep
+from sweeprof.tracking.artifacts import stage_combination, stage_sweep, tags_of
 from sweeprof.tracking.credentials import without_credentials
+from sweeprof.tracking.history import history_name, record_history
+from sweeprof.tracking.inputs import log_inputs
+from sweeprof.tracking.menu import write_views
+from sweeprof.tracking.notes import baseline_names
 from sweeprof.tracking.process import ENVIRONMENT, VIEWER, viewer_command
 from sweeprof.tracking.runs import RunContent, run_contents
-from sweeprof.tracking.sweeps import experiment_name, final_view, first_view, opened, sweep_content, sweep_info
-from sweeprof.tracking.views import ViewOf, outdated_views, view_address, view_tags
+from sweeprof.tracking.sweeps import Place, experiment_name, final_view, first_view, opened, sweep_content, sweep_info
+from sweeprof.tracking.views import view_address
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -42,9 +47,11 @@ class MlflowTracker:
     Args:
         uri: of the tracking server or database; None for ``<output>/mlflow.db``.
         output: the folder of all sweeps; unless there is a server, its ``mlflow-artifacts`` takes the artifacts.
+        history: whether the headlines of every combination go into its history, too.
     """
 
-    def __init__(self, uri: str | None, output: Path | str) -> None:
+    def __init__(self, uri: str | None, output: Path | str, history: bool = True) -> None:
+        self._history = history
         folder = Path(output).absolute()
         self._uri = uri or f"sqlite:///{folder / 'mlflow.db'}"
         self._is_server = self._uri.startswith(("http://", "https://"))
@@ -62,7 +69,7 @@ class MlflowTracker:
             parent = _parent(client, experiment, sweep)
             if parent.info.status != "RUNNING":
                 client.update_run(parent.info.run_id, status="RUNNING")
-            _write_views(client, experiment, first_view(sweep, parent.info.run_id))
+            write_views(client, experiment, first_view(sweep, parent.info.run_id))
         shown = without_credentials(self._uri)
         base, command = (shown, None) if self._is_server else (VIEWER, viewer_command(shown))
         return Links(command, view_address(base, experiment, sweep.sweep_id, "table"))
@@ -78,19 +85,21 @@ class MlflowTracker:
             parent = _parent(client, experiment, sweep_info(comparison))
             parent_id = parent.info.run_id
             # The columns and charts come first: should the sending break off, what is there can be compared.
-            _write_views(client, experiment, final_view(comparison, parent_id))
+            write_views(client, experiment, final_view(comparison, parent_id))
             known = _known(client, experiment, comparison.sweep_id)
-            for id, content in run_contents(comparison, records, ending, parent_id):
+            for id, content in run_contents(comparison, records, ending, parent_id, experiment):
                 with tempfile.TemporaryDirectory(prefix="sweeprof-") as staged:
                     stage_combination(Path(staged), folder, id, content.config)
                     _send(client, experiment, known.pop(id, None), content, staged)
             for run in known.values():  # of a plan that was replaced when the sweep was gone on with
                 client.delete_run(run.info.run_id)
             with tempfile.TemporaryDirectory(prefix="sweeprof-") as staged:
-                stage_sweep(Path(staged), folder)
-                _send(
-                    client, experiment, parent, sweep_content(comparison, records, folder, ending, experiment), staged
-                )
+                stage_sweep(Path(staged), folder, comparison)
+                history = self._experiment(client, history_name(comparison.name)) if self._history else None
+                place = Place(experiment, parent_id, history, baseline_names(parent.data.tags))
+                _send(client, experiment, parent, sweep_content(comparison, records, folder, ending, place), staged)
+            if history is not None:
+                record_history(client, history, comparison, final_view(comparison, parent_id), place.address)
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[MlflowClient]:
@@ -169,6 +178,7 @@ def _send(client: MlflowClient, experiment: str, run: Run | None, content: RunCo
     """Make the run, or bring it up to date; its status comes last and says that all the rest is there."""
     from mlflow.entities import Metric, Param, RunTag
 
+    content = dataclasses.replace(content, tags=content.tags | tags_of(Path(folder)))
     tags: dict[str, str] = {}
     if run is not None:
         tags = {key: text for key, text in run.data.tags.items() if key.startswith("sweeprof.") or key in content.tags}
@@ -195,6 +205,7 @@ def _send(client: MlflowClient, experiment: str, run: Run | None, content: RunCo
         tags=[RunTag(key, text) for key, text in content.tags.items() if tags.get(key) != text],
         synchronous=True,
     )
+    log_inputs(client, id, content.inputs)
     client.log_artifacts(id, folder)
     client.set_terminated(id, content.status, content.end_ms)
 
@@ -202,14 +213,3 @@ def _send(client: MlflowClient, experiment: str, run: Run | None, content: RunCo
 def _is_sent(run: Run, tags: dict[str, str], content: RunContent) -> bool:
     there = (run.info.run_name, run.info.status, run.info.end_time, tags, run.data.params, run.data.metrics)
     return there == (content.name, content.status, content.end_ms, content.tags, content.params, content.metrics)
-
-
-def _write_views(client: MlflowClient, experiment: str, of: ViewOf) -> None:
-    try:
-        for key, value in view_tags(of).items():
-            client.set_experiment_tag(experiment, key, value)
-        for key in outdated_views(client.get_experiment(experiment).tags):
-            client.delete_experiment_tag(experiment, key)
-    except Exception:
-        # A view is a convenience: whatever is wrong with it, the numbers are worth more.
-        _LOG.warning("MLflow took no saved view of sweep %s", of.sweep_id, exc_info=True)
