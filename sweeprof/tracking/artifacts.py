@@ -66,7 +66,7 @@ def _make_from(source: Path, target: Path, make: Callable[[str], Any]) -> None:
 
 
 def _make(target: Path, make: Callable[[], Any]) -> None:
-    """Write what ``make`` returns, text or JSON, unless it is None."""
+    """Write what ``make`` returns, text or a table, unless it is None or has no rows."""
     try:
         made = make()
     except Exception:
@@ -75,7 +75,7 @@ def _make(target: Path, make: Callable[[], Any]) -> None:
         return
     if isinstance(made, str):
         write_atomically(target, without_credentials(made), durable=False)
-    elif made is not None:
+    elif made is not None and made["data"]:
         write_json(target, made, compact=True)
 
 

@@ -38,6 +38,7 @@ _LAYER = {
     "params": "params",
     "act_bytes": "B",
 }
+_WORDS = ("type", "output_shapes", "time_reason")
 _OPERATOR = {"self_s": "s", "device_self_s": "s", "flops": "FLOP", "allocated_bytes": "B"}
 
 Table = dict[str, Any]
@@ -54,12 +55,13 @@ def layers(text: str) -> Table:
     """A row per call of a layer, own figures, of the CSV of a layer table."""
     rows = list(csv.DictReader(io.StringIO(text)))
     columns: dict[str, list[Any]] = {"layer": [_layer(row) for row in rows], **_figures(rows, _LAYER)}
-    columns |= {name: [_text(row[name]) for row in rows] for name in ("type", "output_shapes")}
+    words = [name for name in _WORDS if any(row.get(name) for row in rows)]
+    columns |= {name: [_text(row[name]) for row in rows] for name in words}
     return _table(columns, "layers.csv")
 
 
 def operators(text: str) -> Table:
-    """A row per operator and phase, all its uses together, of the CSV of operators; those with most time come first."""
+    """A row per operator and phase, all its uses together, of the CSV of operators, the slowest first."""
     found: dict[str, list[dict[str, str]]] = {}
     for row in csv.DictReader(io.StringIO(text)):
         found.setdefault(f"{row['operator']} ({row['phase']})", []).append(row)
@@ -93,7 +95,7 @@ def _figures(rows: Sequence[Mapping[str, str]], units: Mapping[str, str]) -> dic
     """The columns that have any value, in their fixed units."""
     columns = {}
     for name, unit in units.items():
-        values = [_rounded(float(row[name]), unit) if row[name] else None for row in rows]
+        values = [_rounded(float(row[name]), unit) if row.get(name) else None for row in rows]
         if any(value is not None for value in values):
             columns[fixed_key(name.removesuffix("_s"), unit)] = values
     return columns
