@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,13 +23,17 @@ FIRST = "c000000000000"
 KEY = "latency/forward_ms"
 
 
-def night(day: int, latency: float = 0.001, **changes: object) -> Comparison:
+def night(day: int, latency: float = 0.001, **changes: Any) -> Comparison:
     """The sweep of a day: two combinations, the first of them with the given latency, the second crashed."""
     whole = comparison()
     first, crashed = whole.rows[0], whole.rows[5]
     measured = dataclasses.replace(first.cells["latency/forward"].measurement, value=latency)
     first = dataclasses.replace(first, cells={**first.cells, "latency/forward": Cell(measured)})
-    fields = {"sweep_id": f"s{day}", "created": f"2026-11-{day:02}T00:30:00+00:00", "rows": (first, crashed)}
+    fields: dict[str, Any] = {
+        "sweep_id": f"s{day}",
+        "created": f"2026-11-{day:02}T00:30:00+00:00",
+        "rows": (first, crashed),
+    }
     return dataclasses.replace(whole, **{**fields, **changes})
 
 
