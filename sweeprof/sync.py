@@ -1,6 +1,7 @@
 """``python -m sweeprof.sync DIR [uri=…]``: send the records of a sweep to a tracking server again.
 
-What is there already is brought up to date and nothing is doubled, so it may be run as often as one likes.
+What is there already is brought up to date and nothing is doubled, so it may be run as often as one likes; `unsent` sends all that
+is still to be sent.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sweeprof.sweep.check import rule_problems
 from sweeprof.sweep.finish import comparison_of, write_reports
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import is_headed, reporting
+from sweeprof.sweep.queued import HIDDEN, unsent
 from sweeprof.sweep.reading import sweep_folder, told
 from sweeprof.sweep.tracker import TrackerProcess
 
@@ -35,20 +37,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "nothing is doubled.",
         epilog="Exit codes: 0 sent, 1 a mistake in the command, 2 the server was not reached or refused.",
     )
-    parser.add_argument("folder", metavar="DIR", help="the folder of a sweep, or `last` for the newest below --output")
+    parser.add_argument(
+        "folder",
+        metavar="DIR",
+        help="the folder of a sweep, `last` for the newest below --output, or `unsent` for all there that were not sent",
+    )
     parser.add_argument(
         "settings", metavar="uri=…", nargs="*", help="another address than the sweep had: http://…, sqlite:///…"
     )
     parser.add_argument("--output", default="outputs", metavar="PATH", help="where sweeps are (default: outputs)")
     given = parser.parse_args(arguments)
     try:
-        folder = sweep_folder(given.folder, Path(given.output))
-        config = _tracking(folder, given.settings)
-        if is_headed(folder.path):
+        everything = given.folder == "unsent"
+        found = unsent(Path(given.output)) if everything else [sweep_folder(given.folder, Path(given.output))]
+        configs = [_tracking(folder, given.settings) for folder in found]
+        if any(is_headed(folder.path) for folder in found):
             raise UserError(
                 [Problem("DIR", given.folder, "is being measured; its end sends it, or can be waited for.")]
             )
-        return _sent(folder, config)
+        if everything and not found:
+            print(f"below {given.output} is no sweep that was not sent")
+        return max((_sent(*pair) for pair in zip(found, configs, strict=True)), default=0)
     except (UserError, OSError) as error:
         return told(error, given.folder)
 
@@ -66,6 +75,8 @@ def _tracking(folder: Folder, settings: Sequence[str]) -> Json:
     if not config.get("_target_"):  # a sweep that was not tracked, or of before that was stored
         config = {**yaml.safe_load((conf_folder() / "tracking" / "mlflow.yaml").read_text(encoding="utf-8")), **asked}
     problems = rule_problems({"tracking": config})
+    if HIDDEN in str(asked.get("uri")):
+        problems.append(Problem("uri", asked["uri"], f"has {HIDDEN} where the user and the password belong."))
     if not stored["complete"] and "uri" not in asked:
         problems.append(
             Problem("uri", stored["config"].get("uri"), "had a password, which is not stored; give uri=… .")
@@ -80,13 +91,11 @@ def _sent(folder: Folder, config: Json) -> int:
         comparison = comparison_of(folder, MISSING)
         if not (folder.path / "report.html").is_file():
             write_reports(folder, comparison)
-    plan = folder.read_plan()
-    with TrackerProcess(config, folder.path.parents[1], folder.logs / "tracker.log") as tracker:
-        links = tracker.open(plan)
+    with TrackerProcess(config, folder) as tracker:
         fine = all(row.status in ("ok", "unsupported") for row in comparison.rows)
-        tracker.close(folder, "finished" if fine else "failed", MISSING, len(plan.combinations))
+        links = tracker.close("finished" if fine else "failed", MISSING, len(comparison.rows))
         if tracker.trouble:
-            print(f"not sent: {tracker.trouble}", file=sys.stderr)
+            print(f"{folder.path} was not sent: {tracker.trouble}", file=sys.stderr)
             return EXIT_NOT_SENT
     if links and links.command:
         print(f"MLflow UI  {links.command}")

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sweeprof.results.compare import Comparison
 from sweeprof.results.files import write_atomically, write_json
 from sweeprof.tracking import structure, tables
 from sweeprof.tracking.credentials import without_credentials
+from sweeprof.tracking.inputs import Input, log_inputs
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
 
 _LOG = logging.getLogger(__name__)
 _BINARY = {".png", ".gz"}
@@ -55,9 +59,18 @@ def stage_sweep(target: Path, folder: Path, comparison: Comparison) -> None:
     _make(target / tables.COMPARISON, lambda: tables.combinations(comparison))
 
 
-def tags_of(staged: Path) -> dict[str, str]:
-    """What the tags of a run say of its files: which are tables, and the digest of the model's structure."""
-    return tables.tag_of(staged) | structure.tag_of(staged)
+def add_extras(client: MlflowClient, run_id: str, staged: Path, inputs: Sequence[Input]) -> None:
+    """Tag a run with which of its files are tables and what its model's structure is, and add its datasets.
+
+    Raises:
+        mlflow.exceptions.MlflowException: the server does not take them.
+    """
+    from mlflow.entities import RunTag
+
+    tags = tables.tag_of(staged) | structure.tag_of(staged)
+    if tags:
+        client.log_batch(run_id, tags=[RunTag(key, text) for key, text in tags.items()], synchronous=True)
+    log_inputs(client, run_id, inputs)
 
 
 def _make_from(source: Path, target: Path, make: Callable[[str], Any]) -> None:

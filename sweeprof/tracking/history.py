@@ -6,6 +6,7 @@ ends as one line in the order of the sweeps.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,9 +15,12 @@ from sweeprof.report.cells import axis_text, one_line, shortened, value_of
 from sweeprof.report.markdown import escaped
 from sweeprof.report.units import fixed_value
 from sweeprof.results.compare import Comparison, Row
+from sweeprof.tracking.connecting import until_done
 from sweeprof.tracking.keys import safe_key, tracked_keys
+from sweeprof.tracking.ledger import PAGE
 from sweeprof.tracking.menu import write_tags
 from sweeprof.tracking.notes import capped
+from sweeprof.tracking.process import GIVE_UP_S
 from sweeprof.tracking.runs import NAME_LIMIT, PARAM_LIMIT, milliseconds, name_of
 from sweeprof.tracking.sweeps import experiment_name
 from sweeprof.tracking.views import HISTORY, ViewOf, trend_tag
@@ -60,12 +64,13 @@ def record_history(client: MlflowClient, experiment_id: str, comparison: Compari
     Raises:
         mlflow.exceptions.MlflowException: MLflow cannot be reached, or refuses.
     """
-    known = _known(client, experiment_id)
+    known = until_done(lambda _: _known(client, experiment_id))
     for point in points(comparison, of, sweep):
-        _add(client, experiment_id, known.get(point.combination_id, []), point)
+        runs = known.get(point.combination_id, [])
+        until_done(functools.partial(_add, client, experiment_id, point, runs))
     trend = ViewOf(HISTORY, "trend", "", 0, {}, {name: of.keys[name] for name in of.headlines})
     tags = {**trend_tag(trend), "mlflow.note.content": _NOTE}
-    write_tags(client, experiment_id, "the history", lambda _: tags)
+    write_tags(client, experiment_id, "the history", lambda _: tags, GIVE_UP_S)
 
 
 def points(comparison: Comparison, of: ViewOf, sweep: str) -> Iterator[Point]:
@@ -117,28 +122,37 @@ def _known(client: MlflowClient, experiment_id: str, combination_id: str | None 
     found: dict[str, list[Run]] = {}
     token: str | None = ""
     while token is not None:
-        page = client.search_runs([experiment_id], condition, max_results=1000, page_token=token or None)
+        page = client.search_runs([experiment_id], condition, max_results=PAGE, page_token=token or None)
         for run in page:
             found.setdefault(run.data.tags.get("sweeprof.combination_id", ""), []).append(run)
         token = page.token or None
     return {id: sorted(runs, key=lambda run: (run.info.start_time, run.info.run_id)) for id, runs in found.items()}
 
 
-def _add(client: MlflowClient, experiment_id: str, runs: Sequence[Run], point: Point, again: bool = True) -> None:
+def _add(client: MlflowClient, experiment_id: str, point: Point, runs: Sequence[Run], tried: int) -> None:
+    """Add a point to the history that ``runs`` are; what was tried before is looked for anew."""
     from mlflow.exceptions import MlflowException
 
+    def look() -> list[Run]:
+        return _known(client, experiment_id, point.combination_id).get(point.combination_id, [])
+
+    runs = look() if tried else runs
     try:
-        _merge(client, runs)
-        if runs:
-            _extend(client, experiment_id, runs[0], point)
-        elif point.metrics:
-            _begin(client, experiment_id, point, point.tags, _metrics(point))
+        _put(client, experiment_id, point, runs)
     except MlflowException:
         # Another sweep that ends at this moment may have replaced the run, or merged it into another.
-        there = _known(client, experiment_id, point.combination_id).get(point.combination_id, []) if again else runs
+        there = look()
         if [run.info.run_id for run in there] == [run.info.run_id for run in runs]:
             raise
-        _add(client, experiment_id, there, point, again=False)
+        _put(client, experiment_id, point, there)
+
+
+def _put(client: MlflowClient, experiment_id: str, point: Point, runs: Sequence[Run]) -> None:
+    _merge(client, runs)
+    if runs:
+        _extend(client, experiment_id, runs[0], point)
+    elif point.metrics:
+        _begin(client, experiment_id, point, point.tags, _metrics(point))
 
 
 def _begin(

@@ -9,14 +9,20 @@ ENVIRONMENT: dict[str, str] = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_ENABLE_ASYNC_LOGGING": "false",
-    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
-"""Of the process that runs the tracker, set before it starts: silent, and a server that is down is given up within
-seconds; by MLflow's own defaults each call waits for four minutes."""
+"""Of the process that runs the tracker, set before it starts: silent, and a request that fails is told at once.
+
+By MLflow's own defaults each call waits for four minutes; and a request that it repeats by itself may make a run twice, as only
+the answer was lost (MLFLOW.md 3). 20 seconds is how long a server may wait for its own sqlite database.
+"""
+
+GIVE_UP_S = 30.0
+"""Without any success, after which a server counts as gone: twice what one needs to start again (MLFLOW.md 2.3), and not too
+long for someone who waits for a sweep to end."""
 
 VIEWER = "http://127.0.0.1:5000"
 """Where the viewer of a local database is, once its command runs."""

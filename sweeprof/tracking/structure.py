@@ -12,7 +12,7 @@ from sweeprof.results.layers import LayerTable
 from sweeprof.results.record import readable_record
 
 FILE = "model.txt"
-TAG = "sweeprof.structure"
+TAG = "model.structure"
 
 MOST_LINES = 5000
 """Of the tree; of a model with more calls the deepest levels are left out."""

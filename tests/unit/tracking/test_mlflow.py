@@ -134,8 +134,8 @@ def test_layers_and_operators_are_tables_and_the_structure_a_tag(output: Path, c
     logged = json.loads(own[FIRST].data.tags["mlflow.loggedArtifacts"])
     assert [table["path"] for table in logged] == ["tables/layers.json", "tables/operators.json"]
     assert "model.txt" in artifacts(client, own[FIRST])
-    assert len(own[FIRST].data.tags["sweeprof.structure"]) == 12
-    assert not {"mlflow.loggedArtifacts", "sweeprof.structure"} & own[CRASHED].data.tags.keys()
+    assert len(own[FIRST].data.tags["model.structure"]) == 12
+    assert not {"mlflow.loggedArtifacts", "model.structure"} & own[CRASHED].data.tags.keys()
     assert "tables/comparison.json" in parent.data.tags["mlflow.loggedArtifacts"]
 
 
@@ -382,10 +382,11 @@ def test_a_view_that_is_refused_costs_nothing_else(
     output: Path, client: MlflowClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from mlflow.exceptions import MlflowException
+    from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
     from mlflow.tracking import MlflowClient
 
     def refuse(*_: Any) -> None:
-        raise MlflowException("no such thing as a view")
+        raise MlflowException("no such thing as a view", error_code=INVALID_PARAMETER_VALUE)
 
     monkeypatch.setattr(MlflowClient, "set_experiment_tag", refuse)
     track(output, small())

@@ -24,7 +24,7 @@ def test_the_tree_and_its_digest(tmp_path: Path) -> None:
     assert "├─Conv2d (conv)" in text
     assert text.endswith(f"structure  {digest(layer_table())}\n")
     (tmp_path / structure.FILE).write_text(text, encoding="utf-8")
-    assert tag_of(tmp_path) == {"sweeprof.structure": digest(layer_table())}
+    assert tag_of(tmp_path) == {"model.structure": digest(layer_table())}
 
 
 def test_equal_models_have_one_digest_whatever_they_are_run_on() -> None:
