@@ -8,7 +8,8 @@ from typing import Any
 
 _COST = ("latency/per_sample", "latency/iteration", "latency/forward")
 """What an axis of a scatter is, the first that there is."""
-_AGAINST_COST = ("quality/accuracy", "compute/macs_per_sample", "throughput/samples_per_s")
+_AGAINST_COST = ("quality/accuracy", "compute/macs_per_sample")
+_TRADE = ("latency/forward", "throughput/samples_per_s")
 _FOLDED = "Other metrics"
 _MOST_RUNS = 100
 """Of one chart; a page of MLflow has no more."""
@@ -45,7 +46,8 @@ def trends(keys: Mapping[str, str], headlines: Sequence[str]) -> dict[str, Any]:
 
 def _pairs(keys: Mapping[str, str]) -> list[tuple[str, str]]:
     cost = next((name for name in _COST if name in keys), None)
-    return [(cost, name) for name in _AGAINST_COST if name in keys] if cost else []
+    found = [(cost, name) for name in _AGAINST_COST if name in keys] if cost else []
+    return [*found, _TRADE] if keys.keys() >= set(_TRADE) else found
 
 
 def _bars(key: str) -> dict[str, Any]:

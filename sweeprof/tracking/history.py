@@ -23,7 +23,7 @@ from sweeprof.tracking.notes import capped
 from sweeprof.tracking.process import GIVE_UP_S
 from sweeprof.tracking.runs import NAME_LIMIT, PARAM_LIMIT, milliseconds, name_of
 from sweeprof.tracking.sweeps import experiment_name
-from sweeprof.tracking.views import HISTORY, ViewOf, trend_tag
+from sweeprof.tracking.views import HISTORY, ViewOf, run_address, trend_tag
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 STEP_TAG = "sweeprof.step"
 """The newest step of a run."""
-_NOTE = "Sweeps measured by sweeprof: a run per combination, a point per sweep, drawn in the view *trend*."
+_NOTE = (
+    "The history of sweeps measured by sweeprof: a run per combination, a point per sweep, drawn in the view *trend*."
+)
 _MOST_VERSIONS = 20
 
 
@@ -54,18 +56,18 @@ def history_name(sweep_name: str) -> str:
     return f"{shortened(experiment_name(sweep_name), NAME_LIMIT - 8)} history"
 
 
-def record_history(client: MlflowClient, experiment_id: str, comparison: Comparison, of: ViewOf, sweep: str) -> None:
+def record_history(client: MlflowClient, experiment_id: str, comparison: Comparison, of: ViewOf, home: str) -> None:
     """Add the sweep to the history of its combinations; adding it again changes what has changed.
 
     Args:
         of: the views of the sweep.
-        sweep: address of the sweep's run within MLflow's pages.
+        home: id of the experiment with the sweep's runs.
 
     Raises:
         mlflow.exceptions.MlflowException: MLflow cannot be reached, or refuses.
     """
     known = until_done(lambda _: _known(client, experiment_id))
-    for point in points(comparison, of, sweep):
+    for point in points(comparison, of, home):
         runs = known.get(point.combination_id, [])
         until_done(functools.partial(_add, client, experiment_id, point, runs))
     trend = ViewOf(HISTORY, "trend", "", 0, {}, {name: of.keys[name] for name in of.headlines})
@@ -73,10 +75,10 @@ def record_history(client: MlflowClient, experiment_id: str, comparison: Compari
     write_tags(client, experiment_id, "the history", lambda _: tags, GIVE_UP_S)
 
 
-def points(comparison: Comparison, of: ViewOf, sweep: str) -> Iterator[Point]:
+def points(comparison: Comparison, of: ViewOf, home: str) -> Iterator[Point]:
     """The point of every combination: its headlines, in the units in which runs have them."""
     keys, at = tracked_keys(comparison), milliseconds(comparison.created)
-    versions = _versions(comparison)
+    versions, sweep = _versions(comparison), run_address(home, of.parent_id)
     for row in comparison.rows:
         yield Point(
             combination_id=row.combination_id,

@@ -107,7 +107,7 @@ class MlflowTracker:
             own = functools.partial(sweep_run, client, experiment, sweep, parent_id)
             until_done(lambda _: _send(client, experiment, own(), whole, stage))
             if history is not None:
-                record_history(client, history, comparison, final_view(comparison, parent_id), place.address)
+                record_history(client, history, comparison, final_view(comparison, parent_id), experiment)
         return self._links(experiment, sweep.sweep_id)
 
     @contextlib.contextmanager

@@ -11,7 +11,7 @@ from sweeprof.report.cells import one_line, ratio_text, shortened, value_of, val
 from sweeprof.report.markdown import escaped
 from sweeprof.results.compare import Row
 from sweeprof.tracking.credentials import without_credentials
-from sweeprof.tracking.views import TABLE, view_address
+from sweeprof.tracking.views import TABLE, run_address, view_address
 
 TAG_LIMIT = 8000
 """Characters; MLflow cuts longer values at the end, where a reason or a path says most (MLFLOW.md 1.1)."""
@@ -30,9 +30,9 @@ def capped(text: str) -> str:
 
 def links_to(sweep_id: str, parent_id: str, experiment_id: str) -> str:
     """Links from a combination to its sweep."""
-    sweep = f"#/experiments/{experiment_id}/runs/{parent_id}"
+    sweep, report = run_address(experiment_id, parent_id), run_address(experiment_id, parent_id, "report.html")
     table = view_address("", experiment_id, sweep_id, TABLE)
-    return f"[sweep]({sweep}) · [comparison]({table}) · [report]({sweep}/artifacts/report.html)"
+    return f"[sweep]({sweep}) · [comparison]({table}) · [report]({report})"
 
 
 def note(row: Row, titles: Mapping[str, str], links: str) -> str:

@@ -18,10 +18,10 @@ from sweeprof.tracking.inputs import dataset_inputs
 from sweeprof.tracking.keys import safe_key, tracked_keys
 from sweeprof.tracking.notes import capped, description
 from sweeprof.tracking.runs import NAME_LIMIT, RunContent, RunStatus, milliseconds, time_span
-from sweeprof.tracking.views import HEADLINES, HISTORY, TREND, ViewOf, newest_view, view_address, view_tags
+from sweeprof.tracking.views import HEADLINES, HISTORY, TREND, ViewOf, newest_view, run_address, view_address, view_tags
 from sweeprof.tracking.views import links as view_links
 
-_EXPERIMENT_NOTE = "Sweeps measured by sweeprof."
+_EXPERIMENT_NOTE = "Sweeps measured by sweeprof"
 """Begins the description of an experiment; one that somebody has written begins otherwise, and stays."""
 _EXPECTED = ("latency/forward", "throughput/samples_per_s", "memory/rss_peak_bytes", "quality/accuracy")
 """What most sweeps measure."""
@@ -72,11 +72,6 @@ class Place:
     baselines: Sequence[str] = ()
     """Names that it is the baseline of."""
 
-    @property
-    def address(self) -> str:
-        """Of the sweep's run, within MLflow's pages."""
-        return f"#/experiments/{self.experiment_id}/runs/{self.parent_id}"
-
 
 def sweep_content(
     comparison: Comparison, records: Sequence[Record], folder: Path, ending: Ending, place: Place
@@ -86,7 +81,7 @@ def sweep_content(
     report = folder / "comparison.md"
     markdown = report.read_text(encoding="utf-8") if report.is_file() else f"**{headline(comparison)}.**"
     shown = final_view(comparison, place.parent_id)
-    links = [*view_links(place.experiment_id, shown), f"[report]({place.address}/artifacts/report.html)"]
+    links = view_links(place.experiment_id, shown)
     if place.history_id is not None:
         links.append(f"[history]({view_address('', place.history_id, HISTORY, TREND)})")
     note = description(markdown, f"Compare as {' · '.join(links)}", place.baselines)
@@ -108,13 +103,9 @@ def experiment_tags(of: ViewOf, experiment_id: str, there: Mapping[str, str]) ->
     if of.headlines:
         tags["mlflow.experiment.primaryMetric.name"] = of.keys[of.headlines[0]]
     if there.get("mlflow.note.content", _EXPERIMENT_NOTE).startswith(_EXPERIMENT_NOTE):
-        address = Place(experiment_id, of.parent_id).address
-        links = " · ".join([*view_links(experiment_id, of), f"[report]({address}/artifacts/report.html)"])
-        axes = ", ".join(escaped(axis) for axis in of.axes)
-        tags["mlflow.note.content"] = (
-            f"{_EXPERIMENT_NOTE} One run per sweep, one below it per combination{f' of {axes}' if axes else ''}.\n\n"
-            f"Newest: [{escaped(of.title)}]({address}) · {links}"
-        )
+        sweep, links = run_address(experiment_id, of.parent_id), " · ".join(view_links(experiment_id, of))
+        # One line: the page shows no more unless it is asked.
+        tags["mlflow.note.content"] = f"{_EXPERIMENT_NOTE}; the newest is [{escaped(of.title)}]({sweep}): {links}"
     return tags
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sweeprof.report.cells import axis_number, axis_text, one_line, ratio_text, shortened, value_of
+from sweeprof.report.cells import MISSING, axis_number, axis_text, one_line, ratio_text, shortened, value_of
 from sweeprof.report.table import sorted_rows
 from sweeprof.report.units import fixed_key, fixed_value
 from sweeprof.results.compare import Comparison, Row
@@ -133,4 +133,5 @@ def _table(columns: Mapping[str, Sequence[Any]], whole: str) -> Table:
     if len(rows) > MOST_ROWS:
         note = f"… {len(rows) - MOST_ROWS:,} more rows in {whole}"
         rows = [*rows[:MOST_ROWS], [note, *[None] * (len(columns) - 1)]]
-    return {"columns": list(columns), "data": rows}
+    # MLflow would write a null as the word.
+    return {"columns": list(columns), "data": [[MISSING if cell is None else cell for cell in row] for row in rows]}

@@ -10,8 +10,9 @@ import base64
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -92,6 +93,12 @@ def view_address(base: str, experiment_id: str, sweep_id: str, kind: str) -> str
     return f"{base.rstrip('/')}{'/' if base else ''}#/experiments/{experiment_id}/runs?{urlencode(query)}"
 
 
+def run_address(experiment_id: str, run_id: str, artifact: str = "") -> str:
+    """The address of a run, or of one of its artifacts, within MLflow's pages."""
+    path = f"/artifacts/{artifact}" if artifact else ""
+    return f"#/experiments/{experiment_id}/runs/{run_id}{path}?workflowType=machine_learning"
+
+
 def kinds(of: ViewOf) -> dict[str, str]:
     """What the menu calls each view of a sweep, by its kind, in the order of the menu."""
     grouped = {f"by{place}": f"by {axis}" for place, axis in enumerate(of.grouped[:MOST_GROUPED])}
@@ -100,11 +107,11 @@ def kinds(of: ViewOf) -> dict[str, str]:
 
 def view_tags(of: ViewOf) -> dict[str, str]:
     """The experiment tags that hold the views; a view that would be too long is left out."""
-    tags = {}
+    tags, made = {}, f"{datetime.fromtimestamp(of.created_ms / 1000, UTC):%Y-%m-%d %H:%M}"
     for place, (kind, label) in enumerate(kinds(of).items()):
         # The menu has the latest first.
         at = of.created_ms - place
-        tags[f"{TAG_PREFIX}{view_key(of.sweep_id, kind)}"] = _tag(f"{of.title}: {label}", at, _state(of, kind))
+        tags[f"{TAG_PREFIX}{view_key(of.sweep_id, kind)}"] = _tag(f"{label} {made}", at, _state(of, kind))
     return {key: value for key, value in tags.items() if len(value) <= TAG_LIMIT}
 
 
@@ -201,7 +208,8 @@ def _width(letters: int) -> int:
     return min(max(80, 28 + 15 * letters // 2), 210)
 
 
-def links(experiment_id: str, of: ViewOf) -> Iterator[str]:
-    """The sweep's views as Markdown links within MLflow's pages."""
-    for kind, label in kinds(of).items():
-        yield f"[{label}]({view_address('', experiment_id, of.sweep_id, kind)})"
+def links(experiment_id: str, of: ViewOf) -> list[str]:
+    """The sweep's views and its report as Markdown links within MLflow's pages."""
+    found = {label: view_address("", experiment_id, of.sweep_id, kind) for kind, label in kinds(of).items()}
+    found["report"] = run_address(experiment_id, of.parent_id, "report.html")
+    return [f"[{label}]({address})" for label, address in found.items()]

@@ -158,8 +158,8 @@ def test_descriptions_have_figures_and_lead_back_to_the_sweep(output: Path, clie
     parent, own = runs(client)
     sweep = f"#/experiments/{parent.info.experiment_id}/runs/{parent.info.run_id}"
     slower = own["c000000000003"].data.tags["mlflow.note.content"]
-    assert slower.startswith(f"**ok** · [sweep]({sweep}) · [comparison](#/experiments/")
-    assert f"[report]({sweep}/artifacts/report.html)" in slower.splitlines()[0]
+    assert slower.startswith(f"**ok** · [sweep]({sweep}?workflowType=machine_learning) · [comparison](#/experiments/")
+    assert f"[report]({sweep}/artifacts/report.html?workflowType=machine_learning)" in slower.splitlines()[0]
     assert "- latency: **244 µs [239–251]**, ×1.90" in slower
     assert "the baseline of others" in own[FIRST].data.tags["mlflow.note.content"].splitlines()[0]
     head = parent.data.tags["mlflow.note.content"].split("\n\n")[0]
@@ -173,7 +173,7 @@ def test_the_experiment_says_what_it_holds_unless_somebody_else_did(output: Path
     track(output, small())  # an older one, sent later
     experiment = client.get_experiment_by_name("quickstart")
     assert experiment is not None
-    assert "Newest: [quickstart 2026-11-22 00:30](#/experiments/" in experiment.tags["mlflow.note.content"]
+    assert "the newest is [quickstart 2026-11-22 00:30](#/experiments/" in experiment.tags["mlflow.note.content"]
     assert experiment.tags["mlflow.experiment.primaryMetric.name"] == "latency/forward_ms"
     client.set_experiment_tag(experiment.experiment_id, "mlflow.note.content", "Ours.")
     track(output, small(created="2026-11-23T00:30:00+00:00", sweep_id="s3"))

@@ -23,10 +23,10 @@ def test_a_layer_is_a_row_with_rounded_figures_in_fixed_units() -> None:
         *("type", "output_shapes"),
     ]
     assert made["data"] == [
-        ["(model)", 0.0, 8.0, 0.0, 0.0, None, "Net", "[]"],
+        ["(model)", 0.0, 8.0, 0.0, 0.0, "–", "Net", "[]"],
         ["conv", 0.8, 0.8, 0.9408, 0.156, 0.0, "Conv2d", "[[8, 6, 28, 28]]"],
         ["conv #2", 1.876, 1.876, 1.882, 0.0, 0.003906, "Conv2d", "[[8, 6, 28, 28]]"],
-        ["head|`x`", 0.4, 0.4, 0.08064, 10.08, None, "Linear", "[]"],
+        ["head|`x`", 0.4, 0.4, 0.08064, 10.08, "–", "Linear", "[]"],
     ]
 
 
@@ -39,7 +39,7 @@ def test_operators_are_summed_over_their_layers_and_the_slowest_comes_first() ->
     made = operators(operators_csv(operator_table()))
     assert made["columns"] == ["operator", "self_ms", "flops_m", "allocated_mib", "calls"]
     assert made["data"] == [
-        ["aten::add (forward)", 0.9, None, None, 1.0],
+        ["aten::add (forward)", 0.9, "–", "–", 1.0],
         ["aten::conv2d (forward)", 0.5, 0.72, 0.007812, 3.0],
     ]
 
@@ -51,7 +51,7 @@ def test_the_comparison_has_a_row_per_combination_with_ratios_and_reasons() -> N
     rows = [dict(zip(made["columns"], row, strict=True)) for row in made["data"]]
     assert len(rows) == 18
     crashed = next(row for row in rows if row["status"] == "crashed")
-    assert crashed["latency/forward_ms"] is None
+    assert crashed["latency/forward_ms"] == "–"
     assert crashed["reason"] == "timing: killed by SIGKILL (signal 9)"
     assert {row["combination"] for row in rows} == {row.combination_id for row in of.rows}
     assert rows[0]["batch_size"] == 1
