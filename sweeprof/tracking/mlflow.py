@@ -16,15 +16,18 @@ from sweeprof.report.cells import one_line, shortened
 from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
 from sweeprof.tracking import Ending, Links, SweepInfo
-from sweeprof.tracking.artifacts import stage_combination, stage_sweep
+from sweeprof.tracking.artifacts import add_extras, stage_combination, stage_sweep
 from sweeprof.tracking.connecting import connected, is_foreign, until_done
 from sweeprof.tracking.credentials import without_credentials
+from sweeprof.tracking.history import history_name, record_history
 from sweeprof.tracking.ledger import delete_strays, known_runs, sweep_run
+from sweeprof.tracking.menu import write_views
+from sweeprof.tracking.notes import baseline_names
 from sweeprof.tracking.patient import patient
 from sweeprof.tracking.process import ENVIRONMENT, GIVE_UP_S, VIEWER, viewer_command
 from sweeprof.tracking.runs import RunContent, run_contents
-from sweeprof.tracking.sweeps import experiment_name, final_view, first_view, sweep_content, sweep_info
-from sweeprof.tracking.views import ViewOf, outdated_views, view_address, view_tags
+from sweeprof.tracking.sweeps import Place, experiment_name, final_view, first_view, sweep_content, sweep_info
+from sweeprof.tracking.views import view_address
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -48,9 +51,11 @@ class MlflowTracker:
     Args:
         uri: of the tracking server or database; None for ``<output>/mlflow.db``.
         output: the folder of all sweeps; unless there is a server, its ``mlflow-artifacts`` takes the artifacts.
+        history: whether the headlines of every combination go into its history, too.
     """
 
-    def __init__(self, uri: str | None, output: Path | str) -> None:
+    def __init__(self, uri: str | None, output: Path | str, history: bool = True) -> None:
+        self._history = history
         folder = Path(output).absolute()
         self._uri = uri or f"sqlite:///{folder / 'mlflow.db'}"
         self._is_server = self._uri.startswith(("http://", "https://"))
@@ -69,7 +74,7 @@ class MlflowTracker:
             parent = sweep_run(client, experiment, sweep)
             if parent.info.status != "RUNNING":
                 client.update_run(parent.info.run_id, status="RUNNING")
-            _write_views(client, experiment, first_view(sweep, parent.info.run_id), 0)
+            write_views(client, experiment, first_view(sweep, parent.info.run_id), 0)
         return self._links(experiment, sweep.sweep_id)
 
     def close(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: Ending) -> Links:
@@ -84,19 +89,26 @@ class MlflowTracker:
         with self._told(lambda: f"; {sent} of {sweep.combinations} combinations are there"):
             client = patient(until_done(lambda _: connected(self._uri)))
             experiment = until_done(lambda _: self._experiment(client, sweep.name))
-            parent_id = until_done(lambda _: sweep_run(client, experiment, sweep)).info.run_id
+            parent = until_done(lambda _: sweep_run(client, experiment, sweep))
+            parent_id = parent.info.run_id
             # The columns and charts come first: should the sending break off, what is there can be compared.
-            _write_views(client, experiment, final_view(comparison, parent_id), GIVE_UP_S)
+            write_views(client, experiment, final_view(comparison, parent_id), GIVE_UP_S)
             known = until_done(lambda _: known_runs(client, experiment, sweep.sweep_id))
-            for id, content in run_contents(comparison, records, ending, parent_id):
+            for id, content in run_contents(comparison, records, ending, parent_id, experiment):
                 stage = functools.partial(stage_combination, folder=folder, combination_id=id, config=content.config)
                 until_done(functools.partial(_bring, client, experiment, content, stage, known.pop(id, None)))
                 sent += 1
             until_done(lambda _: delete_strays(client, experiment, sweep.sweep_id, known))
-            whole = sweep_content(comparison, records, folder, ending, experiment)
-            stage = functools.partial(stage_sweep, folder=folder)
+            history = (
+                until_done(lambda _: self._experiment(client, history_name(sweep.name))) if self._history else None
+            )
+            place = Place(experiment, parent_id, history, baseline_names(parent.data.tags))
+            whole = sweep_content(comparison, records, folder, ending, place)
+            stage = functools.partial(stage_sweep, folder=folder, comparison=comparison)
             own = functools.partial(sweep_run, client, experiment, sweep, parent_id)
             until_done(lambda _: _send(client, experiment, own(), whole, stage))
+            if history is not None:
+                record_history(client, history, comparison, final_view(comparison, parent_id), experiment)
         return self._links(experiment, sweep.sweep_id)
 
     @contextlib.contextmanager
@@ -187,6 +199,7 @@ def _send(
     )
     with tempfile.TemporaryDirectory(prefix="sweeprof-") as staged:
         stage(Path(staged))
+        add_extras(client, id, Path(staged), content.inputs)
         client.log_artifacts(id, staged)
     client.set_terminated(id, content.status, content.end_ms)
 
@@ -199,17 +212,3 @@ def _is_sent(run: Run, content: RunContent) -> bool:
 
 def _own_tags(run: Run, content: RunContent) -> dict[str, str]:
     return {key: text for key, text in run.data.tags.items() if key.startswith("sweeprof.") or key in content.tags}
-
-
-def _write_views(client: MlflowClient, experiment: str, of: ViewOf, limit_s: float) -> None:
-    def write(_: int) -> None:
-        for key, value in view_tags(of).items():
-            client.set_experiment_tag(experiment, key, value)
-        for key in outdated_views(client.get_experiment(experiment).tags):
-            client.delete_experiment_tag(experiment, key)
-
-    try:
-        until_done(write, limit_s)
-    except Exception:
-        # A view is a convenience: whatever is wrong with it, the numbers are worth more.
-        _LOG.warning("MLflow took no saved view of sweep %s", of.sweep_id, exc_info=True)
