@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from sweeprof.errors import Problem, UserError
@@ -115,7 +116,7 @@ def _show(folder: Folder, store: str, port: int) -> int:
     if database and not database.is_file():
         raise UserError([Problem("--uri", store, f"is not there; {_sending(folder)}")])
     serving = Serving(store, artifacts_of(None, store, output), port=port or free_port(LOCAL[0]))
-    if is_healthy(serving.address) and pages_of(serving.address, plan.name, plan.sweep_id):
+    if _serves(serving.address, plan):
         return _printed(folder, plan, serving.address)
     problems = list(problems_of(serving, "--uri"))
     if problems:
@@ -126,6 +127,13 @@ def _show(folder: Folder, store: str, port: int) -> int:
             print("Ctrl-C ends the server.", flush=True)
             server.wait()
         return code
+
+
+def _serves(address: str, plan: Plan) -> bool:
+    """Whether a server with the sweep is there already; whatever else is there will be told as a taken port."""
+    with suppress(NoAnswer):
+        return is_healthy(address) and bool(pages_of(address, plan.name, plan.sweep_id))
+    return False
 
 
 def _printed(folder: Folder, plan: Plan, address: str) -> int:

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any
+from urllib.error import HTTPError
 
 from sweeprof.errors import SweeprofError
 from sweeprof.tracking.credentials import without_credentials
@@ -61,8 +62,13 @@ def _asked(address: str, path: str, question: Mapping[str, Any]) -> dict[str, An
             found: dict[str, Any] = json.loads(answer.read())
             return found
     except (OSError, ValueError, HTTPException) as error:
-        said = f"MLflow at {without_credentials(address)}: {without_credentials(str(error) or type(error).__name__)}"
-        raise NoAnswer(said) from None
+        raise NoAnswer(without_credentials(f"MLflow at {address} gave no answer: {_reason(error)}")) from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, HTTPError):
+        return f"{error.code} {error.reason}"
+    return str(getattr(error, "reason", error)) or type(error).__name__
 
 
 def _opened(url: str, timeout_s: float, body: bytes | None = None) -> Any:

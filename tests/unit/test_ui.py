@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import shutil
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -74,8 +78,7 @@ def test_a_server_that_does_not_answer_is_named_without_its_password(
     sent(sweep, f"http://***@127.0.0.1:{port}", complete=False)
     code, err = said(capsys, str(sweep))
     assert code == 2
-    assert err.startswith(f"error: MLflow at http://127.0.0.1:{port}: ")
-    assert "refused" in err
+    assert err == f"error: MLflow at http://127.0.0.1:{port} gave no answer: [Errno 111] Connection refused"
     code, err = said(capsys, str(sweep), "--uri", f"http://ann:pa55word@127.0.0.1:{port}")
     assert code == 2
     assert "pa55word" not in err
@@ -111,3 +114,58 @@ def test_all_mistakes_of_a_server_are_told_at_once(capsys: pytest.CaptureFixture
         "--artifacts",
         "--port",
     ]
+
+
+def test_a_program_that_is_no_mlflow_server_is_a_taken_port(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (sweep.parents[1] / "mlflow.db").touch()
+    sent(sweep, None)
+    with answering(404) as port:
+        code, err = said(capsys, str(sweep), "--port", str(port))
+    assert code == 1
+    assert err.startswith(f"error: --port: {port} is taken: another program listens there")
+
+
+def test_a_server_that_wants_a_password_gets_it_from_the_address_or_the_environment(
+    sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with answering(401) as port:
+        sent(sweep, f"http://127.0.0.1:{port}")
+        expected = f"error: MLflow at http://127.0.0.1:{port} gave no answer: 401 Unauthorized"
+        assert said(capsys, str(sweep)) == (2, expected)
+        assert said(capsys, str(sweep), "--uri", f"http://ann:pa%2Fss@127.0.0.1:{port}") == (2, expected)
+        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "bob")
+        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "word")
+        assert said(capsys, str(sweep)) == (2, expected)
+    assert Answering.authorizations == [None, "Basic YW5uOnBhL3Nz", "Basic Ym9iOndvcmQ="]
+
+
+class Answering(BaseHTTPRequestHandler):
+    """A program that is healthy and refuses every question."""
+
+    status = 404
+    authorizations: ClassVar[list[str | None]] = []
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def do_POST(self) -> None:
+        self.authorizations.append(self.headers["Authorization"])
+        self.send_response(self.status)
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@contextmanager
+def answering(status: int) -> Iterator[int]:
+    """Its port."""
+    Answering.status = status
+    Answering.authorizations.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
