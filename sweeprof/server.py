@@ -14,7 +14,14 @@ from sweeprof.errors import UserError
 from sweeprof.sweep.reading import told
 from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.server_process import ServerEnded, running_server, terminable
-from sweeprof.tracking.server_settings import artifacts_of, database_file, free_port, problems_of, store_of
+from sweeprof.tracking.server_settings import (
+    artifacts_of,
+    database_file,
+    free_port,
+    mistakes_of,
+    obstacles_of,
+    store_of,
+)
 from sweeprof.tracking.serving import LOCAL, STORE, Serving
 
 EXIT_OK, EXIT_ENDED = 0, 2
@@ -41,15 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         given = _parser().parse_args(arguments)
         serving = _serving(given)
-        problems = list(problems_of(serving))
+        problems = [*mistakes_of(serving)] or [*(() if given.dry_run else obstacles_of(serving))]
         if problems:
             raise UserError(problems)
-        serving = dataclasses.replace(serving, port=serving.port or free_port(serving.host))
     except UserError as error:
         return told(error, "")
     if given.dry_run:
         print(serving.shown())
         return EXIT_OK
+    serving = dataclasses.replace(serving, port=serving.port or free_port(serving.host))
     try:
         with terminable():
             _serve(serving)

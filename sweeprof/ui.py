@@ -20,7 +20,14 @@ from sweeprof.tracking.asking import NoAnswer, is_healthy
 from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.pages import pages_of
 from sweeprof.tracking.server_process import ServerEnded, running_server, terminable
-from sweeprof.tracking.server_settings import artifacts_of, database_file, free_port, problems_of, store_of
+from sweeprof.tracking.server_settings import (
+    artifacts_of,
+    database_file,
+    free_port,
+    mistakes_of,
+    obstacles_of,
+    store_of,
+)
 from sweeprof.tracking.serving import LOCAL, Serving
 
 TRACKER = "MlflowTracker"
@@ -118,7 +125,7 @@ def _show(folder: Folder, store: str, port: int) -> int:
     serving = Serving(store, artifacts_of(None, store, output), port=port or free_port(LOCAL[0]))
     if _serves(serving.address, plan):
         return _printed(folder, plan, serving.address)
-    problems = list(problems_of(serving, "--uri"))
+    problems = [*mistakes_of(serving, "--uri")] or [*obstacles_of(serving, "--uri")]
     if problems:
         raise UserError(problems)
     with running_server(serving, database) as server:

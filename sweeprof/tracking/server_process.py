@@ -34,10 +34,12 @@ class ServerEnded(SweeprofError):
 
 
 class Server:
-    """A server's process; what it prints goes to ``out`` without passwords, and the last of it into errors."""
+    """A server's process."""
 
-    def __init__(self, serving: Serving, out: TextIO | None) -> None:
-        self._out, self._said = out, deque[str](maxlen=_LINES_KEPT)
+    def __init__(self, serving: Serving) -> None:
+        self.out: TextIO | None = None
+        """Takes what it prints, without passwords; None: the last of it is kept for errors."""
+        self._said = deque[str](maxlen=_LINES_KEPT)
         self._process = subprocess.Popen(
             serving.command(),
             env=serving.environment(os.environ),
@@ -86,17 +88,18 @@ class Server:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            text = without_credentials(line)
-            self._said.append(text)
-            if self._out is not None:
-                self._out.write(text)
-                self._out.flush()
+        with self._process.stdout as lines:
+            for line in lines:
+                text = without_credentials(line)
+                if self.out is None:
+                    self._said.append(text)
+                else:
+                    self.out.write(text)
+                    self.out.flush()
 
     def _ended(self, how: str) -> ServerEnded:
         self._reader.join(1)
-        said = "" if self._out else "".join(self._said).rstrip()
-        return ServerEnded("\n".join(["the server " + how, *said.splitlines()]))
+        return ServerEnded("\n".join([f"the server {how}", *(() if self.out else map(str.rstrip, self._said))]))
 
 
 @contextmanager
@@ -106,7 +109,7 @@ def running_server(serving: Serving, database: Path | None, out: TextIO | None =
     Args:
         serving: what it serves.
         database: the file of its store, where that is one.
-        out: takes what it prints; None: only errors tell of it.
+        out: takes what it prints from then on; None: only errors tell of it.
 
     Raises:
         ServerEnded: it did not start.
@@ -114,8 +117,9 @@ def running_server(serving: Serving, database: Path | None, out: TextIO | None =
     server: Server | None = None
     try:
         with _making(database):
-            server = Server(serving, out)
+            server = Server(serving)
             server.wait_until_ready(serving.own_address)
+        server.out = out
         yield server
     finally:
         if server is not None:

@@ -17,6 +17,7 @@ _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 # SQLAlchemy 2.1 takes psycopg for postgresql:// (MLFLOW.md 1); who names a driver knows what it needs.
 _DRIVEN_BY_PSYCOPG = ("postgresql", "postgresql+psycopg")
 _S3 = "s3://"
+_ANSWER_S = 10
 
 
 def store_of(given: str | None, output: Path) -> str:
@@ -42,8 +43,8 @@ def database_file(store: str) -> Path | None:
     return Path(store.removeprefix(_SQLITE).partition("?")[0]) if store.startswith(_SQLITE) else None
 
 
-def problems_of(serving: Serving, store_key: str = "--store") -> Iterator[Problem]:
-    """What would keep the server from starting, as far as one knows before; ``store_key`` is where the store was given."""
+def mistakes_of(serving: Serving, store_key: str = "--store") -> Iterator[Problem]:
+    """What is wrong with it wherever it is to run; ``store_key`` is where the store was given."""
     shown = without_credentials(serving.store)
     scheme, separator, _ = serving.store.partition("://")
     if not separator or scheme.partition("+")[0] not in _DATABASES:
@@ -58,14 +59,21 @@ def problems_of(serving: Serving, store_key: str = "--store") -> Iterator[Proble
         yield Problem("--artifacts", serving.artifacts, "is neither a folder nor s3://BUCKET/PREFIX.")
     elif serving.artifacts.startswith(_S3) and find_spec("boto3") is None:
         yield _missing("--artifacts", serving.artifacts, "boto3", "s3")
-    yield from _place_problems(serving.host, serving.port)
+
+
+def obstacles_of(serving: Serving, store_key: str = "--store") -> Iterator[Problem]:
+    """What would keep it from starting here and now."""
+    yield from _place_obstacles(serving.host, serving.port)
+    scheme, _, rest = serving.store.partition("://")
+    if scheme in _DRIVEN_BY_PSYCOPG:
+        yield from _database_obstacles(f"postgresql://{rest}", store_key)
 
 
 def _missing(key: str, value: str, package: str, extra: str) -> Problem:
     return Problem(key, value, f"needs {package}, which is not installed: pip install 'sweeprof[{extra}]'.")
 
 
-def _place_problems(host: str, port: int) -> Iterator[Problem]:
+def _place_obstacles(host: str, port: int) -> Iterator[Problem]:
     try:
         free_port(host, port)
     except (OSError, OverflowError) as error:
@@ -76,6 +84,17 @@ def _place_problems(host: str, port: int) -> Iterator[Problem]:
             yield Problem("--port", port, "is not a port that you may take: 1024 to 65535, or 0 for one that is free.")
         else:
             yield Problem("--host", host, "is no name or address of this machine; 0.0.0.0 stands for all of them.")
+
+
+def _database_obstacles(address: str, store_key: str) -> Iterator[Problem]:
+    """MLflow itself would ask for 100 seconds, and tell it in sixty lines."""
+    import psycopg
+
+    try:
+        psycopg.connect(address, connect_timeout=_ANSWER_S).close()
+    except psycopg.Error as error:
+        said = without_credentials(" ".join(str(error).split()))
+        yield Problem(store_key, without_credentials(address), f"does not let this machine in: {said}")
 
 
 def free_port(host: str, port: int = 0) -> int:

@@ -57,10 +57,15 @@ class Started:
         self.process.send_signal(number)
         return self.process.wait(timeout=60)
 
+    def join(self) -> None:
+        """Wait until all that it printed is read."""
+        self._reader.join(60)
+
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line.rstrip("\n"))
+        with self.process.stdout as lines:
+            for line in lines:
+                self.lines.append(line.rstrip("\n"))
 
 
 @contextmanager
@@ -72,3 +77,4 @@ def started(module: str, *words: str, cwd: Path, **variables: str) -> Iterator[S
     finally:
         if found.process.poll() is None:
             found.end(signal.SIGTERM)
+        found.join()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeprof.tracking.server_settings import artifacts_of, free_port, problems_of, store_of
+from sweeprof.tracking.server_settings import artifacts_of, free_port, mistakes_of, obstacles_of, store_of
 from sweeprof.tracking.serving import Serving
 
 SECRET = "pa55word"
@@ -102,12 +102,27 @@ def test_places_are_absolute_and_beside_each_other(tmp_path: Path, monkeypatch: 
         ({"store": "runs.db"}, "--store: 'runs.db' is no database's address: sqlite:///PATH, postgresql://"),
         ({"store": f"http://ann:{SECRET}@h:5000"}, "--store: 'http://h:5000' is no database's address"),
         ({"artifacts": "gs://bucket"}, "--artifacts: 'gs://bucket' is neither a folder nor s3://BUCKET/PREFIX."),
-        ({"port": 70000}, "--port: 70000 is not a port that you may take"),
-        ({"host": "no.such.host.invalid"}, "--host: 'no.such.host.invalid' is no name or address of this machine"),
     ],
 )
 def test_a_mistake_is_told_before_anything_is_started(changes: dict[str, object], said: str) -> None:
-    (problem,) = problems_of(serving(**{"port": free_port("127.0.0.1"), **changes}))
+    (problem,) = mistakes_of(serving(**changes))
+    assert str(problem).startswith(said)
+    assert SECRET not in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"port": 70000}, "--port: 70000 is not a port that you may take"),
+        ({"host": "no.such.host.invalid"}, "--host: 'no.such.host.invalid' is no name or address of this machine"),
+        (
+            {"store": f"postgresql://ann:{SECRET}@127.0.0.1:1/sweeps"},
+            "--store: 'postgresql://127.0.0.1:1/sweeps' does not let this machine in: connection failed: ",
+        ),
+    ],
+)
+def test_an_obstacle_is_told_before_anything_is_started(changes: dict[str, object], said: str) -> None:
+    (problem,) = obstacles_of(serving(**{"port": free_port("127.0.0.1"), **changes}))
     assert str(problem).startswith(said)
     assert SECRET not in str(problem)
 
@@ -128,12 +143,12 @@ def test_a_package_that_is_missing_is_named_with_what_installs_it(
 ) -> None:
     here = {"psycopg", "boto3", "mlflow"} - {package}
     monkeypatch.setattr("sweeprof.tracking.server_settings.find_spec", lambda name: object() if name in here else None)
-    (problem,) = problems_of(serving(**{"port": free_port("127.0.0.1"), **changes}))
+    (problem,) = mistakes_of(serving(**changes))
     assert str(problem) == said
 
 
 def test_a_taken_port_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        (problem,) = problems_of(serving(port=port))
+        (problem,) = obstacles_of(serving(port=port))
     assert str(problem) == f"--port: {port} is taken: another program listens there, on 127.0.0.1; choose another port."
