@@ -99,7 +99,7 @@ class Writer:
             "values": {place: _value(measured) for place, _, measured in known},
             "why": why,
             "rounds": {p: _by_round(m.by_round(), m.unit) for p, _, m in known if m.rounds},
-            "samples": self._samples.get(row.combination_id, ()),
+            "samples": [*self._samples.get(row.combination_id, ())],
             **{
                 key: value
                 for key, value in self._rare(row, known).items()
