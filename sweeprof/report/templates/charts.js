@@ -6,9 +6,9 @@ const charts = (() => {
   const setup = json("charts-data");
   const { look } = setup;
   const varying = data.axes.flatMap((axis, place) => (axis.varies ? [place] : []));
-  const MISSING = "–", NAME = 40, SPAN = 10, FEW = 12;
+  const MISSING = "–", NAME = 40, NARROW_NAME = 16, SPAN = 10, FEW = 12;
 
-  // The rows that the reader has left, in the order of the sweep.
+  // The rows that the reader has left, in the order of the data.
   const rows = () => {
     if (!window.sweeprof) return data.rows;
     const shown = new Set(window.sweeprof.visible().map((row) => row.id));
@@ -83,13 +83,15 @@ const charts = (() => {
   };
   const along = (list, axes) => groupedBy(list, (row) => axes.map((axis) => row.at[axis]).join());
 
+  const legendLimit = () => (document.documentElement.clientWidth < drawing.narrow ? NARROW_NAME : NAME);
+
   // Lines (lists of rows) that share an entry of the legend: each its own while they are few, else those of one look, else of one colour.
   const classes = (lines, axes, colour) => {
     const shape = setup.shape !== null && axes.includes(setup.shape) ? setup.shape : axes.find((axis) => axis !== colour) ?? null;
     const of = (list, names, dashed) => {
       const [first] = list[0];
       return {
-        lines: list, name: nameOf(first, names), colour: colourOf(colour, colour === null ? 0 : first.at[colour]),
+        lines: list, name: nameOf(first, names, legendLimit()), colour: colourOf(colour, colour === null ? 0 : first.at[colour]),
         dash: dashed ? cycled(look.dashes, shape, first) : "solid", symbol: (row) => cycled(look.markers, shape, row),
       };
     };

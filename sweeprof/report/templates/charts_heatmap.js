@@ -2,7 +2,7 @@
 // One metric, or its ratio to the baseline, over two axes; the other axes are fixed, or taken together by the geometric mean.
 charts.add("heatmap", (choices, chosen, plot) => {
   const { data, varying, plain, short, valueOf, significant } = charts;
-  const base = (row) => (window.sweeprof?.baselineOf ? window.sweeprof.baselineOf(row) : data.rows[row.base]) ?? null;
+  const base = (row) => (window.sweeprof ? window.sweeprof.baselineOf(row) : data.rows[row.base]) ?? null;
   const metric = charts.select(choices, "metric", charts.metricItems(), chosen.metric);
   const show = charts.select(choices, "shown as", [[0, "value"], [1, "ratio to the baseline"]], 0);
   const across = charts.select(choices, "across", charts.axisItems(varying), chosen.x);
@@ -20,16 +20,25 @@ charts.add("heatmap", (choices, chosen, plot) => {
     down.element.value = varying.find((axis) => axis !== across.value);
   };
 
+  // As the table compares them, pairs of rounds and all.
+  const compared = (row, other) => {
+    if (window.sweeprof) return window.sweeprof.cellOf(row, metric.value);
+    const theirs = other && valueOf(other, metric.value);
+    return theirs ? { ratio: valueOf(row, metric.value) / theirs } : null;
+  };
+
   // [number, null], or [null, why there is none]
   const numberOf = (row) => {
     const value = valueOf(row, metric.value);
     if (value === null) return [null, charts.whyOf(row, metric.value)];
     if (!show.value) return [value, null];
     const other = base(row);
+    if (other === row) return [1, null];
+    const cell = compared(row, other);
+    if (cell?.verdict === "not_comparable") return [null, "measured in another environment than its baseline"];
+    if (cell && cell.ratio !== null) return [cell.ratio, null];
     if (!other) return [null, "no baseline for it"];
-    const theirs = valueOf(other, metric.value);
-    if (theirs === null) return [null, `the baseline has no value: ${charts.whyOf(other, metric.value)}`];
-    return theirs === 0 ? [null, "the baseline is 0"] : [value / theirs, null];
+    return [null, valueOf(other, metric.value) === null ? `its baseline has no value: ${charts.whyOf(other, metric.value)}` : "not comparable with its baseline"];
   };
 
   // A cell: its number or null, of how many combinations, of how many that there are, and why what is missing is.
@@ -43,7 +52,7 @@ charts.add("heatmap", (choices, chosen, plot) => {
     return known.length ? { ...cell, number: Math.exp(known.reduce((sum, one) => sum + Math.log(one), 0) / known.length) } : cell;
   };
 
-  const told = (number) => (show.value ? `×${significant(number)}` : significant(number));
+  const told = (number) => (!show.value ? significant(number) : `×${number >= 0.095 && number < 99.995 ? number.toFixed(2) : significant(number, number < 1 ? 2 : 3)}`);
   const hover = (cell, row, column) => {
     const place = `${charts.spelled(across.value)} ${column}, ${charts.spelled(down.value)} ${row}`;
     const value = cell.number === null ? "no value" : show.value ? told(cell.number) : charts.amount(cell.number, metric.value);
@@ -69,58 +78,72 @@ charts.add("heatmap", (choices, chosen, plot) => {
     return { of: Math.log10, scale: even(shades), zmin: Math.log10(low), zmax: Math.log10(high), bar: ticks(marks, (value) => significant(value, 2), Math.log10) };
   };
 
+  // The values of both axes that the rows have, and a cell for each pair of them.
+  const gridOf = (rows) => {
+    const axes = [across.value, down.value];
+    const [columns, lines] = axes.map((axis) => [...new Set(rows.map((row) => row.at[axis]))].filter((place) => place >= 0).sort((a, b) => a - b));
+    const byPlace = new Map(charts.along(rows, axes).map((list) => [axes.map((axis) => list[0].at[axis]).join(), list]));
+    const cells = lines.map((line) => columns.map((column) => reduced(byPlace.get([column, line].join()) ?? [])));
+    const texts = (axis, places) => places.map((place) => data.axes[axis].values[place]);
+    return { cells, columns: texts(axes[0], columns), lines: texts(axes[1], lines) };
+  };
+
+  const heatOf = ({ cells, columns, lines }, fullest, hovers) => {
+    const numbers = cells.flat().flatMap((cell) => (cell.number === null ? [] : [cell.number]));
+    const { of, scale, bar = {}, ...range } = colours(numbers);
+    const each = (make) => cells.map((line) => line.map(make));
+    const fits = columns.length * lines.length <= MOST_TEXTS && (drawing.width(plot) - 220) / Math.max(1, columns.length) >= NARROWEST;
+    return {
+      type: "heatmap", x: columns.map((_, place) => place), y: lines.map((_, place) => place), z: each((cell) => (cell.number === null ? null : of(cell.number))),
+      customdata: each((cell) => [cell.number, cell.n]), hovertext: hovers, hoverinfo: "text", hoverongaps: false, xgap: 2, ygap: 2,
+      text: each((cell) => (cell.number === null ? "" : told(cell.number) + (cell.n < fullest ? "*" : ""))), ...(fits ? { texttemplate: "%{text}" } : {}),
+      ...range, zauto: false, colorscale: scale,
+      colorbar: { ...bar, title: { text: plain(show.value ? "ratio" : data.metrics[metric.value].unit), side: "top" }, thickness: 12, outlinewidth: 0 },
+    };
+  };
+  const gapsOf = (cells, hovers) => {
+    const empty = cells.flatMap((line, y) => line.flatMap((cell, x) => (cell.number === null ? [[x, y]] : [])));
+    return {
+      type: "scatter", mode: "markers", x: empty.map(([x]) => x), y: empty.map(([, y]) => y), text: empty.map(([x, y]) => hovers[y][x]),
+      hovertemplate: "%{text}<extra></extra>", marker: { symbol: "x-thin", size: 9, line: { width: 1.5, color: drawing.colour("--dim") } },
+    };
+  };
+  const axisOf = (axis, texts, limit, range) => ({
+    title: { text: plain(charts.spelled(axis)), font: { size: 13 } }, type: "linear", showgrid: false, showline: false, ticks: "", range,
+    tickvals: texts.map((_, place) => place), ticktext: texts.map((text) => plain(short(text, limit))),
+  });
+
+  const noteOf = (rows, cells, fullest) => {
+    const { better } = data.metrics[metric.value];
+    const ratio = show.value ? `, over the baseline's${better ? "; blue is better, orange worse" : ""}` : "";
+    const held = [...fixed].filter(([, one]) => !one.around.hidden && one.value !== ALL).map(([axis, one]) => `${charts.spelled(axis)} ${short(data.axes[axis].values[one.value])}`);
+    const empty = cells.filter((cell) => cell.number === null).length;
+    const parts = [
+      charts.described(metric.value) + ratio,
+      held.length && `at ${held.join(", ")}`,
+      fullest > 1 && `a cell is the geometric mean of ${fullest} combinations`,
+      cells.some((cell) => cell.n && cell.n < fullest) && "* of fewer than the fullest cell",
+      empty && `× no value, ${charts.counted(empty, "cell")}; pointing at it shows why`,
+    ];
+    return `${parts.filter(Boolean).join("; ")}.${charts.missing(rows, [metric.value])}`;
+  };
+
   return (rows) => {
     unlike();
     const [x, y] = [across.value, down.value];
     for (const [axis, one] of fixed) one.around.hidden = axis === x || axis === y;
-    const kept = rows.filter((row) => varying.every((axis) => axis === x || axis === y || fixed.get(axis).value === ALL || fixed.get(axis).value === row.at[axis]));
-    const places = (axis) => [...new Set(kept.map((row) => row.at[axis]))].filter((place) => place >= 0).sort((a, b) => a - b);
-    const [columns, lines] = [places(x), places(y)];
-    const texts = (axis, found) => found.map((place) => data.axes[axis].values[place]);
-    const byPlace = new Map(charts.along(kept, [x, y]).map((list) => [`${list[0].at[x]},${list[0].at[y]}`, list]));
-    const cells = lines.map((line) => columns.map((column) => reduced(byPlace.get(`${column},${line}`) ?? [])));
-    const flat = cells.flat(), numbers = flat.flatMap((cell) => (cell.number === null ? [] : [cell.number]));
-    const fullest = Math.max(0, ...flat.map((cell) => cell.n));
-    const { of, scale, bar = {}, ...range } = colours(numbers);
-    const wide = drawing.isWide(plot);
-    const shown = columns.length * lines.length <= MOST_TEXTS && (drawing.width(plot) - 220) / Math.max(1, columns.length) >= NARROWEST;
-    const hovers = cells.map((line, j) => line.map((cell, i) => hover(cell, short(texts(y, lines)[j]), short(texts(x, columns)[i]))));
-    const empty = cells.flatMap((line, j) => line.flatMap((cell, i) => (cell.number === null ? [[i, j]] : [])));
-    const axisOf = (axis, found, limit) => ({
-      title: { text: plain(charts.spelled(axis)), font: { size: 13 } }, type: "linear", showgrid: false, range: [-0.5, found.length - 0.5],
-      tickvals: found.map((_, place) => place), ticktext: texts(axis, found).map((text) => plain(short(text, limit))),
-    });
+    const kept = rows.filter((row) => [...fixed].every(([axis, one]) => one.around.hidden || one.value === ALL || one.value === row.at[axis]));
+    const grid = gridOf(kept), { cells, columns, lines } = grid;
+    const fullest = Math.max(0, ...cells.flat().map((cell) => cell.n));
+    const limit = drawing.width(plot) < drawing.narrow ? 14 : 28;
+    const hovers = cells.map((line, j) => line.map((cell, i) => hover(cell, short(lines[j]), short(columns[i]))));
     return {
       height: Math.min(1200, Math.max(220, 150 + CELL * lines.length)),
-      data: [
-        {
-          type: "heatmap", x: columns.map((_, place) => place), y: lines.map((_, place) => place), z: cells.map((line) => line.map((cell) => (cell.number === null ? null : of(cell.number)))),
-          customdata: cells.map((line) => line.map((cell) => [cell.number, cell.n])), hovertext: hovers, hoverinfo: "text", hoverongaps: false, xgap: 2, ygap: 2,
-          text: cells.map((line) => line.map((cell) => (cell.number === null ? "" : told(cell.number) + (cell.n < fullest ? "*" : "")))),
-          ...(shown ? { texttemplate: "%{text}" } : {}), ...range, zauto: false, colorscale: scale,
-          colorbar: { ...bar, title: { text: plain(show.value ? "ratio" : data.metrics[metric.value].unit), side: wide ? "right" : "top" }, thickness: 12, outlinewidth: 0, ...(wide ? {} : { orientation: "h", y: 1.02, yanchor: "bottom", tickangle: 0 }) },
-        },
-        {
-          type: "scatter", mode: "markers", x: empty.map(([i]) => i), y: empty.map(([, j]) => j), text: empty.map(([i, j]) => hovers[j][i]), hovertemplate: "%{text}<extra></extra>",
-          marker: { symbol: "x-thin", size: 9, line: { width: 1.5, color: drawing.colour("--dim") } },
-        },
-      ],
+      data: [heatOf(grid, fullest, hovers), gapsOf(cells, hovers)],
       layout: {
-        showlegend: false, xaxis: { ...axisOf(x, columns, 24), showline: false, ticks: "" },
-        yaxis: { ...axisOf(y, lines, 28), range: [lines.length - 0.5, -0.5] }, margin: { l: 64, r: 16, t: wide ? 24 : 64, b: 52 },
+        showlegend: false, xaxis: axisOf(x, columns, limit, [-0.5, columns.length - 0.5]), yaxis: axisOf(y, lines, limit, [lines.length - 0.5, -0.5]),
       },
-      note: notes(kept, flat, fullest, empty.length),
+      note: noteOf(kept, cells.flat(), fullest),
     };
   };
-
-  function notes(kept, cells, fullest, empty) {
-    const parts = [charts.described(metric.value) + (show.value ? ", over the baseline's; blue is better, orange worse" : "")];
-    if (show.value && !data.metrics[metric.value].better) parts[0] = `${charts.described(metric.value)}, over the baseline's`;
-    const held = [...fixed].filter(([, one]) => !one.around.hidden && one.value !== ALL).map(([axis, one]) => `${charts.spelled(axis)} ${short(data.axes[axis].values[one.value])}`);
-    if (held.length) parts.push(`at ${held.join(", ")}`);
-    if (fullest > 1) parts.push(`a cell is the geometric mean of ${fullest} combinations`);
-    if (cells.some((cell) => cell.n && cell.n < fullest)) parts.push("* of fewer than the fullest cell");
-    if (empty) parts.push(`× no value, ${charts.counted(empty, "cell")}; pointing at it shows why`);
-    return `${parts.join("; ")}.${charts.missing(kept, [metric.value])}`;
-  }
 });

@@ -4,8 +4,9 @@
 const figures = new Map(), seen = new Set(), stale = new Set();
 const paint = (element) => {
   const figure = figures.get(element)();
-  stale.delete(element);
   Plotly.react(element, figure.data, drawing.layout(figure, element), drawing.config);
+  stale.delete(element);
+  element.removeAttribute("aria-busy");
 };
 const watcher = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
@@ -19,6 +20,7 @@ const watcher = new IntersectionObserver((entries) => {
 const draw = (element, figure) => {
   figures.set(element, typeof figure === "function" ? figure : () => figure);
   stale.add(element);
+  element.setAttribute("aria-busy", "true");
   if (seen.has(element)) paint(element);
   else watcher.observe(element);
 };
@@ -45,6 +47,16 @@ const drawing = {
   colour: (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim(),
   width: (element) => (drawing.isPrinted() ? drawing.paper.width : element.clientWidth),
 
+  // A title in as many lines as it takes to fit below the plot.
+  folded: (text, width) => {
+    const lines = [""];
+    for (const word of text.split(" ")) {
+      if (lines.at(-1) && 7.5 * (lines.at(-1).length + word.length) > width) lines.push(word);
+      else lines[lines.length - 1] += (lines.at(-1) && " ") + word;
+    }
+    return lines.join("<br>");
+  },
+
   // Whether the legend fits beside: it takes no more than two fifths.
   isWide: (element, names = []) => {
     const width = drawing.width(element), longest = Math.max(0, ...names.map((name) => name.length));
@@ -64,6 +76,8 @@ const drawing = {
   },
 
   layout: (figure, element) => {
+    const across = figure.layout.xaxis?.title?.text;
+    const title = across ? { title: { ...figure.layout.xaxis.title, text: drawing.folded(across, drawing.width(element) - 100) } } : {};
     const { axis, ...theme } = drawing.themed(element, figure.data.map((trace) => trace.name ?? ""));
     return {
       ...theme,
@@ -77,7 +91,7 @@ const drawing = {
       uniformtext: { minsize: 10, mode: "hide" },
       ...figure.layout,
       legend: { tracegroupgap: 0, ...theme.legend, ...figure.layout.legend },
-      xaxis: { ...axis, showline: true, ticks: "outside", ...figure.layout.xaxis },
+      xaxis: { ...axis, showline: true, ticks: "outside", ...figure.layout.xaxis, ...title },
       yaxis: { ...axis, ...figure.layout.yaxis },
     };
   },
@@ -93,5 +107,5 @@ addEventListener("beforeprint", () => {
 });
 addEventListener("afterprint", () => {
   delete document.documentElement.dataset.printed;
-  redraw();
+  for (const element of figures.keys()) { paint(element); Plotly.Plots.resize(element); }
 });
