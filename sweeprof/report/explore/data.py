@@ -83,7 +83,7 @@ def _metrics(comparison: Comparison) -> tuple[list[MetricInfo], list[MetricInfo]
     """The metrics of the tables and those that any row has a value of; and the ones among them that there is no room for."""
     shown = shown_metrics(comparison)
     room = MOST_NUMBERS - sum(_numbers(comparison, info) for info in shown)
-    kept, left_out = list(shown), []
+    kept, left_out = list(shown), list[MetricInfo]()
     for info in comparison.metrics:
         if info in shown or not (numbers := _numbers(comparison, info)):
             continue

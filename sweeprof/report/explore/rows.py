@@ -10,6 +10,7 @@ from typing import Any
 
 from sweeprof.report.cells import one_line, reason_of, shortened, value_of
 from sweeprof.report.columns import is_optional
+from sweeprof.report.interned import Interned
 from sweeprof.report.units import fixed_factor
 from sweeprof.results.compare import Cell, Comparison, Row, find_baselines
 from sweeprof.results.measurement import Measurement, MetricInfo, Number
@@ -23,22 +24,6 @@ _LONGEST = 400
 """Characters of a reason."""
 _EXACT, _TESTED, _SHOWN = 15, 6, 5
 """Significant digits of what is the same each time, of what verdicts are called of, and of what is only shown."""
-
-
-class Interned:
-    """Different things in the order they came, each with its position."""
-
-    def __init__(self) -> None:
-        self._places: dict[Any, int] = {}
-
-    def place(self, thing: Any) -> int:
-        """The position of a thing, a new one at the end."""
-        return self._places.setdefault(thing, len(self._places))
-
-    @property
-    def values(self) -> list[Any]:
-        """The things by their positions."""
-        return list(self._places)
 
 
 class Writer:
@@ -99,7 +84,7 @@ class Writer:
             "values": {place: _value(measured) for place, _, measured in known},
             "why": why,
             "rounds": {p: _by_round(m.by_round(), m.unit) for p, _, m in known if m.rounds},
-            "samples": self._samples.get(row.combination_id, ()),
+            "samples": [*self._samples.get(row.combination_id, ())],
             **{
                 key: value
                 for key, value in self._rare(row, known).items()

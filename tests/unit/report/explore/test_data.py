@@ -12,7 +12,7 @@ import pytest
 from support.drawn import drawn
 from support.odd import LONG, build, hostile, with_cells
 from support.samples import comparison
-from sweeprof.report.explore.data import MOST_NUMBERS, embedded, page_data
+from sweeprof.report.explore.data import embedded, page_data
 from sweeprof.report.table import sorted_rows
 from sweeprof.results.against import set_against
 from sweeprof.results.compare import Comparison
@@ -144,15 +144,20 @@ def test_commands_where_they_are_asked_for() -> None:
     ]
 
 
-def test_metrics_beyond_the_room_are_named() -> None:
+def test_metrics_beyond_the_room_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tables' own stay, however many rows there are."""
-    names = [f"latency/x{number}" for number in range(MOST_NUMBERS // 2)]
-    metrics: Any = {name: ("s", "lower") for name in ("latency/forward", *names)}
-    values = dict.fromkeys(metrics, 1.0)
-    data = page_data(build([{"n": 1}, {"n": 2}, {"n": 3}], metrics, [values] * 3))
-    assert data["metrics"][0]["name"] == "latency/forward"
-    assert 3 * len(data["metrics"]) <= MOST_NUMBERS
-    assert len(data["metrics"]) + len(data["left_out"]) == len(metrics)
+    whole = page_data(comparison())
+    tables = [info["name"] for info in whole["metrics"] if info["headline"]]
+    others = [info["title"] for info in whole["metrics"] if not info["headline"]]
+    monkeypatch.setattr(
+        "sweeprof.report.explore.data.MOST_NUMBERS", 248
+    )  # 16 rows with 208 numbers of the tables' metrics
+    data = page_data(comparison())
+    assert [info["name"] for info in data["metrics"][: len(tables)]] == tables
+    assert [info["title"] for info in data["metrics"][len(tables) :]] == others[:2]
+    assert data["left_out"] == others[2:]
+    monkeypatch.setattr("sweeprof.report.explore.data.MOST_NUMBERS", 0)
+    assert [info["name"] for info in page_data(comparison())["metrics"]] == tables
 
 
 def test_it_is_json_whatever_the_names() -> None:

@@ -18,7 +18,7 @@ def test_verdicts_are_counted_by_metric() -> None:
 
 
 def test_failures_are_grouped_by_their_reason() -> None:
-    sample = drawn(4).comparison()
+    sample = drawn(4, models=4).comparison()
     (failed,) = failures(sample)
     ids = {row.combination_id for row in sample.rows if row.status != "ok"}
     assert len(ids) > 1
