@@ -77,7 +77,7 @@ charts.add("pareto", (choices, chosen, plot, more) => {
         xaxis: charts.scale(charts.described(x.value), known.map((row) => valueOf(row, x.value))),
         yaxis: charts.scale(charts.described(y.value), known.map((row) => valueOf(row, y.value))),
       },
-      note: `${front.length} of ${charts.counted(known.length, "combination")} on the front; the others, pale, are beaten in both by one on it.${charts.missing(rows, [x.value, y.value])}`,
+      note: `${front.length} of ${charts.counted(known.length, "combination")} on the front; the others, pale, are beaten by one on it.${charts.missing(rows, [x.value, y.value])}`,
     };
   };
 });
