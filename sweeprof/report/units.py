@@ -25,6 +25,18 @@ _FIXED: dict[str, tuple[str, float]] = {
 }
 """Unit → suffix of the key, factor: one scale for a metric over all its runs, so that a chart's axis means one thing."""
 
+FIXED_NAMES = {
+    "s": "ms",
+    "B": "MiB",
+    "MAC": "MMAC",
+    "FLOP": "MFLOP",
+    "FLOP/s": "GFLOP/s",
+    "params": "k params",
+    "ratio": "",
+    "abs": "",
+}
+"""What a chart calls the fixed unit of a base unit; any other unit is its own."""
+
 
 def text_unit(metric: str, unit: str) -> str:
     """The unit that :func:`scaled` reads values of the metric in: shares of a whole read better in percent than as ratios."""
@@ -84,7 +96,11 @@ def fixed_key(name: str, unit: str) -> str:
     return f"{stem}_{suffix[0]}" if suffix else name
 
 
+def fixed_factor(unit: str) -> float:
+    """What a value in the base unit is multiplied by to be in the fixed one."""
+    return _FIXED.get(unit, ("", 1.0))[1]
+
+
 def fixed_value(value: Number, unit: str, digits: int = 5) -> float:
     """``value`` in the fixed unit of :func:`fixed_key`, rounded to significant digits."""
-    factor = _FIXED.get(unit, ("", 1.0))[1]
-    return float(f"{value * factor:.{digits - 1}e}")
+    return float(f"{value * fixed_factor(unit):.{digits - 1}e}")

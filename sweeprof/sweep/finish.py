@@ -29,6 +29,7 @@ from sweeprof.sweep.events import TrialKey, begun
 from sweeprof.sweep.exports import Format, standing, write_exports
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.plan import Combination, Plan, bouts
+from sweeprof.sweep.samples import samples_of
 
 MOST_INDENTED = 1000
 """Rows of a ``comparison.json`` that people may want to read."""
@@ -191,13 +192,14 @@ def write_reports(folder: Folder, comparison: Comparison, formats: Collection[Fo
     write_json(folder.path / "comparison.json", comparison, compact=len(comparison.rows) > MOST_INDENTED)
     write_atomically(folder.path / "comparison.csv", csv_text(comparison))
     write_atomically(folder.path / "comparison.md", markdown(comparison))
-    drawn = plots(comparison)
     seen, links, left_out = _of_combinations(folder, _names(comparison), "pictures" in wanted)
     tables = {name: one.layers for name, one in seen.items() if one.layers is not None}
     report = folder.path / "report.html"
-    write_atomically(report, html(comparison, drawn, tables, details(seen, links), left_out))
+    write_atomically(
+        report, html(comparison, True, tables, details(seen, links), left_out, samples_of(folder, comparison))
+    )
     # Last: whatever may go wrong with a paper's tables, the page is there.
-    write_exports(folder, comparison, drawn, wanted)
+    write_exports(folder, comparison, plots(comparison), wanted)
     return report
 
 
