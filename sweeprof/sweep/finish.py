@@ -192,14 +192,14 @@ def write_reports(folder: Folder, comparison: Comparison, formats: Collection[Fo
     write_json(folder.path / "comparison.json", comparison, compact=len(comparison.rows) > MOST_INDENTED)
     write_atomically(folder.path / "comparison.csv", csv_text(comparison))
     write_atomically(folder.path / "comparison.md", markdown(comparison))
-    drawn = plots(comparison)
-    write_exports(folder, comparison, drawn, wanted)
     seen, links, left_out = _of_combinations(folder, _names(comparison), "pictures" in wanted)
     tables = {name: one.layers for name, one in seen.items() if one.layers is not None}
     report = folder.path / "report.html"
     write_atomically(
         report, html(comparison, True, tables, details(seen, links), left_out, samples_of(folder, comparison))
     )
+    # Last: whatever may go wrong with a paper's tables, the page is there.
+    write_exports(folder, comparison, plots(comparison), wanted)
     return report
 
 
