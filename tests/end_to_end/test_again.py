@@ -108,7 +108,7 @@ def test_what_a_dead_server_missed_is_sent_later_and_only_once(
             assert f"Compare    {uri}" in sent.stdout
             found.append(runs(uri, monkeypatch))
     assert found[0] == found[1]
-    assert sorted(kind for kind, _, _ in found[0]) == ["combination", "combination", "sweep"]
+    assert sorted(kind for kind, _, _ in found[0]) == ["combination", "combination", "history", "history", "sweep"]
     assert {status for _, _, status in found[0]} == {"FINISHED"}
     mistaken = python(tmp_path, "sweeprof.sync", str(folder), "uir=x")
     assert (mistaken.returncode, "Did you mean 'uri'?" in mistaken.stderr) == (1, True)

@@ -288,7 +288,7 @@ def test_a_server_takes_a_sweep_with_its_artifacts(server: str, tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(900)
 def test_every_link_of_the_quickstart_opens_what_it_promises(
     quickstart: Ran, environment: dict[str, str], tmp_path: Path, page: Page, server: str
 ) -> None:
