@@ -134,14 +134,17 @@ def value_by_value(run: Logged) -> None:
         for key, value in run.metrics.items():
             mlflow.log_metric(key, value)
         for path in sorted(path for path in run.artifacts.rglob("*") if path.is_file()):
-            mlflow.log_artifact(str(path), str(path.parent.relative_to(run.artifacts)))
+            folder = path.parent.relative_to(run.artifacts).as_posix()
+            mlflow.log_artifact(str(path), None if folder == "." else folder)
 
 
-def fluent(uri: str, runs: list[Logged], write: Callable[[Logged], None]) -> float:
-    """Seconds of a sweep written so."""
+def fluent(uri: str, output: Path, runs: list[Logged], write: Callable[[Logged], None]) -> float:
+    """Seconds of a sweep written so; the artifacts go where ours go."""
     import mlflow
 
     mlflow.set_tracking_uri(uri)
+    if mlflow.get_experiment_by_name("fluent") is None:
+        mlflow.create_experiment("fluent", (output / "fluent").as_uri() if uri.startswith("sqlite") else None)
     mlflow.set_experiment("fluent")
     begin = time.monotonic()
     with mlflow.start_run(run_name="sweep"):
@@ -157,8 +160,8 @@ def costs(uri: str, output: Path, folder: Path) -> Iterator[tuple[str, float]]:
         sweep = prepared(folder / f"sweep-{turn}", f"s{turn:012x}")
         found = [("sweeprof", sweep.send(uri, output)[1])]
         runs = runs or read_back(uri, sweep.comparison.sweep_id, folder / "again")
-        found += [("fluent, in bulk", fluent(uri, runs, bulk))]
-        found += [("fluent, value by value", fluent(uri, runs, value_by_value))]
+        found += [("fluent, in bulk", fluent(uri, output, runs, bulk))]
+        found += [("fluent, value by value", fluent(uri, output, runs, value_by_value))]
         if turn:
             yield from ((name, seconds / len(runs)) for name, seconds in found)
 

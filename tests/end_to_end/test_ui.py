@@ -78,13 +78,20 @@ def test_each_printed_link_opens_what_it_is_called_after(home: Path, tmp_path: P
             opened(page, links["Side by side"])
             page.get_by_text("Comparing 3 Runs from 1 Experiment").wait_for(timeout=60_000)
             page.locator(".pcp-plot .axis-title", has_text="batch_size").first.wait_for(timeout=30_000)
+            assert training(page)
             page.screenshot(path=tmp_path / "side_by_side.png")
             opened(page, links["Report"])
             page.frame_locator("iframe").get_by_text("small").first.wait_for(timeout=60_000)
+            assert training(page)
             page.screenshot(path=tmp_path / "report.png")
         check_a_second_one_uses_the_first(home, links["MLflow"])
         assert ui.end(signal.SIGINT) == 0
     assert left_after(home, 10) == []
+
+
+def training(page: Page) -> bool:
+    """Whether it is one of the pages for models that are trained; the others have traces, judges and prompts beside it."""
+    return page.get_by_role("link", name="Prompts").count() == 0
 
 
 def check_a_second_one_uses_the_first(home: Path, address: str) -> None:
