@@ -24,7 +24,12 @@ const inOrder = (rows) => {
   return keyed.map(([, row]) => row);
 };
 
-const axisCell = (row, { place, numbers }) => make("td", valueText(row, place), numbers ? "axis number" : "axis");
+const titled = (made, text) => {
+  made.textContent = shortened(text);
+  if (made.textContent !== text) made.title = text;
+  return made;
+};
+const axisCell = (row, { place, numbers }) => titled(make("td", "", numbers ? "axis number" : "axis"), valueText(row, place));
 const valueCell = (row, place) => {
   const value = row.values[place], metric = data.metrics[place], made = make("td", undefined, "number");
   if (!value) {
@@ -115,7 +120,7 @@ const summaryCell = (rows, column) => {
   return made;
 };
 const summaryLine = (rows, label, name) => {
-  const line = make("tr", undefined, name), title = make("th", label);
+  const line = make("tr", undefined, name), title = titled(make("th"), label);
   title.scope = "row";
   title.colSpan = Math.max(1, axisColumns().length);
   title.append(make("span", ` ${rows.length}`, "dim"));

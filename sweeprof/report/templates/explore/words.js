@@ -52,6 +52,8 @@ const verdictNote = (data, { reason, needed }) => {
   return `${why}; ${rounds === null ? `more than ${MOST_ROUNDS}` : `about ${rounds}`} rounds would settle it`;
 };
 
+// Both ends tell names apart; the whole of it is shown where one points at it.
+const shortened = (text) => (text.length <= 60 ? text : `${text.slice(0, 29)}…${text.slice(-30)}`);
 const ARROWS = { lower: " ↓", higher: " ↑" };
 const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 const make = (tag, text, name) => {
