@@ -28,6 +28,7 @@ _LATER = (408, 429)
 """Statuses below 500 by which a server says: later."""
 _NEVER = ("authentication failed", "mlflow db upgrade")
 """Of errors that MLflow and drivers report like a server that is down for a moment."""
+_GIVEN_UP = "tried for long enough"
 _DRIVERS = ("sqlalchemy", "psycopg", "psycopg2", "botocore", "boto3")
 
 
@@ -73,18 +74,21 @@ def _alone_in_postgres(uri: str) -> Iterator[None]:
 
 def passes(error: BaseException) -> bool:
     """Whether what failed may succeed a little later: a server that restarts, hangs or has too much to do, not one that refuses."""
-    from mlflow.exceptions import MlflowException
-
-    if any(words in str(error) for words in _NEVER):
+    if _GIVEN_UP in getattr(error, "__notes__", ()) or any(words in str(error) for words in _NEVER):
         return False
-    if isinstance(error, MlflowException):
-        # 500 also for a server that was not reached.
-        status: int | None = error.get_http_status_code()  # type: ignore[no-untyped-call]
-    else:
-        status = getattr(getattr(error, "response", None), "status_code", None)  # of an artifact that was not taken
+    status = status_of(error)
     if status is not None:
         return status >= 500 or status in _LATER
     return isinstance(error, (ConnectionError, TimeoutError)) or type(error).__name__ == "OperationalError"
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status of what a server refused, 500 for one that was not reached; None where no server was asked."""
+    from mlflow.exceptions import MlflowException
+
+    if isinstance(error, MlflowException):
+        return int(error.get_http_status_code())  # type: ignore[no-untyped-call]
+    return getattr(getattr(error, "response", None), "status_code", None)  # of an artifact that was not taken
 
 
 def is_foreign(error: BaseException) -> bool:
@@ -107,6 +111,7 @@ def until_done(step: Callable[[int], T], limit_s: float = GIVE_UP_S) -> T:
             # Once more in any case, however long a large step took.
             over = failed > 0 and time.monotonic() + wait_s > began + limit_s
             if over or not passes(error):
+                error.add_note(_GIVEN_UP)  # for a larger step around this one
                 raise
         time.sleep(wait_s)
         wait_s, failed = min(2 * wait_s, _LONGEST_WAIT_S), failed + 1

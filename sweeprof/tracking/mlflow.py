@@ -23,6 +23,7 @@ from sweeprof.tracking.history import history_name, record_history
 from sweeprof.tracking.ledger import delete_strays, known_runs, sweep_run
 from sweeprof.tracking.menu import write_views
 from sweeprof.tracking.notes import baseline_names
+from sweeprof.tracking.patient import patient
 from sweeprof.tracking.process import ENVIRONMENT, GIVE_UP_S, VIEWER, viewer_command
 from sweeprof.tracking.runs import RunContent, run_contents
 from sweeprof.tracking.sweeps import Place, experiment_name, final_view, first_view, sweep_content, sweep_info
@@ -86,7 +87,7 @@ class MlflowTracker:
         """
         sweep, sent = sweep_info(comparison), 0
         with self._told(lambda: f"; {sent} of {sweep.combinations} combinations are there"):
-            client = until_done(lambda _: connected(self._uri))
+            client = patient(until_done(lambda _: connected(self._uri)))
             experiment = until_done(lambda _: self._experiment(client, sweep.name))
             parent = until_done(lambda _: sweep_run(client, experiment, sweep))
             parent_id = parent.info.run_id
