@@ -28,12 +28,21 @@ from sweeprof.results.files import read_json, write_json
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 LOCKS = "/tmp/sweeprof-faults"
 FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "compare.baseline={batch_size: 1}", f"limits.locks={LOCKS}")
 METRICS = "metrics.select=[compute/macs,latency/forward]"
 SIZES = (1, 2, 3, 4, 5, 6)
+WAITING = """
+import os, time
+from sweeprof.backends.fake import FakeModel
+def model(**arguments):
+    open("waits", "w").close()
+    while not os.path.exists("go"):
+        time.sleep(0.05)
+    return FakeModel(**arguments)
+"""
 needs_postgres = pytest.mark.skipif(POSTGRES is None, reason="needs PostgreSQL: apt-get install postgresql")
 
 
@@ -304,12 +313,15 @@ def test_postgres_is_restarted_under_the_server(sweep: Callable[[str], Path], tm
 
 
 def test_a_server_is_killed_and_started_again_during_a_sweep(tmp_path: Path) -> None:
+    (tmp_path / "waiting.py").write_text(WAITING)
+    own = ("model.fake._target_=waiting.model", "limits.timeout_s=null")
     with mlflow_server(tmp_path / "server") as fragile:
-        process = start_command(tmp_path, *FAKE, METRICS, "batch_size=1,2,3", f"tracking.uri={fragile.url}")
+        process = start_command(tmp_path, *FAKE, *own, METRICS, "batch_size=1,2,3", f"tracking.uri={fragile.url}")
         try:
-            wait_for(lambda: any(tmp_path.glob("outputs/*/*/records/*/*.json")), process)
+            wait_for((tmp_path / "waits").exists, process)
             fragile.end(signal.SIGKILL)
-            threading.Timer(1, fragile.up).start()
+            fragile.up()
+            (tmp_path / "go").touch()
             out, err = process.communicate(timeout=200)
         finally:
             process.kill()
