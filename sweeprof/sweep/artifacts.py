@@ -54,10 +54,10 @@ def write_artifacts(
     for path, text in texts.values():
         write_atomically(folder.path / path, text, durable=False)
     for picture in pictures(seen):
-        path = folder.path / "pictures" / combination_id / f"{picture.key}.png"
-        write_bytes(path, png(picture), durable=False)
+        raster = folder.path / "pictures" / combination_id / f"{picture.key}.png"
+        write_bytes(raster, png(picture), durable=False)
         if vectors:
-            write_bytes(path.with_suffix(".svg"), svg(picture), durable=False)
+            write_bytes(raster.with_suffix(".svg"), svg(picture), durable=False)
     left = {name: f"artifacts/{combination_id}/{name}" for name in seen.files}
     return left | {name: path for name, (path, _) in texts.items()}
 

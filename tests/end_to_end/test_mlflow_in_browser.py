@@ -76,7 +76,7 @@ def send(tracker: MlflowTracker, output: Path, **changes: Any) -> Links:
     folder = output / of.sweep_id
     write_layers(folder, of)
     (folder / "comparison.md").write_text(markdown(of), encoding="utf-8")
-    (folder / "report.html").write_text(html(of, []), encoding="utf-8")
+    (folder / "report.html").write_text(html(of, False), encoding="utf-8")
     found = tracker.open(SweepInfo(of.sweep_id, of.name, of.command, of.created, of.axes, len(of.rows)))
     tracker.close(of, records(of), folder, "finished")
     return found

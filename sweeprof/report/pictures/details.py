@@ -18,7 +18,7 @@ from sweeprof.results.operators import OperatorRow, Operators
 from sweeprof.results.tensors import TensorRow
 
 MOST_ROWS = 30
-MOST_CHARACTERS = 6_000_000
+MOST_CHARACTERS = 1_200_000
 """Of all combinations together in one page."""
 _TEXT_LIMIT = 56
 

@@ -2,7 +2,17 @@
 // Figures come without colours of their own for text and grid: those are the page's, light, dark or on paper.
 // A figure is drawn when its place is first seen; what is changed out of sight waits.
 const figures = new Map(), seen = new Set(), stale = new Set();
+// The library comes compressed, and its script is added when it is unpacked; what is seen before that is drawn then.
+const library = (async () => {
+  const packed = Uint8Array.from(atob(document.getElementById("plotly-packed").textContent), (letter) => letter.charCodeAt(0));
+  const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const script = document.createElement("script");
+  script.textContent = await new Response(unpacked).text();
+  document.head.append(script);
+  for (const element of stale) if (seen.has(element)) paint(element);
+})();
 const paint = (element) => {
+  if (!window.Plotly) return;
   const figure = figures.get(element)();
   Plotly.react(element, figure.data, drawing.layout(figure, element), drawing.config);
   stale.delete(element);
@@ -27,7 +37,7 @@ const draw = (element, figure) => {
 const forget = (element) => {
   watcher.unobserve(element);
   for (const known of [figures, seen, stale]) known.delete(element);
-  Plotly.purge(element);
+  window.Plotly?.purge(element);
 };
 const redraw = () => { for (const [element, figure] of figures) draw(element, figure); };
 
@@ -107,5 +117,5 @@ addEventListener("beforeprint", () => {
 });
 addEventListener("afterprint", () => {
   delete document.documentElement.dataset.printed;
-  for (const element of figures.keys()) { paint(element); Plotly.Plots.resize(element); }
+  for (const element of figures.keys()) { paint(element); window.Plotly?.Plots.resize(element); }
 });

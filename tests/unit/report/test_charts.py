@@ -67,8 +67,8 @@ def test_only_charts_with_something_to_show_are_there(
     assert list(first(sample)) == shown
     page = html(sample)
     assert page.count('class="chart"') == len(shown)
-    assert ("Plotly" in page) == bool(shown)
+    assert ("plotly-packed" in page) == bool(shown)
 
 
 def test_a_page_without_plots_does_not_carry_what_draws_them() -> None:
-    assert "Plotly" not in html(comparison(), plotted=False)
+    assert "plotly-packed" not in html(comparison(), plotted=False)
