@@ -84,7 +84,7 @@ def test_which_errors_pass(tracker_environment: None) -> None:
     later = [
         MlflowException("API request failed with exception …: Connection refused"),
         MlflowException("database is locked", TEMPORARILY_UNAVAILABLE),
-        RestException({"error_code": "REQUEST_LIMIT_EXCEEDED", "message": "too many"}),
+        RestException({"error_code": "REQUEST_LIMIT_EXCEEDED", "message": "too many"}),  # type: ignore[no-untyped-call]
         OperationalError("SELECT", {}, Exception("the database system is starting up")),
         ConnectionResetError("reset"),
         TimeoutError("another process"),
