@@ -40,7 +40,8 @@ AGREED = (
     *(f"memory/{DETAILED}/{name}.csv" for name in ("timeline", "layers", "tensors")),
     "report.html",
 )
-_CODE = re.compile(r"(<(script|style)>).*?(</\2>)", re.DOTALL)
+_CODE = re.compile(r'(<(script|style)(?: type="text/plain"[^>]*)?>).*?(</\2>)', re.DOTALL)
+"""Scripts, styles, and the library that comes packed; data, which is ``application/json``, is compared."""
 _LONG = re.compile(r"-?\d+\.\d{9,}(?:e[+-]\d+)?|-?\d+\.\d+e[+-]\d+")
 
 
