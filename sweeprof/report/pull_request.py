@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sweeprof.report.cells import MISSING, ratio_text, reason_of, value_of, verdict_note
-from sweeprof.report.columns import DERIVED, baseline_text, metric_title, shown_metrics
+from sweeprof.report.columns import baseline_text, called_metrics, metric_title
 from sweeprof.report.inert import Comment, inert
 from sweeprof.report.judged import against_lines, means_lines, protocol_text, teller, tests_text
 from sweeprof.report.markdown import code_block
@@ -22,8 +22,6 @@ _MOST = 20
 """Rows of a table that is not folded, or that only details what the headline counts."""
 _MORE = "Not every figure fits here: `comparison.csv` and `report.html` have them all."
 _ORDER: tuple[Verdict, ...] = ("worse", "better", "same", "unclear", "not_comparable")
-_TO_ITSELF = "quality/agreement"
-"""Is a difference to the baseline already; within a sweep the baseline's own is none, which is no better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +91,7 @@ def _beside(comparison: Comparison) -> str:
 
 
 def _calls(comparison: Comparison, rows: Sequence[Row]) -> list[_Call]:
-    passed_over = DERIVED if comparison.against is not None else DERIVED | {_TO_ITSELF}
-    infos = [info for info in shown_metrics(comparison) if info.name not in passed_over]
+    infos = called_metrics(comparison)
     titles = {info.name: metric_title(info, comparison.rows) for info in infos}
     tell = teller(comparison)
     found = []

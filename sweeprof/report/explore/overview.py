@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sweeprof.report.cells import one_line
-from sweeprof.report.columns import metric_title, shown_metrics
+from sweeprof.report.columns import called_metrics, metric_title
 from sweeprof.report.judged import teller
 from sweeprof.report.summary import environment_items
 from sweeprof.report.table import sorted_rows
@@ -49,9 +49,9 @@ def places(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def verdict_counts(comparison: Comparison) -> list[Counts]:
-    """The verdicts of each metric of the tables that has any, over combinations that are ok."""
+    """The verdicts of each metric of :func:`called_metrics` that has any, over combinations that are ok."""
     found: list[Counts] = []
-    for info in shown_metrics(comparison):
+    for info in called_metrics(comparison):
         cells = [row.cells[info.name] for row in comparison.rows if row.status == "ok" and info.name in row.cells]
         counts = Counter(cell.verdict for cell in cells if cell.verdict is not None)
         if counts:

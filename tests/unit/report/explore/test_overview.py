@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections import Counter
+
+import pytest
 
 from support.drawn import drawn
 from support.samples import comparison
 from sweeprof.report.explore.overview import failures, places, verdict_counts
 from sweeprof.report.html import html
+from sweeprof.report.pull_request import pull_request
+from sweeprof.results.against import set_against
+from sweeprof.results.compare import Comparison
 
 
 def test_verdicts_are_counted_by_metric() -> None:
@@ -15,6 +22,23 @@ def test_verdicts_are_counted_by_metric() -> None:
     assert counted["peak memory"] == {"worse": 7}
     assert counted["accuracy"] == {"same": 7}
     assert verdict_counts(dataclasses.replace(comparison(), rows=comparison().rows[:1])) == []
+
+
+@pytest.mark.parametrize("sample", [comparison(), drawn(0).comparison(), drawn(1).comparison()], ids=["sample", "0", "1"])
+def test_the_page_counts_what_the_pull_request_counts(sample: Comparison) -> None:
+    counts = sum((one.counts for one in verdict_counts(sample)), Counter[str]())
+    assert counts.total() > 20
+    first, _, _ = pull_request(sample).partition(" – ")
+    said = re.findall(r"(\d+) (worse|better|same|unclear|not comparable)", first)
+    assert {verdict.replace(" ", "_"): int(count) for count, verdict in said} == counts
+
+
+def test_a_figure_is_counted_once_and_the_agreement_only_with_that_of_another_sweep() -> None:
+    titles = {one.title for one in verdict_counts(comparison())}
+    assert {"latency", "peak memory", "accuracy"} <= titles
+    assert not {"throughput (samples/s)", "throughput", "agreement"} & titles
+    other = dataclasses.replace(comparison(), sweep_id="s0")
+    assert "agreement" in {one.title for one in verdict_counts(set_against(comparison(), other, "tag:nightly"))}
 
 
 def test_failures_are_grouped_by_their_reason() -> None:
