@@ -22,6 +22,8 @@ LONGEST = 40
 """Lines of a table that stays on one page."""
 MOST_LINES = 400
 """Lines of one table; a paper has no room for more."""
+MOST_WAITING = 10
+"""Tables that LaTeX has to find a place for at once; of a hundred without any text between them it finds none."""
 _NAME_LIMIT, _REASON_LIMIT = 48, 80
 _DIGITS = 5
 """Significant digits that a value has at most, however narrow its interval."""
@@ -47,7 +49,8 @@ def latex(comparison: Comparison) -> str:
     top = f"% {_comment(comparison.name)}, sweep {_comment(comparison.sweep_id)}; needs {packages}"
     label = re.sub(r"[^a-z0-9]+", "-", comparison.name.lower()).strip("-")[:_NAME_LIMIT] or "sweep"
     found = [_table(comparison, table, f"tab:{label}-{place}") for place, table in enumerate(tables(comparison), 1)]
-    return "\n".join([top, *found, ""])
+    groups = ("\n".join(found[first : first + MOST_WAITING]) for first in range(0, len(found), MOST_WAITING))
+    return "\n".join([top, "\n\\clearpage\n".join(groups), ""])
 
 
 def _comment(text: str) -> str:

@@ -88,6 +88,17 @@ def test_a_long_table_breaks_over_pages_and_a_very_long_one_ends() -> None:
     assert sum(line.endswith(r"\\") and line[0].isdigit() for line in shown.splitlines()) == 400
 
 
+def models(count: int) -> Comparison:
+    points = [{"model": f"m{number}", "n": n} for number in range(count) for n in range(2)]
+    return build(points, {"m": ("s", "lower")}, [{"m": 1.0 + point["n"]} for point in points])
+
+
+def test_no_more_tables_wait_for_a_page_than_latex_can_hold() -> None:
+    shown = latex(models(60)).split(r"\clearpage")
+    assert [part.count(r"\begin{table}") for part in shown] == [10] * 6
+    assert r"\clearpage" not in latex(models(10))
+
+
 ODD: list[Comparison] = [
     comparison(),
     hostile(),
@@ -114,7 +125,7 @@ def test_nothing_opens_that_is_not_closed(odd: Comparison) -> None:
 @pytest.mark.skipif(
     shutil.which("pdflatex") is None, reason="pdflatex is not installed: apt install texlive-latex-recommended"
 )
-@pytest.mark.parametrize("odd", ODD, ids=["sample", "hostile", "tex", "ratios", "long"])
+@pytest.mark.parametrize("odd", [*ODD, models(60)], ids=["sample", "hostile", "tex", "ratios", "long", "many models"])
 def test_latex_makes_a_page_of_it(odd: Comparison, tmp_path: Path) -> None:
     (tmp_path / "comparison.tex").write_text(document(odd), encoding="utf-8")
     (tmp_path / f"{TABLES}.tex").write_text(latex(odd), encoding="utf-8")
