@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -29,7 +29,7 @@ from sweeprof.report.judged import protocol_text
 from sweeprof.report.layers import embed
 from sweeprof.report.pages import render, script_json
 from sweeprof.report.summary import best_rows, environment_items, footnotes, headline
-from sweeprof.report.table import sorted_rows, tables
+from sweeprof.report.table import Table, sorted_rows, tables
 from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import MetricInfo
@@ -52,6 +52,7 @@ def html(
     details: Mapping[str, Any] = _NO_DETAILS,
     left_out: int = 0,
     samples: Samples = _NO_SAMPLES,
+    made: Sequence[Table] | None = None,
 ) -> str:
     """The report: about 5 MB where anything is drawn, as it carries the library that draws.
 
@@ -62,6 +63,7 @@ def html(
         details: what :func:`sweeprof.report.pictures.details.details` gives.
         left_out: how many further combinations have their layers and details in files alone.
         samples: raw samples by combination id, see :func:`sweeprof.report.explore.samples.thinned`.
+        made: the comparison's tables, where they are made already.
     """
     is_detailed = bool(details.get("combinations"))
     is_whole = len(comparison.rows) <= MOST_WRITTEN
@@ -84,7 +86,7 @@ def html(
         verdict_counts=counted,
         failures=failures(comparison),
         most_named=_MOST_NAMED,
-        tables=tables(comparison) if is_whole else [],
+        tables=(tables(comparison) if made is None else made) if is_whole else [],
         rows=[_row(comparison, row) for row in sorted_rows(comparison)] if is_whole else [],
         footnotes=footnotes(comparison),
         environment=environment_items(comparison),

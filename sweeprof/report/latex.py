@@ -43,12 +43,18 @@ def document(comparison: Comparison) -> str:
     )
 
 
-def latex(comparison: Comparison) -> str:
-    r"""One table per model, to ``\input`` in a document with the packages booktabs, longtable and graphicx."""
+def latex(comparison: Comparison, made: Sequence[Table] | None = None) -> str:
+    r"""One table per model, to ``\input`` in a document with the packages booktabs, longtable and graphicx.
+
+    Args:
+        comparison: what was measured.
+        made: its tables, where they are made already.
+    """
+    made = tables(comparison) if made is None else made
     packages = " ".join(rf"\usepackage{{{package}}}" for package in _PACKAGES)
     top = f"% {_comment(comparison.name)}, sweep {_comment(comparison.sweep_id)}; needs {packages}"
     label = re.sub(r"[^a-z0-9]+", "-", comparison.name.lower()).strip("-")[:_NAME_LIMIT] or "sweep"
-    found = [_table(comparison, table, f"tab:{label}-{place}") for place, table in enumerate(tables(comparison), 1)]
+    found = [_table(comparison, table, f"tab:{label}-{place}") for place, table in enumerate(made, 1)]
     groups = ("\n".join(found[first : first + MOST_WAITING]) for first in range(0, len(found), MOST_WAITING))
     return "\n".join([top, "\n\\clearpage\n".join(groups), ""])
 

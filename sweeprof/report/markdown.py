@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from sweeprof.report.cells import MISSING, axes_text, one_line
 from sweeprof.report.chosen import sections
@@ -16,10 +17,15 @@ _SPECIAL = re.compile(r"([\\`*\[\]|~#!@])")
 _OUTER_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 
 
-def markdown(comparison: Comparison) -> str:
-    """The whole report; its first line is the headline, since trackers fold what follows."""
+def markdown(comparison: Comparison, made: Sequence[Table] | None = None) -> str:
+    """The whole report; its first line is the headline, since trackers fold what follows.
+
+    Args:
+        comparison: what was measured.
+        made: its tables, where they are made already.
+    """
     parts = [f"**{headline(comparison)}.**", escaped(protocol_text(comparison)), _best(comparison)]
-    parts += [_table(table) for table in tables(comparison)]
+    parts += [_table(table) for table in (tables(comparison) if made is None else made)]
     parts += map(_section, sections(comparison))
     parts += [
         _excluded(comparison.excluded),

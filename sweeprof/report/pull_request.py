@@ -41,10 +41,14 @@ class _Call:
     """How much worse or better, as a factor of at least 1; sorts."""
 
 
-def pull_request(comparison: Comparison) -> str:
+def pull_request(comparison: Comparison, made: Sequence[Table] | None = None) -> str:
     """GitHub Markdown of less than 65,536 characters, however large the sweep: what does not fit is counted.
 
     Throughput, which is the latency the other way up, is in the tables alone.
+
+    Args:
+        comparison: what was measured.
+        made: its tables, where they are made already.
     """
     rows = sorted_rows(comparison)
     comment, calls = Comment(), _calls(comparison, rows)
@@ -70,7 +74,7 @@ def pull_request(comparison: Comparison) -> str:
         comment.table(title, [*head, *_left("why")], lines, len(found), _MOST)
     # What explains the figures is short, and would be the first to find no room after them.
     comment.add(_around(comparison))
-    _all(comment, comparison)
+    _all(comment, tables(comparison) if made is None else made)
     return comment.text()
 
 
@@ -151,9 +155,9 @@ def _around(comparison: Comparison) -> str:
     return f"<details><summary>How it was measured</summary>\n\n{inside}\n\n</details>" if inside else ""
 
 
-def _all(comment: Comment, comparison: Comparison) -> None:
+def _all(comment: Comment, found: Sequence[Table]) -> None:
     """Every combination, a table per model, as far as there is room."""
-    found, left = tables(comparison), False
+    left = False
     for place, table in enumerate(found):
         is_whole = all(line.failure is None for line in table.lines)
         head = [(inert(c.title), c.numeric) for c in table.columns] + ([] if is_whole else _left("status"))

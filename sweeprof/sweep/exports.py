@@ -15,6 +15,7 @@ from sweeprof.report.parquet import has_parquet, write_parquet
 from sweeprof.report.png import png
 from sweeprof.report.pull_request import pull_request
 from sweeprof.report.svg import svg
+from sweeprof.report.table import Table
 from sweeprof.report.tidy import Tidy, csv_chunks, measurements, problems, rounds, samples
 from sweeprof.results.compare import Comparison
 from sweeprof.results.files import write_atomically, write_bytes
@@ -59,16 +60,29 @@ def _is_wanted(name: Format, comparison: Comparison, formats: Collection[Format]
     return name in formats or (name in _LARGE and len(comparison.rows) <= MOST_UNASKED)
 
 
-def write_exports(folder: Folder, comparison: Comparison, plots: Sequence[Plot], formats: Collection[Format]) -> None:
+def write_exports(
+    folder: Folder,
+    comparison: Comparison,
+    plots: Sequence[Plot],
+    formats: Collection[Format],
+    made: Sequence[Table] | None = None,
+) -> None:
     """Write ``pull_request.md``, ``comparison{,-tables}.tex``, ``plots/*.{png,svg}``, ``tables/*.csv`` and what else is wanted.
+
+    Args:
+        folder: of the sweep.
+        comparison: what was measured.
+        plots: what ``plots/`` has.
+        formats: what is wanted beside what is always written.
+        made: the comparison's tables, where they are made already.
 
     Raises:
         UserError: Parquet is wanted, and pyarrow is not installed.
     """
     texts = {
-        "pull_request.md": pull_request(comparison),
+        "pull_request.md": pull_request(comparison, made),
         "comparison.tex": document(comparison),
-        f"{TABLES}.tex": latex(comparison),
+        f"{TABLES}.tex": latex(comparison, made),
     }
     for name, text in texts.items():
         write_atomically(folder.path / name, text, durable=False)

@@ -16,6 +16,7 @@ from sweeprof.report.markdown import markdown
 from sweeprof.report.pictures.combination import Observed
 from sweeprof.report.pictures.details import details
 from sweeprof.report.plots import plots
+from sweeprof.report.table import tables
 from sweeprof.results.comparable import key_of
 from sweeprof.results.compare import Comparison, Row, compare_rows, find_baselines
 from sweeprof.results.files import read_json, write_atomically, write_json
@@ -191,15 +192,15 @@ def write_reports(folder: Folder, comparison: Comparison, formats: Collection[Fo
     wanted = {*formats, *standing(folder)}
     write_json(folder.path / "comparison.json", comparison, compact=len(comparison.rows) > MOST_INDENTED)
     write_atomically(folder.path / "comparison.csv", csv_text(comparison))
-    write_atomically(folder.path / "comparison.md", markdown(comparison))
+    made = tables(comparison)  # once: of ten thousand combinations they take seconds
+    write_atomically(folder.path / "comparison.md", markdown(comparison, made))
     seen, links, left_out = _of_combinations(folder, _names(comparison), "pictures" in wanted)
-    tables = {name: one.layers for name, one in seen.items() if one.layers is not None}
+    layers = {name: one.layers for name, one in seen.items() if one.layers is not None}
     report = folder.path / "report.html"
-    write_atomically(
-        report, html(comparison, True, tables, details(seen, links), left_out, samples_of(folder, comparison))
-    )
+    page = html(comparison, True, layers, details(seen, links), left_out, samples_of(folder, comparison), made)
+    write_atomically(report, page)
     # Last: whatever may go wrong with a paper's tables, the page is there.
-    write_exports(folder, comparison, plots(comparison), wanted)
+    write_exports(folder, comparison, plots(comparison), wanted, made)
     return report
 
 

@@ -24,7 +24,9 @@ def test_verdicts_are_counted_by_metric() -> None:
     assert verdict_counts(dataclasses.replace(comparison(), rows=comparison().rows[:1])) == []
 
 
-@pytest.mark.parametrize("sample", [comparison(), drawn(0).comparison(), drawn(1).comparison()], ids=["sample", "0", "1"])
+@pytest.mark.parametrize(
+    "sample", [comparison(), drawn(0).comparison(), drawn(1).comparison()], ids=["sample", "0", "1"]
+)
 def test_the_page_counts_what_the_pull_request_counts(sample: Comparison) -> None:
     counts = sum((one.counts for one in verdict_counts(sample)), Counter[str]())
     assert counts.total() > 20
