@@ -40,6 +40,8 @@ _MOST_NAMED = 20
 """Combinations that failed for one reason that the header names."""
 MOST_WRITTEN = 200
 """Combinations that the page holds ready without its scripts, as plain tables and in full; of more it has the data alone."""
+MOST_FIGURES = 2000
+"""Their values of all metrics together; of more, too, it has the data alone."""
 _NO_LAYERS: Mapping[str, LayerTable] = {}
 _NO_DETAILS: Mapping[str, Any] = {}
 _NO_SAMPLES: Samples = {}
@@ -66,7 +68,8 @@ def html(
         made: the comparison's tables, where they are made already.
     """
     is_detailed = bool(details.get("combinations"))
-    is_whole = len(comparison.rows) <= MOST_WRITTEN
+    count = len(comparison.rows)
+    is_whole = count <= MOST_WRITTEN and count * len(comparison.metrics) <= MOST_FIGURES
     counted = verdict_counts(comparison)
     data = page_data(comparison, samples, with_commands=not is_whole)
     shown = charts(data, comparison.pareto) if plotted else {"figures": {}}

@@ -34,7 +34,7 @@ from sweeprof.sweep.samples import samples_of
 
 MOST_INDENTED = 1000
 """Rows of a ``comparison.json`` that people may want to read."""
-MOST_LAYERS = 15_000
+MOST_LAYERS = 10_000
 """Rows of layer tables that the page takes; the tables of further combinations are in their files alone."""
 SEVERITY: tuple[Status, ...] = ("lost", "crashed", "oom", "timeout", "failed", "skipped", "unsupported", "ok")
 """A combination has the gravest status of its trials."""

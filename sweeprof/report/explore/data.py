@@ -15,8 +15,8 @@ from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.verdicts import MIN_ROUNDS, REASONS
 
 MOST_NUMBERS = 70_000
-"""Values, ends of intervals and estimates of rounds that the page takes; the metrics that the tables show stay in any case, and
-further ones as far as there is room."""
+"""Values, ends of intervals, and estimates of rounds and pairs that the page takes; the metrics that the tables show stay in
+any case, and further ones as far as there is room."""
 
 Json = dict[str, Any]
 _NO_SAMPLES: Samples = {}
@@ -95,7 +95,7 @@ def _metrics(comparison: Comparison) -> tuple[list[MetricInfo], list[MetricInfo]
 def _numbers(comparison: Comparison, info: MetricInfo) -> int:
     """How many numbers the page has to hold of a metric; none where no row has a value."""
     known = [row.cells[info.name].measurement for row in comparison.rows if value_of(row, info.name) is not None]
-    return sum(1 + 2 * (measured.interval is not None) + len(measured.rounds) for measured in known)
+    return sum(1 + 2 * (m.interval is not None) + len(m.rounds) + len(m.paired) + len(m.calibrated) for m in known)
 
 
 def _metric(comparison: Comparison, info: MetricInfo, is_shown: bool) -> Json:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,7 +90,7 @@ def test_a_long_table_breaks_over_pages_and_a_very_long_one_ends() -> None:
 
 
 def models(count: int) -> Comparison:
-    points = [{"model": f"m{number}", "n": n} for number in range(count) for n in range(2)]
+    points: list[dict[str, Any]] = [{"model": f"m{number}", "n": n} for number in range(count) for n in range(2)]
     return build(points, {"m": ("s", "lower")}, [{"m": 1.0 + point["n"]} for point in points])
 
 
