@@ -27,7 +27,7 @@ Always written:
   comparison.csv, .json, .md     the comparison: a spreadsheet, a program, a README
   pull_request.md                a comment for a pull request, the verdict first
   comparison.tex                 a document of the tables; a paper takes in comparison-tables.tex
-  plots/*.png, *.svg             each plot
+  plots/*.png, *.svg             training step, latency, throughput, accuracy; the page saves its own charts as SVG
   tables/*.csv                   tidy tables: measurements, rounds, problems, samples
   layers/, operators/, memory/, pictures/  the files of each combination
 

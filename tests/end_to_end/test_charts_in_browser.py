@@ -178,6 +178,21 @@ def test_the_front_of_any_two_metrics_is_pythons(visit: Open) -> None:
         assert note(report, "pareto").startswith(f"{len(front)} of {len(known)} combinations on the front")
 
 
+@pytest.mark.slow
+def test_a_chart_is_saved_as_svg_as_it_was_chosen(visit: Open, tmp_path: Path) -> None:
+    report = visit(comparison())
+    traces(report, "heatmap")
+    choose(report, "heatmap", "across", "backend")
+    traces(report, "heatmap")
+    with report.page.expect_download() as saved:
+        report.page.locator("#chart-heatmap .modebar-btn").first.dispatch_event("click")
+    saved.value.save_as(tmp_path / "saved")
+    assert saved.value.suggested_filename == "chart.svg"
+    shown = (tmp_path / "saved").read_text(encoding="utf-8")
+    assert shown.startswith("<svg")
+    assert all(f">{backend}<" in shown for backend in ("torch", "tensorflow"))
+
+
 def test_cells_of_the_heatmap_are_geometric_means(visit: Open) -> None:
     chance = random.Random(7)
     axes: dict[str, list[Any]] = {

@@ -47,6 +47,7 @@ const drawing = {
   config: {
     responsive: true,
     displaylogo: false,
+    toImageButtonOptions: { format: "svg", filename: "chart" },
     modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
     plotlyServerURL: "",
     showSendToCloud: false,
