@@ -32,7 +32,7 @@ from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import heading, reporting
 from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.progress import ProgressDisplay
-from sweeprof.sweep.queued import keep_config, sending_command
+from sweeprof.sweep.queued import keep_config, note_ending, sending_command
 from sweeprof.sweep.tracker import TrackerProcess
 from sweeprof.tracking import Ending, Links
 
@@ -91,6 +91,7 @@ def go_on(folder: Folder, plan: Plan, tracking: Json, launch: Launch, out: Conso
         with suppress(SystemExit, BrokenPipeError):  # nobody reads on, as with `| head`
             out.print(Report(comparison))
         code = EXIT_INTERRUPTED if interrupted else _exit_code(comparison)
+        note_ending(folder, _ending(code), missing)
         try:
             links = tracker.close(_ending(code), missing, len(plan.combinations)) or links
         except KeyboardInterrupt:  # everything is on disk; what is left is to say so
