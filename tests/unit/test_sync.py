@@ -55,7 +55,8 @@ def got(folder: Folder) -> list[Any] | None:
 
 def address(folder: Folder) -> str | None:
     """Where the sweep was sent."""
-    return (got(folder) or [None])[0]
+    found = got(folder)
+    return str(found[0]) if found else None
 
 
 def test_an_interrupted_sweep_is_sent_as_one(tmp_path: Path) -> None:
