@@ -21,7 +21,7 @@ from sweeprof.sweep.check import rule_problems
 from sweeprof.sweep.finish import comparison_of, write_reports
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import is_headed, reporting
-from sweeprof.sweep.queued import HIDDEN, noted_ending, sending_command, unsent
+from sweeprof.sweep.queued import HIDDEN, noted_ending, sending_command, unsent, viewing_command
 from sweeprof.sweep.reading import sweep_folder, told
 from sweeprof.sweep.spelling import redacted
 from sweeprof.sweep.tracker import TrackerProcess
@@ -140,7 +140,8 @@ def _send(folder: Folder, asked: Json) -> int:
             print(f"{folder.path} was not sent: {tracker.trouble}", file=sys.stderr)
             return EXIT_NOT_SENT
     if links and links.command:
-        print(f"MLflow UI  {links.command}")
+        elsewhere = (asked["uri"] or f"sqlite:///{folder.path.parents[1] / 'mlflow.db'}") if asked else None
+        print(f"MLflow UI  {viewing_command(folder, elsewhere)}")
     if links:
         print(f"Compare    {links.comparison}")
     return 0

@@ -77,3 +77,17 @@ def sending_command(folder: Folder) -> str:
         if not stored["complete"]:
             words.append(f"uri={stored['config']['uri']}")
     return shlex.join(words)
+
+
+def viewing_command(folder: Folder, uri: str | None = None) -> str:
+    """The command that opens MLflow on the sweep; :data:`HIDDEN` is what the user has to fill in.
+
+    Args:
+        uri: of the database that has the sweep, where it is not the one that the folder names.
+    """
+    words = ["python", "-m", "sweeprof.ui", str(folder.path)]
+    with suppress(OSError, ValueError, KeyError):
+        stored = read_json(folder.tracking)
+        if uri or not stored["complete"]:
+            words += ["--uri", redacted(uri or stored["config"]["uri"])]
+    return shlex.join(words)
