@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -99,7 +99,8 @@ def _store(folder: Folder, asked: str | None) -> str:
     if not stored["complete"] and not _is_server(uri):  # the pages of a server can be shown without
         shown = without_credentials(uri)
         raise UserError([Problem("--uri", shown, "is the sweep's store, whose password is not kept; give it whole.")])
-    return _absolute(uri, folder)
+    # What stands for a user and a password that are not kept is neither: the environment may have them.
+    return _absolute(uri if stored["complete"] else without_credentials(uri), folder)
 
 
 def _absolute(uri: str | None, folder: Folder) -> str:
@@ -117,34 +118,33 @@ def _sending(folder: Folder) -> str:
 def _show(folder: Folder, store: str, port: int) -> int:
     plan = folder.read_plan()
     if _is_server(store):
-        return _printed(folder, plan, store)
+        return _printed(folder, store, pages_of(store, plan.name, plan.sweep_id))
     output = folder.path.parents[1]
     database = database_file(store)
     if database and not database.is_file():
         raise UserError([Problem("--uri", store, f"is not there; {_sending(folder)}")])
     serving = Serving(store, artifacts_of(None, store, output), port=port or free_port(LOCAL[0]))
-    if _serves(serving.address, plan):
-        return _printed(folder, plan, serving.address)
+    if pages := _pages_at(serving.address, plan):
+        return _printed(folder, serving.address, pages)
     problems = [*mistakes_of(serving, "--uri")] or [*obstacles_of(serving, "--uri")]
     if problems:
         raise UserError(problems)
     with running_server(serving, database) as server:
-        code = _printed(folder, plan, serving.address)
+        code = _printed(folder, serving.address, pages_of(serving.address, plan.name, plan.sweep_id, login=False))
         if code == EXIT_OK:
             print("Ctrl-C ends the server.", flush=True)
             server.wait()
         return code
 
 
-def _serves(address: str, plan: Plan) -> bool:
-    """Whether a server with the sweep is there already; whatever else is there will be told as a taken port."""
-    with suppress(NoAnswer):
-        return is_healthy(address) and bool(pages_of(address, plan.name, plan.sweep_id))
-    return False
+def _pages_at(address: str, plan: Plan) -> dict[str, str]:
+    """The pages on a server that has the sweep already; none with whatever else is there, which is told as a taken port."""
+    with suppress(NoAnswer):  # another user's program may listen there: it is told no password
+        return pages_of(address, plan.name, plan.sweep_id, login=False) if is_healthy(address) else {}
+    return {}
 
 
-def _printed(folder: Folder, plan: Plan, address: str) -> int:
-    pages = pages_of(address, plan.name, plan.sweep_id)
+def _printed(folder: Folder, address: str, pages: Mapping[str, str]) -> int:
     if not pages:
         print(f"error: MLflow does not have {folder.path}; {_sending(folder)}", file=sys.stderr)
         return EXIT_ENDED

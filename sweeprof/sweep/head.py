@@ -32,7 +32,7 @@ from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import heading, reporting
 from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.progress import ProgressDisplay
-from sweeprof.sweep.queued import keep_config, sending_command
+from sweeprof.sweep.queued import keep_config, note_ending, sending_command, viewing_command
 from sweeprof.sweep.tracker import TrackerProcess
 from sweeprof.tracking import Ending, Links
 
@@ -91,12 +91,13 @@ def go_on(folder: Folder, plan: Plan, tracking: Json, launch: Launch, out: Conso
         with suppress(SystemExit, BrokenPipeError):  # nobody reads on, as with `| head`
             out.print(Report(comparison))
         code = EXIT_INTERRUPTED if interrupted else _exit_code(comparison)
+        note_ending(folder, _ending(code), missing)
         try:
             links = tracker.close(_ending(code), missing, len(plan.combinations)) or links
         except KeyboardInterrupt:  # everything is on disk; what is left is to say so
             code, tracker.trouble = EXIT_INTERRUPTED, "interrupted before everything was sent"
     with suppress(SystemExit, BrokenPipeError):
-        _print_links(out, report, links)
+        _print_links(out, folder, report, links)
         if tracker.trouble:
             said = f"{tracker.trouble}; send it with: {sending_command(folder)}"
             out.print(Text.assemble((f"{'Not sent':<11}", "bold"), said), soft_wrap=True)
@@ -182,11 +183,11 @@ def _ending(code: int) -> Ending:
     return endings.get(code, "failed")
 
 
-def _print_links(out: Console, report: Path, links: Links | None) -> None:
+def _print_links(out: Console, folder: Folder, report: Path, links: Links | None) -> None:
     out.print()
     lines = [("Report", str(report))]
     if links and links.command:
-        lines.append(("MLflow UI", links.command))
+        lines.append(("MLflow UI", viewing_command(folder)))
     if links:
         lines.append(("Compare", links.comparison))
     for name, value in lines:

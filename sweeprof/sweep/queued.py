@@ -15,9 +15,11 @@ from sweeprof.results.record import Json
 from sweeprof.sweep.folder import Folder, sweeps
 from sweeprof.sweep.hold import is_headed
 from sweeprof.sweep.spelling import redacted
+from sweeprof.tracking import Ending
 
 HIDDEN = "***"
 """Stands for the user and password of an address, which are not stored."""
+_NOTHING_YET: Json = {"sent": None, "trouble": None, "ending": None, "missing": None}
 
 
 def keep_config(folder: Folder, tracking: Json) -> None:
@@ -26,10 +28,24 @@ def keep_config(folder: Folder, tracking: Json) -> None:
     Nothing secret is stored; ``complete`` says that this left nothing out.
     """
     if folder.tracking.exists() and not tracking.get("_target_"):  # tracking=none, once, does not forget the tracker
-        write_json(folder.tracking, {**read_json(folder.tracking), "sent": None, "trouble": None})
+        write_json(folder.tracking, {**read_json(folder.tracking), **_NOTHING_YET})
         return
     config = {key: redacted(value) if isinstance(value, str) else value for key, value in tracking.items()}
-    write_json(folder.tracking, {"config": config, "complete": config == tracking, "sent": None, "trouble": None})
+    write_json(folder.tracking, {"config": config, "complete": config == tracking, **_NOTHING_YET})
+
+
+def note_ending(folder: Folder, ending: Ending, missing: str) -> None:
+    """Note how measuring ended and why what has no record has none, for whoever sends the folder later."""
+    with suppress(OSError, ValueError):  # without the note, it is judged by the records
+        write_json(folder.tracking, {**read_json(folder.tracking), "ending": ending, "missing": missing})
+
+
+def noted_ending(folder: Folder) -> tuple[Ending, str] | None:
+    """What :func:`note_ending` noted of the last time of measuring; None where that was killed."""
+    with suppress(OSError, ValueError, KeyError):
+        stored = read_json(folder.tracking)
+        return (stored["ending"], stored["missing"]) if stored["ending"] else None
+    return None
 
 
 def note_sent(folder: Folder, trouble: str | None) -> None:
@@ -60,4 +76,18 @@ def sending_command(folder: Folder) -> str:
         stored = read_json(folder.tracking)
         if not stored["complete"]:
             words.append(f"uri={stored['config']['uri']}")
+    return shlex.join(words)
+
+
+def viewing_command(folder: Folder, uri: str | None = None) -> str:
+    """The command that opens MLflow on the sweep; :data:`HIDDEN` is what the user has to fill in.
+
+    Args:
+        uri: of the database that has the sweep, where it is not the one that the folder names.
+    """
+    words = ["python", "-m", "sweeprof.ui", str(folder.path)]
+    with suppress(OSError, ValueError, KeyError):
+        stored = read_json(folder.tracking)
+        if uri or not stored["complete"]:
+            words += ["--uri", redacted(uri or stored["config"]["uri"])]
     return shlex.join(words)

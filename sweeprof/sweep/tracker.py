@@ -78,7 +78,10 @@ class TrackerProcess:
         return links
 
     def _start(self) -> None:
-        module = import_module(self._config["_target_"].rpartition(".")[0])
+        try:
+            module = import_module(self._config["_target_"].rpartition(".")[0])
+        except ImportError:  # which the process will say
+            module = None
         variables = {**os.environ, **getattr(module, "ENVIRONMENT", {})}
         log = self._folder.logs / "tracker.log"
         self._child = Child("sweeprof.sweep.tracker", [str(os.getpid())], variables, log)

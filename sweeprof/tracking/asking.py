@@ -25,40 +25,51 @@ class NoAnswer(SweeprofError):
 
 
 def is_healthy(address: str) -> bool:
-    """Whether a server answers at ``address``."""
+    """Whether a server answers at ``address``; it is told no password, as whoever listens there may be anyone."""
     try:
-        with _opened(f"{address}/health", HEALTH_S):
+        with _opened(urllib.request.Request(f"{_split(address)[0]}/health"), HEALTH_S):
             return True
     except (OSError, ValueError, HTTPException):
         return False
 
 
-def experiment_id(address: str, name: str) -> str | None:
+def experiment_id(address: str, name: str, login: bool = True) -> str | None:
     """Id of the experiment of that name; None where there is none.
+
+    Args:
+        login: whether the server may be told the user and password of the environment.
 
     Raises:
         NoAnswer: the server was not reached, or refused.
     """
     # A sweep's name has no quotes in it (sweep/check.py).
-    found = _asked(address, "experiments/search", {"filter": f"name = '{name}'", "max_results": 1})
+    found = _asked(address, "experiments/search", {"filter": f"name = '{name}'", "max_results": 1}, login)
     experiments = found.get("experiments", [])
     return str(experiments[0]["experiment_id"]) if experiments else None
 
 
-def run_ids(address: str, experiment: str, condition: str, order: str, limit: int) -> list[str]:
+def run_ids(address: str, experiment: str, condition: str, order: str, limit: int, login: bool = True) -> list[str]:
     """Ids of the first ``limit`` runs for which ``condition`` holds; it and ``order`` are in MLflow's language.
+
+    Args:
+        login: whether the server may be told the user and password of the environment.
 
     Raises:
         NoAnswer: the server was not reached, or refused.
     """
     asked = {"experiment_ids": [experiment], "filter": condition, "order_by": [order], "max_results": limit}
-    return [run["info"]["run_id"] for run in _asked(address, "runs/search", asked).get("runs", [])]
+    return [run["info"]["run_id"] for run in _asked(address, "runs/search", asked, login).get("runs", [])]
 
 
-def _asked(address: str, path: str, question: Mapping[str, Any]) -> dict[str, Any]:
-    url = f"{address.rstrip('/')}/api/2.0/mlflow/{path}"
+def _asked(address: str, path: str, question: Mapping[str, Any], login: bool) -> dict[str, Any]:
+    plain, given = _split(address)
+    url = f"{plain.rstrip('/')}/api/2.0/mlflow/{path}"
+    request = urllib.request.Request(url, json.dumps(question).encode(), {"Content-Type": "application/json"})
+    authorization = given or (_of_environment() if login else None)
+    if authorization:  # which another server, that this one may name instead, has no right to
+        request.add_unredirected_header("Authorization", authorization)
     try:
-        with _opened(url, ANSWER_S, json.dumps(question).encode()) as answer:
+        with _opened(request, ANSWER_S) as answer:
             found: dict[str, Any] = json.loads(answer.read())
             return found
     except (OSError, ValueError, HTTPException) as error:
@@ -71,17 +82,27 @@ def _reason(error: Exception) -> str:
     return str(getattr(error, "reason", error)) or type(error).__name__
 
 
-def _opened(url: str, timeout_s: float, body: bytes | None = None) -> Any:
-    """The answer; a user and password in ``url`` become the header that they stand for, as MLflow's client has it."""
-    parts = urllib.parse.urlsplit(url)
-    headers = {"Content-Type": "application/json"}
-    user = urllib.parse.unquote(parts.username or "") or os.environ.get("MLFLOW_TRACKING_USERNAME")
-    password = urllib.parse.unquote(parts.password or "") or os.environ.get("MLFLOW_TRACKING_PASSWORD", "")
-    if user:
-        headers["Authorization"] = f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
-    elif token := os.environ.get("MLFLOW_TRACKING_TOKEN"):
-        headers["Authorization"] = f"Bearer {token}"
+def _split(address: str) -> tuple[str, str | None]:
+    """The address without user and password, and the header that they stand for, as MLflow's client has it."""
+    parts = urllib.parse.urlsplit(address)
     plain = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    user, password = (urllib.parse.unquote(text or "") for text in (parts.username, parts.password))
+    return plain, _basic(user, password) if user else None
+
+
+def _of_environment() -> str | None:
+    if user := os.environ.get("MLFLOW_TRACKING_USERNAME"):
+        return _basic(user, os.environ.get("MLFLOW_TRACKING_PASSWORD", ""))
+    token = os.environ.get("MLFLOW_TRACKING_TOKEN")
+    return f"Bearer {token}" if token else None
+
+
+def _basic(user: str, password: str) -> str:
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+def _opened(request: urllib.request.Request, timeout_s: float) -> Any:
     # A proxy, meant for the world outside, knows nothing of this machine's own servers.
-    proxies = urllib.request.ProxyHandler({} if parts.hostname in LOCAL else None)
-    return urllib.request.build_opener(proxies).open(urllib.request.Request(plain, body, headers), timeout=timeout_s)
+    host = urllib.parse.urlsplit(request.full_url).hostname
+    proxies = urllib.request.ProxyHandler({} if host in LOCAL else None)
+    return urllib.request.build_opener(proxies).open(request, timeout=timeout_s)

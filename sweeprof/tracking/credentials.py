@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 _ADDRESS = re.compile(r"://[^\s\"'<>`]+")
@@ -27,3 +28,9 @@ def without_credentials(text: str, instead: str = "") -> str:
         return _QUERY.sub(r"\1***", _USER.sub(f"://{instead}", address[0]))
 
     return _ADDRESS.sub(shown, text)
+
+
+def knows_login(address: str) -> bool:
+    """Whether the environment has the user of the server at ``address``, as MLflow's client reads it; never a database's."""
+    is_server = address.startswith(("http://", "https://")) and "***" not in address
+    return is_server and any(os.environ.get(name) for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_TOKEN"))

@@ -12,6 +12,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -297,7 +298,9 @@ def test_every_link_of_the_quickstart_opens_what_it_promises(
     ]
     opened(page, f"file://{report[1]}")
     page.get_by_text("18 of 18 combinations measured").first.wait_for(timeout=20_000)
-    with viewer(command[2], environment, tmp_path) as address:
+    assert command[2].startswith("python -m sweeprof.ui ")
+    run = f"exec {sys.executable}{command[2].removeprefix('python')} --port 5000"  # which is the default
+    with viewer(run, environment, tmp_path) as address:
         printed = Links(command[2], comparison_link[1])
         opened_view(page, printed.comparison.replace(VIEWER, address))
         page.locator(".ag-pinned-left-cols-container .ag-row").nth(ROWS - 1).wait_for(timeout=10_000)

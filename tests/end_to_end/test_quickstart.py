@@ -141,7 +141,7 @@ def test_the_terminal_shows_tables_and_then_three_lines(quickstart: Ran, folder:
         assert f"\n{model}\n" in quickstart.out
     last = quickstart.out.strip().splitlines()[-3:]
     assert last[0].split() == ["Report", str(folder / "report.html")]
-    assert "mlflow server --backend-store-uri sqlite:///" in last[1]
+    assert last[1] == f"MLflow UI  python -m sweeprof.ui {folder}"
     assert last[2].split()[1].startswith("http://127.0.0.1:5000/#/experiments/")
     assert re.search(r"\[\d+/72\] \w+ \w+ \d+ \w+ \(about .* left\)", quickstart.err)
 

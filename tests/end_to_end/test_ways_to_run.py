@@ -216,3 +216,6 @@ def test_sigterm_ends_a_sweep_as_ctrl_c_does(tmp_path: Path) -> None:
     experiment = client.get_experiment_by_name("adhoc")
     assert experiment is not None
     assert {run.info.status for run in client.search_runs([experiment.experiment_id])} == {"KILLED"}
+    (folder,) = (tmp_path / "outputs" / "adhoc").iterdir()
+    noted = json.loads((folder / "tracking.json").read_text())
+    assert (noted["ending"], noted["missing"]) == ("interrupted", "interrupted before it was measured")

@@ -15,6 +15,7 @@ import pytest
 
 from sweeprof.results.files import write_json
 from sweeprof.server import main as server
+from sweeprof.tracking.asking import is_healthy
 from sweeprof.ui import main
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sweep-v1"
@@ -139,20 +140,81 @@ def test_a_server_that_wants_a_password_gets_it_from_the_address_or_the_environm
     assert Answering.authorizations == [None, "Basic YW5uOnBhL3Nz", "Basic Ym9iOndvcmQ="]
 
 
+def test_a_login_of_the_environment_stands_for_one_that_is_not_kept(
+    sweep: Path, capsys: pytest.CaptureFixture[str], login: str
+) -> None:
+    with answering(401) as port:
+        sent(sweep, f"http://***@127.0.0.1:{port}", complete=False)
+        assert said(capsys, str(sweep))[0] == 2
+    assert Answering.authorizations == [login]
+
+
+def test_the_login_of_the_environment_is_not_for_whoever_listens_on_this_machine(
+    sweep: Path, capsys: pytest.CaptureFixture[str], login: str
+) -> None:
+    (sweep.parents[1] / "mlflow.db").touch()
+    sent(sweep, None)
+    with answering(404) as port:
+        assert said(capsys, str(sweep), "--port", str(port))[0] == 1
+        assert Answering.authorizations == [None]
+        assert is_healthy(f"http://ann:pa55word@127.0.0.1:{port}")
+    assert Answering.of_health == [None, None]
+
+
+def test_a_server_that_names_another_gives_it_no_password(
+    sweep: Path, capsys: pytest.CaptureFixture[str], login: str
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Redirected) as other, served(other), answering(302) as port:
+        Answering.location = f"http://localhost:{other.server_address[1]}/"
+        sent(sweep, f"http://127.0.0.1:{port}")
+        code, err = said(capsys, str(sweep))
+        assert (code, err.partition(";")[0]) == (2, f"error: MLflow does not have {sweep}")
+    assert Answering.authorizations == [login]
+    assert Redirected.authorizations == [None]
+
+
+@pytest.fixture
+def login(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The header of the user whom the environment names."""
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "bob")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "word")
+    return "Basic Ym9iOndvcmQ="
+
+
 class Answering(BaseHTTPRequestHandler):
-    """A program that is healthy and refuses every question."""
+    """A program that is healthy and refuses every question, or passes it to another."""
 
     status = 404
+    location: ClassVar[str | None] = None
     authorizations: ClassVar[list[str | None]] = []
+    of_health: ClassVar[list[str | None]] = []
 
     def do_GET(self) -> None:
+        self.of_health.append(self.headers["Authorization"])
         self.send_response(200)
         self.end_headers()
 
     def do_POST(self) -> None:
         self.authorizations.append(self.headers["Authorization"])
         self.send_response(self.status)
+        if self.location:
+            self.send_header("Location", self.location)
         self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+class Redirected(BaseHTTPRequestHandler):
+    """A program that has no experiments."""
+
+    authorizations: ClassVar[list[str | None]] = []
+
+    def do_GET(self) -> None:
+        self.authorizations.append(self.headers["Authorization"])
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"{}")
 
     def log_message(self, format: str, *arguments: object) -> None:
         pass
@@ -161,11 +223,19 @@ class Answering(BaseHTTPRequestHandler):
 @contextmanager
 def answering(status: int) -> Iterator[int]:
     """Its port."""
-    Answering.status = status
+    Answering.status, Answering.location = status, None
     Answering.authorizations.clear()
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+    Answering.of_health.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server, served(server):
         yield server.server_address[1]
+
+
+@contextmanager
+def served(server: ThreadingHTTPServer) -> Iterator[None]:
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
         server.shutdown()
         thread.join()

@@ -11,7 +11,15 @@ from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Json
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import heading, sending
-from sweeprof.sweep.queued import keep_config, note_sent, sending_command, unsent
+from sweeprof.sweep.queued import (
+    keep_config,
+    note_ending,
+    note_sent,
+    noted_ending,
+    sending_command,
+    unsent,
+    viewing_command,
+)
 
 MLFLOW: Json = {"_target_": "sweeprof.tracking.mlflow.MlflowTracker", "uri": None}
 
@@ -50,6 +58,29 @@ def test_what_is_measured_anew_is_to_be_sent_anew(tmp_path: Path) -> None:
     keep_config(folder, {"_target_": None})
     stored = read_json(folder.tracking)
     assert (stored["config"], stored["sent"]) == (MLFLOW, None)
+
+
+def test_the_command_that_opens_mlflow(tmp_path: Path) -> None:
+    folder = sweep(tmp_path / "with space")
+    keep_config(folder, MLFLOW)
+    shown = f"python -m sweeprof.ui '{folder.path}'"
+    assert viewing_command(folder) == shown
+    assert viewing_command(folder, "sqlite:///other.db") == f"{shown} --uri sqlite:///other.db"
+    keep_config(folder, {**MLFLOW, "uri": "postgresql://me:secret@host/db"})
+    assert viewing_command(folder) == f"{shown} --uri 'postgresql://***@host/db'"
+
+
+@pytest.mark.parametrize("again", [MLFLOW, {"_target_": None}])
+def test_how_measuring_ended_is_noted_until_it_goes_on(again: Json, tmp_path: Path) -> None:
+    folder = sweep(tmp_path)
+    assert noted_ending(folder) is None
+    keep_config(folder, MLFLOW)
+    assert noted_ending(folder) is None
+    note_ending(folder, "interrupted", "why")
+    note_sent(folder, "away")
+    assert noted_ending(folder) == ("interrupted", "why")
+    keep_config(folder, again)
+    assert noted_ending(folder) is None
 
 
 def test_what_was_sent_once_stays_sent(tmp_path: Path) -> None:

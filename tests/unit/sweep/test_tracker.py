@@ -100,6 +100,13 @@ def test_what_was_away_at_first_gets_everything_at_the_end(make: Make, folder: F
     assert stored(folder)["sent"]
 
 
+@pytest.mark.slow
+def test_a_tracker_that_is_not_installed_is_told(folder: Folder) -> None:
+    with TrackerProcess({"_target_": "not_installed.Tracker"}, folder) as process:
+        assert process.open(folder.read_plan()) is None
+        assert "not_installed" in str(process.trouble)
+
+
 def test_a_process_that_was_killed_is_replaced_before_it_is_needed(make: Make, folder: Folder) -> None:
     with make() as process:
         assert process.open(folder.read_plan()) == Links(None, "opened")
