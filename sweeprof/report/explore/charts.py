@@ -85,7 +85,7 @@ def _heatmap(data: Data, varying: Sequence[int]) -> dict[str, int] | None:
 
 
 def _samples(data: Data, varying: Sequence[int]) -> dict[str, int] | None:
-    if not varying or not any(round for row in data["rows"] for round in row["samples"] or ()):
+    if not varying or not any(round for row in _usable(data) for round in row["samples"] or ()):
         return None
     # What the baseline is chosen by is what differs between those one wants side by side.
     axis = _first(_named(data["axes"], "key", (*data["baseline"], *_COLOURED)), varying.__contains__)
@@ -101,7 +101,12 @@ def _main_metric(data: Data) -> int | None:
 
 
 def _values(data: Data, metric: int) -> list[float]:
-    return [found[0] for row in data["rows"] if (found := row["values"].get(metric, row["values"].get(str(metric))))]
+    return [found[0] for row in _usable(data) if (found := row["values"].get(str(metric)))]
+
+
+def _usable(data: Data) -> list[Data]:
+    """The rows that are drawn: no chart shows what a combination left behind that failed."""
+    return [row for row in data["rows"] if row["status"] == "ok"]
 
 
 def _named(items: Sequence[Data], field: str, names: Sequence[str]) -> Iterator[int]:
