@@ -16,7 +16,7 @@ _RIVALS = (
     *("quality/accuracy", "memory/cuda_allocated_peak_bytes", "memory/alloc_peak_bytes", "memory/rss_peak_bytes"),
     *("params/total", "compute/macs_per_sample"),
 )
-"""What is weighed against time, the first that differs between combinations."""
+"""What is weighed against time, the first that differs between combinations and that half of those with a time have."""
 _COLOURED = ("backend", "model")
 _BATCH = "batch_size"
 
@@ -70,7 +70,10 @@ def _pareto(data: Data, pareto: Sequence[str]) -> dict[str, int] | None:
     # A larger batch always takes longer: then it is the time of a sample that is weighed.
     times = (_PER_SAMPLE, *_TIMES) if batched else _TIMES
     x = _first([*_named(metrics, "name", times), *sorted(differing)], differing.__contains__)
-    y = _first([*_named(metrics, "name", _RIVALS), *sorted(differing)], lambda place: place in differing - {x})
+    rivals = [*_named(metrics, "name", _RIVALS), *sorted(differing)]
+    fitting = differing - {x}
+    common = {place for place in fitting if x is not None and 2 * _together(data, x, place) >= len(_values(data, x))}
+    y = _first(rivals, (common or fitting).__contains__)
     return None if x is None or y is None else {"x": x, "y": y}
 
 
@@ -102,6 +105,11 @@ def _main_metric(data: Data) -> int | None:
 
 def _values(data: Data, metric: int) -> list[float]:
     return [found[0] for row in _usable(data) if (found := row["values"].get(str(metric)))]
+
+
+def _together(data: Data, one: int, other: int) -> int:
+    """How many rows have both metrics."""
+    return sum(str(one) in row["values"] and str(other) in row["values"] for row in _usable(data))
 
 
 def _usable(data: Data) -> list[Data]:
