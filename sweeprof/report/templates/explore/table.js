@@ -29,7 +29,11 @@ const titled = (made, text) => {
   if (made.textContent !== text) made.title = text;
   return made;
 };
-const axisCell = (row, { place, numbers }) => titled(make("td", "", numbers ? "axis number" : "axis"), valueText(row, place));
+const SHORT = 18; // characters of a value that stays on one line
+const axisCell = (row, { place, numbers }) => {
+  const text = valueText(row, place);
+  return titled(make("td", "", `axis${numbers ? " number" : ""}${text.length <= SHORT ? " short" : ""}`), text);
+};
 const valueCell = (row, place) => {
   const value = row.values[place], metric = data.metrics[place], made = make("td", undefined, "number");
   if (!value) {
@@ -166,8 +170,10 @@ const region = table.parentElement;
 const extend = (rows) => {
   if (visible().length <= room) return;
   room += rows;
+  const focused = table.contains(document.activeElement) ? document.activeElement : null;
   for (const body of [...table.tBodies]) body.remove();
   table.tHead.after(...bodiesOf(visible()));
+  focused?.focus({ preventScroll: true }); // which it lost as it was taken out
 };
 region.addEventListener("scroll", () => { if (region.scrollTop + 2 * region.clientHeight > region.scrollHeight) extend(DRAWN_AT_ONCE); });
 addEventListener("beforeprint", () => extend(Infinity));
