@@ -38,6 +38,8 @@ _MOST_VALUES = 12
 """Values of one axis that the header lists."""
 _MOST_NAMED = 20
 """Combinations that failed for one reason that the header names."""
+_MOST_LINES = 10
+"""Lines below a heading that stand open; the charts are below them."""
 MOST_WRITTEN = 200
 """Combinations that the page holds ready without its scripts, as plain tables and in full; of more it has the data alone."""
 _NO_LAYERS: Mapping[str, LayerTable] = {}
@@ -84,6 +86,7 @@ def html(
         verdict_counts=counted,
         failures=failures(comparison),
         most_named=_MOST_NAMED,
+        most_lines=_MOST_LINES,
         tables=tables(comparison) if is_whole else [],
         rows=[_row(comparison, row) for row in sorted_rows(comparison)] if is_whole else [],
         footnotes=footnotes(comparison),

@@ -279,6 +279,9 @@ def test_a_view_of_another_report_shows_what_it_can(visit: Open) -> None:
 def test_a_link_opens_its_row_and_the_row_can_be_the_baseline(visit: Open) -> None:
     names = ("model=lenet5, backend=torch, batch_size=8", "model=lenet5, backend=tensorflow, batch_size=8")
     report = visit(comparison(), layers={name: lenet5(8) for name in names})
+    for bar in ("#explore-controls > label > :is(select, input)", ".choices:has(#layers-left) :is(select, button)"):
+        edges = report.page.locator(bar).evaluate_all("all => all.map((e) => e.getBoundingClientRect().top)")
+        assert max(edges) - min(edges) < 1  # all in one line
     report.page.get_by_role("link", name=f"details of {names[1]}").click()
     row = report.page.locator("details.row[open]")
     assert "model=lenet5 backend=tensorflow batch_size=8" in row.inner_text()

@@ -154,6 +154,9 @@ def test_it_prints_light(visit: Open) -> None:
     report.page.emulate_media(media="print")
     assert report.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert report.page.pdf().startswith(b"%PDF")
+    # A4 without its margins: a table does not end beyond the edge.
+    report.page.set_viewport_size({"width": 703, "height": 1000})
+    assert report.page.locator("#explore-table").evaluate("e => e.getBoundingClientRect().right <= innerWidth")
 
 
 def layer_row(report: Visit, name: str) -> list[str]:

@@ -101,7 +101,7 @@ const hintOf = (column) => {
   return isRatio(column) ? `${name}: this value over the baseline's, with the verdict.` : `${name}: ${definition}`;
 };
 const headLine = () => {
-  const line = make("tr"), more = make("th"), hidden = make("span", "details", "hidden");
+  const line = make("tr"), more = make("th", undefined, "more"), hidden = make("span", "details", "hidden");
   line.append(...axisColumns().map(({ key, place, numbers }) => header(`a${place}`, key, `axis ${key}`, numbers !== null)));
   line.append(...state.columns.map((column) => header(column, columnTitle(column), hintOf(column), true)));
   more.append(hidden);
@@ -128,7 +128,7 @@ const summaryLine = (rows, label, name) => {
   title.scope = "row";
   title.colSpan = Math.max(1, axisColumns().length);
   title.append(make("span", ` ${rows.length}`, "dim"));
-  line.append(title, ...state.columns.map((column) => summaryCell(rows, column)), make("td"));
+  line.append(title, ...state.columns.map((column) => summaryCell(rows, column)), make("td", undefined, "more"));
   return line;
 };
 
