@@ -38,6 +38,8 @@ _MOST_VALUES = 12
 """Values of one axis that the header lists."""
 _MOST_NAMED = 20
 """Combinations that failed for one reason that the header names."""
+_MOST_LINES = 10
+"""Lines below a heading that stand open; the charts are below them."""
 MOST_WRITTEN = 200
 """Combinations that the page holds ready without its scripts, as plain tables and in full; of more it has the data alone."""
 MOST_FIGURES = 2000
@@ -89,6 +91,7 @@ def html(
         verdict_counts=counted,
         failures=failures(comparison),
         most_named=_MOST_NAMED,
+        most_lines=_MOST_LINES,
         tables=(tables(comparison) if made is None else made) if is_whole else [],
         rows=[_row(comparison, row) for row in sorted_rows(comparison)] if is_whole else [],
         footnotes=footnotes(comparison),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sweeprof.report.figure import Bars, Blocks, Picture, Plot, Series
+from sweeprof.report.figure import ABOVE, Bars, Blocks, Picture, Plot, Series
 from sweeprof.report.pictures.canvas import FAINT, INK, canvas, captioned, dressed, house_style, plain, png_bytes
 from sweeprof.report.pictures.draw_bars import draw_bars
 from sweeprof.report.pictures.draw_blocks import draw_blocks
@@ -125,10 +125,10 @@ def _notes(axes: Axes, plot: Plot) -> None:
         axes.annotate(
             plain(note.text),
             (note.x, note.y),
-            (note.gap if note.side == "right" else -note.gap, 0),
+            (note.gap if note.side == "right" else -note.gap, ABOVE if note.is_above else 0),
             textcoords="offset points",
             ha="left" if note.side == "right" else "right",
-            va="center",
+            va="bottom" if note.is_above else "center",
             fontsize=8,
             color=INK,
             zorder=4.0,

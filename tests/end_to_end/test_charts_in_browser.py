@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 import re
@@ -148,18 +149,28 @@ def test_the_front_of_any_two_metrics_is_pythons(visit: Open) -> None:
     values: list[dict[str, int | float]] = [
         {name: chance.randint(1, 9) for name in metrics if chance.random() < 0.95} for _ in points
     ]
-    sample = build(points, metrics, values)
+    full = build(points, metrics, values)
+    # What failed late has its values, and what misses a constraint too: neither is on a front.
+    odd: dict[str, dict[str, Any]] = {
+        **{f"c{n}": {"misses": ("cost < 3 s: 4 s",)} for n in range(0, 40, 6)},
+        **{f"c{n}": {"status": "failed", "reason": "outputs differ"} for n in range(0, 40, 5)},
+    }
+    rows = tuple(dataclasses.replace(row, **odd.get(row.combination_id, {})) for row in full.rows)
+    sample = dataclasses.replace(full, rows=rows)
     report = visit(sample)
+    measured = [row for row in rows if row.status == "ok"]
     cost, gain, size, rate = metrics
     for x, y in ((cost, gain), (gain, size), (size, cost), (gain, rate)):  # every pair of directions
         choose(report, "pareto", "across", x)
         choose(report, "pareto", "up", y)
         steps, *clouds = traces(report, "pareto")
-        known = [row for row in sample.rows if value_of(row, x) is not None and value_of(row, y) is not None]
+        known = [row for row in measured if value_of(row, x) is not None and value_of(row, y) is not None]
+        fitting = [row for row in known if not row.misses]
         better: tuple[Direction, Direction] = (metrics[x][1], metrics[y][1])
-        pairs = [(float(value_of(row, x) or 0), float(value_of(row, y) or 0)) for row in known]
-        front = [known[place].combination_id for place in pareto_front(pairs, better)]
+        pairs = [(float(value_of(row, x) or 0), float(value_of(row, y) or 0)) for row in fitting]
+        front = [fitting[place].combination_id for place in pareto_front(pairs, better)]
         assert sorted(steps["customdata"]) == sorted(front)
+        assert set(points_of(clouds)) == {row.combination_id for row in known}
         assert steps["line"]["shape"] == "hv"
         along = [fixed(row, x) for id in steps["customdata"] for row in known if row.combination_id == id]
         assert steps["x"] == near(along)
@@ -176,6 +187,8 @@ def test_the_front_of_any_two_metrics_is_pythons(visit: Open) -> None:
         )
         assert links == steps["customdata"][:20]
         assert note(report, "pareto").startswith(f"{len(front)} of {len(known)} combinations on the front")
+        assert f"as they miss a constraint of the sweep: {len(known) - len(fitting)}." in note(report, "pareto")
+        assert "failed: outputs differ" in note(report, "pareto")
 
 
 @pytest.mark.slow
@@ -219,7 +232,7 @@ def test_cells_of_the_heatmap_are_geometric_means(visit: Open) -> None:
             mean = near(statistics.geometric_mean(found) if found else None)
             assert heat["customdata"][j][i] == [mean, len(found)]
     empty = next(text for text in gaps["text"] if text.startswith("threads 4, model b"))
-    assert empty == "threads 4, model b<br>no value<br>not measured"
+    assert empty == "threads 4, model b<br>no value<br>failed: ValueError: no luck"
     assert heat["z"][1][2] is None
     assert "a cell is the geometric mean of 3 combinations; * of fewer than the fullest cell" in note(report, "heatmap")
     choose(report, "heatmap", "backend", "jax")
@@ -243,9 +256,29 @@ def test_ratios_of_the_heatmap_follow_the_baseline_of_the_table(visit: Open, see
     assert_ratios(traces(report, "heatmap")[0], sweep.against({"batch_size": 8}))
 
 
+@pytest.mark.slow  # that it is on no front is among the tests of the front
+def test_what_failed_is_no_point_of_a_curve_and_no_cell(visit: Open) -> None:
+    sample = drawn(2).comparison()
+    kept = {row.combination_id: fixed(row, "latency/forward") for row in sample.rows if row.status != "ok"}
+    assert any(value is not None for value in kept.values())
+    report = visit(sample, {row.combination_id: [[1.0, 2.0]] for row in sample.rows})
+    seen = points_of(traces(report, "scaling"))
+    assert {id for id in kept if seen.get(id, (None, None))[1] is not None} == set()
+    assert f"{len(kept)} without a value: " in note(report, "scaling")
+    assert "failed: no luck" in note(report, "scaling")
+    choose(report, "heatmap", "across", "backend")
+    choose(report, "heatmap", "down", "model")
+    choose(report, "heatmap", "batch size", "all (geometric mean)")
+    cells = itertools.chain(*traces(report, "heatmap")[0]["customdata"])
+    assert sum(n for _, n in cells) == len(sample.rows) - len(kept)
+    assert {trace["customdata"][0] for trace in traces(report, "samples")}.isdisjoint(kept)
+
+
 def ratio(row: Row) -> float | None:
     """To its baseline, where the two can be compared."""
     cell = row.cells["latency/forward"]
+    if row.status != "ok" or row.baseline_status not in (None, "ok"):
+        return None
     if row.is_baseline and cell.measurement.value is not None:
         return 1.0
     return None if cell.verdict == "not_comparable" else cell.ratio

@@ -12,7 +12,7 @@ import pytest
 from support.browser import Visit, needs_browser, opened
 from support.drawn import drawn
 from support.nets import lenet5
-from support.odd import LONG, hostile, with_cells
+from support.odd import LONG, build, hostile, with_cells
 from support.samples import comparison
 from sweeprof.report.cells import ratio_text, value_text
 from sweeprof.report.columns import DERIVED
@@ -208,6 +208,25 @@ def test_a_reason_stands_where_there_is_no_value(visit: Open) -> None:
     assert cell.inner_text() == "–"
 
 
+def test_what_is_the_same_wherever_it_is_known_is_no_column_at_first(visit: Open) -> None:
+    """Nor what only a row that failed has otherwise; a short value of an axis stays on one line."""
+    metrics: dict[str, tuple[str, Any]] = {"latency/forward": ("s", "lower"), "own/size": ("B", "lower")}
+    values: list[dict[str, int | float]] = [{"latency/forward": 1e-3 * n, "own/size": 64} for n in range(1, 5)]
+    del values[1]["own/size"]
+    values[2]["own/size"] = 128
+    full = build([{"model": f"a model {n}"} for n in range(4)], metrics, values)
+    failed = dataclasses.replace(full.rows[2], status="failed", reason="outputs differ")
+    report = visit(
+        dataclasses.replace(full, rows=(*full.rows[:2], failed, full.rows[3])), viewport={"width": 400, "height": 800}
+    )
+    titles = report.page.locator("#explore-table thead button").all_inner_texts()
+    assert titles[:2] == ["model", "latency ↓"]
+    assert not any("size" in title for title in titles)
+    assert report.page.locator("#explore-table td.axis").first.evaluate(
+        "e => e.getClientRects().length && e.clientHeight < 40"
+    )
+
+
 def test_columns_come_and_go(visit: Open) -> None:
     report = visit(comparison())
     titles = report.page.locator("#explore-table thead button")
@@ -260,6 +279,9 @@ def test_a_view_of_another_report_shows_what_it_can(visit: Open) -> None:
 def test_a_link_opens_its_row_and_the_row_can_be_the_baseline(visit: Open) -> None:
     names = ("model=lenet5, backend=torch, batch_size=8", "model=lenet5, backend=tensorflow, batch_size=8")
     report = visit(comparison(), layers={name: lenet5(8) for name in names})
+    for bar in ("#explore-controls > label > :is(select, input)", ".choices:has(#layers-left) :is(select, button)"):
+        edges = report.page.locator(bar).evaluate_all("all => all.map((e) => e.getBoundingClientRect().top)")
+        assert max(edges) - min(edges) < 1  # all in one line
     report.page.get_by_role("link", name=f"details of {names[1]}").click()
     row = report.page.locator("details.row[open]")
     assert "model=lenet5 backend=tensorflow batch_size=8" in row.inner_text()
@@ -324,8 +346,12 @@ def test_a_thousand_combinations_fit_and_answer(visit: Open) -> None:
     lines = report.page.locator("#explore-table tbody tr")
     assert lines.count() == 200
     region = report.page.locator("#explore-table").locator("..")
-    region.evaluate("e => { e.scrollTop = e.scrollHeight; }")
+    link = report.page.locator("#explore-table tbody a").nth(199)
+    link.focus()  # which scrolls to the end
     report.page.wait_for_function("document.querySelectorAll('#explore-table tbody tr').length > 200")
+    assert link.evaluate("e => e === document.activeElement")
+    region.evaluate("e => { e.scrollTop = e.scrollHeight; }")
+    report.page.wait_for_function("document.querySelectorAll('#explore-table tbody tr').length > 400")
     report.page.get_by_label("search").fill("model=m7,")
     assert told(report).startswith(f"21 of {len(sample.rows)} combinations")
     assert lines.count() == 21
@@ -336,3 +362,4 @@ def test_a_thousand_combinations_fit_and_answer(visit: Open) -> None:
     opened_row = report.page.locator("details.row[open]")
     assert f"python -m sweeprof model={sample.rows[0].axes['model']}" in opened_row.locator("pre").inner_text()
     assert "latency/forward" in opened_row.inner_text()
+    assert opened_row.locator("summary").evaluate("e => e === document.activeElement")

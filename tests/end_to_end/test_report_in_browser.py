@@ -93,6 +93,24 @@ def test_a_header_sorts_by_number_up_down_and_back(visit: Open) -> None:
     assert report.column(3) == original
 
 
+UNABLE = "delete globalThis.DecompressionStream"
+
+
+def test_a_browser_that_cannot_unpack_the_plots_says_so(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(html(comparison(), details=details({"one": seen_of(lenet5(8))}, {"one": {}})), encoding="utf-8")
+    page = browser.new_page()
+    page.add_init_script(UNABLE)
+    report = Visit(page, path)
+    page.locator("#details-figures").scroll_into_view_if_needed()
+    plots = page.locator(".plot").all_inner_texts()
+    assert len(plots) > 4
+    assert {text.partition(":")[0] for text in plots} == {"This browser cannot unpack the plots"}
+    assert page.locator("[aria-busy]").count() == 0
+    assert report.complaints == []
+    page.close()
+
+
 def test_units_and_text_sort_too(visit: Open) -> None:
     report = visit(comparison())
     headers = report.page.locator("table.results >> nth=0 >> thead button")
@@ -136,6 +154,9 @@ def test_it_prints_light(visit: Open) -> None:
     report.page.emulate_media(media="print")
     assert report.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert report.page.pdf().startswith(b"%PDF")
+    # A4 without its margins: a table does not end beyond the edge.
+    report.page.set_viewport_size({"width": 703, "height": 1000})
+    assert report.page.locator("#explore-table").evaluate("e => e.getBoundingClientRect().right <= innerWidth")
 
 
 def layer_row(report: Visit, name: str) -> list[str]:
@@ -177,10 +198,18 @@ def test_two_combinations_side_by_side(visit: Open) -> None:
     assert len(report.requests) == 1
 
 
-def test_measured_times_are_what_layers_show_first(visit: Open) -> None:
-    report = visit(comparison(), {"timed": timed_lenet5(), "plain": lenet5()})
+def test_measured_times_are_what_layers_show_first(visit: Open, browser: Browser, tmp_path: Path) -> None:
+    """Of two that have them; of fewer, a figure that two have."""
+    text = html(comparison(), False, {"timed": timed_lenet5(), "plain": lenet5()})
+    one = opened(browser, tmp_path / "one.html", text).page
+    assert one.locator("#layers-figure option:checked").inner_text() == "MACs"
+    one.close()
+    report = visit(comparison(), {"plain": lenet5(), "timed": timed_lenet5(), "again": timed_lenet5()})
     page = report.page
     assert page.locator("#layers-figure option:checked").inner_text() == "forward"
+    chosen = [page.locator(f"#layers-{side} option:checked").inner_text() for side in ("left", "right")]
+    assert chosen == ["timed", "again"]
+    page.select_option("#layers-right", label="plain")
     notes = page.locator("#layers-note p").all_inner_texts()
     assert [note.partition(":")[0] for note in notes[1:]] == ["timed"]
     page.select_option("#layers-right", label="timed")

@@ -16,7 +16,7 @@ _RIVALS = (
     *("quality/accuracy", "memory/cuda_allocated_peak_bytes", "memory/alloc_peak_bytes", "memory/rss_peak_bytes"),
     *("params/total", "compute/macs_per_sample"),
 )
-"""What is weighed against time, the first that differs between combinations."""
+"""What is weighed against time, the first that differs between combinations and that half of those with a time have."""
 _COLOURED = ("backend", "model")
 _BATCH = "batch_size"
 
@@ -70,7 +70,10 @@ def _pareto(data: Data, pareto: Sequence[str]) -> dict[str, int] | None:
     # A larger batch always takes longer: then it is the time of a sample that is weighed.
     times = (_PER_SAMPLE, *_TIMES) if batched else _TIMES
     x = _first([*_named(metrics, "name", times), *sorted(differing)], differing.__contains__)
-    y = _first([*_named(metrics, "name", _RIVALS), *sorted(differing)], lambda place: place in differing - {x})
+    rivals = [*_named(metrics, "name", _RIVALS), *sorted(differing)]
+    fitting = differing - {x}
+    common = {place for place in fitting if x is not None and 2 * _together(data, x, place) >= len(_values(data, x))}
+    y = _first(rivals, (common or fitting).__contains__)
     return None if x is None or y is None else {"x": x, "y": y}
 
 
@@ -85,7 +88,7 @@ def _heatmap(data: Data, varying: Sequence[int]) -> dict[str, int] | None:
 
 
 def _samples(data: Data, varying: Sequence[int]) -> dict[str, int] | None:
-    if not varying or not any(round for row in data["rows"] for round in row["samples"] or ()):
+    if not varying or not any(round for row in _usable(data) for round in row["samples"] or ()):
         return None
     # What the baseline is chosen by is what differs between those one wants side by side.
     axis = _first(_named(data["axes"], "key", (*data["baseline"], *_COLOURED)), varying.__contains__)
@@ -101,7 +104,17 @@ def _main_metric(data: Data) -> int | None:
 
 
 def _values(data: Data, metric: int) -> list[float]:
-    return [found[0] for row in data["rows"] if (found := row["values"].get(metric, row["values"].get(str(metric))))]
+    return [found[0] for row in _usable(data) if (found := row["values"].get(str(metric)))]
+
+
+def _together(data: Data, one: int, other: int) -> int:
+    """How many rows have both metrics."""
+    return sum(str(one) in row["values"] and str(other) in row["values"] for row in _usable(data))
+
+
+def _usable(data: Data) -> list[Data]:
+    """The rows that are drawn: no chart shows what a combination left behind that failed."""
+    return [row for row in data["rows"] if row["status"] == "ok"]
 
 
 def _named(items: Sequence[Data], field: str, names: Sequence[str]) -> Iterator[int]:

@@ -64,9 +64,10 @@ class Writer:
         Only where there is something to say: ``once``, positions of metrics that were measured in a single process; ``paired``, as
         ``rounds``, what the pairs of a duel with the row ``base`` give; ``calibrated``, by metric estimates in units of ``kernel``;
         ``env``, a position in ``environments``; ``sessions``, for each round which run of the sweep timed it, or null; ``alone``,
-        whether its outputs are not its baseline's, so that it is compared with nothing; ``cells``, of a comparison with another
-        sweep, by metric ``[ratio, low, high, verdict, reason, rounds needed]``; ``command``, what comes after ``command_start``,
-        ``wall_s`` and ``warnings``, positions in ``reasons``, where the page does not have every row in full.
+        whether its outputs are not its baseline's, so that it is compared with nothing; ``misses``, whether it misses a constraint,
+        so that it is on no front; ``cells``, of a comparison with another sweep, by metric
+        ``[ratio, low, high, verdict, reason, rounds needed]``; ``command``, what comes after ``command_start``, ``wall_s`` and
+        ``warnings``, positions in ``reasons``, where the page does not have every row in full.
         """
         known: list[tuple[str, MetricInfo, Measurement]] = []
         why: dict[str, int] = {}
@@ -107,6 +108,7 @@ class Writer:
             if self._has_sessions
             else [],
             "alone": not self._is_apart and row.baseline_id is None and self._bases[row.combination_id] is not None,
+            "misses": bool(row.misses),
             "cells": {p: _judged(row.cells[info.name]) for p, info, _ in known} if self._is_apart else {},
             **(self._told(row) if self._with_commands else {}),
         }

@@ -28,9 +28,12 @@ const charts = (() => {
   const nameOf = (row, axes = varying, limit = NAME) =>
     axes.map((axis) => short(named(axis, textOf(row, axis)), limit)).join(" · ") || short(data.name, limit);
 
-  const entryOf = (row, metric) => row.values[metric] ?? null;
+  // What failed in anything has no place beside what did not: a value that it left behind is not drawn, and its status is the reason.
+  const usable = (row) => row.status === "ok";
+  const entryOf = (row, metric) => (usable(row) ? row.values[metric] ?? null : null);
   const valueOf = (row, metric) => entryOf(row, metric)?.[0] ?? null;
-  const whyOf = (row, metric) => data.reasons[row.why[metric] ?? row.reason] ?? "not asked for in this combination";
+  const whyOf = (row, metric) =>
+    (usable(row) ? data.reasons[row.why[metric]] ?? "not asked for in this combination" : `${row.status}: ${data.reasons[row.reason]}`);
   const significant = (value, digits = 3) => {
     if (value === 0) return "0";
     const size = Math.abs(value);
@@ -159,7 +162,7 @@ const charts = (() => {
   };
 
   return {
-    data, setup, varying, MISSING, plain, short, spelled, textOf, nameOf, entryOf, valueOf, whyOf, significant, amount, described, isLog, scale,
+    data, setup, varying, MISSING, plain, short, spelled, textOf, nameOf, usable, entryOf, valueOf, whyOf, significant, amount, described, isLog, scale,
     mixed, colourOf, groupedBy, along, classes, select, metricItems, axisItems, missing, counted, add,
   };
 })();

@@ -34,11 +34,11 @@ charts.add("heatmap", (choices, chosen, plot) => {
     if (!show.value) return [value, null];
     const other = base(row);
     if (other === row) return [1, null];
+    if (other && valueOf(other, metric.value) === null) return [null, `its baseline has no value: ${charts.whyOf(other, metric.value)}`];
     const cell = compared(row, other);
     if (cell?.verdict === "not_comparable") return [null, "measured in another environment than its baseline"];
     if (cell && cell.ratio !== null) return [cell.ratio, null];
-    if (!other) return [null, "no baseline for it"];
-    return [null, valueOf(other, metric.value) === null ? `its baseline has no value: ${charts.whyOf(other, metric.value)}` : "not comparable with its baseline"];
+    return [null, other ? "not comparable with its baseline" : "no baseline for it"];
   };
 
   // A cell: its number or null, of how many combinations, of how many that there are, and why what is missing is.

@@ -1,9 +1,9 @@
 "use strict";
 // The raw samples of a few combinations beside each other, each round apart: what shifts between rounds is seen.
 charts.add("samples", (choices, chosen) => {
-  const { data, varying, plain, nameOf, groupedBy } = charts;
+  const { data, varying, plain, nameOf, groupedBy, usable } = charts;
   const MOST = 12;
-  const known = data.rows.filter((row) => row.samples?.some((round) => round.length));
+  const known = data.rows.filter((row) => usable(row) && row.samples?.some((round) => round.length));
   const side = charts.select(choices, "side by side", charts.axisItems(varying), chosen.axis);
   const others = () => varying.filter((axis) => axis !== side.value);
   const keyOf = (row) => others().map((axis) => row.at[axis]).join();

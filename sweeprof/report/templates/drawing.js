@@ -9,8 +9,19 @@ const library = (async () => {
   const script = document.createElement("script");
   script.textContent = await new Response(unpacked).text();
   document.head.append(script);
+  if (!window.Plotly) throw new Error("what was unpacked does not run");
   for (const element of stale) if (seen.has(element)) paint(element);
 })();
+let isBroken = false;
+const excuse = (element) => {
+  element.removeAttribute("aria-busy");
+  element.style.height = "auto";
+  element.textContent = "This browser cannot unpack the plots: see the pictures in plots/ and pictures/ beside this page.";
+};
+library.catch(() => {
+  isBroken = true;
+  for (const element of figures.keys()) excuse(element);
+});
 const paint = (element) => {
   if (!window.Plotly) return;
   const figure = figures.get(element)();
@@ -30,6 +41,7 @@ const watcher = new IntersectionObserver((entries) => {
 const draw = (element, figure) => {
   figures.set(element, typeof figure === "function" ? figure : () => figure);
   stale.add(element);
+  if (isBroken) return excuse(element);
   element.setAttribute("aria-busy", "true");
   if (seen.has(element)) paint(element);
   else watcher.observe(element);

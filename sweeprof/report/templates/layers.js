@@ -212,10 +212,15 @@
     select.value = chosen;
   };
 
-  options(left, data.tables.map((item) => item.label), 0);
-  options(right, data.tables.map((item) => item.label), Math.min(1, data.tables.length - 1));
-  // What was measured is what the reader came for.
-  options(figure, data.columns.map((item) => item.title), Math.max(0, data.columns.findIndex((item) => item.isTime)));
+  // What was measured is what the reader came for, of two that have it; else a figure that two have.
+  const places = data.tables.map((_, place) => place), columns = data.columns.map((_, place) => place);
+  const having = (column) => places.filter((place) => data.tables[place].totals[column] !== null);
+  const timed = columns.filter((column) => data.columns[column].isTime);
+  const shown = [...timed, ...columns].find((column) => having(column).length >= Math.min(2, places.length)) ?? 0;
+  const [one, other = one] = new Set([...having(shown), ...places]);
+  options(left, data.tables.map((item) => item.label), one);
+  options(right, data.tables.map((item) => item.label), other);
+  options(figure, data.columns.map((item) => item.title), shown);
   left.addEventListener("change", choose);
   right.addEventListener("change", choose);
   figure.addEventListener("change", draw);

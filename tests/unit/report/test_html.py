@@ -13,6 +13,7 @@ from support.nets import HOSTILE, lenet5
 from support.nets import hostile as hostile_layers
 from support.odd import LONG, build, hostile, with_cells
 from support.samples import comparison
+from sweeprof.report.choices import chosen
 from sweeprof.report.html import html
 from sweeprof.results.compare import Comparison
 from sweeprof.results.layers import ROOT, LayerRow, LayerTable
@@ -78,6 +79,16 @@ def test_every_link_has_its_row() -> None:
     rows = {row.combination_id: 1 + (row.status != "ok") for row in comparison().rows}
     assert {id: links.count(id) for id in rows} == rows, "each in the table, those that failed also where it says why"
     assert set(links) <= set(ids)
+
+
+def test_a_long_list_folds_so_that_the_charts_are_near() -> None:
+    page = html(chosen(comparison(), constraints=["latency < 1 s"]), plotted=False)
+    listed, _, rest = page.partition('<details class="further">')
+    assert listed.count("<li>qualifies: ") + listed.count("<li>best ") == 10
+    folded = rest.partition("</details>")[0]
+    assert folded.count("<li>qualifies: ") + folded.count("<li>misses: ") == 9
+    assert "<summary>and 9 more</summary>" in folded
+    assert "further" not in html(comparison(), plotted=False).partition("<body>")[2].partition("<script")[0]
 
 
 def test_the_report_holds_what_is_needed_to_repeat_it() -> None:

@@ -61,10 +61,12 @@ const builtRow = (row) => {
   return made;
 };
 
-// Before the link to a row is followed, the row is there.
+// Before the link to a row is followed, the row is there; the keyboard goes on from it.
 const openRow = () => {
   const row = rowsById.get(location.hash.slice(1));
-  if (row && !document.getElementById(row.id)) fullRows.append(builtRow(row));
+  if (!row) return;
+  if (!document.getElementById(row.id)) fullRows.append(builtRow(row));
+  document.getElementById(row.id).querySelector("summary").focus();
 };
 fullRows.addEventListener("toggle", ({ target }) => {
   const row = rowsById.get(target.id);

@@ -25,11 +25,13 @@ for (const row of data.rows) {
 // A column is the position of a metric, with "r" before it where it is the ratio to the baseline.
 const isRatio = (column) => column.startsWith("r");
 const metricOf = (column) => Number(isRatio(column) ? column.slice(1) : column);
-const differs = (place) => new Set(data.rows.map((row) => JSON.stringify(row.values[place] ?? null))).size > 1;
+// What is missing or failed says nothing of whether the others differ.
+const measured = data.rows.filter(({ status }) => status === "ok");
+const differs = (place) => new Set(measured.flatMap(({ values }) => (values[place] ? [JSON.stringify(values[place])] : []))).size > 1;
 const COMPARED = ["latency/iteration", "latency/forward"];
 const firstColumns = () => {
   const shown = data.metrics.map((_, place) => place).filter((place) => data.metrics[place].headline);
-  const told = shown.filter((place) => data.rows.length === 1 || differs(place));
+  const told = shown.filter((place) => measured.length < 2 || differs(place));
   const judged = COMPARED.map((name) => shown.find((place) => data.metrics[place].name === name)).find((place) => place !== undefined && told.includes(place))
     ?? told.find((place) => data.metrics[place].better !== null);
   return told.flatMap((place) => (place === judged ? [String(place), `r${place}`] : [String(place)]));

@@ -29,7 +29,11 @@ const titled = (made, text) => {
   if (made.textContent !== text) made.title = text;
   return made;
 };
-const axisCell = (row, { place, numbers }) => titled(make("td", "", numbers ? "axis number" : "axis"), valueText(row, place));
+const SHORT = 18; // characters of a value that stays on one line
+const axisCell = (row, { place, numbers }) => {
+  const text = valueText(row, place);
+  return titled(make("td", "", `axis${numbers ? " number" : ""}${text.length <= SHORT ? " short" : ""}`), text);
+};
 const valueCell = (row, place) => {
   const value = row.values[place], metric = data.metrics[place], made = make("td", undefined, "number");
   if (!value) {
@@ -97,7 +101,7 @@ const hintOf = (column) => {
   return isRatio(column) ? `${name}: this value over the baseline's, with the verdict.` : `${name}: ${definition}`;
 };
 const headLine = () => {
-  const line = make("tr"), more = make("th"), hidden = make("span", "details", "hidden");
+  const line = make("tr"), more = make("th", undefined, "more"), hidden = make("span", "details", "hidden");
   line.append(...axisColumns().map(({ key, place, numbers }) => header(`a${place}`, key, `axis ${key}`, numbers !== null)));
   line.append(...state.columns.map((column) => header(column, columnTitle(column), hintOf(column), true)));
   more.append(hidden);
@@ -124,7 +128,7 @@ const summaryLine = (rows, label, name) => {
   title.scope = "row";
   title.colSpan = Math.max(1, axisColumns().length);
   title.append(make("span", ` ${rows.length}`, "dim"));
-  line.append(title, ...state.columns.map((column) => summaryCell(rows, column)), make("td"));
+  line.append(title, ...state.columns.map((column) => summaryCell(rows, column)), make("td", undefined, "more"));
   return line;
 };
 
@@ -166,8 +170,10 @@ const region = table.parentElement;
 const extend = (rows) => {
   if (visible().length <= room) return;
   room += rows;
+  const focused = table.contains(document.activeElement) ? document.activeElement : null;
   for (const body of [...table.tBodies]) body.remove();
   table.tHead.after(...bodiesOf(visible()));
+  focused?.focus({ preventScroll: true }); // which it lost as it was taken out
 };
 region.addEventListener("scroll", () => { if (region.scrollTop + 2 * region.clientHeight > region.scrollHeight) extend(DRAWN_AT_ONCE); });
 addEventListener("beforeprint", () => extend(Infinity));

@@ -52,6 +52,13 @@ def test_a_row_is_its_axes_its_baseline_and_its_values() -> None:
     assert (data["metrics"][0]["unit"], data["metrics"][0]["base"], data["metrics"][0]["factor"]) == ("ms", "s", 1e3)
 
 
+def test_a_row_that_misses_a_constraint_is_marked() -> None:
+    sample = comparison()
+    missing = dataclasses.replace(sample.rows[0], misses=("latency < 0.1 ms: 0.128 ms",))
+    rows = rows_of(dataclasses.replace(sample, rows=(missing, *sample.rows[1:])))
+    assert [id for id, row in rows.items() if row.get("misses")] == [missing.combination_id]
+
+
 def test_what_failed_says_why() -> None:
     data = page_data(comparison())
     crashed = next(row for row in data["rows"] if row["status"] == "crashed")
@@ -95,7 +102,7 @@ def test_what_no_row_has_is_not_there() -> None:
         "wall_s",
         "warnings",
     }
-    assert all(not rare & set(row) for row in page_data(drawn(4).comparison())["rows"] if row["status"] != "ok")
+    assert all(not rare & set(row) for row in page_data(drawn(4).comparison())["rows"] if not row["values"])
     hosts = page_data(drawn(1).comparison())
     assert {json.loads(hosts["environments"][row["env"]]["host"]) for row in hosts["rows"]} == {"h0", "h1"}
     sessions = page_data(drawn(2).comparison())["rows"]
