@@ -25,7 +25,7 @@ from sweeprof.tracking.menu import write_views
 from sweeprof.tracking.notes import baseline_names
 from sweeprof.tracking.patient import patient
 from sweeprof.tracking.process import ENVIRONMENT, GIVE_UP_S, VIEWER, viewer_command
-from sweeprof.tracking.runs import RunContent, run_contents
+from sweeprof.tracking.runs import METRICS_TAG, RunContent, run_contents
 from sweeprof.tracking.sweeps import Place, experiment_name, final_view, first_view, sweep_content, sweep_info
 from sweeprof.tracking.views import view_address
 
@@ -174,8 +174,7 @@ def _send(
     """
     from mlflow.entities import Metric, Param, RunTag
 
-    # Neither can a parameter be changed nor a metric be taken back: such a run is replaced.
-    if run and (run.data.params.items() - content.params.items() or run.data.metrics.keys() - content.metrics):
+    if run and _is_past_mending(run, content):
         client.delete_run(run.info.run_id)
         run = None
     if run is None:
@@ -188,11 +187,11 @@ def _send(
     for key in tags.keys() - content.tags.keys():
         client.delete_tag(id, key)
     # Of two values with one time MLflow shows the larger, so a changed value is sent with the time of its change.
-    at = int(time.time() * 1000) if run.data.metrics else content.end_ms
-    changed = {key: value for key, value in content.metrics.items() if run.data.metrics.get(key) != value}
+    now, there = int(time.time() * 1000), run.data.metrics
+    changed = {key: value for key, value in content.metrics.items() if there.get(key) != value}
     client.log_batch(
         id,
-        metrics=[Metric(key, value, at, 0) for key, value in changed.items()],
+        metrics=[Metric(key, value, now if key in there else content.end_ms, 0) for key, value in changed.items()],
         params=[Param(key, value) for key, value in content.params.items() if key not in run.data.params],
         tags=[RunTag(key, text) for key, text in content.tags.items() if tags.get(key) != text],
         synchronous=True,
@@ -204,10 +203,29 @@ def _send(
     client.set_terminated(id, content.status, content.end_ms)
 
 
+def _is_past_mending(run: Run, content: RunContent) -> bool:
+    """Whether a run must be replaced: MLflow changes no parameter and no start, and takes no metric back.
+
+    What others have logged is theirs; and a sweep's run stays, as its children and its baseline's tag are tied to it.
+    """
+    if content.tags["sweeprof.kind"] == "sweep":
+        return False
+    other = any(run.data.params.get(key, text) != text for key, text in content.params.items())
+    gone = set(run.data.tags.get(METRICS_TAG, "").split("\n")) - content.metrics.keys()
+    # Of a combination that was not measured the start is the sweep's.
+    late = run.info.start_time != content.start_ms and not run.data.metrics
+    return other or late or not gone.isdisjoint(run.data.metrics)
+
+
 def _is_sent(run: Run, content: RunContent) -> bool:
-    there = (run.info.run_name, run.info.status, run.info.end_time, run.data.params, run.data.metrics)
-    wanted = (content.name, content.status, content.end_ms, content.params, content.metrics)
-    return there == wanted and _own_tags(run, content) == content.tags
+    there = (run.info.run_name, run.info.status, run.info.end_time)
+    return (
+        there == (content.name, content.status, content.end_ms)
+        and content.params.items() <= run.data.params.items()
+        and content.metrics.items() <= run.data.metrics.items()
+        and _own_tags(run, content) == content.tags
+        and not _is_past_mending(run, content)
+    )
 
 
 def _own_tags(run: Run, content: RunContent) -> dict[str, str]:

@@ -264,6 +264,40 @@ def test_a_value_that_is_gone_is_not_shown(output: Path, client: MlflowClient) -
     assert (run.info.status, run.data.metrics) == ("FAILED", {})
 
 
+def test_what_others_add_to_a_run_stays_and_keeps_it(output: Path, client: MlflowClient) -> None:
+    of = small()
+    track(output, of)
+    parent, children = runs(client)
+    for run in (parent, children[FIRST]):
+        client.log_metric(run.info.run_id, "mine", 7.0)
+        client.log_param(run.info.run_id, "ticket", "1234")
+        client.set_tag(run.info.run_id, "baseline.nightly", "true")
+    row = of.rows[0]
+    slower = Cell(dataclasses.replace(row.cells["latency/forward"].measurement, value=1.0))
+    changed = dataclasses.replace(row, cells={**row.cells, "latency/forward": slower})
+    track(output, dataclasses.replace(of, rows=(changed, of.rows[1])))
+    again, afterwards = runs(client)
+    for before, after in ((parent, again), (children[FIRST], afterwards[FIRST])):
+        assert after.info.run_id == before.info.run_id
+        assert (after.data.metrics["mine"], after.data.params["ticket"]) == (7.0, "1234")
+        assert after.data.tags["baseline.nightly"] == "true"
+    assert afterwards[FIRST].data.metrics["latency/forward_ms"] == 1000.0
+    sent = client.get_metric_history(again.info.run_id, "combinations_ok")
+    assert [point.value for point in sent] == [1.0]
+
+
+def test_a_combination_measured_after_an_interruption_begins_when_it_was_measured(
+    output: Path, client: MlflowClient
+) -> None:
+    of = small()
+    skipped = dataclasses.replace(of.rows[0], status="skipped", reason="the sweep was interrupted", cells={})
+    track(output, dataclasses.replace(of, rows=(skipped, of.rows[1])), records(of)[1:], "interrupted")
+    later = dataclasses.replace(records(of)[0], started="2026-11-22T08:00:00+00:00")
+    track(output, of, [later, records(of)[1]])
+    run = runs(client)[1][FIRST]
+    assert (run.info.status, run.info.end_time - run.info.start_time) == ("FINISHED", 3200)
+
+
 def test_what_an_interruption_left_out_is_killed_not_failed(output: Path, client: MlflowClient) -> None:
     of = small()
     row = dataclasses.replace(of.rows[1], status="skipped", reason="the sweep was interrupted")
