@@ -93,7 +93,9 @@ def _make_single(client: MlflowClient, experiment_id: str, added: Iterable[Point
 
 def step_of(comparison: Comparison) -> int:
     """The step of a sweep, another for each: its second of creation, and a number from its id for those of one second."""
-    return milliseconds(comparison.created) // 1000 * _PER_SECOND + zlib.crc32(comparison.sweep_id.encode()) % _PER_SECOND
+    return (
+        milliseconds(comparison.created) // 1000 * _PER_SECOND + zlib.crc32(comparison.sweep_id.encode()) % _PER_SECOND
+    )
 
 
 def points(comparison: Comparison, of: ViewOf, home: str) -> Iterator[Point]:
