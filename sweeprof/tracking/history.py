@@ -21,7 +21,6 @@ from sweeprof.tracking.keys import safe_key, tracked_keys
 from sweeprof.tracking.ledger import PAGE
 from sweeprof.tracking.menu import write_tags
 from sweeprof.tracking.notes import capped
-from sweeprof.tracking.process import GIVE_UP_S
 from sweeprof.tracking.runs import NAME_LIMIT, PARAM_LIMIT, milliseconds, name_of
 from sweeprof.tracking.sweeps import experiment_name
 from sweeprof.tracking.views import HISTORY, ViewOf, run_address, trend_tag
@@ -79,7 +78,7 @@ def record_history(client: MlflowClient, experiment_id: str, comparison: Compari
         _make_single(client, experiment_id, points(comparison, of, home))
     trend = ViewOf(HISTORY, "trend", "", 0, {}, {name: of.keys[name] for name in of.headlines})
     tags = {**trend_tag(trend), "mlflow.note.content": _NOTE}
-    write_tags(client, experiment_id, "the history", lambda _: tags, GIVE_UP_S)
+    write_tags(client, experiment_id, "the history", lambda _: tags)
 
 
 def _make_single(client: MlflowClient, experiment_id: str, added: Iterable[Point]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import logging
 import tempfile
@@ -17,14 +18,15 @@ from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
 from sweeprof.tracking import Ending, Links, SweepInfo
 from sweeprof.tracking.artifacts import add_extras, stage_combination, stage_sweep
-from sweeprof.tracking.connecting import connected, is_foreign, until_done
+from sweeprof.tracking.baselines import NOTE
+from sweeprof.tracking.connecting import connected, dispensable, is_foreign, until_done
 from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.history import history_name, record_history
 from sweeprof.tracking.ledger import delete_strays, known_runs, sweep_run
 from sweeprof.tracking.menu import write_views
 from sweeprof.tracking.notes import baseline_names
 from sweeprof.tracking.patient import patient
-from sweeprof.tracking.process import ENVIRONMENT, GIVE_UP_S, VIEWER, viewer_command
+from sweeprof.tracking.process import ENVIRONMENT, VIEWER, viewer_command
 from sweeprof.tracking.runs import METRICS_TAG, RunContent, run_contents
 from sweeprof.tracking.sweeps import Place, experiment_name, final_view, first_view, sweep_content, sweep_info
 from sweeprof.tracking.views import view_address
@@ -74,7 +76,7 @@ class MlflowTracker:
             parent = sweep_run(client, experiment, sweep)
             if parent.info.status != "RUNNING":
                 client.update_run(parent.info.run_id, status="RUNNING")
-            write_views(client, experiment, first_view(sweep, parent.info.run_id), 0)
+            write_views(client, experiment, first_view(sweep, parent.info.run_id))
         return self._links(experiment, sweep.sweep_id)
 
     def close(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: Ending) -> Links:
@@ -91,24 +93,26 @@ class MlflowTracker:
             experiment = until_done(lambda _: self._experiment(client, sweep.name))
             parent = until_done(lambda _: sweep_run(client, experiment, sweep))
             parent_id = parent.info.run_id
-            # The columns and charts come first: should the sending break off, what is there can be compared.
-            write_views(client, experiment, final_view(comparison, parent_id), GIVE_UP_S)
             known = until_done(lambda _: known_runs(client, experiment, sweep.sweep_id))
             for id, content in run_contents(comparison, records, ending, parent_id, experiment):
                 stage = functools.partial(stage_combination, folder=folder, combination_id=id, config=content.config)
                 until_done(functools.partial(_bring, client, experiment, content, stage, known.pop(id, None)))
                 sent += 1
             until_done(lambda _: delete_strays(client, experiment, sweep.sweep_id, known))
-            history = (
-                until_done(lambda _: self._experiment(client, history_name(sweep.name))) if self._history else None
-            )
-            place = Place(experiment, parent_id, history, baseline_names(parent.data.tags))
-            whole = sweep_content(comparison, records, folder, ending, place)
+            place = Place(experiment, parent_id, None, baseline_names(parent.data.tags))
+            whole = functools.partial(sweep_content, comparison, records, folder, ending)
             stage = functools.partial(stage_sweep, folder=folder, comparison=comparison)
             own = functools.partial(sweep_run, client, experiment, sweep, parent_id)
-            until_done(lambda _: _send(client, experiment, own(), whole, stage))
-            if history is not None:
-                record_history(client, history, comparison, final_view(comparison, parent_id), experiment)
+            until_done(lambda _: _send(client, experiment, own(), whole(place), stage))
+            # A server may take no views and no history: these come last, so that it has all the rest.
+            views = final_view(comparison, parent_id)
+            write_views(client, experiment, views)
+            if self._history:
+                with dispensable("history"):
+                    id = until_done(lambda _: self._experiment(client, history_name(sweep.name)))
+                    linked = whole(dataclasses.replace(place, history_id=id))
+                    client.set_tag(parent_id, NOTE, linked.tags[NOTE])
+                    record_history(client, id, comparison, views, experiment)
         return self._links(experiment, sweep.sweep_id)
 
     @contextlib.contextmanager

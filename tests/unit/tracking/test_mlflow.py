@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -20,6 +21,7 @@ from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import Record
 from sweeprof.tracking import Ending, SweepInfo
 from sweeprof.tracking.mlflow import MlflowTracker, TrackingError
+from sweeprof.tracking.process import ENVIRONMENT, GIVE_UP_S
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -426,6 +428,74 @@ def test_a_view_that_is_refused_costs_nothing_else(
     track(output, small())
     assert len(runs(client)[1]) == 2
     assert "took no saved view" in caplog.text
+
+
+@pytest.mark.parametrize(("code", "told"), [("PERMISSION_DENIED", False), ("TEMPORARILY_UNAVAILABLE", True)])
+def test_a_history_that_is_not_taken_costs_nothing_else(
+    output: Path, client: MlflowClient, monkeypatch: pytest.MonkeyPatch, code: str, told: bool
+) -> None:
+    from mlflow.exceptions import MlflowException
+    from mlflow.protos import databricks_pb2
+    from mlflow.tracking import MlflowClient
+
+    from sweeprof.tracking import connecting
+
+    create = MlflowClient.create_experiment
+
+    def refuse(self: MlflowClient, name: str, **named: Any) -> str:
+        if name.endswith(" history"):
+            raise MlflowException("no history here", getattr(databricks_pb2, code))
+        return create(self, name, **named)
+
+    monkeypatch.setattr(MlflowClient, "create_experiment", refuse)
+    monkeypatch.setattr(connecting, "GIVE_UP_S", 0.1)
+    # What may pass is told, to be sent later; what is refused stays refused.
+    with pytest.raises(TrackingError, match="no history here") if told else contextlib.nullcontext():
+        track(output, small())
+    parent, children = runs(client)
+    assert (parent.info.status, len(children)) == ("FINISHED", 2)
+    assert "[report]" in parent.data.tags["mlflow.note.content"]
+    assert "[history]" not in parent.data.tags["mlflow.note.content"]
+
+
+def test_a_server_that_begins_to_hang_is_waited_for_once(
+    output: Path, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.tracking import MlflowClient
+
+    from sweeprof.tracking import connecting
+
+    class Clock:
+        now = 0.0
+
+        def monotonic(self) -> float:
+            return self.now
+
+        def sleep(self, seconds: float) -> None:
+            self.now += seconds
+
+    clock, of = Clock(), small()
+    request_s = float(ENVIRONMENT["MLFLOW_HTTP_REQUEST_TIMEOUT"])
+
+    def hang(*_: Any, **__: Any) -> None:
+        clock.now += request_s
+        for name in ("search_runs", "get_experiment_by_name", "log_batch"):
+            patch.setattr(MlflowClient, name, hang)
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(connecting, "time", clock)
+    tracker = MlflowTracker(None, output)
+    for ask, limit_s in (
+        (lambda: tracker.open(info(of)), request_s),  # measuring waits for it
+        (lambda: tracker.close(of, records(of), output / of.sweep_id, "finished"), GIVE_UP_S + request_s),
+    ):
+        began = clock.now
+        with monkeypatch.context() as patch:
+            patch.setattr(MlflowClient, "set_experiment_tag", hang)
+            with pytest.raises(TrackingError, match="timed out"):
+                ask()
+        assert clock.now - began <= limit_s
+    assert {run.info.status for run in (runs(client)[0], *runs(client)[1].values())} == {"FINISHED", "FAILED"}
 
 
 def test_views_of_every_sweep_are_written_and_old_ones_dropped(output: Path, client: MlflowClient) -> None:
