@@ -90,16 +90,18 @@ def _make_single(client: MlflowClient, experiment_id: str, added: Iterable[Point
             until_done(functools.partial(_add, client, experiment_id, point, runs))
 
 
-def step_of(comparison: Comparison) -> int:
+def step_of(created: str, sweep_id: str) -> int:
     """The step of a sweep, another for each: its second of creation, and a number from its id for those of one second."""
-    return (
-        milliseconds(comparison.created) // 1000 * _PER_SECOND + zlib.crc32(comparison.sweep_id.encode()) % _PER_SECOND
-    )
+    return milliseconds(created) // 1000 * _PER_SECOND + zlib.crc32(sweep_id.encode()) % _PER_SECOND
 
 
 def points(comparison: Comparison, of: ViewOf, home: str) -> Iterator[Point]:
     """The point of every combination: its headlines, in the units in which runs have them."""
-    keys, at, step = tracked_keys(comparison), milliseconds(comparison.created), step_of(comparison)
+    keys, at, step = (
+        tracked_keys(comparison),
+        milliseconds(comparison.created),
+        step_of(comparison.created, comparison.sweep_id),
+    )
     versions, sweep = _versions(comparison), run_address(home, of.parent_id)
     for row in comparison.rows:
         yield Point(

@@ -126,7 +126,7 @@ def test_two_beginnings_of_one_history_become_one(output: Path, client: MlflowCl
         twin = client.create_run(first.info.experiment_id, first.info.start_time + 5, {**first.data.tags})
         for key, value in metric.items():
             at = milliseconds(night(21).created)
-            client.log_metric(twin.info.run_id, key, value, at, step_of(night(21)))
+            client.log_metric(twin.info.run_id, key, value, at, step_of(night(21).created, "s21"))
     send(output, night(22, 0.003))
     run = histories(client)[FIRST]
     assert run.info.run_id == first.info.run_id
@@ -153,7 +153,7 @@ def test_what_another_sweep_adds_before_a_run_is_deleted_is_kept(
 
     def add_first(self: MlflowClient, id: str) -> None:
         if id == old.info.run_id:
-            self.log_metric(id, KEY, 9.0, milliseconds(night(19).created), step_of(night(19)))
+            self.log_metric(id, KEY, 9.0, milliseconds(night(19).created), step_of(night(19).created, "s19"))
         delete(self, id)
 
     monkeypatch.setattr(MlflowClient, "delete_run", add_first)

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -485,10 +486,11 @@ def test_a_server_that_begins_to_hang_is_waited_for_once(
 
     monkeypatch.setattr(connecting, "time", clock)
     tracker = MlflowTracker(None, output)
-    for ask, limit_s in (
+    asked: list[tuple[Callable[[], Any], float]] = [
         (lambda: tracker.open(info(of)), request_s),  # measuring waits for it
         (lambda: tracker.close(of, records(of), output / of.sweep_id, "finished"), GIVE_UP_S + request_s),
-    ):
+    ]
+    for ask, limit_s in asked:
         began = clock.now
         with monkeypatch.context() as patch:
             patch.setattr(MlflowClient, "set_experiment_tag", hang)
