@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ _LATER = (408, 429)
 _NEVER = ("authentication failed", "mlflow db upgrade")
 """Of errors that MLflow and drivers report like a server that is down for a moment."""
 _GIVEN_UP = "tried for long enough"
+_LOG = logging.getLogger(__name__)
 _DRIVERS = ("sqlalchemy", "psycopg", "psycopg2", "botocore", "boto3")
 
 
@@ -74,7 +76,7 @@ def _alone_in_postgres(uri: str) -> Iterator[None]:
 
 def passes(error: BaseException) -> bool:
     """Whether what failed may succeed a little later: a server that restarts, hangs or has too much to do, not one that refuses."""
-    if _GIVEN_UP in getattr(error, "__notes__", ()) or any(words in str(error) for words in _NEVER):
+    if any(words in str(error) for words in _NEVER):
         return False
     status = status_of(error)
     if status is not None:
@@ -98,7 +100,7 @@ def is_foreign(error: BaseException) -> bool:
     return isinstance(error, (MlflowException, OSError)) or type(error).__module__.partition(".")[0] in _DRIVERS
 
 
-def until_done(step: Callable[[int], T], limit_s: float = GIVE_UP_S) -> T:
+def until_done(step: Callable[[int], T]) -> T:
     """What ``step`` returns, which is told how often it has failed; raises its last error once that has gone on for too long.
 
     A step looks afresh at what is there when it is tried again: that no answer came does not mean that nothing was done.
@@ -109,9 +111,20 @@ def until_done(step: Callable[[int], T], limit_s: float = GIVE_UP_S) -> T:
             return step(failed)
         except Exception as error:
             # Once more in any case, however long a large step took.
-            over = failed > 0 and time.monotonic() + wait_s > began + limit_s
-            if over or not passes(error):
+            over = failed > 0 and time.monotonic() + wait_s > began + GIVE_UP_S
+            if over or _GIVEN_UP in getattr(error, "__notes__", ()) or not passes(error):
                 error.add_note(_GIVEN_UP)  # for a larger step around this one
                 raise
         time.sleep(wait_s)
         wait_s, failed = min(2 * wait_s, _LONGEST_WAIT_S), failed + 1
+
+
+@contextlib.contextmanager
+def dispensable(what: str) -> Iterator[None]:
+    """Only warn where MLflow refuses ``what``: the numbers are worth more. What may pass is raised, to be sent later."""
+    try:
+        yield
+    except Exception as error:
+        if passes(error):
+            raise
+        _LOG.warning("MLflow took no %s", what, exc_info=True)

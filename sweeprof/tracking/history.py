@@ -1,13 +1,14 @@
 """The history of a combination over sweeps: one long-lived run per combination, a point per sweep, so that MLflow draws the trend.
 
-A point has the sweep's creation as its step (seconds since 1970) and its time: whatever is sent in whatever order, and again,
-ends as one line in the order of the sweeps.
+A point has a step of its sweep, in the order of creation, and the sweep's creation as its time: whatever is sent in whatever
+order, and again, ends as one line in the order of the sweeps.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,6 @@ from sweeprof.tracking.keys import safe_key, tracked_keys
 from sweeprof.tracking.ledger import PAGE
 from sweeprof.tracking.menu import write_tags
 from sweeprof.tracking.notes import capped
-from sweeprof.tracking.process import GIVE_UP_S
 from sweeprof.tracking.runs import NAME_LIMIT, PARAM_LIMIT, milliseconds, name_of
 from sweeprof.tracking.sweeps import experiment_name
 from sweeprof.tracking.views import HISTORY, ViewOf, run_address, trend_tag
@@ -35,6 +35,8 @@ _NOTE = (
     "The history of sweeps measured by sweeprof: a run per combination, a point per sweep, drawn in the view *trend*."
 )
 _MOST_VERSIONS = 20
+_PER_SECOND = 1_000_000
+"""Steps; MLflow's pages have them as floating-point numbers, which are exact for three centuries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +69,44 @@ def record_history(client: MlflowClient, experiment_id: str, comparison: Compari
         mlflow.exceptions.MlflowException: MLflow cannot be reached, or refuses.
     """
     known = until_done(lambda _: _known(client, experiment_id))
+    begun = False
     for point in points(comparison, of, home):
         runs = known.get(point.combination_id, [])
+        begun |= not runs and bool(point.metrics)
         until_done(functools.partial(_add, client, experiment_id, point, runs))
+    if begun:
+        _make_single(client, experiment_id, points(comparison, of, home))
     trend = ViewOf(HISTORY, "trend", "", 0, {}, {name: of.keys[name] for name in of.headlines})
     tags = {**trend_tag(trend), "mlflow.note.content": _NOTE}
-    write_tags(client, experiment_id, "the history", lambda _: tags, GIVE_UP_S)
+    write_tags(client, experiment_id, "the history", lambda _: tags)
+
+
+def _make_single(client: MlflowClient, experiment_id: str, added: Iterable[Point]) -> None:
+    """Leave one run per combination, where another sweep began the same at this moment, or a request was repeated on its way."""
+    known = until_done(lambda _: _known(client, experiment_id))
+    for point in added:
+        runs = known.get(point.combination_id, [])
+        if len(runs) > 1:
+            until_done(functools.partial(_add, client, experiment_id, point, runs))
+
+
+def step_of(created: str, sweep_id: str) -> int:
+    """The step of a sweep, another for each: its second of creation, and a number from its id for those of one second."""
+    return milliseconds(created) // 1000 * _PER_SECOND + zlib.crc32(sweep_id.encode()) % _PER_SECOND
 
 
 def points(comparison: Comparison, of: ViewOf, home: str) -> Iterator[Point]:
     """The point of every combination: its headlines, in the units in which runs have them."""
-    keys, at = tracked_keys(comparison), milliseconds(comparison.created)
+    keys, at, step = (
+        tracked_keys(comparison),
+        milliseconds(comparison.created),
+        step_of(comparison.created, comparison.sweep_id),
+    )
     versions, sweep = _versions(comparison), run_address(home, of.parent_id)
     for row in comparison.rows:
         yield Point(
             combination_id=row.combination_id,
-            step=at // 1000,
+            step=step,
             at_ms=at,
             metrics=_values(row, {name: keys[name] for name in of.headlines}) if row.status == "ok" else {},
             name=name_of(comparison, row, comparison.axes),
@@ -90,7 +114,7 @@ def points(comparison: Comparison, of: ViewOf, home: str) -> Iterator[Point]:
             tags={
                 "sweeprof.kind": "history",
                 "sweeprof.combination_id": row.combination_id,
-                STEP_TAG: str(at // 1000),
+                STEP_TAG: str(step),
                 "sweeprof.versions": capped(versions),
                 "mlflow.note.content": capped(f"Newest: [{escaped(of.title)}]({sweep}) · {escaped(versions)}"),
                 "mlflow.source.name": capped(row.command),
@@ -159,12 +183,14 @@ def _put(client: MlflowClient, experiment_id: str, point: Point, runs: Sequence[
 
 def _begin(
     client: MlflowClient, experiment_id: str, point: Point, tags: Mapping[str, str], metrics: Sequence[Metric]
-) -> None:
+) -> str:
+    """The id of a new run."""
     # The step comes with the points: a run without it has none yet.
     first = {key: value for key, value in tags.items() if key != STEP_TAG}
-    run = client.create_run(experiment_id, point.at_ms, first, point.name)
-    _log(client, run.info.run_id, metrics, tags, point.params)
-    client.set_terminated(run.info.run_id, "FINISHED", point.at_ms)
+    id = str(client.create_run(experiment_id, point.at_ms, first, point.name).info.run_id)
+    _log(client, id, metrics, tags, point.params)
+    client.set_terminated(id, "FINISHED", point.at_ms)
+    return id
 
 
 def _extend(client: MlflowClient, experiment_id: str, run: Run, point: Point) -> None:
@@ -178,24 +204,34 @@ def _extend(client: MlflowClient, experiment_id: str, run: Run, point: Point) ->
             client.set_terminated(id, "FINISHED", point.at_ms)
         return
     all_points = _points_of(client, run)
-    there = {metric.key: metric.value for metric in all_points if metric.step == point.step}
-    if there == point.metrics:
-        return
-    if there.items() <= point.metrics.items():
-        _log(client, id, [metric for metric in _metrics(point) if metric.key not in there])
+    there = {(metric.key, metric.value) for metric in all_points if metric.step == point.step}
+    if there <= point.metrics.items():
+        if len(there) < len(point.metrics):
+            _log(client, id, _metrics(point))
         return
     others = [metric for metric in all_points if metric.step != point.step]
-    if others or point.metrics:
-        tags = {key: run.data.tags.get(key, text) for key, text in point.tags.items()}
-        _begin(client, experiment_id, point, point.tags if point.step == newest else tags, [*others, *_metrics(point)])
-    client.delete_run(id)
+    if not others and not point.metrics:
+        client.delete_run(id)
+        return
+    tags = {key: run.data.tags.get(key, text) for key, text in point.tags.items()}
+    new = [*others, *_metrics(point)]
+    heir = _begin(client, experiment_id, point, point.tags if point.step == newest else tags, new)
+    _bequeath(client, id, heir, but=point.step)
 
 
 def _merge(client: MlflowClient, runs: Sequence[Run]) -> None:
     """Give what the later runs of one combination have to the first."""
     for run in runs[1:]:
         _log(client, runs[0].info.run_id, _points_of(client, run))
-        client.delete_run(run.info.run_id)
+        _bequeath(client, run.info.run_id, runs[0].info.run_id)
+
+
+def _bequeath(client: MlflowClient, run_id: str, heir: str, but: int | None = None) -> None:
+    """Delete a run whose points ``heir`` has, and give it those that another sweep has added meanwhile."""
+    client.delete_run(run_id)
+    # A run that is deleted takes no more; and MLflow keeps but one of equal points.
+    left = _points_of(client, client.get_run(run_id))
+    _log(client, heir, [metric for metric in left if metric.step != but])
 
 
 def _points_of(client: MlflowClient, run: Run) -> list[Metric]:

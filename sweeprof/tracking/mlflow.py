@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import logging
 import tempfile
@@ -17,15 +18,16 @@ from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
 from sweeprof.tracking import Ending, Links, SweepInfo
 from sweeprof.tracking.artifacts import add_extras, stage_combination, stage_sweep
-from sweeprof.tracking.connecting import connected, is_foreign, until_done
+from sweeprof.tracking.baselines import NOTE
+from sweeprof.tracking.connecting import connected, dispensable, is_foreign, until_done
 from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.history import history_name, record_history
 from sweeprof.tracking.ledger import delete_strays, known_runs, sweep_run
 from sweeprof.tracking.menu import write_views
 from sweeprof.tracking.notes import baseline_names
 from sweeprof.tracking.patient import patient
-from sweeprof.tracking.process import ENVIRONMENT, GIVE_UP_S, VIEWER, viewer_command
-from sweeprof.tracking.runs import RunContent, run_contents
+from sweeprof.tracking.process import ENVIRONMENT, VIEWER, viewer_command
+from sweeprof.tracking.runs import METRICS_TAG, RunContent, run_contents
 from sweeprof.tracking.sweeps import Place, experiment_name, final_view, first_view, sweep_content, sweep_info
 from sweeprof.tracking.views import view_address
 
@@ -74,7 +76,7 @@ class MlflowTracker:
             parent = sweep_run(client, experiment, sweep)
             if parent.info.status != "RUNNING":
                 client.update_run(parent.info.run_id, status="RUNNING")
-            write_views(client, experiment, first_view(sweep, parent.info.run_id), 0)
+            write_views(client, experiment, first_view(sweep, parent.info.run_id))
         return self._links(experiment, sweep.sweep_id)
 
     def close(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: Ending) -> Links:
@@ -91,24 +93,26 @@ class MlflowTracker:
             experiment = until_done(lambda _: self._experiment(client, sweep.name))
             parent = until_done(lambda _: sweep_run(client, experiment, sweep))
             parent_id = parent.info.run_id
-            # The columns and charts come first: should the sending break off, what is there can be compared.
-            write_views(client, experiment, final_view(comparison, parent_id), GIVE_UP_S)
             known = until_done(lambda _: known_runs(client, experiment, sweep.sweep_id))
             for id, content in run_contents(comparison, records, ending, parent_id, experiment):
                 stage = functools.partial(stage_combination, folder=folder, combination_id=id, config=content.config)
                 until_done(functools.partial(_bring, client, experiment, content, stage, known.pop(id, None)))
                 sent += 1
             until_done(lambda _: delete_strays(client, experiment, sweep.sweep_id, known))
-            history = (
-                until_done(lambda _: self._experiment(client, history_name(sweep.name))) if self._history else None
-            )
-            place = Place(experiment, parent_id, history, baseline_names(parent.data.tags))
-            whole = sweep_content(comparison, records, folder, ending, place)
+            place = Place(experiment, parent_id, None, baseline_names(parent.data.tags))
+            whole = functools.partial(sweep_content, comparison, records, folder, ending)
             stage = functools.partial(stage_sweep, folder=folder, comparison=comparison)
             own = functools.partial(sweep_run, client, experiment, sweep, parent_id)
-            until_done(lambda _: _send(client, experiment, own(), whole, stage))
-            if history is not None:
-                record_history(client, history, comparison, final_view(comparison, parent_id), experiment)
+            until_done(lambda _: _send(client, experiment, own(), whole(place), stage))
+            # A server may take no views and no history: these come last, so that it has all the rest.
+            views = final_view(comparison, parent_id)
+            write_views(client, experiment, views)
+            if self._history:
+                with dispensable("history"):
+                    id = until_done(lambda _: self._experiment(client, history_name(sweep.name)))
+                    linked = whole(dataclasses.replace(place, history_id=id))
+                    client.set_tag(parent_id, NOTE, linked.tags[NOTE])
+                    record_history(client, id, comparison, views, experiment)
         return self._links(experiment, sweep.sweep_id)
 
     @contextlib.contextmanager
@@ -174,8 +178,7 @@ def _send(
     """
     from mlflow.entities import Metric, Param, RunTag
 
-    # Neither can a parameter be changed nor a metric be taken back: such a run is replaced.
-    if run and (run.data.params.items() - content.params.items() or run.data.metrics.keys() - content.metrics):
+    if run and _is_past_mending(run, content):
         client.delete_run(run.info.run_id)
         run = None
     if run is None:
@@ -188,11 +191,11 @@ def _send(
     for key in tags.keys() - content.tags.keys():
         client.delete_tag(id, key)
     # Of two values with one time MLflow shows the larger, so a changed value is sent with the time of its change.
-    at = int(time.time() * 1000) if run.data.metrics else content.end_ms
-    changed = {key: value for key, value in content.metrics.items() if run.data.metrics.get(key) != value}
+    now, there = int(time.time() * 1000), run.data.metrics
+    changed = {key: value for key, value in content.metrics.items() if there.get(key) != value}
     client.log_batch(
         id,
-        metrics=[Metric(key, value, at, 0) for key, value in changed.items()],
+        metrics=[Metric(key, value, now if key in there else content.end_ms, 0) for key, value in changed.items()],
         params=[Param(key, value) for key, value in content.params.items() if key not in run.data.params],
         tags=[RunTag(key, text) for key, text in content.tags.items() if tags.get(key) != text],
         synchronous=True,
@@ -204,10 +207,29 @@ def _send(
     client.set_terminated(id, content.status, content.end_ms)
 
 
+def _is_past_mending(run: Run, content: RunContent) -> bool:
+    """Whether a run must be replaced: MLflow changes no parameter and no start, and takes no metric back.
+
+    What others have logged is theirs; and a sweep's run stays, as its children and its baseline's tag are tied to it.
+    """
+    if content.tags["sweeprof.kind"] == "sweep":
+        return False
+    other = any(run.data.params.get(key, text) != text for key, text in content.params.items())
+    gone = set(run.data.tags.get(METRICS_TAG, "").split("\n")) - content.metrics.keys()
+    # Of a combination that was not measured the start is the sweep's.
+    late = run.info.start_time != content.start_ms and not run.data.metrics
+    return other or late or not gone.isdisjoint(run.data.metrics)
+
+
 def _is_sent(run: Run, content: RunContent) -> bool:
-    there = (run.info.run_name, run.info.status, run.info.end_time, run.data.params, run.data.metrics)
-    wanted = (content.name, content.status, content.end_ms, content.params, content.metrics)
-    return there == wanted and _own_tags(run, content) == content.tags
+    there = (run.info.run_name, run.info.status, run.info.end_time)
+    return (
+        there == (content.name, content.status, content.end_ms)
+        and content.params.items() <= run.data.params.items()
+        and content.metrics.items() <= run.data.metrics.items()
+        and _own_tags(run, content) == content.tags
+        and not _is_past_mending(run, content)
+    )
 
 
 def _own_tags(run: Run, content: RunContent) -> dict[str, str]:

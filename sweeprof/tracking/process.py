@@ -20,9 +20,9 @@ By MLflow's own defaults each call waits for four minutes; and a request that it
 the answer was lost (MLFLOW.md 3). 20 seconds is how long a server may wait for its own sqlite database.
 """
 
-GIVE_UP_S = 30.0
-"""Without any success, after which a server counts as gone: twice what one needs to start again (MLFLOW.md 2.3), and not too
-long for someone who waits for a sweep to end."""
+GIVE_UP_S = 45.0
+"""Without any success, after which a server counts as gone: on a loaded machine one needs up to 42 s to start again
+(MLFLOW.md 2.3), and someone waits for the sweep to end."""
 
 VIEWER = "http://127.0.0.1:5000"
 """Where the viewer of a local database is, once its command runs."""

@@ -35,6 +35,8 @@ RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 NAME_LIMIT = 250
 PARAM_LIMIT = 6000
 
+METRICS_TAG = "sweeprof.metrics"
+"""The keys of a combination's metrics, one a line: others that its run has are somebody else's."""
 _PART_LIMIT = 40
 """Of one axis in a run's name; the column that shows it is narrower still."""
 _SHORT = {"batch_size": "b"}
@@ -84,6 +86,7 @@ def run_contents(
         own = by_id.get(row.combination_id, [])
         start, end = time_span(comparison, own)
         params = {safe_key(a): shortened(axis_text(row.axes[a]), PARAM_LIMIT) for a in comparison.axes if a in row.axes}
+        metrics = _metrics(row, keys)
         place = {
             PLACE_TAG: f"{places[row.combination_id]:05d}",
             "mlflow.parentRunId": parent_id,
@@ -96,9 +99,13 @@ def run_contents(
                 start_ms=start,
                 end_ms=end,
                 status=_status(row, own, ending),
-                tags={**_tags(comparison, row, titles), "mlflow.note.content": note(row, titles, links), **place},
+                tags={
+                    **_tags(comparison, row, titles, metrics),
+                    "mlflow.note.content": note(row, titles, links),
+                    **place,
+                },
                 params=params,
-                metrics=_metrics(row, keys),
+                metrics=metrics,
                 config=own[-1].config if own else None,
                 inputs=dataset_inputs(record.config for record in own[-1:]),
             ),
@@ -157,7 +164,7 @@ def _metrics(row: Row, keys: Mapping[str, str]) -> dict[str, float]:
     return found
 
 
-def _tags(comparison: Comparison, row: Row, judged: Iterable[str]) -> dict[str, str]:
+def _tags(comparison: Comparison, row: Row, judged: Iterable[str], metrics: Iterable[str]) -> dict[str, str]:
     missing = [f"{i.name}: {reason_of(row, i.name)}" for i in comparison.metrics if value_of(row, i.name) is None]
     tags = {
         "sweeprof.kind": "combination",
@@ -170,6 +177,7 @@ def _tags(comparison: Comparison, row: Row, judged: Iterable[str]) -> dict[str, 
         "sweeprof.verdicts": "\n".join(_verdicts(row, judged)),
         "sweeprof.misses": "\n".join(row.misses),
         "sweeprof.pareto": "yes" if row.on_front else "",
+        METRICS_TAG: "\n".join(metrics),
         "mlflow.source.name": row.command,
         "mlflow.source.type": "LOCAL",
         "mlflow.source.git.commit": str((comparison.environment.get("git") or {}).get("revision") or ""),

@@ -203,8 +203,8 @@ def test_the_table_lists_every_combination_with_headline_metrics_and_axes(
 ) -> None:
     opened_view(page, links.comparison.replace(VIEWER, server))
     rows = ".ag-pinned-left-cols-container .ag-row"
-    page.locator(rows).nth(ROWS - 1).wait_for(timeout=10_000)
-    page.locator(".ag-header-cell", has_text="batch_size").wait_for(timeout=10_000)
+    page.locator(rows).nth(ROWS - 1).wait_for(timeout=40_000)
+    page.locator(".ag-header-cell", has_text="batch_size").wait_for(timeout=40_000)
     headers = in_order(page, ".ag-header-cell", "left")
     assert headers[headers.index("latency/forward_ms") :] == [*HEADLINES, "sweeprof.reason", *AXES, "Duration"]
     names = in_order(page, f"{rows} a", "top")
@@ -215,8 +215,8 @@ def test_the_table_lists_every_combination_with_headline_metrics_and_axes(
 
 def test_the_charts_are_drawn_for_every_measured_combination(links: Links, server: str, page: Page) -> None:
     opened_view(page, view(links, server, "charts", "CHART"))
-    page.locator(".parcoords .dimension").nth(6).wait_for(timeout=20_000)
-    page.locator(".js-plotly-plot").nth(6).wait_for(timeout=20_000)
+    page.locator(".parcoords .dimension").nth(6).wait_for(timeout=40_000)
+    page.locator(".js-plotly-plot").nth(6).wait_for(timeout=40_000)
     assert traces(page) == [[["bar", MEASURED]]] * 4 + [[["scatter", MEASURED]]] * 3
     shown = page.get_by_test_id("experiment-view-compare-runs-chart-area").inner_text()
     assert re.findall(r"^([A-Za-z][\w -]*)\s*\((\d+)\)", shown, re.M) == SECTIONS
@@ -228,7 +228,7 @@ def test_the_charts_are_drawn_for_every_measured_combination(links: Links, serve
 @pytest.mark.slow
 def test_a_view_by_an_axis_has_a_bar_per_value(links: Links, server: str, page: Page) -> None:
     opened_view(page, view(links, server, "by1", "CHART"))
-    page.locator(".js-plotly-plot").nth(6).wait_for(timeout=20_000)
+    page.locator(".js-plotly-plot").nth(6).wait_for(timeout=40_000)
     assert traces(page)[:4] == [[["bar", 2]]] * 4
 
 
@@ -251,7 +251,7 @@ def test_the_history_draws_a_line_over_the_nights(server: str, page: Page) -> No
 
 def test_the_description_of_the_sweep_is_formatted_and_leads_to_the_charts(server: str, page: Page) -> None:
     opened(page, f"{server}/{run_address('1', runs_of(server, 'sweep')[0].info.run_id)}")
-    page.locator("strong", has_text="16 of 18 combinations measured").wait_for(timeout=20_000)
+    page.locator("strong", has_text="16 of 18 combinations measured").wait_for(timeout=40_000)
     with page.expect_popup() as popup:
         page.get_by_role("link", name="charts", exact=True).click(timeout=5_000)
     assert "viewStateShareKey=sweeprof-s0123456789ab-charts&compareRunsMode=CHART" in popup.value.url
@@ -263,7 +263,7 @@ def test_the_description_of_the_sweep_is_formatted_and_leads_to_the_charts(serve
 def test_the_report_is_shown_among_the_artifacts(server: str, page: Page) -> None:
     opened(page, f"{server}/{run_address('1', runs_of(server, 'sweep')[0].info.run_id, 'report.html')}")
     report = page.frame_locator("iframe")
-    report.get_by_text("16 of 18 combinations measured").first.wait_for(timeout=30_000)
+    report.get_by_text("16 of 18 combinations measured").first.wait_for(timeout=40_000)
     assert report.locator("table tbody tr").first.is_visible()
 
 
@@ -271,7 +271,7 @@ def test_the_report_is_shown_among_the_artifacts(server: str, page: Page) -> Non
 def test_a_combination_has_its_layers_as_a_table(server: str, page: Page) -> None:
     run = runs_of(server, "combination")[0].info.run_id
     opened(page, f"{server}/{run_address('1', run, LAYERS)}")
-    page.get_by_text("conv #2").first.wait_for(timeout=30_000)
+    page.get_by_text("conv #2").first.wait_for(timeout=40_000)
     assert page.get_by_text("forward_self_ms").first.is_visible()
 
 
@@ -297,15 +297,15 @@ def test_every_link_of_the_quickstart_opens_what_it_promises(
         line.split(maxsplit=n) for line, n in zip(quickstart.out.strip().splitlines()[-3:], (1, 2, 1), strict=True)
     ]
     opened(page, f"file://{report[1]}")
-    page.get_by_text("18 of 18 combinations measured").first.wait_for(timeout=20_000)
+    page.get_by_text("18 of 18 combinations measured").first.wait_for(timeout=40_000)
     assert command[2].startswith("python -m sweeprof.ui ")
     run = f"exec {sys.executable}{command[2].removeprefix('python')} --port 5000"  # which is the default
     with viewer(run, environment, tmp_path) as address:
         printed = Links(command[2], comparison_link[1])
         opened_view(page, printed.comparison.replace(VIEWER, address))
-        page.locator(".ag-pinned-left-cols-container .ag-row").nth(ROWS - 1).wait_for(timeout=10_000)
+        page.locator(".ag-pinned-left-cols-container .ag-row").nth(ROWS - 1).wait_for(timeout=40_000)
         headers = in_order(page, ".ag-header-cell", "left")
         assert headers[headers.index("latency/forward_ms") :] == [*HEADLINES, *AXES, "Duration"]
         opened_view(page, view(printed, address, "charts", "CHART"))
-        page.locator(".js-plotly-plot").nth(6).wait_for(timeout=20_000)
+        page.locator(".js-plotly-plot").nth(6).wait_for(timeout=40_000)
         assert traces(page) == [[["bar", ROWS]]] * 4 + [[["scatter", ROWS]]] * 3

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from support.processes import left_after, of_kind
 from support.proxy import Fault, Proxy, proxy
 from support.servers import POSTGRES, MlflowServer, isolated, mlflow_server, postgres
 from sweeprof.results.files import read_json, write_json
+from sweeprof.tracking.history import step_of
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -134,8 +136,19 @@ def runs(uri: str, sweep_id: str) -> list[Run]:
     return list(client.search_runs(experiments, f"tags.`sweeprof.sweep_id` = '{sweep_id}'", max_results=1000))
 
 
+def histories(uri: str, combination_id: str) -> list[Run]:
+    """The history of a combination: one run, whatever sweeps there were."""
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name("adhoc history")
+    assert experiment is not None
+    wanted = f"tags.`sweeprof.kind` = 'history' and tags.`sweeprof.combination_id` = '{combination_id}'"
+    return list(client.search_runs([experiment.experiment_id], wanted))
+
+
 def assert_whole(uri: str, folder: Path, sizes: tuple[int, ...] = SIZES) -> None:
-    """Every run is there exactly once, finished, with its parameters, metrics, artifacts and parent."""
+    """Every run is there exactly once, finished, with its parameters, metrics, artifacts, parent and history."""
     from mlflow.tracking import MlflowClient
 
     found = runs(uri, read_json(folder / "plan.json")["sweep_id"])
@@ -148,6 +161,13 @@ def assert_whole(uri: str, folder: Path, sizes: tuple[int, ...] = SIZES) -> None
     client = MlflowClient(tracking_uri=uri)
     assert "report.html" in {file.path for file in client.list_artifacts(parent.info.run_id)}
     assert "config.json" in {file.path for file in client.list_artifacts(children[-1].info.run_id)}
+    created, sweep_id = (read_json(folder / "plan.json")[key] for key in ("created", "sweep_id"))
+    for child in children:
+        (history,) = histories(uri, child.data.tags["sweeprof.combination_id"])
+        assert history.info.status == "FINISHED"
+        points = client.get_metric_history(history.info.run_id, "latency/forward_ms")
+        own = [point.value for point in points if point.step == step_of(created, sweep_id)]
+        assert own == [child.data.metrics["latency/forward_ms"]]
     stored = read_json(folder / "tracking.json")
     assert stored["sent"]
     assert stored["trouble"] is None
@@ -211,7 +231,7 @@ def test_a_server_that_never_answers_is_given_up_and_served_later(
     front.fault = lambda method, path, number: "hang"
     code, err = sync(tmp_path, folder, front.url)
     assert (code, "0 of 6 combinations are there" in err) == (2, True), err
-    assert len(front.asked) <= 3
+    assert len(front.asked) <= 4
     stored = read_json(folder / "tracking.json")
     assert stored["sent"] is None
     assert "timed out" in stored["trouble"]
@@ -300,15 +320,37 @@ def test_postgres_is_restarted_under_the_server(sweep: Callable[[str], Path], tm
         proxy(behind.url) as front,
     ):
         folder = sweep("restarted")
+        with restarted_at(20, front, database.down, database.up):
+            assert sync(tmp_path, folder, front.url) == (0, "")
+        assert_whole(behind.url, folder)
 
-        def restart(method: str, path: str, number: int) -> Fault:
-            if number == 20:
-                database.down()
-                threading.Timer(3, database.up).start()
-            return None
 
-        front.fault = restart
-        assert sync(tmp_path, folder, front.url) == (0, "")
+@contextmanager
+def restarted_at(request: int, front: Proxy, down: Callable[[], None], up: Callable[[], None]) -> Iterator[None]:
+    """End what is behind the proxy at that request, and start it at once; whoever asks meanwhile is refused."""
+    starting = threading.Thread(target=up)
+
+    def restart(method: str, path: str, number: int) -> Fault:
+        if number == request:
+            down()
+            starting.start()
+        return None
+
+    front.fault = restart
+    try:
+        yield
+        assert starting.ident is not None, f"there were only {len(front.asked)} requests"
+    finally:
+        if starting.ident is not None:
+            starting.join()
+
+
+def test_the_server_is_restarted_while_it_is_sent_to(sweep: Callable[[str], Path], tmp_path: Path) -> None:
+    with mlflow_server(tmp_path / "server") as behind, proxy(behind.url) as front:
+        folder = sweep("restarted-server")
+        with restarted_at(20, front, lambda: behind.end(signal.SIGKILL), behind.up):
+            assert sync(tmp_path, folder, front.url) == (0, "")
+        assert 502 in front.answered
         assert_whole(behind.url, folder)
 
 

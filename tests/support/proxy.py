@@ -39,6 +39,8 @@ class Proxy(ThreadingHTTPServer):
         """Called with the number of a request, from 0, before it is forwarded."""
         self.asked: list[tuple[str, str]] = []
         """Method and path of every request."""
+        self.answered: set[int] = set()
+        """Every status that was answered."""
         self.login: tuple[str, str] | None = None
         """User and password without which it answers 401."""
         self.ending = threading.Event()
@@ -93,6 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
         return response.status, headers, content
 
     def _answer(self, status: int, headers: dict[str, str], content: bytes) -> None:
+        self.server.answered.add(status)
         with suppress(OSError):
             self.send_response(status)
             for name, value in headers.items():

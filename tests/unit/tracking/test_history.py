@@ -10,7 +10,7 @@ import pytest
 
 from support.samples import comparison, records
 from sweeprof.results.compare import Cell, Comparison
-from sweeprof.tracking.history import history_name
+from sweeprof.tracking.history import history_name, step_of
 from sweeprof.tracking.mlflow import MlflowTracker
 from sweeprof.tracking.runs import milliseconds
 from sweeprof.tracking.sweeps import sweep_info
@@ -54,12 +54,12 @@ def histories(client: MlflowClient) -> dict[str, Run]:
 
 def line(client: MlflowClient, run: Run) -> list[tuple[int, float]]:
     """Day and value of each point, in the order of steps."""
-    start = milliseconds("2026-11-01T00:30:00+00:00") // 1000
+    start = milliseconds("2026-11-01T00:30:00+00:00")
     points = sorted(
         (point.step, point.timestamp, point.value) for point in client.get_metric_history(run.info.run_id, KEY)
     )
-    assert all(time == step * 1000 for step, time, _ in points)
-    return [(1 + (step - start) // 86_400, value) for step, _, value in points]
+    assert all(time == step // 1_000_000 * 1000 for step, time, _ in points)
+    return [(1 + (time - start) // 86_400_000, value) for _, time, value in points]
 
 
 def test_every_measured_combination_has_a_line_over_the_nights(output: Path, client: MlflowClient) -> None:
@@ -126,11 +126,60 @@ def test_two_beginnings_of_one_history_become_one(output: Path, client: MlflowCl
         twin = client.create_run(first.info.experiment_id, first.info.start_time + 5, {**first.data.tags})
         for key, value in metric.items():
             at = milliseconds(night(21).created)
-            client.log_metric(twin.info.run_id, key, value, at, at // 1000)
+            client.log_metric(twin.info.run_id, key, value, at, step_of(night(21).created, "s21"))
     send(output, night(22, 0.003))
     run = histories(client)[FIRST]
     assert run.info.run_id == first.info.run_id
     assert line(client, run) == [(20, 1.0), (21, 2.0), (22, 3.0)]
+
+
+def test_sweeps_of_one_second_have_a_point_each(output: Path, client: MlflowClient) -> None:
+    for of in (night(20), night(20, 0.002, sweep_id="t20"), night(20)):
+        send(output, of)
+    assert sorted(line(client, histories(client)[FIRST])) == [(20, 1.0), (20, 2.0)]
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_what_another_sweep_adds_before_a_run_is_deleted_is_kept(
+    output: Path, client: MlflowClient, monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    from mlflow.tracking import MlflowClient
+
+    send(output, night(20))
+    old = histories(client)[FIRST]
+    if not replaced:
+        old = client.create_run(old.info.experiment_id, old.info.start_time + 5, {**old.data.tags})
+    delete = MlflowClient.delete_run
+
+    def add_first(self: MlflowClient, id: str) -> None:
+        if id == old.info.run_id:
+            self.log_metric(id, KEY, 9.0, milliseconds(night(19).created), step_of(night(19).created, "s19"))
+        delete(self, id)
+
+    monkeypatch.setattr(MlflowClient, "delete_run", add_first)
+    send(output, night(20, 0.005) if replaced else night(20))
+    assert line(client, histories(client)[FIRST]) == [(19, 9.0), (20, 5.0 if replaced else 1.0)]
+
+
+def test_a_history_that_another_sweep_begins_at_the_same_moment_ends_as_one_run(
+    output: Path, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.tracking import MlflowClient
+
+    create, twins = MlflowClient.create_run, []
+
+    def repeated(self: MlflowClient, *words: Any, **named: Any) -> Run:
+        made = create(self, *words, **named)
+        if words[2].get("sweeprof.kind") == "history":
+            twins.append(create(self, *words, **named))
+        return made
+
+    monkeypatch.setattr(MlflowClient, "create_run", repeated)
+    send(output, night(20))
+    assert len(twins) == 1
+    run = histories(client)[FIRST]
+    assert (run.info.status, run.data.params["model"]) == ("FINISHED", "lenet5")
+    assert line(client, run) == [(20, 1.0)]
 
 
 def test_a_history_that_was_begun_and_not_written_is_gone_on_with(output: Path, client: MlflowClient) -> None:

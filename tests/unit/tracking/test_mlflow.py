@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import Record
 from sweeprof.tracking import Ending, SweepInfo
 from sweeprof.tracking.mlflow import MlflowTracker, TrackingError
+from sweeprof.tracking.process import ENVIRONMENT, GIVE_UP_S
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -264,6 +267,40 @@ def test_a_value_that_is_gone_is_not_shown(output: Path, client: MlflowClient) -
     assert (run.info.status, run.data.metrics) == ("FAILED", {})
 
 
+def test_what_others_add_to_a_run_stays_and_keeps_it(output: Path, client: MlflowClient) -> None:
+    of = small()
+    track(output, of)
+    parent, children = runs(client)
+    for run in (parent, children[FIRST]):
+        client.log_metric(run.info.run_id, "mine", 7.0)
+        client.log_param(run.info.run_id, "ticket", "1234")
+        client.set_tag(run.info.run_id, "baseline.nightly", "true")
+    row = of.rows[0]
+    slower = Cell(dataclasses.replace(row.cells["latency/forward"].measurement, value=1.0))
+    changed = dataclasses.replace(row, cells={**row.cells, "latency/forward": slower})
+    track(output, dataclasses.replace(of, rows=(changed, of.rows[1])))
+    again, afterwards = runs(client)
+    for before, after in ((parent, again), (children[FIRST], afterwards[FIRST])):
+        assert after.info.run_id == before.info.run_id
+        assert (after.data.metrics["mine"], after.data.params["ticket"]) == (7.0, "1234")
+        assert after.data.tags["baseline.nightly"] == "true"
+    assert afterwards[FIRST].data.metrics["latency/forward_ms"] == 1000.0
+    sent = client.get_metric_history(again.info.run_id, "combinations_ok")
+    assert [point.value for point in sent] == [1.0]
+
+
+def test_a_combination_measured_after_an_interruption_begins_when_it_was_measured(
+    output: Path, client: MlflowClient
+) -> None:
+    of = small()
+    skipped = dataclasses.replace(of.rows[0], status="skipped", reason="the sweep was interrupted", cells={})
+    track(output, dataclasses.replace(of, rows=(skipped, of.rows[1])), records(of)[1:], "interrupted")
+    later = dataclasses.replace(records(of)[0], started="2026-11-22T08:00:00+00:00")
+    track(output, of, [later, records(of)[1]])
+    run = runs(client)[1][FIRST]
+    assert (run.info.status, run.info.end_time - run.info.start_time) == ("FINISHED", 3200)
+
+
 def test_what_an_interruption_left_out_is_killed_not_failed(output: Path, client: MlflowClient) -> None:
     of = small()
     row = dataclasses.replace(of.rows[1], status="skipped", reason="the sweep was interrupted")
@@ -392,6 +429,75 @@ def test_a_view_that_is_refused_costs_nothing_else(
     track(output, small())
     assert len(runs(client)[1]) == 2
     assert "took no saved view" in caplog.text
+
+
+@pytest.mark.parametrize(("code", "told"), [("PERMISSION_DENIED", False), ("TEMPORARILY_UNAVAILABLE", True)])
+def test_a_history_that_is_not_taken_costs_nothing_else(
+    output: Path, client: MlflowClient, monkeypatch: pytest.MonkeyPatch, code: str, told: bool
+) -> None:
+    from mlflow.exceptions import MlflowException
+    from mlflow.protos import databricks_pb2
+    from mlflow.tracking import MlflowClient
+
+    from sweeprof.tracking import connecting
+
+    create = MlflowClient.create_experiment
+
+    def refuse(self: MlflowClient, name: str, **named: Any) -> str:
+        if name.endswith(" history"):
+            raise MlflowException("no history here", getattr(databricks_pb2, code))
+        return create(self, name, **named)
+
+    monkeypatch.setattr(MlflowClient, "create_experiment", refuse)
+    monkeypatch.setattr(connecting, "GIVE_UP_S", 0.1)
+    # What may pass is told, to be sent later; what is refused stays refused.
+    with pytest.raises(TrackingError, match="no history here") if told else contextlib.nullcontext():
+        track(output, small())
+    parent, children = runs(client)
+    assert (parent.info.status, len(children)) == ("FINISHED", 2)
+    assert "[report]" in parent.data.tags["mlflow.note.content"]
+    assert "[history]" not in parent.data.tags["mlflow.note.content"]
+
+
+def test_a_server_that_begins_to_hang_is_waited_for_once(
+    output: Path, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.tracking import MlflowClient
+
+    from sweeprof.tracking import connecting
+
+    class Clock:
+        now = 0.0
+
+        def monotonic(self) -> float:
+            return self.now
+
+        def sleep(self, seconds: float) -> None:
+            self.now += seconds
+
+    clock, of = Clock(), small()
+    request_s = float(ENVIRONMENT["MLFLOW_HTTP_REQUEST_TIMEOUT"])
+
+    def hang(*_: Any, **__: Any) -> None:
+        clock.now += request_s
+        for name in ("search_runs", "get_experiment_by_name", "log_batch"):
+            patch.setattr(MlflowClient, name, hang)
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(connecting, "time", clock)
+    tracker = MlflowTracker(None, output)
+    asked: list[tuple[Callable[[], Any], float]] = [
+        (lambda: tracker.open(info(of)), request_s),  # measuring waits for it
+        (lambda: tracker.close(of, records(of), output / of.sweep_id, "finished"), GIVE_UP_S + request_s),
+    ]
+    for ask, limit_s in asked:
+        began = clock.now
+        with monkeypatch.context() as patch:
+            patch.setattr(MlflowClient, "set_experiment_tag", hang)
+            with pytest.raises(TrackingError, match="timed out"):
+                ask()
+        assert clock.now - began <= limit_s
+    assert {run.info.status for run in (runs(client)[0], *runs(client)[1].values())} == {"FINISHED", "FAILED"}
 
 
 def test_views_of_every_sweep_are_written_and_old_ones_dropped(output: Path, client: MlflowClient) -> None:
