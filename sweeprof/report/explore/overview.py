@@ -49,10 +49,11 @@ def places(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def verdict_counts(comparison: Comparison) -> list[Counts]:
-    """The verdicts of each metric of :func:`called_metrics` that has any, over combinations that are ok."""
+    """The verdicts of each metric of :func:`called_metrics` that has any, where both combination and baseline are ok."""
+    held = [row for row in comparison.rows if row.status == "ok" and row.baseline_status == "ok"]
     found: list[Counts] = []
     for info in called_metrics(comparison):
-        cells = [row.cells[info.name] for row in comparison.rows if row.status == "ok" and info.name in row.cells]
+        cells = [row.cells[info.name] for row in held if info.name in row.cells]
         counts = Counter(cell.verdict for cell in cells if cell.verdict is not None)
         if counts:
             found.append(Counts(metric_title(info, comparison.rows), counts))
