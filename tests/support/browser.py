@@ -21,6 +21,8 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+SETTLED = """() => window.Plotly || !document.getElementById("plotly-packed")
+    || [...document.querySelectorAll(".plot")].every((plot) => !plot.hasAttribute("aria-busy"))"""
 needs_browser = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no browser at {CHROMIUM}")
 
 
@@ -37,6 +39,7 @@ class Visit:
         page.on("dialog", self._dialog)
         page.route(lambda url: not url.startswith("file:"), lambda route: route.abort())
         page.goto(path.as_uri() + fragment)
+        page.wait_for_function(SETTLED)  # a plot that is drawn while something is clicked moves it
 
     def _dialog(self, dialog: Dialog) -> None:
         self.complaints.append(f"dialog: {dialog.message}")
