@@ -260,7 +260,8 @@ def test_what_a_power_loss_cut_is_measured_again(sweeprof: Command, tmp_path: Pa
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_under_joblib_shards_end_with_the_head(sweeprof: Command, tmp_path: Path, number: signal.Signals) -> None:
     joblib = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "shards=2")
-    arguments = (*UNTRACKED, METRICS, "batch_size=1,2,3", "model.fake.on_step=null,hang")
+    # What a baseline pairs stays in one shard: each has trials that hang.
+    arguments = (*UNTRACKED, METRICS, "batch_size=1,2", "model.fake.on_step=hang", "model.fake.step_s=0.001,0.002")
     process = started(tmp_path, *arguments, *joblib)
     wait_for(lambda: len(of_kind(tmp_path, "worker")) == 2, process)
     os.kill(process.pid, number)
