@@ -22,7 +22,7 @@ from sweeprof.tracking.server_settings import (
     obstacles_of,
     store_of,
 )
-from sweeprof.tracking.serving import LOCAL, STORE, Serving
+from sweeprof.tracking.serving import LOCAL, PORT, STORE, Serving
 
 EXIT_OK, EXIT_ENDED = 0, 2
 EPILOG = f"""\
@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--port", type=int, default=5000, metavar="N", help="where to listen (5000); 0: any that is free"
+        "--port", type=int, default=PORT, metavar="N", help=f"where to listen ({PORT}); 0: any that is free"
     )
     parser.add_argument("--host", default=LOCAL[0], help=f"{LOCAL[0]}: this machine alone; 0.0.0.0: all others, too")
     parser.add_argument("--store", metavar="URI", help=f"the database ({STORE}, else OUTPUT/mlflow.db)")

@@ -21,11 +21,10 @@ from sweeprof.sweep.check import rule_problems
 from sweeprof.sweep.finish import comparison_of, write_reports
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import is_headed, reporting
-from sweeprof.sweep.queued import HIDDEN, noted_ending, sending_command, unsent, viewing_command
+from sweeprof.sweep.queued import HIDDEN, noted_ending, reachable, sending_command, unsent, viewing_command
 from sweeprof.sweep.reading import sweep_folder, told
 from sweeprof.sweep.spelling import redacted
 from sweeprof.sweep.tracker import TrackerProcess
-from sweeprof.tracking.credentials import knows_login, without_credentials
 
 EXIT_NOT_SENT = 2
 MISSING = "it was not measured"
@@ -107,14 +106,13 @@ def _is_completed(folder: Folder, uri: str) -> bool:
 def _config(folder: Folder, asked: Json) -> Json:
     """How to reach the tracker: as the sweep did, or as the command line says."""
     stored: Json = read_json(folder.tracking) if folder.tracking.is_file() else {"config": {}, "complete": True}
-    config = {**stored["config"], **asked}
+    known = reachable(stored)
+    config = {**(known or stored["config"]), **asked}
     if not config.get("_target_"):  # a sweep that was not tracked, or of before that was stored
         config = {**yaml.safe_load((conf_folder() / "tracking" / "mlflow.yaml").read_text(encoding="utf-8")), **asked}
-    if not stored["complete"] and "uri" not in asked:
-        uri, config["uri"] = config.get("uri"), without_credentials(str(config.get("uri")))
-        if not knows_login(config["uri"]):
-            said = f"had a password, which is not stored; send it with: {sending_command(folder)}"
-            raise UserError([Problem("uri", uri, said)])
+    if known is None and "uri" not in asked:
+        said = f"had a password, which is not stored; send it with: {sending_command(folder)}"
+        raise UserError([Problem("uri", config.get("uri"), said)])
     problems = rule_problems({"tracking": config})
     if problems:
         raise UserError(problems)
@@ -139,7 +137,7 @@ def _send(folder: Folder, asked: Json) -> int:
         if tracker.trouble:
             print(f"{folder.path} was not sent: {tracker.trouble}", file=sys.stderr)
             return EXIT_NOT_SENT
-    if links and links.command:
+    if links and links.needs_viewer:
         elsewhere = (asked["uri"] or f"sqlite:///{folder.path.parents[1] / 'mlflow.db'}") if asked else None
         print(f"MLflow UI  {viewing_command(folder, elsewhere)}")
     if links:

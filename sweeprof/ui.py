@@ -28,7 +28,7 @@ from sweeprof.tracking.server_settings import (
     obstacles_of,
     store_of,
 )
-from sweeprof.tracking.serving import LOCAL, Serving
+from sweeprof.tracking.serving import LOCAL, PORT, Serving
 
 TRACKER = "MlflowTracker"
 EPILOG = """\
@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--output", default="outputs", metavar="PATH", help="where sweeps are (outputs)")
     parser.add_argument(
-        "--port", type=int, default=5000, metavar="N", help="where to listen (5000); 0: any that is free"
+        "--port", type=int, default=PORT, metavar="N", help=f"where to listen ({PORT}); 0: any that is free"
     )
     parser.add_argument("--uri", metavar="ADDRESS", help="another store or server than the sweep was sent to")
     return parser

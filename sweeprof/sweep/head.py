@@ -186,7 +186,7 @@ def _ending(code: int) -> Ending:
 def _print_links(out: Console, folder: Folder, report: Path, links: Links | None) -> None:
     out.print()
     lines = [("Report", str(report))]
-    if links and links.command:
+    if links and links.needs_viewer:
         lines.append(("MLflow UI", viewing_command(folder)))
     if links:
         lines.append(("Compare", links.comparison))

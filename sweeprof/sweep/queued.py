@@ -16,6 +16,7 @@ from sweeprof.sweep.folder import Folder, sweeps
 from sweeprof.sweep.hold import is_headed
 from sweeprof.sweep.spelling import redacted
 from sweeprof.tracking import Ending
+from sweeprof.tracking.credentials import knows_login, without_credentials
 
 HIDDEN = "***"
 """Stands for the user and password of an address, which are not stored."""
@@ -32,6 +33,15 @@ def keep_config(folder: Folder, tracking: Json) -> None:
         return
     config = {key: redacted(value) if isinstance(value, str) else value for key, value in tracking.items()}
     write_json(folder.tracking, {"config": config, "complete": config == tracking, **_NOTHING_YET})
+
+
+def reachable(stored: Json) -> Json | None:
+    """The config of the tracker in ``tracking.json``; None where it lacks a password that the environment does not have either."""
+    config: Json = dict(stored["config"])
+    if stored["complete"]:
+        return config
+    address = without_credentials(str(config.get("uri")))
+    return {**config, "uri": address} if knows_login(address) else None
 
 
 def note_ending(folder: Folder, ending: Ending, missing: str) -> None:

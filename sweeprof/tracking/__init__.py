@@ -35,8 +35,8 @@ class SweepInfo:
 class Links:
     """Where a user finds the sweep in the tracker."""
 
-    command: str | None
-    """The shell command that starts the viewer, where it has to be started."""
+    needs_viewer: bool
+    """Whether a viewer has to be started: the store is a database, not a server."""
     comparison: str
     """The address that opens the comparison."""
 

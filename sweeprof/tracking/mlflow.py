@@ -26,8 +26,9 @@ from sweeprof.tracking.ledger import delete_strays, known_runs, sweep_run
 from sweeprof.tracking.menu import write_views
 from sweeprof.tracking.notes import baseline_names
 from sweeprof.tracking.patient import patient
-from sweeprof.tracking.process import ENVIRONMENT, VIEWER, viewer_command
+from sweeprof.tracking.process import ENVIRONMENT
 from sweeprof.tracking.runs import METRICS_TAG, RunContent, run_contents
+from sweeprof.tracking.serving import VIEWER
 from sweeprof.tracking.sweeps import Place, experiment_name, final_view, first_view, sweep_content, sweep_info
 from sweeprof.tracking.views import view_address
 
@@ -128,9 +129,8 @@ class MlflowTracker:
             raise TrackingError(f"MLflow at {without_credentials(self._uri)}: {said}{more()}") from None
 
     def _links(self, experiment: str, sweep_id: str) -> Links:
-        shown = without_credentials(self._uri)
-        base, command = (shown, None) if self._is_server else (VIEWER, viewer_command(shown))
-        return Links(command, view_address(base, experiment, sweep_id, "table"))
+        base = without_credentials(self._uri) if self._is_server else VIEWER
+        return Links(not self._is_server, view_address(base, experiment, sweep_id, "table"))
 
     def _experiment(self, client: MlflowClient, sweep_name: str) -> str:
         """Id of the experiment, made or restored where needed."""

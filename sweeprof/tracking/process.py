@@ -1,9 +1,6 @@
-"""The processes of MLflow: the environment of the one that sends, the command of the one that shows."""
+"""The process that sends to MLflow: its environment, and its patience."""
 
 from __future__ import annotations
-
-import shlex
-import sys
 
 ENVIRONMENT: dict[str, str] = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -23,17 +20,3 @@ the answer was lost (MLFLOW.md 3). 20 seconds is how long a server may wait for 
 GIVE_UP_S = 45.0
 """Without any success, after which a server counts as gone: on a loaded machine one needs up to 42 s to start again
 (MLFLOW.md 2.3), and someone waits for the sweep to end."""
-
-VIEWER = "http://127.0.0.1:5000"
-"""Where the viewer of a local database is, once its command runs."""
-
-
-def viewer_command(uri: str) -> str:
-    """The shell command that starts the viewer of a database at :data:`VIEWER`.
-
-    One worker and no background jobs: by default the server takes 15 processes, 2.3 GB and 44 ms more per request
-    (MLFLOW.md 2.3).
-    """
-    quiet = "MLFLOW_DISABLE_TELEMETRY=true MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false"
-    server = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--workers", "1"]
-    return f"{quiet} {shlex.join([*server, '--port', VIEWER.rpartition(':')[2]])}"

@@ -13,6 +13,9 @@ import psutil
 from sweeprof.tracking.credentials import without_credentials
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
+PORT = 5000
+VIEWER = f"http://{LOCAL[0]}:{PORT}"
+"""Where ``python -m sweeprof.ui`` shows a database, unless told otherwise."""
 EVERYWHERE = ("0.0.0.0", "::")
 STORE = "MLFLOW_BACKEND_STORE_URI"
 """By the environment, as it may have a password, and everyone may read the words of a command."""
@@ -33,7 +36,7 @@ class Serving:
     artifacts: str
     """Where the server puts the artifacts that it is sent: a folder's full path, or ``s3://BUCKET/PREFIX``."""
     host: str = LOCAL[0]
-    port: int = 5000
+    port: int = PORT
     allowed_hosts: tuple[str, ...] = ()
     """Names by which clients may call it; without any, those of this machine."""
 

@@ -1,4 +1,4 @@
-"""The links that a sweep ends with, followed as users do: the viewer's command in a shell, the address in Chromium.
+"""The links that a sweep ends with, followed as users do: the address in Chromium, on a server of our own.
 
 MLflow's format of a saved view is its own affair; this is where a new version of MLflow shows whether it still reads ours.
 """
@@ -9,8 +9,8 @@ import contextlib
 import dataclasses
 import os
 import re
+import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,11 +24,14 @@ import pytest
 from support.command import Ran
 from support.layered import write_layers
 from support.samples import comparison, records
+from support.servers import free_port
 from sweeprof.report.html import html
 from sweeprof.report.markdown import markdown
 from sweeprof.tracking import Links, SweepInfo
 from sweeprof.tracking.mlflow import ENVIRONMENT, MlflowTracker
-from sweeprof.tracking.process import VIEWER
+from sweeprof.tracking.server_process import running_server
+from sweeprof.tracking.server_settings import artifacts_of
+from sweeprof.tracking.serving import VIEWER, Serving
 from sweeprof.tracking.tables import LAYERS
 from sweeprof.tracking.views import HISTORY, TREND, run_address, view_address
 
@@ -62,13 +65,18 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
 
 
 @pytest.fixture(scope="module")
-def links(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Links:
+def database(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sweeps of today") / "mlflow.db"
+
+
+@pytest.fixture(scope="module")
+def links(database: Path) -> Links:
     """Of a database with two nights of the sample sweep in it, in a folder whose name has to be quoted."""
-    output = tmp_path_factory.mktemp("sweeps of today")
+    output = database.parent
     tracker, night_before = MlflowTracker(None, output), "2026-11-20T00:30:00+00:00"
     send(tracker, output, sweep_id="s0", created=night_before, rows=comparison().rows[:4])
     found = send(tracker, output)
-    assert found.command is not None
+    assert found.needs_viewer
     return found
 
 
@@ -84,22 +92,20 @@ def send(tracker: MlflowTracker, output: Path, **changes: Any) -> Links:
 
 
 @pytest.fixture(scope="module")
-def server(links: Links, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    assert links.command is not None
-    with viewer(links.command, environment, tmp_path_factory.mktemp("server")) as address:
-        yield address
+def server(links: Links, database: Path) -> Iterator[str]:
+    store = f"sqlite:///{database}"
+    serving = Serving(store, artifacts_of(None, store, database.parent), port=free_port())
+    with running_server(serving, database):
+        yield serving.address
 
 
 @contextlib.contextmanager
-def viewer(command: str, environment: dict[str, str], folder: Path) -> Iterator[str]:
-    """The address of the viewer, started by its own command on a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = command.replace("--port 5000", f"--port {port}")
+def viewer(words: list[str], environment: dict[str, str], folder: Path) -> Iterator[str]:
+    """The address that a viewer's own command ends up at, on a free port."""
+    port = free_port()
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
-            command, shell=True, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True
+            [*words, "--port", str(port)], env=environment, stdout=log, stderr=log, start_new_session=True
         )
         try:
             base = f"http://127.0.0.1:{port}"
@@ -279,7 +285,7 @@ def test_a_server_takes_a_sweep_with_its_artifacts(server: str, tmp_path: Path) 
     from mlflow.tracking import MlflowClient
 
     found = send(MlflowTracker(server, tmp_path / "unused"), tmp_path, name="remote")
-    assert found.command is None
+    assert not found.needs_viewer
     assert found.comparison.startswith(f"{server}/#/experiments/3/runs?viewStateShareKey=sweeprof-")
     runs = runs_of(server, "combination", "3")
     assert len(runs) == ROWS
@@ -299,9 +305,8 @@ def test_every_link_of_the_quickstart_opens_what_it_promises(
     opened(page, f"file://{report[1]}")
     page.get_by_text("18 of 18 combinations measured").first.wait_for(timeout=40_000)
     assert command[2].startswith("python -m sweeprof.ui ")
-    run = f"exec {sys.executable}{command[2].removeprefix('python')} --port 5000"  # which is the default
-    with viewer(run, environment, tmp_path) as address:
-        printed = Links(command[2], comparison_link[1])
+    with viewer([sys.executable, *shlex.split(command[2])[1:]], environment, tmp_path) as address:
+        printed = Links(True, comparison_link[1])
         opened_view(page, printed.comparison.replace(VIEWER, address))
         page.locator(".ag-pinned-left-cols-container .ag-row").nth(ROWS - 1).wait_for(timeout=40_000)
         headers = in_order(page, ".ag-header-cell", "left")

@@ -22,7 +22,7 @@ class Noting:
         self.uri = uri
     def close(self, comparison, records, folder, ending):
         (folder / "got.json").write_text(json.dumps([self.uri, ending, [row.reason for row in comparison.rows]]))
-        return Links(None, self.uri)
+        return Links(False, self.uri)
 """
 LAB = "http://lab:5000"
 

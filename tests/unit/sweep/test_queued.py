@@ -16,6 +16,7 @@ from sweeprof.sweep.queued import (
     note_ending,
     note_sent,
     noted_ending,
+    reachable,
     sending_command,
     unsent,
     viewing_command,
@@ -68,6 +69,28 @@ def test_the_command_that_opens_mlflow(tmp_path: Path) -> None:
     assert viewing_command(folder, "sqlite:///other.db") == f"{shown} --uri sqlite:///other.db"
     keep_config(folder, {**MLFLOW, "uri": "postgresql://me:secret@host/db"})
     assert viewing_command(folder) == f"{shown} --uri 'postgresql://***@host/db'"
+
+
+@pytest.mark.parametrize(
+    ("uri", "known"),
+    [
+        ("sqlite:///a.db", "sqlite:///a.db"),
+        ("http://me:secret@host:5000", "http://host:5000"),
+        ("postgresql://me:secret@host/db", None),
+    ],
+)
+def test_a_login_that_is_not_stored_may_be_in_the_environment(
+    uri: str, known: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("USERNAME", "PASSWORD", "TOKEN"):
+        monkeypatch.delenv(f"MLFLOW_TRACKING_{name}", raising=False)
+    folder = sweep(tmp_path)
+    keep_config(folder, {**MLFLOW, "uri": uri})
+    stored = read_json(folder.tracking)
+    assert (reachable(stored) is None) == ("secret" in uri)
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "me")
+    found = reachable(stored)
+    assert (found and found["uri"]) == known
 
 
 @pytest.mark.parametrize("again", [MLFLOW, {"_target_": None}])

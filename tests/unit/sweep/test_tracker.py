@@ -28,10 +28,10 @@ class Scripted:
         self.on_open, self.on_close = on_open, on_close
     def open(self, sweep):
         exec(self.on_open)
-        return Links(None, "opened")
+        return Links(False, "opened")
     def close(self, comparison, records, folder, ending):
         exec(self.on_close)
-        return Links(None, f"closed with {len(comparison.rows)}, {ending}")
+        return Links(False, f"closed with {len(comparison.rows)}, {ending}")
 """
 
 
@@ -39,7 +39,7 @@ class Seen:
     """A tracker that keeps what it is given."""
 
     def open(self, sweep: SweepInfo) -> Links:
-        return Links(None, "")
+        return Links(False, "")
 
     def close(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: Ending) -> None:
         self.records = list(records)
@@ -95,7 +95,7 @@ def test_what_was_away_at_first_gets_everything_at_the_end(make: Make, folder: F
         assert process.open(folder.read_plan()) is None
         assert process.trouble == "ConnectionError: away"
         assert stored(folder)["sent"] is None
-        assert process.close("finished", "it was not measured", 2) == Links(None, "closed with 2, finished")
+        assert process.close("finished", "it was not measured", 2) == Links(False, "closed with 2, finished")
         assert process.trouble is None
     assert stored(folder)["sent"]
 
@@ -109,11 +109,11 @@ def test_a_tracker_that_is_not_installed_is_told(folder: Folder) -> None:
 
 def test_a_process_that_was_killed_is_replaced_before_it_is_needed(make: Make, folder: Folder) -> None:
     with make() as process:
-        assert process.open(folder.read_plan()) == Links(None, "opened")
+        assert process.open(folder.read_plan()) == Links(False, "opened")
         (child,) = (c for c in psutil.Process().children() if "sweeprof.sweep.tracker" in " ".join(c.cmdline()))
         child.kill()
         child.wait(10)
-        assert process.close("finished", "", 2) == Links(None, "closed with 2, finished")
+        assert process.close("finished", "", 2) == Links(False, "closed with 2, finished")
         assert process.trouble is None
 
 
@@ -124,7 +124,7 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_another(
     with make(on_open="time.sleep(0.5)") as process:
         assert process.open(folder.read_plan()) is None
         assert "did not answer within" in str(process.trouble)
-        assert process.close("finished", "", 2) == Links(None, "closed with 2, finished")
+        assert process.close("finished", "", 2) == Links(False, "closed with 2, finished")
 
 
 def test_what_is_not_sent_is_noted_with_its_reason(make: Make, folder: Folder) -> None:
