@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.browser import ARGUMENTS, CHROMIUM, Visit, needs_browser, opened
+from support.browser import Visit, needs_browser, opened
 from support.drawn import PLANNED, drawn
 from support.odd import LONG, build, hostile
 from support.samples import comparison
@@ -26,7 +26,6 @@ from sweeprof.results.compare import Comparison, Row
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = needs_browser
 
 CHARTS = ("scaling", "pareto", "heatmap", "samples")
@@ -34,27 +33,19 @@ Open = Callable[..., Visit]
 Traces = list[dict[str, Any]]
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with driver.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def visit(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+def visit(browser: Browser) -> Iterator[Open]:
     visits = []
 
     def open_report(
         sample: Comparison, samples: Mapping[str, Sequence[Sequence[float]]] | None = None, **options: Any
     ) -> Visit:
-        visits.append(opened(browser, tmp_path / "report.html", html(sample, samples=samples or {}), **options))
+        visits.append(opened(browser, html(sample, samples=samples or {}), **options))
         return visits[-1]
 
     yield open_report
     for one in visits:
-        one.page.close()
+        one.leave()
         assert one.complaints == []
         assert len(one.requests) == 1
 
@@ -334,10 +325,12 @@ def test_charts_show_what_the_table_shows_once_they_are_seen(visit: Open) -> Non
     report = visit(sample, samples_of(sample), viewport={"width": 1200, "height": 500})
     report.page.wait_for_selector("#explore-table tbody tr")
     assert report.page.locator(".chart svg.main-svg").count() == 0
+    height = report.page.evaluate("document.documentElement.scrollHeight")
     traces(report, "samples")
     assert report.page.locator("#chart-scaling svg.main-svg").count() == 0
     for key in CHARTS:
         traces(report, key)
+    assert report.page.evaluate("document.documentElement.scrollHeight") == height, "what is read has moved"
     report.page.evaluate("location.hash = '#view&without.backend=torch'")
     report.page.wait_for_function("document.querySelector('#explore-told').textContent.includes('9 of 18')")
     kept = {row.combination_id for row in sample.rows if row.axes["backend"] == "tensorflow"}

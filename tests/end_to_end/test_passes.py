@@ -65,6 +65,7 @@ def observed(folder: Path, id: str, pass_name: str) -> Mapping[str, Any]:
     return record.observations
 
 
+@pytest.mark.slow
 def test_every_pass_of_both_modes_is_measured(ran: Ran, folder: Path, ids: dict[str, str]) -> None:
     assert ran.code == 0, ran.err
     assert set(ids) == {"inference", "training"}

@@ -38,7 +38,7 @@ Open = Callable[..., Visit]
 
 
 @pytest.fixture
-def visit(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+def visit(browser: Browser) -> Iterator[Open]:
     visits: list[Visit] = []
 
     def open_report(
@@ -49,13 +49,13 @@ def visit(browser: Browser, tmp_path: Path) -> Iterator[Open]:
     ) -> Visit:
         shown = details(seen or {}, dict.fromkeys(seen or {}, LINKS))
         text = html(sample, layers=layers or {}, details=shown)
-        visits.append(opened(browser, tmp_path / "comparison.html", text, **options))
+        visits.append(opened(browser, text, **options))
         visits[-1].page.locator("details.plain summary").click()
         return visits[-1]
 
     yield open_report
     for one in visits:
-        one.page.close()
+        one.leave()
 
 
 def drawn(report: Visit, id: str) -> Locator:
@@ -66,7 +66,7 @@ def drawn(report: Visit, id: str) -> Locator:
     return place
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_the_report_is_self_contained_and_quiet(visit: Open, scheme: str) -> None:
     report = visit(comparison(), color_scheme=scheme)
     assert drawn(report, "chart-scaling").locator(".scatterlayer .trace").count() == 6
@@ -201,7 +201,7 @@ def test_two_combinations_side_by_side(visit: Open) -> None:
 def test_measured_times_are_what_layers_show_first(visit: Open, browser: Browser, tmp_path: Path) -> None:
     """Of two that have them; of fewer, a figure that two have."""
     text = html(comparison(), False, {"timed": timed_lenet5(), "plain": lenet5()})
-    one = opened(browser, tmp_path / "one.html", text).page
+    one = opened(browser, text).page
     assert one.locator("#layers-figure option:checked").inner_text() == "MACs"
     one.close()
     report = visit(comparison(), {"plain": lenet5(), "timed": timed_lenet5(), "again": timed_lenet5()})
@@ -326,7 +326,7 @@ def parts(table: LayerTable) -> int:
     return len(icicle.blocks)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_a_combination_shows_its_pictures_tables_and_files(visit: Open, scheme: str) -> None:
     report = visit(comparison(), None, {"one": seen_of(lenet5(8)), "two": seen_of(reused())}, color_scheme=scheme)
     page = report.page

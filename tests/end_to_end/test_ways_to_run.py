@@ -202,6 +202,7 @@ def test_a_reader_that_leaves_harms_nothing(tmp_path: Path) -> None:
     assert [run.info.status for run in client.search_runs([experiment.experiment_id])] == ["FINISHED"] * 3
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_sweep_as_ctrl_c_does(tmp_path: Path) -> None:
     process = start_command(tmp_path, *FAKE, "model.fake.on_step=hang")
     deadline = time.monotonic() + 60

@@ -150,14 +150,16 @@ const charts = (() => {
     const part = (name) => document.getElementById(`chart-${key}${name}`);
     const plot = part(""), note = part("-note");
     const make = start(part("-choices"), chosen, plot, part("-more"));
-    const update = () => draw(plot, () => {
+    const made = () => {
       const figure = make(rows());
       note.textContent = figure.note;
       if (figure.height) plot.style.height = `${figure.height}px`;
       return figure;
-    });
+    };
+    const update = () => draw(plot, made);
     part("-choices").addEventListener("change", update);
     window.sweeprof?.listen(update);
+    made(); // its height and its words are there before it is seen: nothing moves under a reader who scrolls to it
     update();
   };
 

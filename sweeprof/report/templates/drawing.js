@@ -2,33 +2,41 @@
 // Figures come without colours of their own for text and grid: those are the page's, light, dark or on paper.
 // A figure is drawn when its place is first seen; what is changed out of sight waits.
 const figures = new Map(), seen = new Set(), stale = new Set();
-// The library comes compressed, and its script is added when it is unpacked; what is seen before that is drawn then.
-const library = (async () => {
-  const packed = Uint8Array.from(atob(document.getElementById("plotly-packed").textContent), (letter) => letter.charCodeAt(0));
-  const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const script = document.createElement("script");
-  script.textContent = await new Response(unpacked).text();
-  document.head.append(script);
-  if (!window.Plotly) throw new Error("what was unpacked does not run");
-  for (const element of stale) if (seen.has(element)) paint(element);
-})();
-let isBroken = false;
+// The library comes compressed. It is unpacked at once, aside, but to run it keeps the page busy: not before a figure is seen, or printed.
+let source = null, isBroken = false;
 const excuse = (element) => {
   element.removeAttribute("aria-busy");
   element.style.height = "auto";
   element.textContent = "This browser cannot unpack the plots: see the pictures in plots/ and pictures/ beside this page.";
 };
-library.catch(() => {
+const giveUp = () => {
   isBroken = true;
   for (const element of figures.keys()) excuse(element);
-});
+};
+const unpacked = async () => {
+  const letters = atob(document.getElementById("plotly-packed").textContent), packed = new Uint8Array(letters.length);
+  for (let at = 0; at < letters.length; at += 1) packed[at] = letters.charCodeAt(at);
+  source = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  for (const element of stale) if (seen.has(element)) paint(element);
+};
+const isReady = () => {
+  if (source !== null && !window.Plotly && !isBroken) {
+    const script = document.createElement("script");
+    script.textContent = source;
+    document.head.append(script);
+    source = null;
+    if (!window.Plotly) giveUp();
+  }
+  return Boolean(window.Plotly);
+};
 const paint = (element) => {
-  if (!window.Plotly) return;
+  if (!isReady()) return;
   const figure = figures.get(element)();
   Plotly.react(element, figure.data, drawing.layout(figure, element), drawing.config);
   stale.delete(element);
   element.removeAttribute("aria-busy");
 };
+unpacked().catch(giveUp);
 const watcher = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
     if (isIntersecting) seen.add(target);
