@@ -35,7 +35,7 @@ needs_browser = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no browser at
 _VIEWPORT: Any = {"width": 1280, "height": 720}
 _TIMEOUT_MS = 30_000
 _free: WeakKeyDictionary[Browser, list[Page]] = WeakKeyDictionary()
-"""Pages that a test has left. A page keeps its compiled scripts for what it shows next at the same address: plotly's take seconds."""
+"""Pages that a test has left: one keeps its compiled scripts for what it shows next at the same address. Plotly's take seconds."""
 
 
 class Visit:
