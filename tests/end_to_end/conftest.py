@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,16 @@ def sweeprof(tmp_path: Path) -> Command:
 def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """The whole quickstart, once: 18 combinations, with MLflow."""
     return run_command(tmp_path_factory.mktemp("quickstart"), "+sweep=quickstart", timeout=400)
+
+
+@pytest.fixture(scope="session")
+def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where pictures of what the tests saw are kept, for people to look at."""
+    given = os.environ.get("SWEEPROF_SCREENSHOTS")
+    folder = Path(given) if given else tmp_path_factory.mktemp("screenshots")
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"screenshots: {folder}")
+    return folder
 
 
 @pytest.fixture(scope="module")

@@ -5,24 +5,18 @@ MLflow's format of a saved view is its own affair; this is where a new version o
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import re
-import shlex
-import signal
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.command import Ran
+from support.browser import needs_browser
 from support.layered import write_layers
+from support.mlflow_pages import HEADLINES, WAIT_MS, charts, mlflow_page, opened, opened_view, run_table
 from support.samples import comparison, records
 from support.servers import free_port
 from sweeprof.report.html import html
@@ -39,19 +33,11 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
     from playwright.sync_api import Page
 
-CHROMIUM = Path("/usr/bin/chromium")
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"needs a browser at {CHROMIUM}")
+pytestmark = needs_browser
 
-ARGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-)
 ROWS = 18
 MEASURED = 16
-# Columns, rows and charts are made only where they are seen: everything is to fit.
-VIEWPORT: Any = {"width": 2600, "height": 2600}
 AXES = ["model", "backend", "batch_size"]
-HEADLINES = ["latency/forward_ms", "throughput/samples_per_s", "memory/rss_peak_mib", "quality/accuracy"]
 SECTIONS = [("Compare", "4"), ("Trade-offs", "3"), ("All axes", "1"), ("Other metrics", "11")]
 
 
@@ -99,80 +85,16 @@ def server(links: Links, database: Path) -> Iterator[str]:
         yield serving.address
 
 
-@contextlib.contextmanager
-def viewer(words: list[str], environment: dict[str, str], folder: Path) -> Iterator[str]:
-    """The address that a viewer's own command ends up at, on a free port."""
-    port = free_port()
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            [*words, "--port", str(port)], env=environment, stdout=log, stderr=log, start_new_session=True
-        )
-        try:
-            base = f"http://127.0.0.1:{port}"
-            wait_for(f"{base}/health", process, folder / "log")
-            yield base
-        finally:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(timeout=20)
-
-
-def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + 90
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            urllib.request.urlopen(url, timeout=2).close()
-            return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail(f"the viewer did not start: {log.read_text()}")
-
-
 @pytest.fixture(scope="module")
 def page(server: str) -> Iterator[Page]:
-    """A page that has asked nobody but viewers on this machine, when all is over."""
-    from playwright.sync_api import sync_playwright
-
-    asked: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGS.split())
-        try:
-            found = browser.new_page(viewport=VIEWPORT)
-            found.add_init_script("localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false')")
-            found.on("request", lambda request: asked.append(request.url))
-            yield found
-        finally:
-            browser.close()
-    elsewhere = [url for url in asked if not url.startswith(("http://127.0.0.1:", "file:", "data:", "blob:"))]
-    assert asked
-    assert elsewhere == []
-
-
-@pytest.fixture(scope="module")
-def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where pictures of what the tests saw are kept, for people to look at."""
-    given = os.environ.get("SWEEPROF_SCREENSHOTS")
-    folder = Path(given) if given else tmp_path_factory.mktemp("screenshots")
-    folder.mkdir(parents=True, exist_ok=True)
-    print(f"screenshots: {folder}")
-    return folder
+    with mlflow_page() as found:
+        yield found
 
 
 @pytest.fixture(autouse=True)
 def screenshot(page: Page, screenshots: Path, request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     page.screenshot(path=screenshots / f"{request.node.name}.png")
-
-
-def opened(page: Page, address: str, size: Any = None) -> None:
-    # Within one page a new address after the # loads nothing anew.
-    page.goto("about:blank")
-    page.set_viewport_size(size or VIEWPORT)
-    page.goto(address)
-
-
-def opened_view(page: Page, address: str) -> None:
-    opened(page, address)
-    page.get_by_text(f"{ROWS} matching runs").wait_for(timeout=40_000)
 
 
 def view(links: Links, server: str, kind: str, mode: str) -> str:
@@ -188,42 +110,21 @@ def runs_of(server: str, kind: str, experiment: str = "1") -> list[Run]:
     return [*MlflowClient(server).search_runs([experiment], f"tags.`sweeprof.kind` = '{kind}'")]
 
 
-def traces(page: Page) -> list[list[list[Any]]]:
-    """Kind and number of points of each trace of each plot."""
-    script = "all => all.map(plot => plot.data.map(trace => [trace.type, trace.x.length]))"
-    found: list[list[list[Any]]] = page.locator(".js-plotly-plot").evaluate_all(script)
-    return found
-
-
-def in_order(page: Page, selector: str, side: str) -> list[str]:
-    """The first line of each element, by place: that in the document says nothing in these grids."""
-    script = f"""all => all
-        .map(element => [element.getBoundingClientRect().{side}, element.innerText.trim().split('\\n')[0]])
-        .sort((a, b) => a[0] - b[0]).map(pair => pair[1].trim()).filter(Boolean)"""
-    found: list[str] = page.locator(selector).evaluate_all(script)
-    return found
-
-
 def test_the_table_lists_every_combination_with_headline_metrics_and_axes(
     links: Links, server: str, page: Page
 ) -> None:
-    opened_view(page, links.comparison.replace(VIEWER, server))
-    rows = ".ag-pinned-left-cols-container .ag-row"
-    page.locator(rows).nth(ROWS - 1).wait_for(timeout=40_000)
-    page.locator(".ag-header-cell", has_text="batch_size").wait_for(timeout=40_000)
-    headers = in_order(page, ".ag-header-cell", "left")
+    opened_view(page, links.comparison.replace(VIEWER, server), ROWS)
+    names, headers = run_table(page, ROWS)
     assert headers[headers.index("latency/forward_ms") :] == [*HEADLINES, "sweeprof.reason", *AXES, "Duration"]
-    names = in_order(page, f"{rows} a", "top")
     assert len(names) == ROWS
     assert names[:6] == [f"lenet5/{backend}/b{n}" for n in (1, 8, 64) for backend in ("torch", "tensorflow")]
     assert page.get_by_text("timing: killed by SIGKILL (signal 9)").is_visible()
 
 
 def test_the_charts_are_drawn_for_every_measured_combination(links: Links, server: str, page: Page) -> None:
-    opened_view(page, view(links, server, "charts", "CHART"))
-    page.locator(".parcoords .dimension").nth(6).wait_for(timeout=40_000)
-    page.locator(".js-plotly-plot").nth(6).wait_for(timeout=40_000)
-    assert traces(page) == [[["bar", MEASURED]]] * 4 + [[["scatter", MEASURED]]] * 3
+    opened_view(page, view(links, server, "charts", "CHART"), ROWS)
+    page.locator(".parcoords .dimension").nth(6).wait_for(timeout=WAIT_MS)
+    assert charts(page, 7) == [[["bar", MEASURED]]] * 4 + [[["scatter", MEASURED]]] * 3
     shown = page.get_by_test_id("experiment-view-compare-runs-chart-area").inner_text()
     assert re.findall(r"^([A-Za-z][\w -]*)\s*\((\d+)\)", shown, re.M) == SECTIONS
     # Each line's text is that of its ticks and its name.
@@ -233,23 +134,21 @@ def test_the_charts_are_drawn_for_every_measured_combination(links: Links, serve
 
 @pytest.mark.slow
 def test_a_view_by_an_axis_has_a_bar_per_value(links: Links, server: str, page: Page) -> None:
-    opened_view(page, view(links, server, "by1", "CHART"))
-    page.locator(".js-plotly-plot").nth(6).wait_for(timeout=40_000)
-    assert traces(page)[:4] == [[["bar", 2]]] * 4
+    opened_view(page, view(links, server, "by1", "CHART"), ROWS)
+    assert charts(page, 7)[:4] == [[["bar", 2]]] * 4
 
 
 @pytest.mark.slow
 def test_the_layers_of_combinations_stand_side_by_side(links: Links, server: str, page: Page) -> None:
     opened(page, view(links, server, "layers", "ARTIFACT"))
-    page.get_by_text("conv #2").first.wait_for(timeout=40_000)
+    page.get_by_text("conv #2").first.wait_for(timeout=WAIT_MS)
 
 
 @pytest.mark.slow
 def test_the_history_draws_a_line_over_the_nights(server: str, page: Page) -> None:
     # Without a graphics card lines take long to draw.
     opened(page, view_address(server, "2", HISTORY, TREND), {"width": 1600, "height": 1200})
-    page.locator(".js-plotly-plot").first.wait_for(timeout=60_000)
-    points = [count for _, count in traces(page)[0]]
+    points = [count for _, count in charts(page, 1)[0]]
     assert set(points) == {1, 2}
     # Of a run there may be a trace for its line and another for its points.
     assert points.count(2) * MEASURED == 4 * len(points)
@@ -257,7 +156,7 @@ def test_the_history_draws_a_line_over_the_nights(server: str, page: Page) -> No
 
 def test_the_description_of_the_sweep_is_formatted_and_leads_to_the_charts(server: str, page: Page) -> None:
     opened(page, f"{server}/{run_address('1', runs_of(server, 'sweep')[0].info.run_id)}")
-    page.locator("strong", has_text="16 of 18 combinations measured").wait_for(timeout=40_000)
+    page.locator("strong", has_text="16 of 18 combinations measured").wait_for(timeout=WAIT_MS)
     with page.expect_popup() as popup:
         page.get_by_role("link", name="charts", exact=True).click(timeout=5_000)
     assert "viewStateShareKey=sweeprof-s0123456789ab-charts&compareRunsMode=CHART" in popup.value.url
@@ -269,7 +168,7 @@ def test_the_description_of_the_sweep_is_formatted_and_leads_to_the_charts(serve
 def test_the_report_is_shown_among_the_artifacts(server: str, page: Page) -> None:
     opened(page, f"{server}/{run_address('1', runs_of(server, 'sweep')[0].info.run_id, 'report.html')}")
     report = page.frame_locator("iframe")
-    report.get_by_text("16 of 18 combinations measured").first.wait_for(timeout=40_000)
+    report.get_by_text("16 of 18 combinations measured").first.wait_for(timeout=WAIT_MS)
     assert report.locator("table tbody tr").first.is_visible()
 
 
@@ -277,7 +176,7 @@ def test_the_report_is_shown_among_the_artifacts(server: str, page: Page) -> Non
 def test_a_combination_has_its_layers_as_a_table(server: str, page: Page) -> None:
     run = runs_of(server, "combination")[0].info.run_id
     opened(page, f"{server}/{run_address('1', run, LAYERS)}")
-    page.get_by_text("conv #2").first.wait_for(timeout=40_000)
+    page.get_by_text("conv #2").first.wait_for(timeout=WAIT_MS)
     assert page.get_by_text("forward_self_ms").first.is_visible()
 
 
@@ -292,25 +191,3 @@ def test_a_server_takes_a_sweep_with_its_artifacts(server: str, tmp_path: Path) 
     files = {file.path for file in MlflowClient(server).list_artifacts(runs[-1].info.run_id)}
     assert files == {"config.json", "layers.csv", "model.txt", "operators.csv", "records", "tables"}
     assert not (tmp_path / "unused").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_every_link_of_the_quickstart_opens_what_it_promises(
-    quickstart: Ran, environment: dict[str, str], tmp_path: Path, page: Page, server: str
-) -> None:
-    report, command, comparison_link = [
-        line.split(maxsplit=n) for line, n in zip(quickstart.out.strip().splitlines()[-3:], (1, 2, 1), strict=True)
-    ]
-    opened(page, f"file://{report[1]}")
-    page.get_by_text("18 of 18 combinations measured").first.wait_for(timeout=40_000)
-    assert command[2].startswith("python -m sweeprof.ui ")
-    with viewer([sys.executable, *shlex.split(command[2])[1:]], environment, tmp_path) as address:
-        printed = Links(True, comparison_link[1])
-        opened_view(page, printed.comparison.replace(VIEWER, address))
-        page.locator(".ag-pinned-left-cols-container .ag-row").nth(ROWS - 1).wait_for(timeout=40_000)
-        headers = in_order(page, ".ag-header-cell", "left")
-        assert headers[headers.index("latency/forward_ms") :] == [*HEADLINES, *AXES, "Duration"]
-        opened_view(page, view(printed, address, "charts", "CHART"))
-        page.locator(".js-plotly-plot").nth(6).wait_for(timeout=40_000)
-        assert traces(page) == [[["bar", ROWS]]] * 4 + [[["scatter", ROWS]]] * 3

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from support.browser import needs_browser
 from support.command import Ran, run_command
+from support.mlflow_pages import WAIT_MS, mlflow_page, opened, opened_view
 from support.processes import left_after
 from support.servers import mlflow_server
 from support.started import started
@@ -19,14 +19,8 @@ from support.started import started
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-CHROMIUM = Path("/usr/bin/chromium")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"needs a browser at {CHROMIUM}"),
-]
+pytestmark = [pytest.mark.slow, needs_browser]
 
-ARGS = "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update"
-VIEWPORT: Any = {"width": 2000, "height": 1600}
 SWEEP = (
     *(
         "model=fake",
@@ -52,38 +46,19 @@ def swept(cwd: Path, *words: str) -> Ran:
     return ran
 
 
-@contextmanager
-def browser_page() -> Iterator[Page]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGS.split())
-        try:
-            yield browser.new_page(viewport=VIEWPORT)
-        finally:
-            browser.close()
-
-
-def test_each_printed_link_opens_what_it_is_called_after(home: Path, tmp_path: Path) -> None:
+def test_each_printed_link_opens_what_it_is_called_after(home: Path) -> None:
     with started("sweeprof.ui", "--port", "0", cwd=home) as ui:
         ui.line("Ctrl-C ends the server.")
         links = {name: ui.line(f"{name:<14}") for name in PAGES}
         assert list(dict(printed(line) for line in ui.lines[:-1])) == PAGES
-        with browser_page() as page:
-            page.goto(links["Table"])
-            page.get_by_text("3 matching runs").wait_for(timeout=60_000)
-            page.locator(".ag-header-cell", has_text="latency/forward_ms").wait_for(timeout=20_000)
-            opened(page, links["Charts"])
-            page.locator(".js-plotly-plot").first.wait_for(timeout=60_000)
+        with mlflow_page() as page:
+            opened_view(page, links["Table"], 3)
             opened(page, links["Side by side"])
-            page.get_by_text("Comparing 3 Runs from 1 Experiment").wait_for(timeout=60_000)
-            page.locator(".pcp-plot .axis-title", has_text="batch_size").first.wait_for(timeout=30_000)
+            page.get_by_text("Comparing 3 Runs from 1 Experiment").wait_for(timeout=WAIT_MS)
             assert training(page)
-            page.screenshot(path=tmp_path / "side_by_side.png")
             opened(page, links["Report"])
-            page.frame_locator("iframe").get_by_text("small").first.wait_for(timeout=60_000)
+            page.frame_locator("iframe").get_by_text("small").first.wait_for(timeout=WAIT_MS)
             assert training(page)
-            page.screenshot(path=tmp_path / "report.png")
         check_a_second_one_uses_the_first(home, links["MLflow"])
         assert ui.end(signal.SIGINT) == 0
     assert left_after(home, 10) == []
@@ -104,12 +79,6 @@ def printed(line: str) -> tuple[str, str]:
     found = re.fullmatch(r"(\S.*?) {2,}(\S+)", line)
     assert found, line
     return found[1], found[2]
-
-
-def opened(page: Page, address: str) -> None:
-    # Within one page a new address after the # loads nothing anew.
-    page.goto("about:blank")
-    page.goto(address)
 
 
 def test_of_a_sweep_on_a_server_the_links_are_printed_and_that_is_all(tmp_path: Path) -> None:
