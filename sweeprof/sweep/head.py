@@ -30,6 +30,7 @@ from sweeprof.sweep.crowding import warn_of_crowding
 from sweeprof.sweep.finish import comparison_of, write_reports
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import heading, reporting
+from sweeprof.sweep.interrupts import heard_by_the_main_thread
 from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.progress import ProgressDisplay
 from sweeprof.sweep.queued import keep_config, note_ending, sending_command, viewing_command
@@ -79,7 +80,7 @@ def go_on(folder: Folder, plan: Plan, tracking: Json, launch: Launch, out: Conso
     keep_config(folder, tracking)
     keep_baseline(folder, plan)
     warn_of_crowding(plan, live)
-    with _terminable(), TrackerProcess(tracking, folder) as tracker:
+    with heard_by_the_main_thread(), _terminable(), TrackerProcess(tracking, folder) as tracker:
         links = tracker.open(plan)
         if tracker.trouble:
             said = f"tracking: {tracker.trouble}; measuring goes on, and is sent at its end"

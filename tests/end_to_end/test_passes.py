@@ -15,6 +15,8 @@ from PIL import Image
 from support.command import Ran, run_command
 from sweeprof.results.record import Record, read_records
 
+pytestmark = pytest.mark.slow
+
 PASSES = {"analysis", "training", "peaks", "timing", "layer_times", "operators", "allocations", "lines"}
 METRICS = (
     "compute/macs compute/macs_backward rate/mfu layers/forward_covered operators/self_s memory/alloc_peak_bytes "
@@ -65,7 +67,6 @@ def observed(folder: Path, id: str, pass_name: str) -> Mapping[str, Any]:
     return record.observations
 
 
-@pytest.mark.slow
 def test_every_pass_of_both_modes_is_measured(ran: Ran, folder: Path, ids: dict[str, str]) -> None:
     assert ran.code == 0, ran.err
     assert set(ids) == {"inference", "training"}
