@@ -288,7 +288,7 @@ def test_what_is_pure_does_no_input_or_output(file: Path) -> None:
     assert forbidden == []
 
 
-@pytest.mark.parametrize("file", [*FILES, *PLUGINS])
+@of_every([*FILES, *PLUGINS])
 def test_a_file_is_short_and_says_what_it_is(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert ast.get_docstring(ast.parse(text))
