@@ -157,10 +157,11 @@ const charts = (() => {
       return figure;
     };
     const update = () => draw(plot, made);
-    part("-choices").addEventListener("change", update);
+    // Its height, words and choosers are right before it is seen, too: nothing moves under a reader who scrolls to it.
+    const choose = () => { made(); update(); };
+    part("-choices").addEventListener("change", choose);
     window.sweeprof?.listen(update);
-    made(); // its height and its words are there before it is seen: nothing moves under a reader who scrolls to it
-    update();
+    choose();
   };
 
   return {
