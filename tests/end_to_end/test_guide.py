@@ -38,6 +38,7 @@ def test_a_backend_of_ones_own_is_swept_beside_torch(tmp_path: Path) -> None:
         assert values["latency/forward"] > 0
 
 
+@pytest.mark.slow
 def test_outputs_that_differ_fail_the_row_and_the_command(tmp_path: Path) -> None:
     write_guide(tmp_path)
     arguments = ("--config-dir", "mine", "model=perceptron", "backend=torch,numpy", "metrics=latency", *QUICKLY)

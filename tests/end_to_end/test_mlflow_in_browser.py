@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
     from playwright.sync_api import Page
 
-pytestmark = needs_browser
+# What these pages show of the quickstart is among the tests of that.
+pytestmark = [pytest.mark.slow, needs_browser]
 
 ROWS = 18
 MEASURED = 16
@@ -132,19 +133,16 @@ def test_the_charts_are_drawn_for_every_measured_combination(links: Links, serve
     assert [name for name, line in zip([*AXES, *reversed(HEADLINES)], lines, strict=True) if name not in line] == []
 
 
-@pytest.mark.slow
 def test_a_view_by_an_axis_has_a_bar_per_value(links: Links, server: str, page: Page) -> None:
     opened_view(page, view(links, server, "by1", "CHART"), ROWS)
     assert charts(page, 7)[:4] == [[["bar", 2]]] * 4
 
 
-@pytest.mark.slow
 def test_the_layers_of_combinations_stand_side_by_side(links: Links, server: str, page: Page) -> None:
     opened(page, view(links, server, "layers", "ARTIFACT"))
     page.get_by_text("conv #2").first.wait_for(timeout=WAIT_MS)
 
 
-@pytest.mark.slow
 def test_the_history_draws_a_line_over_the_nights(server: str, page: Page) -> None:
     # Without a graphics card lines take long to draw.
     opened(page, view_address(server, "2", HISTORY, TREND), {"width": 1600, "height": 1200})
@@ -172,7 +170,6 @@ def test_the_report_is_shown_among_the_artifacts(server: str, page: Page) -> Non
     assert report.locator("table tbody tr").first.is_visible()
 
 
-@pytest.mark.slow
 def test_a_combination_has_its_layers_as_a_table(server: str, page: Page) -> None:
     run = runs_of(server, "combination")[0].info.run_id
     opened(page, f"{server}/{run_address('1', run, LAYERS)}")

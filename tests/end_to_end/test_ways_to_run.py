@@ -60,6 +60,7 @@ def test_rounds_give_intervals_and_verdicts(sweeprof: Command) -> None:
     assert "worse" in ran.out
 
 
+@pytest.mark.slow
 def test_joblib_runs_the_same_plan_in_several_shards(sweeprof: Command) -> None:
     ran = sweeprof(*UNTRACKED, "batch_size=1,2,3,4", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "shards=2")
     assert ran.code == 0, ran.err
