@@ -29,6 +29,8 @@ _LATER = (408, 429)
 """Statuses below 500 by which a server says: later."""
 _NEVER = ("authentication failed", "mlflow db upgrade")
 """Of errors that MLflow and drivers report like a server that is down for a moment."""
+_RACED = ("UNIQUE constraint failed: datasets.", 'violates unique constraint "dataset')
+"""Of what MLflow refuses where two sweeps bring the same dataset at one moment; a moment later it is there for both."""
 _GIVEN_UP = "tried for long enough"
 _LOG = logging.getLogger(__name__)
 _DRIVERS = ("sqlalchemy", "psycopg", "psycopg2", "botocore", "boto3")
@@ -78,6 +80,8 @@ def passes(error: BaseException) -> bool:
     """Whether what failed may succeed a little later: a server that restarts, hangs or has too much to do, not one that refuses."""
     if any(words in str(error) for words in _NEVER):
         return False
+    if any(words in str(error) for words in _RACED):
+        return True
     status = status_of(error)
     if status is not None:
         return status >= 500 or status in _LATER

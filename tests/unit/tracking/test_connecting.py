@@ -74,7 +74,7 @@ def test_a_refusal_is_final(tracker_environment: None, clock: Clock) -> None:
 def test_which_errors_pass(tracker_environment: None) -> None:
     import requests
     from mlflow.exceptions import MlflowException, RestException
-    from mlflow.protos.databricks_pb2 import PERMISSION_DENIED, TEMPORARILY_UNAVAILABLE
+    from mlflow.protos.databricks_pb2 import BAD_REQUEST, PERMISSION_DENIED, TEMPORARILY_UNAVAILABLE
     from sqlalchemy.exc import IntegrityError, OperationalError
 
     def answered(status: int) -> requests.HTTPError:
@@ -87,6 +87,8 @@ def test_which_errors_pass(tracker_environment: None) -> None:
         MlflowException("database is locked", TEMPORARILY_UNAVAILABLE),
         RestException({"error_code": "REQUEST_LIMIT_EXCEEDED", "message": "too many"}),  # type: ignore[no-untyped-call]
         OperationalError("SELECT", {}, Exception("the database system is starting up")),
+        MlflowException("(sqlite3.IntegrityError) UNIQUE constraint failed: datasets.experiment_id", BAD_REQUEST),
+        MlflowException('duplicate key value violates unique constraint "dataset_pk"', BAD_REQUEST),
         ConnectionResetError("reset"),
         TimeoutError("another process"),
         answered(503),
