@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Installing anew is due when what is to be installed changes, and only then.
 STAMP := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
-.PHONY: quickstart test check lint types unit slow hydra-versions browser compiler benchmarks collections published chaos format clean
+.PHONY: quickstart test check lint types unit slow hydra-versions browser compiler database latex benchmarks collections published chaos format clean
 
 quickstart: $(VENV)/.quickstart-$(STAMP)
 	$(BIN)/python -m sweeprof +sweep=quickstart
@@ -69,6 +69,14 @@ browser:
 # What torch.compile needs, and an allocator that tests count with.
 compiler:
 	apt-get update -qq && apt-get install -y -qq --no-install-recommends g++
+
+# What the tests of a tracking server with PostgreSQL need; they start one of their own.
+database:
+	apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql
+
+# What the tests compile tables for papers with.
+latex:
+	apt-get update -qq && apt-get install -y -qq --no-install-recommends texlive-latex-base texlive-latex-recommended
 
 clean:
 	rm -rf $(VENV) .hydra build dist .mypy_cache .ruff_cache .pytest_cache

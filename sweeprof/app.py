@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from sweeprof import __version__
 from sweeprof.configs import conf_folder
 from sweeprof.errors import Problem, UserError, choice_problem
-from sweeprof.sweep.spelling import SWEEP_GROUP
+from sweeprof.sweep.spelling import SWEEP_GROUP, redacted
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -190,7 +190,7 @@ def task(config: DictConfig) -> None:
 def _exit_with(error: UserError) -> NoReturn:
     problems = error.problems or (error,)
     for problem in problems:
-        print(f"error: {problem}", file=sys.stderr)
+        print(f"error: {redacted(str(problem))}", file=sys.stderr)
     sys.exit(1)
 
 

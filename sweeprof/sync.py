@@ -1,6 +1,7 @@
 """``python -m sweeprof.sync DIR [uri=…]``: send the records of a sweep to a tracking server again.
 
-What is there already is brought up to date and nothing is doubled, so it may be run as often as one likes.
+What is there already is brought up to date and nothing is doubled, so it may be run as often as one likes; `unsent` sends all that
+is still to be sent.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from sweeprof.sweep.check import rule_problems
 from sweeprof.sweep.finish import comparison_of, write_reports
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import is_headed, reporting
+from sweeprof.sweep.queued import HIDDEN, noted_ending, reachable, sending_command, unsent, viewing_command
 from sweeprof.sweep.reading import sweep_folder, told
+from sweeprof.sweep.spelling import redacted
 from sweeprof.sweep.tracker import TrackerProcess
 
 EXIT_NOT_SENT = 2
@@ -35,61 +38,108 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "nothing is doubled.",
         epilog="Exit codes: 0 sent, 1 a mistake in the command, 2 the server was not reached or refused.",
     )
-    parser.add_argument("folder", metavar="DIR", help="the folder of a sweep, or `last` for the newest below --output")
     parser.add_argument(
-        "settings", metavar="uri=…", nargs="*", help="another address than the sweep had: http://…, sqlite:///…"
+        "folder",
+        metavar="DIR",
+        help="the folder of a sweep, `last` for the newest below --output, or `unsent` for all there that were not sent",
+    )
+    parser.add_argument(
+        "settings",
+        metavar="uri=…",
+        nargs="*",
+        help="another address than the sweep had: http://…, sqlite:///…; with `unsent`: the whole address of those whose password "
+        "is not stored",
     )
     parser.add_argument("--output", default="outputs", metavar="PATH", help="where sweeps are (default: outputs)")
-    given = parser.parse_args(arguments)
+    given = parser.parse_intermixed_args(arguments)  # DIR and uri=… also with --output between them
+    output = Path(given.output)
     try:
-        folder = sweep_folder(given.folder, Path(given.output))
-        config = _tracking(folder, given.settings)
-        if is_headed(folder.path):
-            raise UserError(
-                [Problem("DIR", given.folder, "is being measured; its end sends it, or can be waited for.")]
-            )
-        return _sent(folder, config)
+        asked = _asked(given.settings)
+        if given.folder == "unsent":
+            return _send_all(output, asked)
+        return _send(sweep_folder(given.folder, output), asked)
     except (UserError, OSError) as error:
         return told(error, given.folder)
 
 
-def _tracking(folder: Folder, settings: Sequence[str]) -> Json:
-    """How to reach the tracker: as the sweep did, or as the command line says."""
-    asked = {}
+def _asked(settings: Sequence[str]) -> Json:
+    """What the command line says of the tracker."""
+    asked: Json = {}
     for setting in settings:
         key, separator, value = setting.partition("=")
         if not separator or key.removeprefix("tracking.") != "uri":
             raise UserError([key_problem(key, value or setting, ["uri"])])
         asked["uri"] = None if value in ("", "null") else value
+    problems = rule_problems({"tracking": asked})
+    if HIDDEN in str(asked.get("uri")):
+        problems.append(Problem("uri", asked["uri"], f"has {HIDDEN} where the user and the password belong."))
+    if problems:
+        raise UserError(problems)
+    return asked
+
+
+def _send_all(output: Path, asked: Json) -> int:
+    """Send every sweep that waits, each to its own place, whatever becomes of the others; returns the worst exit code."""
+    found = unsent(output)
+    if not found:
+        print(f"below {output} is no sweep that was not sent")
+    completed = [folder for folder in found if asked and _is_completed(folder, str(asked["uri"]))]
+    if asked and found and not completed:
+        said = "completes the address of no sweep that waits; another address is given with one DIR."
+        raise UserError([Problem("uri", asked["uri"], said)])
+    code = 0
+    for folder in found:
+        try:
+            sent = _send(sweep_folder(str(folder.path), output), asked if folder in completed else {})
+        except (UserError, OSError) as error:
+            sent = told(error, str(folder.path))
+        code = max(code, sent)
+    return code
+
+
+def _is_completed(folder: Folder, uri: str) -> bool:
+    """Whether ``uri`` is the sweep's own address, together with the password that is not stored."""
+    stored = read_json(folder.tracking)
+    return not stored["complete"] and bool(stored["config"].get("uri") == redacted(uri))
+
+
+def _config(folder: Folder, asked: Json) -> Json:
+    """How to reach the tracker: as the sweep did, or as the command line says."""
     stored: Json = read_json(folder.tracking) if folder.tracking.is_file() else {"config": {}, "complete": True}
-    config = {**stored["config"], **asked}
+    known = reachable(stored)
+    config = {**(known or stored["config"]), **asked}
     if not config.get("_target_"):  # a sweep that was not tracked, or of before that was stored
         config = {**yaml.safe_load((conf_folder() / "tracking" / "mlflow.yaml").read_text(encoding="utf-8")), **asked}
+    if known is None and "uri" not in asked:
+        said = f"had a password, which is not stored; send it with: {sending_command(folder)}"
+        raise UserError([Problem("uri", config.get("uri"), said)])
     problems = rule_problems({"tracking": config})
-    if not stored["complete"] and "uri" not in asked:
-        problems.append(
-            Problem("uri", stored["config"].get("uri"), "had a password, which is not stored; give uri=… .")
-        )
     if problems:
         raise UserError(problems)
     return config
 
 
-def _sent(folder: Folder, config: Json) -> int:
+def _send(folder: Folder, asked: Json) -> int:
+    config = _config(folder, asked)
+    if is_headed(folder.path):
+        said = "is being measured; its end sends it, or can be waited for."
+        raise UserError([Problem("DIR", str(folder.path), said)])
+    ending, missing = noted_ending(folder) or (None, MISSING)
     with reporting(folder.path):
-        comparison = comparison_of(folder, MISSING)
+        comparison = comparison_of(folder, missing)
         if not (folder.path / "report.html").is_file():
             write_reports(folder, comparison)
-    plan = folder.read_plan()
-    with TrackerProcess(config, folder.path.parents[1], folder.logs / "tracker.log") as tracker:
-        links = tracker.open(plan)
+    if ending is None:
         fine = all(row.status in ("ok", "unsupported") for row in comparison.rows)
-        tracker.close(folder, "finished" if fine else "failed", MISSING, len(plan.combinations))
+        ending = "finished" if fine else "failed"
+    with TrackerProcess(config, folder) as tracker:
+        links = tracker.close(ending, missing, len(comparison.rows))
         if tracker.trouble:
-            print(f"not sent: {tracker.trouble}", file=sys.stderr)
+            print(f"{folder.path} was not sent: {tracker.trouble}", file=sys.stderr)
             return EXIT_NOT_SENT
-    if links and links.command:
-        print(f"MLflow UI  {links.command}")
+    if links and links.needs_viewer:
+        elsewhere = (asked["uri"] or f"sqlite:///{folder.path.parents[1] / 'mlflow.db'}") if asked else None
+        print(f"MLflow UI  {viewing_command(folder, elsewhere)}")
     if links:
         print(f"Compare    {links.comparison}")
     return 0

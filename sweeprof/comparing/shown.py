@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from sweeprof.comparing.changes import KINDS, Change, Changes
-from sweeprof.report.markdown import escaped
+from sweeprof.report.inert import Comment, inert
 from sweeprof.results.verdicts import REASONS
 
 _TITLES = {
@@ -58,19 +56,14 @@ def _cells(change: Change) -> tuple[str, ...]:
 
 
 def markdown(changes: Changes, title: str) -> str:
-    """The same as GitHub Markdown."""
-    return "\n\n".join(_parts(changes, title)) + "\n"
-
-
-def _parts(changes: Changes, title: str) -> Iterator[str]:
-    yield f"**{escaped(title)}: {headline(changes)}.**"
-    if changes.lines:
-        yield "\n".join(f"- {escaped(line)}" for line in changes.lines)
-    if changes.changes:
-        rows = [
-            f"| {change.kind} | {' | '.join(escaped(cell) for cell in _cells(change))} |" for change in changes.changes
-        ]
-        head = "| change | combination | metric | before → now | ratio | why |"
-        yield "\n".join([head, "| :-- | :-- | :-- | :-- | --: | :-- |", *rows])
+    """The same as GitHub Markdown, short enough for a comment or the summary of a job."""
+    comment = Comment("the file of `--json`")
+    comment.add(f"**{inert(title, 300)}: {headline(changes)}.**")
+    comment.add("\n".join(f"- {inert(line, 300)}" for line in changes.lines))
     for line in changes.remarks:
-        yield escaped(line)
+        comment.add(inert(line, 1000))
+    names = ("change", "combination", "metric", "before → now", "ratio", "why")
+    rows = ((change.kind, *(inert(cell, 300) for cell in _cells(change))) for change in changes.changes)
+    head = [(name, name == "ratio") for name in names]
+    comment.table("What changed", head, rows, len(changes.changes), fold=False)
+    return comment.text()

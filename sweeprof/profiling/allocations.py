@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from sweeprof.results.allocations import LayerMemory, Moment
+from sweeprof.results.allocations import Allocations, LayerMemory, Moment
+from sweeprof.results.layer_times import Mode
 from sweeprof.results.paths import OUTSIDE
+from sweeprof.results.tensors import TensorRow
 
 MOMENTS = 2000
 """At most so many are kept of a timeline."""
@@ -42,6 +44,21 @@ class Course:
     allocated_per_step_bytes: int
     timeline: tuple[Moment, ...]
     by_layer: tuple[LayerMemory, ...]
+
+    def told(self, mode: Mode, tensors: tuple[TensorRow, ...], device: Mapping[str, int]) -> Allocations:
+        """The result of a pass: the course with the tensors that were alive after it and what the device's allocator says."""
+        return Allocations(
+            mode=mode,
+            steps=len(self.step_peaks_bytes),
+            peak_bytes=self.peak_bytes,
+            peak_at=self.peak_at,
+            timeline=self.timeline,
+            by_layer=self.by_layer,
+            tensors=tensors,
+            device=device,
+            step_peaks_bytes=self.step_peaks_bytes,
+            allocated_per_step_bytes=self.allocated_per_step_bytes,
+        )
 
 
 def course(changes: Iterable[Change], begins: Sequence[int], ends: Sequence[int]) -> Course:

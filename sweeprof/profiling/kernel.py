@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 KernelName = Literal["convolution", "matmul"]
+CHANNELS, SIDE = 64, 28
+"""As in the first stages of a ResNet, and small enough to stay in a processor's own cache, whatever memory a process was given."""
+ROWS = 256
+"""Of the square matrices; a product costs about a quarter of a convolution."""
 LINEAR_PER_CONVOLUTION = 2
 """A convolution uses its weights at every position. So a model with a convolution for every two linear layers convolves, as LeNet
 and ConvNeXt do; a transformer on patches, with a single one, multiplies matrices."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logsumexp
 
 KEPT_BYTES = 4 * 2**20
 """Outputs kept in a record at most; enough for 1,000 classes of 1,000 samples."""
@@ -103,6 +102,8 @@ def _loss_sum(scores: Any, classes: Any) -> float | None:
     if not np.isfinite(wide).all():
         return None
     own = np.take_along_axis(wide, classes[:, None].astype(np.int64), axis=1)[:, 0]
+    from scipy.special import logsumexp  # takes as long to import as everything else of a command that is mistaken
+
     return float((logsumexp(wide, axis=1) - own).sum())
 
 

@@ -89,6 +89,8 @@ _WHERE_ANY = (
 _STEP, _FORWARD = "latency/iteration", "latency/forward"
 DERIVED = frozenset({"throughput/samples_per_s"})
 """Shown without an interval: it is the latency's, the other way up."""
+_TO_ITSELF = "quality/agreement"
+"""Is a difference to the baseline already; within a sweep the baseline's own is none, which is no better."""
 _ARROWS: dict[Better, str] = {"lower": " ↓", "higher": " ↑", None: ""}
 
 
@@ -123,6 +125,12 @@ def shown_metrics(comparison: Comparison) -> list[MetricInfo]:
     built_in = [name for name in known if name not in headline and known[name] not in own and name in with_values]
     filling = built_in if len(with_values.intersection(headline)) < _FEW else []
     return [known[name] for name in (*headline, *filling)] + own
+
+
+def called_metrics(comparison: Comparison) -> list[MetricInfo]:
+    """The metrics of :func:`shown_metrics` whose verdicts count: each figure once, and none against a baseline that is none."""
+    passed_over = DERIVED if comparison.against is not None else DERIVED | {_TO_ITSELF}
+    return [info for info in shown_metrics(comparison) if info.name not in passed_over]
 
 
 def is_optional(metric: str) -> bool:

@@ -47,6 +47,10 @@ class Series:
     """Diameter of each point, in points of a page; empty for one size."""
 
 
+ABOVE = 3.0
+"""Points between the height of a place and a text that stands above it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
     """A text beside a place in a plot."""
@@ -58,6 +62,8 @@ class Note:
     """On which side of the place the text stands."""
     gap: float = 7.0
     """Between them, in points of a page."""
+    is_above: bool = False
+    """Whether it stands above the height of the place, as a line goes through it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
-
-from markupsafe import Markup
 
 from sweeprof.report.cells import (
     axes_text,
@@ -21,40 +21,60 @@ from sweeprof.report.cells import (
 )
 from sweeprof.report.chosen import sections
 from sweeprof.report.columns import baseline_text
-from sweeprof.report.figure import Plot
+from sweeprof.report.explore.charts import charts
+from sweeprof.report.explore.data import embedded, page_data
+from sweeprof.report.explore.overview import failures, places, verdict_counts, verdicts
+from sweeprof.report.explore.rows import Samples
 from sweeprof.report.judged import protocol_text
-from sweeprof.report.layers.embed import embedded
+from sweeprof.report.layers import embed
 from sweeprof.report.pages import render, script_json
-from sweeprof.report.pictures.interactive import interactive
 from sweeprof.report.summary import best_rows, environment_items, footnotes, headline
-from sweeprof.report.table import sorted_rows, tables
+from sweeprof.report.table import Table, sorted_rows, tables
 from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import MetricInfo
 
 _MOST_VALUES = 12
 """Values of one axis that the header lists."""
+_MOST_NAMED = 20
+"""Combinations that failed for one reason that the header names."""
+_MOST_LINES = 10
+"""Lines below a heading that stand open; the charts are below them."""
+MOST_WRITTEN = 200
+"""Combinations that the page holds ready without its scripts, as plain tables and in full; of more it has the data alone."""
+MOST_FIGURES = 2000
+"""Their values of all metrics together; of more, too, it has the data alone."""
 _NO_LAYERS: Mapping[str, LayerTable] = {}
 _NO_DETAILS: Mapping[str, Any] = {}
+_NO_SAMPLES: Samples = {}
 
 
 def html(
     comparison: Comparison,
-    plots: Sequence[Plot],
+    plotted: bool = True,
     layers: Mapping[str, LayerTable] = _NO_LAYERS,
     details: Mapping[str, Any] = _NO_DETAILS,
     left_out: int = 0,
+    samples: Samples = _NO_SAMPLES,
+    made: Sequence[Table] | None = None,
 ) -> str:
-    """The report: about 5 MB where it has plots, as it carries the library that draws them.
+    """The report: about 5 MB where anything is drawn, as it carries the library that draws.
 
     Args:
         comparison: what was measured.
-        plots: what is drawn of it.
+        plotted: whether there are charts.
         layers: the layer table of every combination that has one, by what the reader is to choose it by.
         details: what :func:`sweeprof.report.pictures.details.details` gives.
         left_out: how many further combinations have their layers and details in files alone.
+        samples: raw samples by combination id, see :func:`sweeprof.report.explore.samples.thinned`.
+        made: the comparison's tables, where they are made already.
     """
     is_detailed = bool(details.get("combinations"))
+    count = len(comparison.rows)
+    is_whole = count <= MOST_WRITTEN and count * len(comparison.metrics) <= MOST_FIGURES
+    counted = verdict_counts(comparison)
+    data = page_data(comparison, samples, with_commands=not is_whole)
+    shown = charts(data, comparison.pareto) if plotted else {"figures": {}}
     return render(
         "report.html.j2",
         comparison=comparison,
@@ -66,15 +86,21 @@ def html(
         has_ratios=any(cell.ratio is not None for row in comparison.rows for cell in row.cells.values()),
         swept=list(_swept(comparison)),
         glance=_glance(comparison),
-        tables=tables(comparison),
-        rows=[_row(comparison, row) for row in sorted_rows(comparison)],
+        places=places(comparison),
+        verdicts=verdicts(counted),
+        verdict_counts=counted,
+        failures=failures(comparison),
+        most_named=_MOST_NAMED,
+        most_lines=_MOST_LINES,
+        tables=(tables(comparison) if made is None else made) if is_whole else [],
+        rows=[_row(comparison, row) for row in sorted_rows(comparison)] if is_whole else [],
         footnotes=footnotes(comparison),
         environment=environment_items(comparison),
-        plots=plots,
-        figures=script_json([interactive(plot) for plot in plots]),
-        plotly=_plotly() if plots or is_detailed else "",
-        layers=script_json(embedded(layers)) if layers else "",
+        charts=shown,
+        plotly=_plotly() if shown["figures"] or is_detailed else "",
+        layers=script_json(embed.embedded(layers)) if layers else "",
         left_out=left_out,
+        data=script_json(embedded(data)),
         details=script_json(details) if is_detailed else "",
     )
 
@@ -123,8 +149,9 @@ def _row(comparison: Comparison, row: Row) -> dict[str, Any]:
     }
 
 
-def _plotly() -> Markup:
+def _plotly() -> str:
+    """Plotly's own file as the page carries it: two fifths of its size; ``drawing.js`` unpacks it."""
     from plotly.offline import get_plotlyjs
 
-    # The only text that is not escaped. It is plotly's own file, and holds no end tag that would close its element.
-    return Markup(get_plotlyjs())
+    # No time of making: the same records give the same page.
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from sweeprof.report.cells import MISSING, axes_text, one_line
 from sweeprof.report.chosen import sections
@@ -16,10 +17,15 @@ _SPECIAL = re.compile(r"([\\`*\[\]|~#!@])")
 _OUTER_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 
 
-def markdown(comparison: Comparison) -> str:
-    """The whole report; its first line is the headline, since trackers fold what follows."""
+def markdown(comparison: Comparison, made: Sequence[Table] | None = None) -> str:
+    """The whole report; its first line is the headline, since trackers fold what follows.
+
+    Args:
+        comparison: what was measured.
+        made: its tables, where they are made already.
+    """
     parts = [f"**{headline(comparison)}.**", escaped(protocol_text(comparison)), _best(comparison)]
-    parts += [_table(table) for table in tables(comparison)]
+    parts += [_table(table) for table in (tables(comparison) if made is None else made)]
     parts += map(_section, sections(comparison))
     parts += [
         _excluded(comparison.excluded),
@@ -96,9 +102,12 @@ def _environment(comparison: Comparison) -> str:
 
 
 def _command(comparison: Comparison) -> str:
-    if not comparison.command:
-        return ""
+    return code_block(comparison.command) if comparison.command else ""
+
+
+def code_block(command: str) -> str:
+    """A shell command to copy."""
     # A fence longer than any run of backticks inside cannot be closed by the command itself.
-    longest = max((len(run) for run in re.findall("`+", comparison.command)), default=0)
+    longest = max((len(run) for run in re.findall("`+", command)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}sh\n{comparison.command}\n{fence}"
+    return f"{fence}sh\n{command}\n{fence}"

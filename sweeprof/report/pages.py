@@ -26,7 +26,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(axis_text=axis_text, one_line=one_line, shortened=shortened)
+    environment.filters.update(axis_text=axis_text, one_line=one_line, shortened=shortened, script_json=script_json)
     return environment
 
 

@@ -11,7 +11,7 @@ from sweeprof.report.figure import Axis, Plot, Series
 from sweeprof.report.palette import OTHER_COLOUR, Dash, Marker, backend_colour, model_look
 from sweeprof.report.pareto import pareto_front
 from sweeprof.report.summary import where
-from sweeprof.report.units import fixed_value, scaled
+from sweeprof.report.units import FIXED_NAMES, fixed_value, scaled
 from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.measurement import MetricInfo
 
@@ -20,7 +20,6 @@ __all__ = ["Axis", "Plot", "Series", "backend_colour", "numeric_axis", "plots"]
 BACKEND_AXIS = "backend"
 BATCH_AXIS = "batch_size"
 
-_FIXED_UNITS = {"s": "ms", "B": "MiB", "MAC": "MMAC", "FLOP": "MFLOP", "params": "k params", "ratio": "", "abs": ""}
 _LOG_SPAN = 10.0
 """Values that span more than this factor are drawn on a logarithmic scale."""
 _NAME_LIMIT = 40
@@ -137,7 +136,7 @@ def _label(sweep: _Sweep, row: Row, *infos: MetricInfo) -> str:
 
 
 def _titled(noun: str, info: MetricInfo) -> str:
-    unit = _FIXED_UNITS.get(info.unit, info.unit)
+    unit = FIXED_NAMES.get(info.unit, info.unit)
     arrow = {"lower": " – lower is better", "higher": " – higher is better", None: ""}[info.better]
     return f"{noun}{f' ({unit})' if unit else ''}{arrow}"
 

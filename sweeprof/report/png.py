@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sweeprof.report.figure import Bars, Blocks, Picture, Plot, Series
-from sweeprof.report.pictures.canvas import FAINT, INK, canvas, captioned, dressed, plain, png_bytes
+from sweeprof.report.figure import ABOVE, Bars, Blocks, Picture, Plot, Series
+from sweeprof.report.pictures.canvas import FAINT, INK, canvas, captioned, dressed, house_style, plain, png_bytes
 from sweeprof.report.pictures.draw_bars import draw_bars
 from sweeprof.report.pictures.draw_blocks import draw_blocks
 
@@ -24,7 +24,8 @@ _LEGEND_MOST = 40
 
 def png(picture: Picture) -> bytes:
     """The picture on white, 150 pixels to an inch, as large as it needs: a plot is 1200 × 690 pixels and its legend."""
-    return png_bytes(drawn(picture)[0])
+    with house_style():
+        return png_bytes(drawn(picture)[0])
 
 
 def drawn(picture: Picture, size: tuple[float, float] | None = None) -> tuple[Figure, Axes]:
@@ -124,10 +125,10 @@ def _notes(axes: Axes, plot: Plot) -> None:
         axes.annotate(
             plain(note.text),
             (note.x, note.y),
-            (note.gap if note.side == "right" else -note.gap, 0),
+            (note.gap if note.side == "right" else -note.gap, ABOVE if note.is_above else 0),
             textcoords="offset points",
             ha="left" if note.side == "right" else "right",
-            va="center",
+            va="bottom" if note.is_above else "center",
             fontsize=8,
             color=INK,
             zorder=4.0,

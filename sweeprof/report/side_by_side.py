@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sweeprof.report.layers import cells
-from sweeprof.report.layers.compare_html import compare_page
 from sweeprof.report.layers.figures import Figures
 from sweeprof.results.layers import TIMES, LayerRow, LayerTable
 from sweeprof.results.measurement import Number
@@ -83,16 +82,6 @@ def side_by_side(
         }
         found.append(SideRow(*key, names, one, other, figures))
     return found
-
-
-def difference_html(left: LayerTable, right: LayerTable, names: tuple[str, str] = ("left", "right")) -> str:
-    """A self-contained page with both trees side by side, collapsible, and the difference of each row.
-
-    Figures include the rows within, unless a table does not tell which call was made in which. Where only one of them does, a
-    row with rows within has no difference.
-    """
-    one, other = names if names[0] != names[1] else (f"{names[0]} (left)", f"{names[1]} (right)")
-    return compare_page({one: left, other: right})
 
 
 def _merged(lefts: list[tuple[str, int]], rights: list[tuple[str, int]]) -> list[tuple[str, int]]:

@@ -30,7 +30,7 @@ from sweeprof.report.columns import (
 )
 from sweeprof.report.units import scaled, text_unit
 from sweeprof.results.compare import Comparison, Row, Verdict
-from sweeprof.results.measurement import Number
+from sweeprof.results.measurement import MetricInfo, Number
 from sweeprof.results.record import Status
 
 
@@ -82,8 +82,10 @@ class Table:
 def tables(comparison: Comparison) -> list[Table]:
     """One table per model; a single one where no axis is the model, or where models are what is compared."""
     varying = [axis for axis in ordered_axes(comparison) if axis in comparison.varying_axes()]
-    baseline = baseline_text(comparison)
-    return [_table(comparison, title, rows, varying, baseline) for title, rows in rows_by_table(comparison).items()]
+    baseline, metrics = baseline_text(comparison), shown_metrics(comparison)
+    return [
+        _table(comparison, title, rows, varying, baseline, metrics) for title, rows in rows_by_table(comparison).items()
+    ]
 
 
 def rows_by_table(comparison: Comparison) -> dict[str, list[Row]]:
@@ -121,13 +123,20 @@ def _places(comparison: Comparison, axis: str) -> dict[str, int]:
     return {text: place for place, text in enumerate(dict.fromkeys(axis_text(v) for v in (*first, *numbers, *others)))}
 
 
-def _table(comparison: Comparison, title: str, rows: list[Row], varying: list[str], baseline: str) -> Table:
+def _table(
+    comparison: Comparison,
+    title: str,
+    rows: list[Row],
+    varying: list[str],
+    baseline: str,
+    metrics: Sequence[MetricInfo],
+) -> Table:
     titled = {MODEL_AXIS} if _is_split(comparison) else set()
     shown = [axis for axis in varying if axis not in titled]
     fixed = [axis for axis in comparison.axes if axis not in {*varying, *titled} and axis in rows[0].axes]
     captions = [(one_line(axis), axis_text(rows[0].axes[axis])) for axis in fixed]
     columns = [axis_column(axis, rows) for axis in shown]
-    for info in shown_metrics(comparison):
+    for info in metrics:
         if (constant := constant_value(info, rows)) is not None:
             captions.append((metric_title(info, rows), scaled(constant, text_unit(info.name, info.unit))))
         else:

@@ -1,4 +1,4 @@
-"""Live tensors as text: for a terminal, as Markdown, as CSV, and what changed between two tables."""
+"""Live tensors as text: for a terminal, as Markdown, as CSV."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from sweeprof.report.cells import one_line
 from sweeprof.report.markdown import escaped
 from sweeprof.report.scaled import scaled
-from sweeprof.results.tensors import TensorDifference, TensorRow, bytes_by_kind
+from sweeprof.results.tensors import TensorRow, bytes_by_kind
 
 COLUMNS = ("names", "kind", "shape", "dtype", "device", "bytes")
 _RIGHT = {"bytes"}
@@ -47,17 +47,6 @@ def to_markdown(rows: Sequence[TensorRow], top: int | None = None) -> str:
     body = [[escaped(cell) for cell in _cells(row)] for row in rows[:top]]
     table = "\n".join(f"| {' | '.join(line)} |" for line in (COLUMNS, marks, *body))
     return "\n\n".join([table, *_left_out(rows, top), _sums(rows)]) + "\n"
-
-
-def difference_text(difference: TensorDifference) -> str:
-    """What came with ``+`` and what went with ``-``, then what the sum is; one line if nothing changed."""
-    signed = [("+", row) for row in difference.added] + [("-", row) for row in difference.removed]
-    if not signed:
-        return "no difference\n"
-    lines = [f"{sign} {' '.join(filter(None, _cells(row)))}" for sign, row in signed]
-    added, removed = (sum(bytes_by_kind(rows).values()) for rows in (difference.added, difference.removed))
-    change = added - removed
-    return "\n".join([*lines, f"in all {'+' if change >= 0 else '-'}{scaled(abs(change), 'B')}"]) + "\n"
 
 
 def _cells(row: TensorRow) -> tuple[str, ...]:

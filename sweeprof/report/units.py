@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Sequence
 
 from sweeprof.results.measurement import Number
 
@@ -23,6 +25,18 @@ _FIXED: dict[str, tuple[str, float]] = {
 }
 """Unit → suffix of the key, factor: one scale for a metric over all its runs, so that a chart's axis means one thing."""
 
+FIXED_NAMES = {
+    "s": "ms",
+    "B": "MiB",
+    "MAC": "MMAC",
+    "FLOP": "MFLOP",
+    "FLOP/s": "GFLOP/s",
+    "params": "k params",
+    "ratio": "",
+    "abs": "",
+}
+"""What a chart calls the fixed unit of a base unit; any other unit is its own."""
+
 
 def text_unit(metric: str, unit: str) -> str:
     """The unit that :func:`scaled` reads values of the metric in: shares of a whole read better in percent than as ratios."""
@@ -42,6 +56,20 @@ def scaled(value: Number, unit: str) -> str:
     if unit == "share":
         return f"{significant(100.0 * value)} %"
     return significant(value, 4 if unit == "ratio" else 3)
+
+
+def column_scale(values: Sequence[Number], unit: str) -> tuple[float, str]:
+    """One scale for all values of a column, that of their median: the factor to divide by, and what the header calls it."""
+    if unit == "share":
+        return 0.01, "%"
+    if unit in _SUFFIXES:
+        prefixes = tuple((factor, prefix + _SUFFIXES[unit]) for factor, prefix in _SI)
+    elif unit in ("s", "B"):
+        prefixes = _SECONDS if unit == "s" else tuple((float(factor), name) for factor, name in _BYTES)
+    else:
+        return 1.0, "" if unit in ("ratio", "abs") else unit
+    middle = statistics.median(map(abs, values)) if values else 1.0
+    return next(((factor, name) for factor, name in prefixes if middle >= factor), prefixes[-1])
 
 
 def _with_prefix(value: Number, prefixes: tuple[tuple[float, str], ...]) -> str:
@@ -68,7 +96,11 @@ def fixed_key(name: str, unit: str) -> str:
     return f"{stem}_{suffix[0]}" if suffix else name
 
 
+def fixed_factor(unit: str) -> float:
+    """What a value in the base unit is multiplied by to be in the fixed one."""
+    return _FIXED.get(unit, ("", 1.0))[1]
+
+
 def fixed_value(value: Number, unit: str, digits: int = 5) -> float:
     """``value`` in the fixed unit of :func:`fixed_key`, rounded to significant digits."""
-    factor = _FIXED.get(unit, ("", 1.0))[1]
-    return float(f"{value * factor:.{digits - 1}e}")
+    return float(f"{value * fixed_factor(unit):.{digits - 1}e}")

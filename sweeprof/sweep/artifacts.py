@@ -13,6 +13,7 @@ from sweeprof.report.layers.html import to_html
 from sweeprof.report.operators import to_csv as operators_csv
 from sweeprof.report.pictures.combination import Observed, pictures
 from sweeprof.report.png import png
+from sweeprof.report.svg import svg
 from sweeprof.report.tensors import to_csv as tensors_csv
 from sweeprof.results.allocations import Allocations, LayerMemory, Moment
 from sweeprof.results.files import write_atomically, write_bytes
@@ -40,17 +41,23 @@ def observed(folder: Folder, combination_id: str) -> Observed:
     )
 
 
-def write_artifacts(folder: Folder, combination_id: str, seen: Observed, title: str) -> dict[str, str]:
+def write_artifacts(
+    folder: Folder, combination_id: str, seen: Observed, title: str, vectors: bool = False
+) -> dict[str, str]:
     """Write the files of a combination; returns their addresses relative to the folder by what a reader knows them by.
 
-    ``layers/ID.{csv,html}``, ``operators/ID.csv``, ``memory/ID/{timeline,layers,tensors}.csv`` and ``pictures/ID/*.png``, each
-    where there is something to write. Among the addresses are those of ``artifacts/ID/*``, which the passes left.
+    ``layers/ID.{csv,html}``, ``operators/ID.csv``, ``memory/ID/{timeline,layers,tensors}.csv`` and ``pictures/ID/*.png``, with
+    ``vectors`` also ``*.svg``, each where there is something to write. Among the addresses are those of ``artifacts/ID/*``, which
+    the passes left.
     """
     texts = _texts(combination_id, seen, title)
     for path, text in texts.values():
         write_atomically(folder.path / path, text, durable=False)
     for picture in pictures(seen):
-        write_bytes(folder.path / "pictures" / combination_id / f"{picture.key}.png", png(picture), durable=False)
+        raster = folder.path / "pictures" / combination_id / f"{picture.key}.png"
+        write_bytes(raster, png(picture), durable=False)
+        if vectors:
+            write_bytes(raster.with_suffix(".svg"), svg(picture), durable=False)
     left = {name: f"artifacts/{combination_id}/{name}" for name in seen.files}
     return left | {name: path for name, (path, _) in texts.items()}
 

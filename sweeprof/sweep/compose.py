@@ -99,7 +99,7 @@ class Composer:
             sweep_id=f"s{now:%Y%m%d%H%M%S}{secrets.token_hex(3)}",
             name=self.name(),
             created=now.isoformat(timespec="seconds"),
-            command=redacted(shlex.join([*self._program(), *map(as_typed, self._task_overrides())])),
+            command=shlex.join(redacted(word) for word in [*self._program(), *map(as_typed, self._task_overrides())]),
             axes={axis: distinct(c.axes[axis] for c in combinations) for axis in self.axes},
             baseline=baseline.axes,
             combinations=combinations,

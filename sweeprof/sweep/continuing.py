@@ -19,6 +19,7 @@ from sweeprof.sweep.dry_run import print_plan
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import heading
 from sweeprof.sweep.plan import Plan
+from sweeprof.sweep.queued import reachable
 from sweeprof.sweep.resume import (
     SETTINGS,
     decides,
@@ -99,7 +100,8 @@ def _tracking(composer: Composer, folder: Folder, given: set[str]) -> Json:
     if any(key.partition(".")[0] == "tracking" for key in given) or not folder.tracking.is_file():
         return asked
     stored = read_json(folder.tracking)
-    if not stored["complete"]:  # to go on without it would send the rest elsewhere
+    config = reachable(stored)
+    if config is None:  # to go on without it would send the rest elsewhere
         said = "had a password, which is not stored; give tracking.uri=… again, or tracking=none."
         raise UserError([Problem("tracking.uri", stored["config"].get("uri"), said)])
-    return dict(stored["config"])
+    return config

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from sweeprof.report.markdown import markdown
 from sweeprof.report.pictures.combination import Observed
 from sweeprof.report.pictures.details import details
 from sweeprof.report.plots import plots
-from sweeprof.report.png import png
+from sweeprof.report.table import tables
 from sweeprof.results.comparable import key_of
 from sweeprof.results.compare import Comparison, Row, compare_rows, find_baselines
 from sweeprof.results.files import read_json, write_atomically, write_json
@@ -27,12 +27,14 @@ from sweeprof.sweep.agreement import disagreement, tolerance_of, unjudged
 from sweeprof.sweep.artifacts import observed, write_artifacts
 from sweeprof.sweep.baseline import judged, protocol_of, thresholds_of
 from sweeprof.sweep.events import TrialKey, begun
+from sweeprof.sweep.exports import Format, standing, write_exports
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.plan import Combination, Plan, bouts
+from sweeprof.sweep.samples import samples_of
 
 MOST_INDENTED = 1000
 """Rows of a ``comparison.json`` that people may want to read."""
-MOST_LAYERS = 100_000
+MOST_LAYERS = 10_000
 """Rows of layer tables that the page takes; the tables of further combinations are in their files alone."""
 SEVERITY: tuple[Status, ...] = ("lost", "crashed", "oom", "timeout", "failed", "skipped", "unsupported", "ok")
 """A combination has the gravest status of its trials."""
@@ -178,28 +180,32 @@ def _without_repeats(warnings: Sequence[Warning]) -> tuple[Warning, ...]:
     return tuple(dict.fromkeys(warnings))
 
 
-def write_reports(folder: Folder, comparison: Comparison) -> Path:
+def write_reports(folder: Folder, comparison: Comparison, formats: Collection[Format] = ()) -> Path:
     """Write the reports of a sweep into its folder; returns the path of ``report.html``.
 
-    ``comparison.{json,csv,md}``, ``plots/*.png``, ``report.html``, and the files of every combination that
-    :func:`sweeprof.sweep.artifacts.write_artifacts` names.
+    ``comparison.{json,csv,md}``, ``report.html``, what :func:`sweeprof.sweep.exports.write_exports` names, and the files of every
+    combination that :func:`sweeprof.sweep.artifacts.write_artifacts` names.
+
+    Args:
+        formats: what is written on request; what is there from an earlier time is made again unasked.
     """
+    wanted = {*formats, *standing(folder)}
     write_json(folder.path / "comparison.json", comparison, compact=len(comparison.rows) > MOST_INDENTED)
     write_atomically(folder.path / "comparison.csv", csv_text(comparison))
-    write_atomically(folder.path / "comparison.md", markdown(comparison))
-    drawn = plots(comparison)
-    (folder.path / "plots").mkdir(exist_ok=True)
-    for plot in drawn:
-        (folder.path / "plots" / f"{plot.key}.png").write_bytes(png(plot))
-    seen, links, left_out = _of_combinations(folder, _names(comparison))
-    tables = {name: one.layers for name, one in seen.items() if one.layers is not None}
+    made = tables(comparison)  # once: of ten thousand combinations they take seconds
+    write_atomically(folder.path / "comparison.md", markdown(comparison, made))
+    seen, links, left_out = _of_combinations(folder, _names(comparison), "pictures" in wanted)
+    layers = {name: one.layers for name, one in seen.items() if one.layers is not None}
     report = folder.path / "report.html"
-    write_atomically(report, html(comparison, drawn, tables, details(seen, links), left_out))
+    page = html(comparison, True, layers, details(seen, links), left_out, samples_of(folder, comparison), made)
+    write_atomically(report, page)
+    # Last: whatever may go wrong with a paper's tables, the page is there.
+    write_exports(folder, comparison, plots(comparison), wanted, made)
     return report
 
 
 def _of_combinations(
-    folder: Folder, names: Mapping[str, str]
+    folder: Folder, names: Mapping[str, str], vectors: bool
 ) -> tuple[dict[str, Observed], dict[str, dict[str, str]], int]:
     """Write the files of every combination; returns what the page is to show, by name, and how many it has no room for."""
     seen: dict[str, Observed] = {}
@@ -207,7 +213,7 @@ def _of_combinations(
     room = MOST_LAYERS
     for id, name in names.items():
         one = observed(folder, id)
-        written = write_artifacts(folder, id, one, title=name)
+        written = write_artifacts(folder, id, one, name, vectors)
         room -= max(1, len(one.layers.rows) if one.layers is not None else 0)
         if room >= 0 or not seen:
             seen[name], links[name] = one, written

@@ -23,7 +23,7 @@ class Folder:
 
         plan.json            what was planned; replaced when a sweep is continued with another plan, the old one is plan-1.json
         environment.json     the head's
-        tracking.json        where the sweep is sent
+        tracking.json        where the sweep is sent, and whether it was
         records/ID/PASS-rK.json
         records/ID/superseded/PASS-rK-aN.json  what was tried again, and files that cannot be read
         artifacts/ID/*       what passes left beside their records

@@ -1,6 +1,6 @@
 """The head of a sweep: from a plan to a folder with its comparison, whatever happens to single trials.
 
-check ▶ folder ▶ tracker opens ▶ shards run ▶ reports ▶ tracker closes ▶ three lines
+check ▶ folder ▶ tracker opens ▶ shards run ▶ reports ▶ table ▶ tracker closes ▶ three lines
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from sweeprof.sweep.crowding import warn_of_crowding
 from sweeprof.sweep.finish import comparison_of, write_reports
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import heading, reporting
+from sweeprof.sweep.interrupts import heard_by_the_main_thread
 from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.progress import ProgressDisplay
-from sweeprof.sweep.spelling import redacted
+from sweeprof.sweep.queued import keep_config, note_ending, sending_command, viewing_command
 from sweeprof.sweep.tracker import TrackerProcess
 from sweeprof.tracking import Ending, Links
 
@@ -76,28 +77,31 @@ def go_on(folder: Folder, plan: Plan, tracking: Json, launch: Launch, out: Conso
     Raises:
         OSError: the disk is full.
     """
-    output = folder.path.parents[1]
-    if tracking.get("_target_") or not folder.tracking.exists():  # tracking=none, once, does not forget the tracker
-        write_json(folder.tracking, _stored(tracking))
+    keep_config(folder, tracking)
     keep_baseline(folder, plan)
     warn_of_crowding(plan, live)
-    with _terminable(), TrackerProcess(tracking, output, folder.logs / "tracker.log") as tracker:
+    with heard_by_the_main_thread(), _terminable(), TrackerProcess(tracking, folder) as tracker:
         links = tracker.open(plan)
         if tracker.trouble:
-            said = f"tracking: {tracker.trouble}; measuring goes on, the records stay on disk"
+            said = f"tracking: {tracker.trouble}; measuring goes on, and is sent at its end"
             live.print(Text(said, style="yellow"), soft_wrap=True)
         missing, interrupted = _measure(plan, folder, launch, live)
         with reporting(folder.path):
             comparison = comparison_of(folder, missing)
             report = write_reports(folder, comparison)
+        with suppress(SystemExit, BrokenPipeError):  # nobody reads on, as with `| head`
+            out.print(Report(comparison))
         code = EXIT_INTERRUPTED if interrupted else _exit_code(comparison)
+        note_ending(folder, _ending(code), missing)
         try:
-            tracker.close(folder, _ending(code), missing, len(plan.combinations))
+            links = tracker.close(_ending(code), missing, len(plan.combinations)) or links
         except KeyboardInterrupt:  # everything is on disk; what is left is to say so
             code, tracker.trouble = EXIT_INTERRUPTED, "interrupted before everything was sent"
-    with suppress(SystemExit, BrokenPipeError):  # nobody reads on, as with `| head`
-        out.print(Report(comparison))
-        _print_links(out, report, links, tracker.trouble)
+    with suppress(SystemExit, BrokenPipeError):
+        _print_links(out, folder, report, links)
+        if tracker.trouble:
+            said = f"{tracker.trouble}; send it with: {sending_command(folder)}"
+            out.print(Text.assemble((f"{'Not sent':<11}", "bold"), said), soft_wrap=True)
         if code != EXIT_OK:
             out.print(Text.assemble((f"{'Go on':<11}", "bold"), _resuming(folder)), soft_wrap=True)
     return Outcome(folder.path, code)
@@ -113,12 +117,6 @@ def full(folder: Folder, live: Console) -> Outcome:
 
 def _resuming(folder: Folder) -> str:
     return shlex.join(["python", "-m", "sweeprof", f"resume={folder.path}"])
-
-
-def _stored(tracking: Json) -> Json:
-    """What the folder says of the tracker: nothing secret, and ``complete`` when that left nothing out."""
-    config = {key: redacted(value) if isinstance(value, str) else value for key, value in tracking.items()}
-    return {"config": config, "complete": config == tracking}
 
 
 def _new_folder(output: Path, plan: Plan) -> Folder:
@@ -186,14 +184,12 @@ def _ending(code: int) -> Ending:
     return endings.get(code, "failed")
 
 
-def _print_links(out: Console, report: Path, links: Links | None, trouble: str | None) -> None:
+def _print_links(out: Console, folder: Folder, report: Path, links: Links | None) -> None:
     out.print()
     lines = [("Report", str(report))]
-    if links and links.command:
-        lines.append(("MLflow UI", links.command))
+    if links and links.needs_viewer:
+        lines.append(("MLflow UI", viewing_command(folder)))
     if links:
         lines.append(("Compare", links.comparison))
-    if trouble:
-        lines.append(("Tracking", trouble))
     for name, value in lines:
         out.print(Text.assemble((f"{name:<11}", "bold"), value), soft_wrap=True)

@@ -1,7 +1,8 @@
 """Who is at work in the folder of a sweep; the system takes back what the dead held.
 
 ``head.lock`` is held by the one head. ``work.lock`` is shared by its shards and by every trial's process, so that a sweep is
-not continued while a process of its last run is still ending. ``report.lock`` is held by whoever makes the reports.
+not continued while a process of its last run is still ending. ``report.lock`` is held by whoever makes the reports,
+``sending.lock`` by the process that sends the sweep to a tracker.
 """
 
 from __future__ import annotations
@@ -75,6 +76,22 @@ def reporting(folder: Path) -> Iterator[None]:
     with (folder / "report.lock").open("a") as lock:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def sending(folder: Path, wait_s: float) -> Iterator[None]:
+    """Send the sweep while nobody else does: two that look for a run at once would both make it.
+
+    Raises:
+        TimeoutError: somebody else still does after ``wait_s``.
+    """
+    with (folder / "sending.lock").open("a") as lock:
+        deadline = time.monotonic() + wait_s
+        while not _taken(lock, fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
+                raise TimeoutError("another process is sending this sweep")
+            time.sleep(0.1)
         yield
 
 

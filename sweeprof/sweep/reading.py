@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sweeprof.errors import Problem, UserError
 from sweeprof.sweep.folder import Folder, sweeps
+from sweeprof.sweep.spelling import redacted
 
 
 def sweep_folder(given: str, output: Path) -> Folder:
@@ -39,5 +40,5 @@ def told(error: UserError | OSError, given: str) -> int:
     else:
         problems = error.problems or (error,)
     for problem in problems:
-        print(f"error: {problem}", file=sys.stderr)
+        print(f"error: {redacted(str(problem))}", file=sys.stderr)
     return 1

@@ -142,7 +142,9 @@ def _downloaded(run: str, place: Place, problem: Problem) -> Path:
 def _asked(place: Place, *words: str) -> str | None:
     """Have a process of its own talk to MLflow, whose library is heavy; returns what went wrong."""
     # An address may hold a password, which a command line would show to everyone.
-    variables: Mapping[str, str] = {**os.environ, **ENVIRONMENT, "MLFLOW_TRACKING_URI": str(place.address)}
+    # And what it asks for may be asked twice, unlike what a tracker sends.
+    own = {"MLFLOW_TRACKING_URI": str(place.address), "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
+    variables: Mapping[str, str] = {**os.environ, **ENVIRONMENT, **own}
     command = [sys.executable, "-m", "sweeprof.tracking.baselines", *words]
     try:
         done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=FETCH_S, check=False)

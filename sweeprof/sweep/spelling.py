@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from sweeprof.tracking.credentials import without_credentials
+
 SWEEP_GROUP = "sweep@_global_"
 """The group of sweep files, with the package that `app.py` puts them into."""
 
@@ -38,4 +40,4 @@ def as_typed(override: str) -> str:
 
 def redacted(command: str) -> str:
     """``command`` without the credentials of an address."""
-    return re.sub(r"://[^/@\s']+@", "://***@", command)
+    return without_credentials(command, instead="***@")

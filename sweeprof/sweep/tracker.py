@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO, cast
 
 from sweeprof.errors import WorkerError
 from sweeprof.profiling.build import instantiate
@@ -21,30 +22,34 @@ from sweeprof.results.record import Record
 from sweeprof.sweep.child import Child, answer, die_with, inherited_socket, messages
 from sweeprof.sweep.finish import comparison_of
 from sweeprof.sweep.folder import Folder
+from sweeprof.sweep.hold import sending
 from sweeprof.sweep.plan import Plan
+from sweeprof.sweep.queued import note_sent
 from sweeprof.tracking import Ending, Links, SweepInfo, Tracker
+from sweeprof.tracking.credentials import without_credentials
 
 OPEN_S = 120.0
 """For making a schema on a slow disk."""
-CLOSE_S = 60.0
-CLOSE_PER_COMBINATION_S = 2.0
-"""Many times what a run costs (MLFLOW.md §2), and still an end."""
+CLOSE_S = 120.0
+CLOSE_PER_COMBINATION_S = 5.0
+"""Many times what a run costs (MLFLOW.md §2), and still an end; a tracker gives up by itself long before."""
+OTHERS_OPEN_S, OTHERS_CLOSE_S = 5.0, 100.0
+"""For another process that sends the same sweep; each less than the limit above."""
 
 
 class TrackerProcess:
     """The head's side; a context. It never raises for what the tracker does: it says why there is nothing instead."""
 
-    def __init__(self, config: Mapping[str, Any], output: Path, log: Path) -> None:
+    def __init__(self, config: Mapping[str, Any], folder: Folder) -> None:
         self.trouble: str | None = None
         """Why the sweep is not, or not completely, in the tracker."""
-        self._config, self._output, self._log = dict(config), output, log
+        self._config, self._folder = {**config, "output": str(folder.path.parents[1])}, folder
         self._child: Child | None = None
+        self._asked = 0
 
     def __enter__(self) -> TrackerProcess:
         if self._config.get("_target_"):
-            module = import_module(self._config["_target_"].rpartition(".")[0])
-            variables = {**os.environ, **getattr(module, "ENVIRONMENT", {})}
-            self._child = Child("sweeprof.sweep.tracker", [str(os.getpid())], variables, self._log)
+            self._start()
         return self
 
     def __exit__(
@@ -58,48 +63,88 @@ class TrackerProcess:
         sweep = SweepInfo(
             plan.sweep_id, plan.name, plan.command, plan.created, tuple(plan.axes), len(plan.combinations)
         )
-        config = {**self._config, "output": str(self._output)}
-        found = self._ask({"open": dataclasses.asdict(sweep), "config": config}, OPEN_S)
-        return Links(**found) if found else None
+        return self._ask({"open": dataclasses.asdict(sweep)}, OPEN_S)
 
-    def close(self, folder: Folder, ending: Ending, missing: str, combinations: int) -> None:
-        """Send what the folder holds."""
-        message = {"close": str(folder.path), "ending": ending, "missing": missing}
-        self._ask(message, CLOSE_S + CLOSE_PER_COMBINATION_S * combinations)
-
-    def _ask(self, message: Mapping[str, Any], timeout_s: float) -> dict[str, Any] | None:
-        if self._child is None or self.trouble:
+    def close(self, ending: Ending, missing: str, combinations: int) -> Links | None:
+        """Send what the folder holds, also where opening failed or what opened it is gone; the folder notes what came of it."""
+        if self._child is None:
             return None
+        if not self._child.alive:
+            self._child.close()
+            self._start()
+        message = {"close": True, "ending": ending, "missing": missing}
+        links = self._ask(message, CLOSE_S + CLOSE_PER_COMBINATION_S * combinations)
+        note_sent(self._folder, self.trouble)
+        return links
+
+    def _start(self) -> None:
         try:
-            answered = self._child.ask(message, timeout_s)
+            module = import_module(self._config["_target_"].rpartition(".")[0])
+        except ImportError:  # which the process will say
+            module = None
+        variables = {**os.environ, **getattr(module, "ENVIRONMENT", {})}
+        log = self._folder.logs / "tracker.log"
+        self._child = Child("sweeprof.sweep.tracker", [str(os.getpid())], variables, log)
+
+    def _ask(self, message: Mapping[str, Any], timeout_s: float) -> Links | None:
+        if self._child is None:
+            return None
+        self._asked += 1
+        asked = {**message, "number": self._asked, "config": self._config, "folder": str(self._folder.path)}
+        deadline = time.monotonic() + timeout_s
+        try:
+            answered = self._child.ask(asked, timeout_s)
+            while answered["number"] != self._asked:  # too late, to what was asked before
+                answered = self._child.receive(max(deadline - time.monotonic(), 0.1))
         except WorkerError as error:
             self.trouble = str(error)
             return None
         self.trouble = answered.get("trouble")
-        return answered.get("links")
+        links = answered.get("links")
+        return Links(**links) if links else None
+
+
+class _Discreet:
+    """A stream that lets no password through: what libraries log quotes the address."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(without_credentials(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _serve() -> None:
     die_with(int(sys.argv[2]))
+    sys.stdout, sys.stderr = cast("TextIO", _Discreet(sys.stdout)), cast("TextIO", _Discreet(sys.stderr))
     connection = inherited_socket()
     tracker: Tracker | None = None
     for message in messages(connection):
+        told: dict[str, Any] = {"number": message["number"]}
         try:
-            if "open" in message:
-                tracker = instantiate(message["config"])
-                info = message["open"]
-                links = tracker.open(SweepInfo(**{**info, "axes": tuple(info["axes"])}))
-                answer(connection, {"links": dataclasses.asdict(links)})
-            elif tracker is not None:
-                _close(tracker, Folder(Path(message["close"])), message["ending"], message["missing"])
-                answer(connection, {})
+            tracker = tracker or instantiate(message["config"])
+            links = _done(tracker, message, Folder(Path(message["folder"])))
+            told["links"] = dataclasses.asdict(links) if links else None
         except Exception as error:  # whatever a tracker raises is told, and ends nothing
-            answer(connection, {"trouble": f"{type(error).__name__}: {error}"})
+            told["trouble"] = without_credentials(f"{type(error).__name__}: {error}")
+        answer(connection, told)
 
 
-def _close(tracker: Tracker, folder: Folder, ending: Ending, missing: str) -> None:
+def _done(tracker: Tracker, message: Mapping[str, Any], folder: Folder) -> Links | None:
+    if "open" in message:
+        info = message["open"]
+        with sending(folder.path, OTHERS_OPEN_S):
+            return tracker.open(SweepInfo(**{**info, "axes": tuple(info["axes"])}))
+    with sending(folder.path, OTHERS_CLOSE_S):
+        return _close(tracker, folder, message["ending"], message["missing"])
+
+
+def _close(tracker: Tracker, folder: Folder, ending: Ending, missing: str) -> Links | None:
     comparison = comparison_of(folder, missing)
-    tracker.close(comparison, list(_outcomes(folder)), folder.path, ending)
+    return tracker.close(comparison, list(_outcomes(folder)), folder.path, ending)
 
 
 def _outcomes(folder: Folder) -> Iterator[Record]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from sweeprof.results.compare import Comparison
-from sweeprof.results.record import Record
+if TYPE_CHECKING:
+    from sweeprof.results.compare import Comparison
+    from sweeprof.results.record import Record
 
 Ending = Literal["finished", "failed", "interrupted"]
 
@@ -34,8 +35,8 @@ class SweepInfo:
 class Links:
     """Where a user finds the sweep in the tracker."""
 
-    command: str | None
-    """The shell command that starts the viewer, where it has to be started."""
+    needs_viewer: bool
+    """Whether a viewer has to be started: the store is a database, not a server."""
     comparison: str
     """The address that opens the comparison."""
 
@@ -46,8 +47,8 @@ class Tracker(Protocol):
     def open(self, sweep: SweepInfo) -> Links:
         """Make everything that must exist before the first measurement; safe to call again for the same sweep."""
 
-    def close(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: Ending) -> None:
-        """Send what was measured; safe to call again.
+    def close(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: Ending) -> Links | None:
+        """Send what was measured; safe to call again, and called also where :meth:`open` failed or another process did it.
 
         Args:
             records: of every trial, without what it saw, its environment and its traceback; those are in the files of ``folder``.

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sweeprof.results.files import write_json
-from sweeprof.tracking.runs import without_credentials
+from sweeprof.results.compare import Comparison
+from sweeprof.results.files import write_atomically, write_json
+from sweeprof.tracking import structure, tables
+from sweeprof.tracking.credentials import without_credentials
+from sweeprof.tracking.inputs import Input, log_inputs
 
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+_LOG = logging.getLogger(__name__)
 _BINARY = {".png", ".gz"}
 """Pictures, and traces: names of operators and modules."""
 _OF_SWEEP = ("comparison.md", "comparison.csv", "comparison.json", "report.html")
@@ -19,7 +27,7 @@ def stage_combination(target: Path, folder: Path, combination_id: str, config: M
     """Copy a combination's files below ``target``, and write its resolved config.
 
     ``records/*.json``, ``layers.{csv,html}``, ``operators.csv``, ``memory/*.csv`` and ``pictures/*.png``, and what the passes
-    left: ``trace.json.gz``, ``lines_*.txt``.
+    left: ``trace.json.gz``, ``lines_*.txt``. Made of them: ``model.txt``, ``tables/{layers,operators}.json``.
     """
     for name in ("records", "memory", "pictures"):
         for path in sorted(p for p in (folder / name / combination_id).glob("[!.]*") if p.is_file()):
@@ -33,15 +41,55 @@ def stage_combination(target: Path, folder: Path, combination_id: str, config: M
     if config is not None:
         write_json(target / "config.json", config)
         _copy(target / "config.json", target / "config.json")
+    _make_from(target / "layers.csv", target / tables.LAYERS, tables.layers)
+    _make_from(target / "operators.csv", target / tables.OPERATORS, tables.operators)
+    _make(target / structure.FILE, lambda: structure.structure_text(target / "records" / "analysis-r0.json"))
 
 
-def stage_sweep(target: Path, folder: Path) -> None:
-    """Copy the comparison, the report and the plots of ``folder`` to ``target``, those that there are."""
+def stage_sweep(target: Path, folder: Path, comparison: Comparison) -> None:
+    """Copy the comparison, the report and the plots of ``folder`` to ``target``, those that there are.
+
+    Made of ``comparison``: ``tables/comparison.json``.
+    """
     for path in (folder / name for name in _OF_SWEEP):
         if path.is_file():
             _copy(path, target / path.name)
     for path in sorted((folder / "plots").glob("*.png")):
         _copy(path, target / "plots" / path.name)
+    _make(target / tables.COMPARISON, lambda: tables.combinations(comparison))
+
+
+def add_extras(client: MlflowClient, run_id: str, staged: Path, inputs: Sequence[Input]) -> None:
+    """Tag a run with which of its files are tables and what its model's structure is, and add its datasets.
+
+    Raises:
+        mlflow.exceptions.MlflowException: the server does not take them.
+    """
+    from mlflow.entities import RunTag
+
+    tags = tables.tag_of(staged) | structure.tag_of(staged)
+    if tags:
+        client.log_batch(run_id, tags=[RunTag(key, text) for key, text in tags.items()], synchronous=True)
+    log_inputs(client, run_id, inputs)
+
+
+def _make_from(source: Path, target: Path, make: Callable[[str], Any]) -> None:
+    if source.is_file():
+        _make(target, lambda: make(source.read_text(encoding="utf-8")))
+
+
+def _make(target: Path, make: Callable[[], Any]) -> None:
+    """Write what ``make`` returns, text or a table, unless it is None or has no rows."""
+    try:
+        made = make()
+    except Exception:
+        # It repeats what other files hold: whatever is wrong with it, those are worth more.
+        _LOG.warning("there is no %s", target.name, exc_info=True)
+        return
+    if isinstance(made, str):
+        write_atomically(target, without_credentials(made), durable=False)
+    elif made is not None and made["data"]:
+        write_json(target, made, compact=True)
 
 
 def _copy(path: Path, target: Path) -> None:

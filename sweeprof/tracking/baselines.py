@@ -11,18 +11,20 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweeprof.tracking.runs import without_credentials
+from sweeprof.tracking.credentials import without_credentials
+from sweeprof.tracking.notes import BASELINE_TAG, TAG_LIMIT, baseline_names, with_baselines
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
 FILE = "comparison.json"
+NOTE = "mlflow.note.content"
 
 
 def tag_key(name: str) -> str:
     """The key of the run's tag that stands for a baseline of that name; not one of those that a sweep sets itself."""
-    return f"baseline.{name}"
+    return f"{BASELINE_TAG}{name}"
 
 
 def fetch(client: MlflowClient, wanted: str, target: Path) -> None:
@@ -52,7 +54,18 @@ def set_tag(client: MlflowClient, name: str, sweep_id: str) -> None:
         raise LookupError(f"there is no run of the sweep {sweep_id}")
     for run in _search(client, f"tags.`{tag_key(name)}` = 'true'"):
         client.delete_tag(run.info.run_id, tag_key(name))
+        _say(client, run.info.run_id)
     client.set_tag(found[0].info.run_id, tag_key(name), "true")
+    _say(client, found[0].info.run_id)
+
+
+def _say(client: MlflowClient, run_id: str) -> None:
+    """Let the description of a sweep's run name the baselines that it is."""
+    tags = client.get_run(run_id).data.tags
+    before = tags.get(NOTE, "")
+    after = with_baselines(before, baseline_names(tags))
+    if before and after != before and len(after) <= TAG_LIMIT:
+        client.set_tag(run_id, NOTE, after)
 
 
 def _run(client: MlflowClient, wanted: str) -> Run:

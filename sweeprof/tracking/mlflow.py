@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import logging
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from filelock import FileLock
-
 from sweeprof.errors import SweeprofError
+from sweeprof.report.cells import one_line, shortened
 from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
 from sweeprof.tracking import Ending, Links, SweepInfo
-from sweeprof.tracking.artifacts import stage_combination, stage_sweep
-from sweeprof.tracking.process import ENVIRONMENT, VIEWER, viewer_command
-from sweeprof.tracking.runs import RunContent, run_contents, without_credentials
-from sweeprof.tracking.sweeps import experiment_name, final_view, first_view, opened, sweep_content, sweep_info
-from sweeprof.tracking.views import ViewOf, outdated_views, view_address, view_tags
+from sweeprof.tracking.artifacts import add_extras, stage_combination, stage_sweep
+from sweeprof.tracking.baselines import NOTE
+from sweeprof.tracking.connecting import connected, dispensable, is_foreign, until_done
+from sweeprof.tracking.credentials import without_credentials
+from sweeprof.tracking.history import history_name, record_history
+from sweeprof.tracking.ledger import delete_strays, known_runs, sweep_run
+from sweeprof.tracking.menu import write_views
+from sweeprof.tracking.notes import baseline_names
+from sweeprof.tracking.patient import patient
+from sweeprof.tracking.process import ENVIRONMENT
+from sweeprof.tracking.runs import METRICS_TAG, RunContent, run_contents
+from sweeprof.tracking.serving import VIEWER
+from sweeprof.tracking.sweeps import Place, experiment_name, final_view, first_view, sweep_content, sweep_info
+from sweeprof.tracking.views import view_address
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
 __all__ = ["ENVIRONMENT", "MlflowTracker", "TrackingError"]
+
+SAID_LIMIT = 500
+"""Characters of what MLflow said: a proxy may have answered with a page of HTML."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -41,9 +54,11 @@ class MlflowTracker:
     Args:
         uri: of the tracking server or database; None for ``<output>/mlflow.db``.
         output: the folder of all sweeps; unless there is a server, its ``mlflow-artifacts`` takes the artifacts.
+        history: whether the headlines of every combination go into its history, too.
     """
 
-    def __init__(self, uri: str | None, output: Path | str) -> None:
+    def __init__(self, uri: str | None, output: Path | str, history: bool = True) -> None:
+        self._history = history
         folder = Path(output).absolute()
         self._uri = uri or f"sqlite:///{folder / 'mlflow.db'}"
         self._is_server = self._uri.startswith(("http://", "https://"))
@@ -51,67 +66,71 @@ class MlflowTracker:
         self._artifacts = None if self._is_server else (folder / "mlflow-artifacts").as_uri()
 
     def open(self, sweep: SweepInfo) -> Links:
-        """Make the schema, the experiment, the sweep's run and its views.
+        """Make the schema, the experiment, the sweep's run and its views; tried once, as measuring waits for it.
 
         Raises:
             TrackingError: MLflow cannot be reached, or refuses.
         """
-        with self._connected() as client:
+        with self._told():
+            client = connected(self._uri)
             experiment = self._experiment(client, sweep.name)
-            parent = _parent(client, experiment, sweep)
+            parent = sweep_run(client, experiment, sweep)
             if parent.info.status != "RUNNING":
                 client.update_run(parent.info.run_id, status="RUNNING")
-            _write_views(client, experiment, first_view(sweep, parent.info.run_id))
-        shown = without_credentials(self._uri)
-        base, command = (shown, None) if self._is_server else (VIEWER, viewer_command(shown))
-        return Links(command, view_address(base, experiment, sweep.sweep_id, "table"))
+            write_views(client, experiment, first_view(sweep, parent.info.run_id))
+        return self._links(experiment, sweep.sweep_id)
 
-    def close(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: Ending) -> None:
-        """Send every combination that is not there yet, then the comparison.
+    def close(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: Ending) -> Links:
+        """Send every combination that is not there yet, then the comparison, also where nothing was opened.
+
+        What fails for now is tried again until nothing has succeeded for :data:`~sweeprof.tracking.process.GIVE_UP_S`.
 
         Raises:
-            TrackingError: MLflow cannot be reached, or refuses.
+            TrackingError: MLflow cannot be reached, or refuses; it says how much is there.
         """
-        with self._connected() as client:
-            experiment = self._experiment(client, comparison.name)
-            parent = _parent(client, experiment, sweep_info(comparison))
+        sweep, sent = sweep_info(comparison), 0
+        with self._told(lambda: f"; {sent} of {sweep.combinations} combinations are there"):
+            client = patient(until_done(lambda _: connected(self._uri)))
+            experiment = until_done(lambda _: self._experiment(client, sweep.name))
+            parent = until_done(lambda _: sweep_run(client, experiment, sweep))
             parent_id = parent.info.run_id
-            # The columns and charts come first: should the sending break off, what is there can be compared.
-            _write_views(client, experiment, final_view(comparison, parent_id))
-            known = _known(client, experiment, comparison.sweep_id)
-            for id, content in run_contents(comparison, records, ending, parent_id):
-                with tempfile.TemporaryDirectory(prefix="sweeprof-") as staged:
-                    stage_combination(Path(staged), folder, id, content.config)
-                    _send(client, experiment, known.pop(id, None), content, staged)
-            for run in known.values():  # of a plan that was replaced when the sweep was gone on with
-                client.delete_run(run.info.run_id)
-            with tempfile.TemporaryDirectory(prefix="sweeprof-") as staged:
-                stage_sweep(Path(staged), folder)
-                _send(
-                    client, experiment, parent, sweep_content(comparison, records, folder, ending, experiment), staged
-                )
+            known = until_done(lambda _: known_runs(client, experiment, sweep.sweep_id))
+            for id, content in run_contents(comparison, records, ending, parent_id, experiment):
+                stage = functools.partial(stage_combination, folder=folder, combination_id=id, config=content.config)
+                until_done(functools.partial(_bring, client, experiment, content, stage, known.pop(id, None)))
+                sent += 1
+            until_done(lambda _: delete_strays(client, experiment, sweep.sweep_id, known))
+            place = Place(experiment, parent_id, None, baseline_names(parent.data.tags))
+            whole = functools.partial(sweep_content, comparison, records, folder, ending)
+            stage = functools.partial(stage_sweep, folder=folder, comparison=comparison)
+            own = functools.partial(sweep_run, client, experiment, sweep, parent_id)
+            until_done(lambda _: _send(client, experiment, own(), whole(place), stage))
+            # A server may take no views and no history: these come last, so that it has all the rest.
+            views = final_view(comparison, parent_id)
+            write_views(client, experiment, views)
+            if self._history:
+                with dispensable("history"):
+                    id = until_done(lambda _: self._experiment(client, history_name(sweep.name)))
+                    linked = whole(dataclasses.replace(place, history_id=id))
+                    client.set_tag(parent_id, NOTE, linked.tags[NOTE])
+                    record_history(client, id, comparison, views, experiment)
+        return self._links(experiment, sweep.sweep_id)
 
     @contextlib.contextmanager
-    def _connected(self) -> Iterator[MlflowClient]:
-        from mlflow.exceptions import MlflowException
-
+    def _told(self, more: Callable[[], str] = str) -> Iterator[None]:
+        """Whatever goes wrong in MLflow, its drivers and the network as a line without passwords, and ``more``."""
         try:
-            yield self._connect()
-        except (MlflowException, OSError) as error:
+            yield
+        except Exception as error:
+            if not is_foreign(error):
+                raise
             # Not chained: MLflow's messages quote the address, password included.
-            where = without_credentials(self._uri)
-            raise TrackingError(f"MLflow at {where}: {without_credentials(str(error))}") from None
+            said = shortened(one_line(without_credentials(str(error))), SAID_LIMIT)
+            raise TrackingError(f"MLflow at {without_credentials(self._uri)}: {said}{more()}") from None
 
-    def _connect(self) -> MlflowClient:
-        from mlflow.tracking import MlflowClient
-
-        if not self._uri.startswith("sqlite:///"):
-            return MlflowClient(tracking_uri=self._uri)
-        path = Path(self._uri.removeprefix("sqlite:///").partition("?")[0]).absolute()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Of eight processes that open an empty database at once, seven die in its migration (MLFLOW.md 3).
-        with FileLock(f"{path}.lock", timeout=60):
-            return MlflowClient(tracking_uri=self._uri)
+    def _links(self, experiment: str, sweep_id: str) -> Links:
+        base = without_credentials(self._uri) if self._is_server else VIEWER
+        return Links(not self._is_server, view_address(base, experiment, sweep_id, "table"))
 
     def _experiment(self, client: MlflowClient, sweep_name: str) -> str:
         """Id of the experiment, made or restored where needed."""
@@ -133,82 +152,85 @@ class MlflowTracker:
         return str(found.experiment_id)
 
 
-def _parent(client: MlflowClient, experiment: str, sweep: SweepInfo) -> Run:
-    found = _search(client, experiment, sweep.sweep_id, "sweep")
-    if found:
-        return found[0]
-    content = opened(sweep)
-    return client.create_run(experiment, content.start_ms, dict(content.tags), content.name)
+def _bring(
+    client: MlflowClient,
+    experiment: str,
+    content: RunContent,
+    stage: Callable[[Path], None],
+    run: Run | None,
+    tried: int,
+) -> None:
+    """Send a combination that may have a run; one that was tried to send may have another by now."""
+    if tried:
+        id = content.tags["sweeprof.combination_id"]
+        run = known_runs(client, experiment, content.tags["sweeprof.sweep_id"], id).get(id)
+    if run is None or not _is_sent(run, content):
+        _send(client, experiment, run, content, stage)
 
 
-def _known(client: MlflowClient, experiment: str, sweep_id: str) -> dict[str, Run]:
-    """The runs of the sweep that are there already, by combination id."""
-    found: dict[str, Run] = {}
-    runs = _search(client, experiment, sweep_id, "combination")
-    for run in sorted(runs, key=lambda run: run.info.status == "RUNNING"):
-        id = run.data.tags.get("sweeprof.combination_id", "")
-        if found.setdefault(id, run) is not run:
-            # A reply was lost and MLflow's client asked again: the second run would be RUNNING for ever.
-            client.delete_run(run.info.run_id)
-    return found
+def _send(
+    client: MlflowClient, experiment: str, run: Run | None, content: RunContent, stage: Callable[[Path], None]
+) -> None:
+    """Make the run, or bring it up to date; its status comes last and says that all the rest is there.
 
-
-def _search(client: MlflowClient, experiment: str, sweep_id: str, kind: str) -> list[Run]:
-    wanted = f"tags.`sweeprof.sweep_id` = '{sweep_id}' and tags.`sweeprof.kind` = '{kind}'"
-    runs: list[Run] = []
-    token: str | None = ""
-    while token is not None:
-        page = client.search_runs([experiment], wanted, max_results=1000, page_token=token or None)
-        runs += page
-        token = page.token or None
-    return runs
-
-
-def _send(client: MlflowClient, experiment: str, run: Run | None, content: RunContent, folder: str) -> None:
-    """Make the run, or bring it up to date; its status comes last and says that all the rest is there."""
+    Args:
+        stage: lays the artifacts out in a folder.
+    """
     from mlflow.entities import Metric, Param, RunTag
 
-    tags: dict[str, str] = {}
-    if run is not None:
-        tags = {key: text for key, text in run.data.tags.items() if key.startswith("sweeprof.") or key in content.tags}
-        if _is_sent(run, tags, content):
-            return
-        # Neither can a parameter be changed nor a metric be taken back: such a run is replaced.
-        if run.data.params.items() - content.params.items() or run.data.metrics.keys() - content.metrics:
-            client.delete_run(run.info.run_id)
-            run = None
+    if run and _is_past_mending(run, content):
+        client.delete_run(run.info.run_id)
+        run = None
     if run is None:
         run, tags = client.create_run(experiment, content.start_ms, dict(content.tags), content.name), content.tags
-    elif run.info.run_name != content.name:
-        client.update_run(run.info.run_id, name=content.name)
+    else:
+        tags = _own_tags(run, content)
+        if run.info.run_name != content.name:
+            client.update_run(run.info.run_id, name=content.name)
     id = run.info.run_id
     for key in tags.keys() - content.tags.keys():
         client.delete_tag(id, key)
     # Of two values with one time MLflow shows the larger, so a changed value is sent with the time of its change.
-    at = int(time.time() * 1000) if run.data.metrics else content.end_ms
-    changed = {key: value for key, value in content.metrics.items() if run.data.metrics.get(key) != value}
+    now, there = int(time.time() * 1000), run.data.metrics
+    changed = {key: value for key, value in content.metrics.items() if there.get(key) != value}
     client.log_batch(
         id,
-        metrics=[Metric(key, value, at, 0) for key, value in changed.items()],
+        metrics=[Metric(key, value, now if key in there else content.end_ms, 0) for key, value in changed.items()],
         params=[Param(key, value) for key, value in content.params.items() if key not in run.data.params],
         tags=[RunTag(key, text) for key, text in content.tags.items() if tags.get(key) != text],
         synchronous=True,
     )
-    client.log_artifacts(id, folder)
+    with tempfile.TemporaryDirectory(prefix="sweeprof-") as staged:
+        stage(Path(staged))
+        add_extras(client, id, Path(staged), content.inputs)
+        client.log_artifacts(id, staged)
     client.set_terminated(id, content.status, content.end_ms)
 
 
-def _is_sent(run: Run, tags: dict[str, str], content: RunContent) -> bool:
-    there = (run.info.run_name, run.info.status, run.info.end_time, tags, run.data.params, run.data.metrics)
-    return there == (content.name, content.status, content.end_ms, content.tags, content.params, content.metrics)
+def _is_past_mending(run: Run, content: RunContent) -> bool:
+    """Whether a run must be replaced: MLflow changes no parameter and no start, and takes no metric back.
+
+    What others have logged is theirs; and a sweep's run stays, as its children and its baseline's tag are tied to it.
+    """
+    if content.tags["sweeprof.kind"] == "sweep":
+        return False
+    other = any(run.data.params.get(key, text) != text for key, text in content.params.items())
+    gone = set(run.data.tags.get(METRICS_TAG, "").split("\n")) - content.metrics.keys()
+    # Of a combination that was not measured the start is the sweep's.
+    late = run.info.start_time != content.start_ms and not run.data.metrics
+    return other or late or not gone.isdisjoint(run.data.metrics)
 
 
-def _write_views(client: MlflowClient, experiment: str, of: ViewOf) -> None:
-    try:
-        for key, value in view_tags(of).items():
-            client.set_experiment_tag(experiment, key, value)
-        for key in outdated_views(client.get_experiment(experiment).tags):
-            client.delete_experiment_tag(experiment, key)
-    except Exception:
-        # A view is a convenience: whatever is wrong with it, the numbers are worth more.
-        _LOG.warning("MLflow took no saved view of sweep %s", of.sweep_id, exc_info=True)
+def _is_sent(run: Run, content: RunContent) -> bool:
+    there = (run.info.run_name, run.info.status, run.info.end_time)
+    return (
+        there == (content.name, content.status, content.end_ms)
+        and content.params.items() <= run.data.params.items()
+        and content.metrics.items() <= run.data.metrics.items()
+        and _own_tags(run, content) == content.tags
+        and not _is_past_mending(run, content)
+    )
+
+
+def _own_tags(run: Run, content: RunContent) -> dict[str, str]:
+    return {key: text for key, text in run.data.tags.items() if key.startswith("sweeprof.") or key in content.tags}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -19,14 +18,15 @@ from sweeprof.report.cells import (
     value_of,
     verdict_note,
 )
-from sweeprof.report.columns import shown_metrics
+from sweeprof.report.columns import metric_title, shown_metrics
 from sweeprof.report.palette import backend_colours
 from sweeprof.report.units import fixed_value
 from sweeprof.results.compare import Comparison, Row
-from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Record
 from sweeprof.tracking import Ending
-from sweeprof.tracking.keys import INTERVAL_ENDS, INTERVAL_OF, metric_keys, safe_key
+from sweeprof.tracking.inputs import Input, dataset_inputs
+from sweeprof.tracking.keys import INTERVAL_ENDS, INTERVAL_OF, safe_key, tracked_keys
+from sweeprof.tracking.notes import capped, links_to, note
 from sweeprof.tracking.views import PLACE_TAG
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
@@ -34,11 +34,11 @@ RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 # MLflow's limits: it cuts longer values at the end, where a reason or a path says most (MLFLOW.md 1.1).
 NAME_LIMIT = 250
 PARAM_LIMIT = 6000
-TAG_LIMIT = 8000
 
+METRICS_TAG = "sweeprof.metrics"
+"""The keys of a combination's metrics, one a line: others that its run has are somebody else's."""
 _PART_LIMIT = 40
 """Of one axis in a run's name; the column that shows it is narrower still."""
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"'<>]+@")
 _SHORT = {"batch_size": "b"}
 
 
@@ -56,11 +56,7 @@ class RunContent:
     metrics: dict[str, float]
     config: Mapping[str, Any] | None = None
     """The resolved config; None for a combination that left no record."""
-
-
-def without_credentials(text: str) -> str:
-    """``text`` with the user and password taken out of every address."""
-    return _CREDENTIALS.sub("", text)
+    inputs: tuple[Input, ...] = ()
 
 
 def milliseconds(iso: str) -> int:
@@ -77,17 +73,20 @@ def time_span(comparison: Comparison, records: Sequence[Record]) -> tuple[int, i
 
 
 def run_contents(
-    comparison: Comparison, records: Sequence[Record], ending: Ending, parent_id: str
+    comparison: Comparison, records: Sequence[Record], ending: Ending, parent_id: str, experiment_id: str = "0"
 ) -> Iterator[tuple[str, RunContent]]:
     """Id and run of every combination; ``parent_id`` is the run of the sweep."""
     by_id: dict[str, list[Record]] = {}
     for record in records:
         by_id.setdefault(record.combination_id, []).append(record)
-    places, colours, judged = _places(comparison), _colours(comparison), shown_metrics(comparison)
+    places, colours, keys = _places(comparison), _colours(comparison), tracked_keys(comparison)
+    titles = {info.name: metric_title(info, comparison.rows) for info in shown_metrics(comparison)}
+    links = links_to(comparison.sweep_id, parent_id, experiment_id)
     for row in comparison.rows:
         own = by_id.get(row.combination_id, [])
         start, end = time_span(comparison, own)
         params = {safe_key(a): shortened(axis_text(row.axes[a]), PARAM_LIMIT) for a in comparison.axes if a in row.axes}
+        metrics = _metrics(row, keys)
         place = {
             PLACE_TAG: f"{places[row.combination_id]:05d}",
             "mlflow.parentRunId": parent_id,
@@ -100,10 +99,15 @@ def run_contents(
                 start_ms=start,
                 end_ms=end,
                 status=_status(row, own, ending),
-                tags={**_tags(comparison, row, judged), **place},
+                tags={
+                    **_tags(comparison, row, titles, metrics),
+                    "mlflow.note.content": note(row, titles, links),
+                    **place,
+                },
                 params=params,
-                metrics=_metrics(comparison, row),
+                metrics=metrics,
                 config=own[-1].config if own else None,
+                inputs=dataset_inputs(record.config for record in own[-1:]),
             ),
         )
 
@@ -124,6 +128,11 @@ def _places(comparison: Comparison) -> dict[str, int]:
 def run_name(comparison: Comparison, row: Row) -> str:
     """The values of the varying axes, e.g. ``lenet5/torch/b8``: what is alike in all runs is not repeated in each."""
     axes = comparison.varying_axes() or tuple(a for a in ("model", "backend") if a in comparison.axes)
+    return name_of(comparison, row, axes)
+
+
+def name_of(comparison: Comparison, row: Row, axes: Iterable[str]) -> str:
+    """The values of the given axes as the name of a run."""
     return shortened("/".join(_name_part(a, row.axes.get(a)) for a in axes) or one_line(comparison.name), NAME_LIMIT)
 
 
@@ -141,21 +150,21 @@ def _name_part(axis: str, value: Any) -> str:
     return f"{_SHORT[axis]}{text}" if axis in _SHORT else f"{axis.rpartition('.')[2]}={text}"
 
 
-def _metrics(comparison: Comparison, row: Row) -> dict[str, float]:
-    keys, found = metric_keys(comparison.metrics), {}
-    for info in comparison.metrics:
-        value = value_of(row, info.name)
-        if value is None:
-            continue
-        found[keys[info.name]] = fixed_value(value, info.unit)
-        interval = row.cells[info.name].measurement.interval
-        if info.name == INTERVAL_OF and interval is not None:
-            ends = zip(INTERVAL_ENDS, interval, strict=True)
-            found |= {keys[name]: fixed_value(end, info.unit) for name, end in ends if math.isfinite(end)}
+def _metrics(row: Row, keys: Mapping[str, str]) -> dict[str, float]:
+    found = {}
+    for name, key in keys.items():
+        value = value_of(row, name)
+        if value is not None:
+            found[key] = fixed_value(value, row.cells[name].measurement.unit)
+    interval = row.cells[INTERVAL_OF].measurement.interval if keys.get(INTERVAL_OF) in found else None
+    if interval is not None:
+        ends = zip(INTERVAL_ENDS, interval, strict=True)
+        unit = row.cells[INTERVAL_OF].measurement.unit
+        found |= {keys[name]: fixed_value(end, unit) for name, end in ends if math.isfinite(end)}
     return found
 
 
-def _tags(comparison: Comparison, row: Row, judged: Sequence[MetricInfo]) -> dict[str, str]:
+def _tags(comparison: Comparison, row: Row, judged: Iterable[str], metrics: Iterable[str]) -> dict[str, str]:
     missing = [f"{i.name}: {reason_of(row, i.name)}" for i in comparison.metrics if value_of(row, i.name) is None]
     tags = {
         "sweeprof.kind": "combination",
@@ -168,7 +177,7 @@ def _tags(comparison: Comparison, row: Row, judged: Sequence[MetricInfo]) -> dic
         "sweeprof.verdicts": "\n".join(_verdicts(row, judged)),
         "sweeprof.misses": "\n".join(row.misses),
         "sweeprof.pareto": "yes" if row.on_front else "",
-        "mlflow.note.content": _note(row),
+        METRICS_TAG: "\n".join(metrics),
         "mlflow.source.name": row.command,
         "mlflow.source.type": "LOCAL",
         "mlflow.source.git.commit": str((comparison.environment.get("git") or {}).get("revision") or ""),
@@ -176,17 +185,12 @@ def _tags(comparison: Comparison, row: Row, judged: Sequence[MetricInfo]) -> dic
     return {key: capped(text) for key, text in tags.items() if text}
 
 
-def _verdicts(row: Row, judged: Sequence[MetricInfo]) -> Iterator[str]:
+def _verdicts(row: Row, judged: Iterable[str]) -> Iterator[str]:
     """What the tables show, beside the baseline: a line per metric that was judged."""
-    for info in judged:
-        cell = row.cells.get(info.name)
+    for name in judged:
+        cell = row.cells.get(name)
         if cell is not None and cell.verdict is not None:
-            yield f"{info.name}: {ratio_text(cell)} ({cell.verdict}: {verdict_note(cell)})"
-
-
-def capped(text: str) -> str:
-    """``text`` fit for a tag: without credentials, its middle left out where it is too long."""
-    return shortened(without_credentials(text), TAG_LIMIT)
+            yield f"{name}: {ratio_text(cell)} ({cell.verdict}: {verdict_note(cell)})"
 
 
 def _colours(comparison: Comparison) -> dict[str, str]:
@@ -197,10 +201,3 @@ def _colours(comparison: Comparison) -> dict[str, str]:
     names = {row.combination_id: axis_text(row.axes.get(axis)) for row in comparison.rows}
     colours = backend_colours(names.values())
     return {id: colours[name] for id, name in names.items()}
-
-
-def _note(row: Row) -> str:
-    # A fence of four survives a command with a fence in it.
-    reason = shortened(one_line(row.reason or ""), TAG_LIMIT // 4).replace("`", "'")
-    outcome = f"**{row.status}**: `{reason}`" if reason else f"**{row.status}**"
-    return f"{outcome}\n\n````sh\n{shortened(row.command, TAG_LIMIT // 2)}\n````" if row.command else outcome

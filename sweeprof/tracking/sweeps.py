@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from sweeprof.report.cells import axis_text, one_line, shortened
+from sweeprof.report.markdown import escaped
 from sweeprof.report.summary import headline
 from sweeprof.report.units import fixed_key
 from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
 from sweeprof.tracking import Ending, SweepInfo
-from sweeprof.tracking.keys import metric_keys, safe_key
-from sweeprof.tracking.runs import (
-    NAME_LIMIT,
-    TAG_LIMIT,
-    RunContent,
-    RunStatus,
-    capped,
-    milliseconds,
-    time_span,
-    without_credentials,
-)
-from sweeprof.tracking.views import HEADLINES, KINDS, ViewOf, view_address
+from sweeprof.tracking.inputs import dataset_inputs
+from sweeprof.tracking.keys import safe_key, tracked_keys
+from sweeprof.tracking.notes import capped, description
+from sweeprof.tracking.runs import NAME_LIMIT, RunContent, RunStatus, milliseconds, time_span
+from sweeprof.tracking.views import HEADLINES, HISTORY, TREND, ViewOf, newest_view, run_address, view_address, view_tags
+from sweeprof.tracking.views import links as view_links
 
+_EXPERIMENT_NOTE = "Sweeps measured by sweeprof"
+"""Begins the description of an experiment; one that somebody has written begins otherwise, and stays."""
+_EXPECTED = ("latency/forward", "throughput/samples_per_s", "memory/rss_peak_bytes", "quality/accuracy")
+"""What most sweeps measure."""
+_COUNTED = ("params", "size", "compute", "layers")
+"""Families of metrics that are read from a table of layers."""
 _STATUS: dict[Ending, RunStatus] = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
@@ -58,38 +60,58 @@ def opened(sweep: SweepInfo) -> RunContent:
     return RunContent(run_title(sweep), start, start, "FINISHED", {k: text for k, text in tags.items() if text}, {}, {})
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a sweep's run is in MLflow."""
+
+    experiment_id: str
+    parent_id: str
+    """Id of the sweep's own run."""
+    history_id: str | None = None
+    """Of the experiment with the history of its combinations."""
+    baselines: Sequence[str] = ()
+    """Names that it is the baseline of."""
+
+
 def sweep_content(
-    comparison: Comparison, records: Sequence[Record], folder: Path, ending: Ending, experiment_id: str
+    comparison: Comparison, records: Sequence[Record], folder: Path, ending: Ending, place: Place
 ) -> RunContent:
     """The sweep's run with what came out; ``folder`` is where ``comparison.md`` is."""
     before = opened(sweep_info(comparison))
     report = folder / "comparison.md"
     markdown = report.read_text(encoding="utf-8") if report.is_file() else f"**{headline(comparison)}.**"
-    links = " · ".join(f"[{kind}]({view_address('', experiment_id, comparison.sweep_id, kind)})" for kind in KINDS)
+    shown = final_view(comparison, place.parent_id)
+    links = view_links(place.experiment_id, shown)
+    if place.history_id is not None:
+        links.append(f"[history]({view_address('', place.history_id, HISTORY, TREND)})")
+    note = description(markdown, f"Compare as {' · '.join(links)}", place.baselines)
+    tags = {**before.tags, "mlflow.note.content": note}
     revision = (comparison.environment.get("git") or {}).get("revision")
-    tags = {**before.tags, "mlflow.note.content": description(markdown, f"Compare as {links}")}
     if revision:
         tags["mlflow.source.git.commit"] = capped(str(revision))
     counts = {"combinations_ok": float(comparison.counts()["ok"]), "combinations_total": float(len(comparison.rows))}
     _, end = time_span(comparison, records)
-    return RunContent(before.name, before.start_ms, end, _STATUS[ending], tags, {}, counts)
+    inputs = dataset_inputs(record.config for record in records)
+    return RunContent(before.name, before.start_ms, end, _STATUS[ending], tags, {}, counts, None, inputs)
 
 
-def description(markdown: str, links: str) -> str:
-    """A report of any length as a description: its headline, ``links``, and as many whole lines as fit."""
-    head, _, rest = without_credentials(markdown).strip().partition("\n\n")
-    # Links on a line of their own would lie below the veil that MLflow draws over a folded description.
-    text = f"{head} {links}\n\n{rest}".strip()
-    if len(text) <= TAG_LIMIT:
-        return text
-    ending = "\n\n… the rest is in the artifact comparison.md"
-    kept = text[: TAG_LIMIT - len(ending)]
-    return (kept.rpartition("\n")[0] or kept) + ending
+def experiment_tags(of: ViewOf, experiment_id: str, there: Mapping[str, str]) -> dict[str, str]:
+    """The tags of the experiment: the views of a sweep and, unless ``there`` are those of a newer one, what it says of itself."""
+    tags = view_tags(of)
+    if of.created_ms < newest_view(there):
+        return tags
+    if of.headlines:
+        tags["mlflow.experiment.primaryMetric.name"] = of.keys[of.headlines[0]]
+    if there.get("mlflow.note.content", _EXPERIMENT_NOTE).startswith(_EXPERIMENT_NOTE):
+        sweep, links = run_address(experiment_id, of.parent_id), " · ".join(view_links(experiment_id, of))
+        # One line: the page shows no more unless it is asked.
+        tags["mlflow.note.content"] = f"{_EXPERIMENT_NOTE}; the newest is [{escaped(of.title)}]({sweep}): {links}"
+    return tags
 
 
 def first_view(sweep: SweepInfo, parent_id: str) -> ViewOf:
     """The view before it is known which metrics there will be."""
-    keys = {name: fixed_key(name, unit) for name, unit in HEADLINES.items()}
+    keys = {name: fixed_key(name, HEADLINES[name]) for name in _EXPECTED}
     axes = {safe_key(axis): 0 for axis in sweep.axes}
     return ViewOf(sweep.sweep_id, run_title(sweep), parent_id, milliseconds(sweep.created), axes, keys)
 
@@ -101,8 +123,17 @@ def final_view(comparison: Comparison, parent_id: str) -> ViewOf:
         safe_key(axis): max((len(axis_text(row.axes.get(axis))) for row in comparison.rows), default=0)
         for axis in comparison.varying_axes() or comparison.axes
     }
-    keys, failures = metric_keys(comparison.metrics), any(row.status != "ok" for row in comparison.rows)
-    return ViewOf(sweep.sweep_id, run_title(sweep), parent_id, milliseconds(sweep.created), axes, keys, failures)
+    return ViewOf(
+        sweep.sweep_id,
+        run_title(sweep),
+        parent_id,
+        milliseconds(sweep.created),
+        axes,
+        tracked_keys(comparison),
+        failures=any(row.status != "ok" for row in comparison.rows),
+        grouped=tuple(safe_key(axis) for axis in comparison.varying_axes()),
+        layers=any(info.name.partition("/")[0] in _COUNTED for info in comparison.metrics),
+    )
 
 
 def _user() -> str:

@@ -57,9 +57,10 @@ def questions(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in FURTHER:
         yield name, {"task": "run_pass", "pass": name, "config": config}
     yield "again", {"task": "run_pass", "pass": "quality", "config": config}
-    trained = {**config, "mode": "training", "training": {"optimizer": "adam", "loss": "cross_entropy"}}
-    yield "trained", {"task": "run_pass", "pass": "timing", "config": trained}
-    yield "trained_layers", {"task": "run_pass", "pass": "layer_times", "config": trained}
+    training = {"mode": "training", "training": {"optimizer": "adam", "loss": "cross_entropy"}}
+    # As many samples as it takes for a phase to be seen on a busy machine, where a small step is all overhead.
+    yield "trained", {"task": "run_pass", "pass": "timing", "config": {**config_of(case, 256), **training}}
+    yield "trained_layers", {"task": "run_pass", "pass": "layer_times", "config": {**config, **training}}
     threaded = copy.deepcopy(config)
     threaded["backend"]["threads"] = 3
     yield "facts", {"task": "facts", "config": threaded, "threads": case.threads}

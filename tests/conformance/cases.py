@@ -63,6 +63,7 @@ BACKENDS = {
         "tensorflow",
         threads="__import__('tensorflow').config.threading.get_intra_op_parallelism_threads()",
         exhaust="__import__('tensorflow').fill([2**44], 1.0)",
+        slow=True,
     ),
     **{
         name: Case(name, exhaust="__import__('tensorflow').fill([2**44], 1.0)", slow=True)

@@ -1,12 +1,19 @@
-"""The command in an empty folder, and one quickstart that many tests look at."""
+"""The command in an empty folder, one quickstart that many tests look at, and a browser."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from support.browser import ARGUMENTS, CHROMIUM
 from support.command import Command, Ran, run_command
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture
@@ -23,3 +30,23 @@ def sweeprof(tmp_path: Path) -> Command:
 def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """The whole quickstart, once: 18 combinations, with MLflow."""
     return run_command(tmp_path_factory.mktemp("quickstart"), "+sweep=quickstart", timeout=400)
+
+
+@pytest.fixture(scope="session")
+def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where pictures of what the tests saw are kept, for people to look at."""
+    given = os.environ.get("SWEEPROF_SCREENSHOTS")
+    folder = Path(given) if given else tmp_path_factory.mktemp("screenshots")
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"screenshots: {folder}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium; a module that asks for it skips itself where there is none."""
+    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with driver.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+        yield browser
+        browser.close()

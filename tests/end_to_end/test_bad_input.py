@@ -95,7 +95,18 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+ASKS_ELSEWHERE = (
+    "an argument that an optimizer lacks",
+    "no such device",
+    "target that is misspelt",
+    "target that is not callable",
+)
+"""Mistakes that only a process with the framework can tell, which takes its time."""
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=pytest.mark.slow if c in ASKS_ELSEWHERE else ()) for c in CASES]
+)
 def test_a_mistake_gets_one_clear_error(sweeprof: Command, tmp_path: Path, case: str) -> None:
     arguments, expected = CASES[case]
     ran = sweeprof(*arguments)

@@ -124,6 +124,7 @@ def test_a_sweep_is_compared_with_a_tagged_one_and_keeps_a_copy(nights: Path, tm
     assert "which is gone; tag another with --tag nightly." in gone.err
 
 
+@pytest.mark.slow
 def test_a_named_combination_is_everyones_baseline_and_what_qualifies_is_told(tmp_path: Path) -> None:
     planned = run_command(tmp_path, *FAKE, "backend.slowdown=1,1.5,3", "dry_run=true")
     id = next(line.split()[-2] for line in planned.out.splitlines() if " 1.5 " in f" {line} ")

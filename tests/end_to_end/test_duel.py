@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from support.command import Command
 from sweeprof.profiling.timing import Timing
 from sweeprof.results.record import read_records
@@ -12,6 +14,7 @@ from sweeprof.results.record import read_records
 FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "protocol.rounds=3")
 
 
+@pytest.mark.slow
 def test_duel_and_calibration(sweeprof: Command) -> None:
     """Batch sizes 1 and 2, each with a baseline and two slower ones: two bouts a round; steps of the two kinds alternate."""
     ran = sweeprof(

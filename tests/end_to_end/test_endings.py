@@ -90,6 +90,7 @@ def test_a_model_without_a_builder_is_unsupported(sweeprof: Command) -> None:
     assert "names no builder for torch" in str(table.loc["torch", "reason"])
 
 
+@pytest.mark.slow
 def test_a_forward_that_rejects_the_shape_fails_with_the_frameworks_words(sweeprof: Command, tmp_path: Path) -> None:
     (tmp_path / "mynet.py").write_text(
         "import torch\n"

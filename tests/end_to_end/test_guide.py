@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from conformance.asking import GUIDE, write_guide
 
 from support.command import run_command
@@ -20,6 +21,7 @@ def told(text: str) -> list[str]:
     return str(found).split()
 
 
+@pytest.mark.slow
 def test_a_backend_of_ones_own_is_swept_beside_torch(tmp_path: Path) -> None:
     write_guide(tmp_path)
     ran = run_command(tmp_path, *told(GUIDE.read_text()), *QUICKLY)
@@ -36,6 +38,7 @@ def test_a_backend_of_ones_own_is_swept_beside_torch(tmp_path: Path) -> None:
         assert values["latency/forward"] > 0
 
 
+@pytest.mark.slow
 def test_outputs_that_differ_fail_the_row_and_the_command(tmp_path: Path) -> None:
     write_guide(tmp_path)
     arguments = ("--config-dir", "mine", "model=perceptron", "backend=torch,numpy", "metrics=latency", *QUICKLY)

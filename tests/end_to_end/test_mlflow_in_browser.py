@@ -1,4 +1,4 @@
-"""The links that a sweep ends with, followed as users do: the viewer's command in a shell, the address in Chromium.
+"""The links that a sweep ends with, followed as users do: the address in Chromium, on a server of our own.
 
 MLflow's format of a saved view is its own affair; this is where a new version of MLflow shows whether it still reads ours.
 """
@@ -8,38 +8,38 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import signal
-import socket
-import subprocess
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.browser import needs_browser
+from support.layered import write_layers
+from support.mlflow_pages import HEADLINES, WAIT_MS, charts, mlflow_page, opened, opened_view, run_table
 from support.samples import comparison, records
+from support.servers import free_port
+from sweeprof.report.html import html
 from sweeprof.report.markdown import markdown
 from sweeprof.tracking import Links, SweepInfo
 from sweeprof.tracking.mlflow import ENVIRONMENT, MlflowTracker
-from sweeprof.tracking.process import VIEWER
+from sweeprof.tracking.server_process import running_server
+from sweeprof.tracking.server_settings import artifacts_of
+from sweeprof.tracking.serving import VIEWER, Serving
+from sweeprof.tracking.tables import LAYERS
+from sweeprof.tracking.views import HISTORY, TREND, run_address, view_address
 
 if TYPE_CHECKING:
+    from mlflow.entities import Run
     from playwright.sync_api import Page
 
-CHROMIUM = Path("/usr/bin/chromium")
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"needs a browser at {CHROMIUM}")
+# What these pages show of the quickstart is among the tests of that.
+pytestmark = [pytest.mark.slow, needs_browser]
 
-ARGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-)
 ROWS = 18
 MEASURED = 16
-# Columns, rows and charts are made only where they are seen: everything is to fit.
-VIEWPORT: Any = {"width": 2600, "height": 2600}
-SECTIONS = [("Compare", "4"), ("Trade-offs", "2"), ("All axes", "1"), ("Other metrics", "11")]
+AXES = ["model", "backend", "batch_size"]
+SECTIONS = [("Compare", "4"), ("Trade-offs", "3"), ("All axes", "1"), ("Other metrics", "11")]
 
 
 @pytest.fixture(scope="module")
@@ -52,151 +52,139 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
 
 
 @pytest.fixture(scope="module")
-def links(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Links:
-    """Of a database with the sample sweep in it, in a folder whose name has to be quoted."""
-    output = tmp_path_factory.mktemp("sweeps of today")
-    found = send(MlflowTracker(None, output), output)
-    assert found.command is not None
+def database(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sweeps of today") / "mlflow.db"
+
+
+@pytest.fixture(scope="module")
+def links(database: Path) -> Links:
+    """Of a database with two nights of the sample sweep in it, in a folder whose name has to be quoted."""
+    output = database.parent
+    tracker, night_before = MlflowTracker(None, output), "2026-11-20T00:30:00+00:00"
+    send(tracker, output, sweep_id="s0", created=night_before, rows=comparison().rows[:4])
+    found = send(tracker, output)
+    assert found.needs_viewer
     return found
 
 
-def send(tracker: MlflowTracker, folder: Path, name: str = "quickstart") -> Links:
-    of = dataclasses.replace(comparison(), name=name)
+def send(tracker: MlflowTracker, output: Path, **changes: Any) -> Links:
+    of = dataclasses.replace(comparison(), **changes)
+    folder = output / of.sweep_id
+    write_layers(folder, of)
     (folder / "comparison.md").write_text(markdown(of), encoding="utf-8")
+    (folder / "report.html").write_text(html(of, False), encoding="utf-8")
     found = tracker.open(SweepInfo(of.sweep_id, of.name, of.command, of.created, of.axes, len(of.rows)))
     tracker.close(of, records(of), folder, "finished")
     return found
 
 
 @pytest.fixture(scope="module")
-def server(links: Links, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the viewer, started by its own command on a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    assert links.command is not None
-    command = links.command.replace("--port 5000", f"--port {port}")
-    folder = tmp_path_factory.mktemp("server")
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            command, shell=True, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True
-        )
-        try:
-            base = f"http://127.0.0.1:{port}"
-            wait_for(f"{base}/health", process, folder / "log")
-            yield base
-        finally:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(timeout=20)
-
-
-def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + 90
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            urllib.request.urlopen(url, timeout=2).close()
-            return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail(f"the viewer did not start: {log.read_text()}")
+def server(links: Links, database: Path) -> Iterator[str]:
+    store = f"sqlite:///{database}"
+    serving = Serving(store, artifacts_of(None, store, database.parent), port=free_port())
+    with running_server(serving, database):
+        yield serving.address
 
 
 @pytest.fixture(scope="module")
 def page(server: str) -> Iterator[Page]:
-    """A page that has asked nobody but the viewer, when all is over."""
-    from playwright.sync_api import sync_playwright
-
-    asked: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGS.split())
-        try:
-            found = browser.new_page(viewport=VIEWPORT)
-            found.on("request", lambda request: asked.append(request.url))
-            yield found
-        finally:
-            browser.close()
-    elsewhere = [url for url in asked if not url.startswith((f"{server}/", "data:", "blob:"))]
-    assert asked
-    assert elsewhere == []
+    with mlflow_page() as found:
+        yield found
 
 
-def opened(page: Page, address: str) -> None:
-    # Within one page a new address after the # loads nothing anew.
-    page.goto("about:blank")
-    page.goto(address)
-    page.get_by_text(f"{ROWS} matching runs").wait_for(timeout=40_000)
+@pytest.fixture(autouse=True)
+def screenshot(page: Page, screenshots: Path, request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    page.screenshot(path=screenshots / f"{request.node.name}.png")
 
 
-def charts_of(address: str) -> str:
-    return address.replace("-table&compareRunsMode=TABLE", "-charts&compareRunsMode=CHART")
+def view(links: Links, server: str, kind: str, mode: str) -> str:
+    """The address of another view than the table that is printed."""
+    printed = links.comparison.replace(VIEWER, server)
+    return printed.replace("-table&compareRunsMode=TABLE", f"-{kind}&compareRunsMode={mode}")
 
 
-def in_order(page: Page, selector: str, side: str) -> list[str]:
-    """The first line of each element, by place: that in the document says nothing in these grids."""
-    script = f"""all => all
-        .map(element => [element.getBoundingClientRect().{side}, element.innerText.trim().split('\\n')[0]])
-        .sort((a, b) => a[0] - b[0]).map(pair => pair[1].trim()).filter(Boolean)"""
-    found: list[str] = page.locator(selector).evaluate_all(script)
-    return found
+def runs_of(server: str, kind: str, experiment: str = "1") -> list[Run]:
+    """Newest first."""
+    from mlflow.tracking import MlflowClient
+
+    return [*MlflowClient(server).search_runs([experiment], f"tags.`sweeprof.kind` = '{kind}'")]
 
 
 def test_the_table_lists_every_combination_with_headline_metrics_and_axes(
     links: Links, server: str, page: Page
 ) -> None:
-    opened(page, links.comparison.replace(VIEWER, server))
-    rows = ".ag-pinned-left-cols-container .ag-row"
-    page.locator(rows).nth(ROWS - 1).wait_for(timeout=10_000)
-    page.locator(".ag-header-cell", has_text="batch_size").wait_for(timeout=10_000)
-    headers = in_order(page, ".ag-header-cell", "left")
-    assert headers[headers.index("latency/forward_ms") :] == [
-        "latency/forward_ms",
-        "throughput/samples_per_s",
-        "memory/rss_peak_mib",
-        "quality/accuracy",
-        "sweeprof.reason",
-        "model",
-        "backend",
-        "batch_size",
-        "Duration",
-    ]
-    names = in_order(page, f"{rows} a", "top")
+    opened_view(page, links.comparison.replace(VIEWER, server), ROWS)
+    names, headers = run_table(page, ROWS)
+    assert headers[headers.index("latency/forward_ms") :] == [*HEADLINES, "sweeprof.reason", *AXES, "Duration"]
     assert len(names) == ROWS
     assert names[:6] == [f"lenet5/{backend}/b{n}" for n in (1, 8, 64) for backend in ("torch", "tensorflow")]
     assert page.get_by_text("timing: killed by SIGKILL (signal 9)").is_visible()
 
 
 def test_the_charts_are_drawn_for_every_measured_combination(links: Links, server: str, page: Page) -> None:
-    opened(page, charts_of(links.comparison.replace(VIEWER, server)))
-    page.locator(".parcoords .dimension").nth(6).wait_for(timeout=20_000)
-    page.locator(".js-plotly-plot").nth(5).wait_for(timeout=20_000)
-    points = "element => element.map(plot => plot.data.map(trace => [trace.type, trace.x.length]))"
-    drawn = page.locator(".js-plotly-plot").evaluate_all(points)
-    assert drawn == [[["bar", MEASURED]]] * 4 + [[["scatter", MEASURED]]] * 2
+    opened_view(page, view(links, server, "charts", "CHART"), ROWS)
+    page.locator(".parcoords .dimension").nth(6).wait_for(timeout=WAIT_MS)
+    assert charts(page, 7) == [[["bar", MEASURED]]] * 4 + [[["scatter", MEASURED]]] * 3
     shown = page.get_by_test_id("experiment-view-compare-runs-chart-area").inner_text()
     assert re.findall(r"^([A-Za-z][\w -]*)\s*\((\d+)\)", shown, re.M) == SECTIONS
+    # Each line's text is that of its ticks and its name.
+    lines = page.locator(".parcoords .dimension").evaluate_all("all => all.map(line => line.textContent)")
+    assert [name for name, line in zip([*AXES, *reversed(HEADLINES)], lines, strict=True) if name not in line] == []
 
 
-def test_the_description_of_the_sweep_leads_to_the_charts(server: str, page: Page) -> None:
-    from mlflow.tracking import MlflowClient
+def test_a_view_by_an_axis_has_a_bar_per_value(links: Links, server: str, page: Page) -> None:
+    opened_view(page, view(links, server, "by1", "CHART"), ROWS)
+    assert charts(page, 7)[:4] == [[["bar", 2]]] * 4
 
-    client = MlflowClient(tracking_uri=server)
-    (parent,) = client.search_runs(["1"], "tags.`sweeprof.kind` = 'sweep'")
-    page.goto(f"{server}/#/experiments/1/runs/{parent.info.run_id}")
-    page.get_by_text("16 of 18 combinations measured").wait_for(timeout=20_000)
+
+def test_the_layers_of_combinations_stand_side_by_side(links: Links, server: str, page: Page) -> None:
+    opened(page, view(links, server, "layers", "ARTIFACT"))
+    page.get_by_text("conv #2").first.wait_for(timeout=WAIT_MS)
+
+
+def test_the_history_draws_a_line_over_the_nights(server: str, page: Page) -> None:
+    # Without a graphics card lines take long to draw.
+    opened(page, view_address(server, "2", HISTORY, TREND), {"width": 1600, "height": 1200})
+    points = [count for _, count in charts(page, 1)[0]]
+    assert set(points) == {1, 2}
+    # Of a run there may be a trace for its line and another for its points.
+    assert points.count(2) * MEASURED == 4 * len(points)
+
+
+def test_the_description_of_the_sweep_is_formatted_and_leads_to_the_charts(server: str, page: Page) -> None:
+    opened(page, f"{server}/{run_address('1', runs_of(server, 'sweep')[0].info.run_id)}")
+    page.locator("strong", has_text="16 of 18 combinations measured").wait_for(timeout=WAIT_MS)
     with page.expect_popup() as popup:
         page.get_by_role("link", name="charts", exact=True).click(timeout=5_000)
     assert "viewStateShareKey=sweeprof-s0123456789ab-charts&compareRunsMode=CHART" in popup.value.url
     popup.value.close()
+    for name in ("table", "by model", "by backend", "by batch_size", "layers", "report", "history"):
+        assert page.get_by_role("link", name=name, exact=True).first.is_visible()
+
+
+def test_the_report_is_shown_among_the_artifacts(server: str, page: Page) -> None:
+    opened(page, f"{server}/{run_address('1', runs_of(server, 'sweep')[0].info.run_id, 'report.html')}")
+    report = page.frame_locator("iframe")
+    report.get_by_text("16 of 18 combinations measured").first.wait_for(timeout=WAIT_MS)
+    assert report.locator("table tbody tr").first.is_visible()
+
+
+def test_a_combination_has_its_layers_as_a_table(server: str, page: Page) -> None:
+    run = runs_of(server, "combination")[0].info.run_id
+    opened(page, f"{server}/{run_address('1', run, LAYERS)}")
+    page.get_by_text("conv #2").first.wait_for(timeout=WAIT_MS)
+    assert page.get_by_text("forward_self_ms").first.is_visible()
 
 
 def test_a_server_takes_a_sweep_with_its_artifacts(server: str, tmp_path: Path) -> None:
     from mlflow.tracking import MlflowClient
 
     found = send(MlflowTracker(server, tmp_path / "unused"), tmp_path, name="remote")
-    assert found.command is None
-    assert found.comparison.startswith(f"{server}/#/experiments/2/runs?viewStateShareKey=sweeprof-")
-    client = MlflowClient(tracking_uri=server)
-    runs = client.search_runs(["2"], "tags.`sweeprof.kind` = 'combination'")
+    assert not found.needs_viewer
+    assert found.comparison.startswith(f"{server}/#/experiments/3/runs?viewStateShareKey=sweeprof-")
+    runs = runs_of(server, "combination", "3")
     assert len(runs) == ROWS
-    assert [file.path for file in client.list_artifacts(runs[0].info.run_id)] == ["config.json"]
+    files = {file.path for file in MlflowClient(server).list_artifacts(runs[-1].info.run_id)}
+    assert files == {"config.json", "layers.csv", "model.txt", "operators.csv", "records", "tables"}
     assert not (tmp_path / "unused").exists()

@@ -128,6 +128,7 @@ def model(step_s):
 """Models that wait for each other: of two jobs in each of two shards, three are there at once only if both shards count at once."""
 
 
+@pytest.mark.slow
 def test_shards_count_at_once_and_measure_one_after_the_other(tmp_path: Path) -> None:
     (tmp_path / "meeting_models.py").write_text(MEETING)
     ran = run_command(

@@ -15,6 +15,8 @@ from PIL import Image
 from support.command import Ran, run_command
 from sweeprof.results.record import Record, read_records
 
+pytestmark = pytest.mark.slow
+
 PASSES = {"analysis", "training", "peaks", "timing", "layer_times", "operators", "allocations", "lines"}
 METRICS = (
     "compute/macs compute/macs_backward rate/mfu layers/forward_covered operators/self_s memory/alloc_peak_bytes "

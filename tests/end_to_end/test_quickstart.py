@@ -14,10 +14,15 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from support.browser import needs_browser
 from support.command import Ran, run_command
+from support.mlflow_pages import HEADLINES, WAIT_MS, charts, mlflow_page, opened, opened_view, run_table
+from support.started import started
+from sweeprof.tracking.serving import VIEWER
 
 HAND = run_path(str(Path(__file__).parents[1] / "unit" / "zoo" / "hand_counts.py"))
 POINTS = set(itertools.product(("lenet5", "mlp", "digits_resnet"), ("torch", "tensorflow"), ("cpu",), (1, 8, 64)))
+AXES = ["model", "backend", "batch_size"]
 METRICS = [
     "latency/forward",
     "latency/per_sample",
@@ -128,9 +133,11 @@ def test_the_folder_holds_what_was_promised(folder: Path) -> None:
     assert len(plan["combinations"]) == 18
     assert plan["name"] == "quickstart"
     assert json.loads((folder / "environment.json").read_text())["cpu"]
-    for name in ("comparison.md", "comparison.csv", "comparison.json", "report.html", "sweeprof.log"):
+    for name in ("comparison.md", "comparison.csv", "comparison.json", "comparison.tex", "report.html", "sweeprof.log"):
         assert (folder / name).is_file()
-    assert {path.name for path in (folder / "plots").iterdir()} == {"latency.png", "throughput.png", "accuracy.png"}
+    drawn = {f"{key}.{kind}" for key in ("latency", "throughput", "accuracy") for kind in ("png", "svg")}
+    assert {path.name for path in (folder / "plots").iterdir()} == drawn
+    assert (folder / "pull_request.md").read_text(encoding="utf-8").startswith("### quickstart: ")
 
 
 def test_the_terminal_shows_tables_and_then_three_lines(quickstart: Ran, folder: Path) -> None:
@@ -139,7 +146,7 @@ def test_the_terminal_shows_tables_and_then_three_lines(quickstart: Ran, folder:
         assert f"\n{model}\n" in quickstart.out
     last = quickstart.out.strip().splitlines()[-3:]
     assert last[0].split() == ["Report", str(folder / "report.html")]
-    assert "mlflow server --backend-store-uri sqlite:///" in last[1]
+    assert last[1] == f"MLflow UI  python -m sweeprof.ui {folder}"
     assert last[2].split()[1].startswith("http://127.0.0.1:5000/#/experiments/")
     assert re.search(r"\[\d+/72\] \w+ \w+ \d+ \w+ \(about .* left\)", quickstart.err)
 
@@ -185,3 +192,41 @@ def test_mlflow_holds_the_sweep(quickstart: Ran, folder: Path, table: pd.DataFra
     artifacts = {a.path for a in client.list_artifacts(parent.info.run_id)}
     assert {"comparison.csv", "comparison.md", "comparison.json", "report.html", "plots"} <= artifacts
     assert any(key.startswith("mlflow.sharedViewState.") for key in experiment.tags)
+
+
+@needs_browser
+def test_every_link_opens_what_it_promises(quickstart: Ran, folder: Path, screenshots: Path) -> None:
+    comparison = quickstart.out.strip().splitlines()[-1].split()[1]
+    with started("sweeprof.ui", str(folder), "--port", "0", cwd=quickstart.cwd) as ui, mlflow_page() as page:
+        links = {name: ui.line(f"{name:<14}") for name in ("MLflow", "Charts", "Side by side", "Report")}
+
+        def seen(name: str) -> None:
+            page.screenshot(path=screenshots / f"quickstart_{name}.png")
+
+        opened(page, (folder / "report.html").as_uri())
+        page.get_by_text("18 of 18 combinations measured").first.wait_for(timeout=WAIT_MS)
+        seen("report")
+
+        opened_view(page, comparison.replace(VIEWER, links["MLflow"]), 18)
+        names, headers = run_table(page, 18)
+        assert names[:4] == [f"lenet5/{backend}/b{n}" for n in (1, 8) for backend in ("torch", "tensorflow")]
+        assert headers[headers.index("latency/forward_ms") :] == [*HEADLINES, *AXES, "Duration"]
+        seen("table")
+
+        opened_view(page, links["Charts"], 18)
+        assert charts(page, 7) == [[["bar", 18]]] * 4 + [[["scatter", 18]]] * 3
+        seen("charts")
+
+        opened(page, links["Side by side"])
+        page.get_by_text("Comparing 18 Runs from 1 Experiment").wait_for(timeout=WAIT_MS)
+        for axis in AXES:
+            page.locator(".pcp-plot .axis-title", has_text=axis).first.wait_for(timeout=WAIT_MS)
+        seen("side_by_side")
+
+        opened(page, links["Report"])
+        page.frame_locator("iframe").get_by_text("18 of 18 combinations measured").first.wait_for(timeout=WAIT_MS)
+        seen("report_in_mlflow")
+
+        opened(page, links["Report"].partition("/artifacts")[0])
+        page.locator("strong", has_text="18 of 18 combinations measured").wait_for(timeout=WAIT_MS)
+        seen("description")

@@ -116,6 +116,7 @@ def test_after_a_killed_head_the_rest_is_measured_and_nothing_twice(sweeprof: Co
     assert list(folder.rglob("*.tmp")) == []
 
 
+@pytest.mark.slow
 def test_what_failed_is_tried_again_and_kept_beside(sweeprof: Command, tmp_path: Path) -> None:
     (tmp_path / "flaky.py").write_text(FLAKY)
     (tmp_path / "broken").touch()
@@ -163,6 +164,7 @@ def test_fail_fast_stops_and_says_why(sweeprof: Command, tmp_path: Path) -> None
     assert list(table(folder_of(tmp_path))["status"]) == ["failed", "ok"]
 
 
+@pytest.mark.slow
 def test_a_changed_plan_is_explained(sweeprof: Command, tmp_path: Path) -> None:
     assert sweeprof(*UNTRACKED, METRICS, "batch_size=1,2").code == 0
     folder = folder_of(tmp_path)
@@ -238,6 +240,7 @@ def python(cwd: Path, module: str, *arguments: str) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.slow
 def test_what_a_power_loss_cut_is_measured_again(sweeprof: Command, tmp_path: Path) -> None:
     assert sweeprof(*UNTRACKED, METRICS, "batch_size=1,2").code == 0
     folder = folder_of(tmp_path)

@@ -167,7 +167,10 @@ def written(folder: Path, case: Case) -> list[str]:
     return ["--config-dir", "mine", f"+sweep={named}", *case.arguments]
 
 
-@pytest.mark.parametrize("name", CASES)
+FIRST = ("axes", "zip", "variants", "two sweeps at once")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in FIRST else pytest.mark.slow) for n in CASES])
 def test_a_shape_means_its_combinations_and_each_can_be_repeated_alone(
     sweeprof: Command, tmp_path: Path, name: str
 ) -> None:

@@ -5,21 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import keras
 from jax import lax
 from jax import numpy as jnp
 
-from sweeprof.profiling.kernel import Kernel, KernelName, resembling
-
-CHANNELS, SIDE = 64, 28
-"""As in the first stages of a ResNet, and small enough to stay in a processor's own cache, whatever memory a process was given."""
-ROWS = 256
-"""Of the square matrices; a product costs about a quarter of a convolution."""
-_CONVOLUTIONS = tuple(
-    getattr(keras.layers, f"{kind}{dims}D")
-    for kind, last in (("Conv", 3), ("DepthwiseConv", 2), ("SeparableConv", 2))
-    for dims in range(1, last + 1)
-)
+from sweeprof.backends.keras.kernel import resembling_kernel
+from sweeprof.profiling.kernel import CHANNELS, ROWS, SIDE, Kernel, KernelName
 
 
 def kernel(model: Any, device: Any, wanted: KernelName | None) -> Kernel:
@@ -30,7 +20,7 @@ def kernel(model: Any, device: Any, wanted: KernelName | None) -> Kernel:
         device: JAX's.
         wanted: which; None: the one that resembles the model.
     """
-    name = wanted or _resembling(model)
+    name = wanted or resembling_kernel(model)
     with jax.default_device(device):
         run, left, right = _convolution() if name == "convolution" else _product()
 
@@ -55,10 +45,3 @@ def _convolution() -> tuple[Any, jax.Array, jax.Array]:
 def _product() -> tuple[Any, jax.Array, jax.Array]:
     matrix = jnp.full((ROWS, ROWS), 1e-3)
     return jax.jit(jnp.matmul), matrix, matrix
-
-
-def _resembling(model: Any) -> KernelName:
-    layers = model._flatten_layers() if isinstance(model, keras.Layer) else ()
-    kinds = [type(layer) for layer in layers]
-    convolutions = sum(issubclass(kind, _CONVOLUTIONS) for kind in kinds)
-    return resembling(convolutions, sum(issubclass(kind, keras.layers.Dense) for kind in kinds))

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 
 from sweeprof.backends.keras.recurrent import hidden_in
 from sweeprof.backends.keras.tensors import dtype_of, itemsize
+from sweeprof.profiling.weights import Variable, summed
 from sweeprof.results.layers import Weights
-
-
-class _Variable(NamedTuple):
-    identity: int
-    elements: int
-    itemsize: float
-    dtype: str
-    trainable: bool
-    is_buffer: bool
-
 
 _STORED_SMALLER = frozenset({"int8", "int4", "gptq", "awq"})
 """Quantisations that store weights otherwise; ``float8`` scales them as it computes."""
@@ -48,16 +39,16 @@ def inventory(
         sizes: by the identity of a layer, bytes per element by name of variable, where a layer declares them.
     """
     held = {id(layer): _variables(layer, sizes.get(id(layer), {})) for layer in layers}
-    before: set[int] = set()
+    before: set[Hashable] = set()
     own = {}
     for identity, variables in held.items():
-        fresh = {variable.identity: variable for variable in variables if variable.identity not in before}
+        fresh = {variable.key: variable for variable in variables if variable.key not in before}
         before.update(fresh)
-        own[identity] = _summed(fresh.values())
+        own[identity] = summed(fresh.values())
     subtree = {}
     for identity in held:
-        inner = {variable.identity: variable for found in _reached(identity, below) for variable in held.get(found, ())}
-        subtree[identity] = _summed(inner.values())
+        inner = {variable.key: variable for found in _reached(identity, below) for variable in held.get(found, ())}
+        subtree[identity] = summed(inner.values())
     return Inventory(own, subtree)
 
 
@@ -72,7 +63,7 @@ def _reached(identity: int, below: Mapping[int, list[Any]]) -> list[int]:
     return list(found)
 
 
-def _variables(layer: Any, sizes: Mapping[str, float]) -> list[_Variable]:
+def _variables(layer: Any, sizes: Mapping[str, float]) -> list[Variable]:
     """Parameters, and state that no optimizer sees.
 
     Keras keeps what an optimizer may change in ``_trainable_variables`` whether or not the layer is frozen; its public lists move
@@ -91,36 +82,15 @@ def _variables(layer: Any, sizes: Mapping[str, float]) -> list[_Variable]:
     return found
 
 
-def _of_other(model: Any) -> list[_Variable]:
+def _of_other(model: Any) -> list[Variable]:
     """The variables of a model that is no Keras layer, where it tells them, as a function of a SavedModel does."""
     return [
-        _Variable(id(v), prod(v.shape), itemsize(dtype_of(v)) or 0, dtype_of(v), v.trainable, not v.trainable)
+        Variable(id(v), prod(v.shape), itemsize(dtype_of(v)) or 0, dtype_of(v), v.trainable, not v.trainable)
         for v in getattr(model, "variables", ())
     ]
 
 
-def _described(variable: Any, sizes: Mapping[str, float], *, is_buffer: bool) -> _Variable:
+def _described(variable: Any, sizes: Mapping[str, float], *, is_buffer: bool) -> Variable:
     dtype = str(variable._dtype)  # as it is stored, whatever it is cast to within a layer of mixed precision
     size = sizes.get(variable.name, itemsize(dtype) or 0)
-    return _Variable(id(variable), prod(variable.shape), size, dtype, bool(variable.trainable), is_buffer)
-
-
-def _summed(variables: Iterable[_Variable]) -> Weights:
-    params = trainable = buffers = 0
-    params_bytes: float = 0
-    buffers_bytes: float = 0
-    dtypes: dict[str, int] = {}
-    for _, elements, size, dtype, is_trainable, is_buffer in variables:
-        if is_buffer:
-            buffers += elements
-            buffers_bytes += elements * size
-        else:
-            params += elements
-            trainable += elements if is_trainable else 0
-            params_bytes += elements * size
-            dtypes[dtype] = dtypes.get(dtype, 0) + elements
-    return Weights(params, trainable, _whole(params_bytes), buffers, _whole(buffers_bytes), dtypes)
-
-
-def _whole(size: float) -> int | float:
-    return int(size) if size == int(size) else size
+    return Variable(id(variable), prod(variable.shape), size, dtype, bool(variable.trainable), is_buffer)

@@ -8,6 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from sweeprof.backends.litert.costs import Cost, cost_of
 from sweeprof.backends.litert.files import TfliteFile
 from sweeprof.backends.litert.graph import Graph, Operator, Tensor, read
@@ -56,7 +58,7 @@ def _resized(graph: Graph, file: TfliteFile, shapes: Sequence[tuple[int, ...]]) 
     interpreter = Settings(xnnpack=False).open(model_path=file.path)
     sized(interpreter, list(shapes))
     for detail in inputs_of(interpreter):
-        interpreter.set_tensor(detail["index"], interpreter.get_tensor(detail["index"]) * 0)
+        interpreter.set_tensor(detail["index"], np.zeros_like(interpreter.get_tensor(detail["index"])))
     interpreter.invoke()
     found = {detail["index"]: tuple(map(int, detail["shape"])) for detail in interpreter.get_tensor_details()}
     tensors = tuple(

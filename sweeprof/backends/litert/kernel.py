@@ -10,12 +10,8 @@ from ai_edge_litert import schema_py_generated as schema
 
 from sweeprof.backends.litert.graph import read
 from sweeprof.backends.litert.model import LitertModel
-from sweeprof.profiling.kernel import Kernel, KernelName, resembling
+from sweeprof.profiling.kernel import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
 
-CHANNELS, SIDE = 64, 28
-"""As in the first stages of a ResNet, and small enough to stay in a processor's own cache, whatever memory a process was given."""
-ROWS = 256
-"""Of the square matrices; a product costs about a quarter of a convolution."""
 _CONVOLUTIONS = ("CONV_2D", "CONV_3D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "CONV_3D_TRANSPOSE")
 
 

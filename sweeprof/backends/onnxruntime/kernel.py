@@ -11,12 +11,8 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from sweeprof.backends.onnxruntime.model import Feed, OnnxModel
-from sweeprof.profiling.kernel import Kernel, KernelName, resembling
+from sweeprof.profiling.kernel import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
 
-CHANNELS, SIDE = 64, 28
-"""As in the first stages of a ResNet, and small enough to stay in a processor's own cache, whatever memory a process was given."""
-ROWS = 256
-"""Of the square matrices; a product costs about a quarter of a convolution."""
 OPSET, IR_VERSION = 17, 8
 """Those that every ONNX Runtime of these years knows."""
 

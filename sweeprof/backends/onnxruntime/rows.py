@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sweeprof.backends.onnxruntime.files import Exported, Role
 from sweeprof.backends.onnxruntime.graph import Graph, Node, Value
+from sweeprof.profiling.weights import added
 from sweeprof.results.layers import LayerRow, Shapes, Weights
 from sweeprof.results.paths import ROOT, above
 
@@ -34,7 +35,7 @@ def rows_of(graph: Graph, file: Exported, counts: Mapping[str, Counts]) -> tuple
     for path in position:
         own = weights.get(path, Weights())
         row = _row(path, file, own, counts.get(path), borders.get(path), is_leaf=not _has_below(path, paths))
-        row.subtree = _summed(
+        row.subtree = added(
             [w for other, w in weights.items() if path in (other, ROOT) or other.startswith(f"{path}.")]
         )
         parents = above(path)
@@ -159,7 +160,7 @@ _QUANTISED = ("int8", "uint8", "int4", "uint4")
 
 
 def _of(values: Iterable[tuple[Value, Role]]) -> Weights:
-    return _summed([_weight(value, role) for value, role in values])
+    return added([_weight(value, role) for value, role in values])
 
 
 def _weight(value: Value, role: Role) -> Weights:
@@ -167,20 +168,3 @@ def _weight(value: Value, role: Role) -> Weights:
         return Weights(buffers=value.elements, buffers_bytes=value.nbytes)
     trainable = value.elements if role == "parameter" else 0
     return Weights(value.elements, trainable, value.nbytes, dtypes={value.dtype: value.elements})
-
-
-def _summed(parts: Iterable[Weights]) -> Weights:
-    total = Weights()
-    for part in parts:
-        dtypes = dict(total.dtypes)
-        for dtype, elements in part.dtypes.items():
-            dtypes[dtype] = dtypes.get(dtype, 0) + elements
-        total = Weights(
-            total.params + part.params,
-            total.trainable + part.trainable,
-            total.params_bytes + part.params_bytes,
-            total.buffers + part.buffers,
-            total.buffers_bytes + part.buffers_bytes,
-            dtypes,
-        )
-    return total

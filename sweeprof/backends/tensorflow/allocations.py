@@ -68,18 +68,7 @@ def allocations(model: TensorflowModel, work: Work) -> Allocations:
     trace = _Trace(_stacks(probes, places))
     trace.read(events)
     found = course(trace.changes, trace.begins, trace.ends)
-    return Allocations(
-        mode="inference" if work.recipe is None else "training",
-        steps=STEPS,
-        peak_bytes=found.peak_bytes,
-        peak_at=found.peak_at,
-        timeline=found.timeline,
-        by_layer=found.by_layer,
-        tensors=tensors,
-        device=device,
-        step_peaks_bytes=found.step_peaks_bytes,
-        allocated_per_step_bytes=found.allocated_per_step_bytes,
-    )
+    return found.told("inference" if work.recipe is None else "training", tensors, device)
 
 
 @contextmanager

@@ -5,20 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import tensorflow as tf
 
-from sweeprof.profiling.kernel import Kernel, KernelName, resembling
-
-CHANNELS, SIDE = 64, 28
-"""As in the first stages of a ResNet, and small enough to stay in a processor's own cache, whatever memory a process was given."""
-ROWS = 256
-"""Of the square matrices; a product costs about a quarter of a convolution."""
-_CONVOLUTIONS = tuple(
-    getattr(keras.layers, f"{kind}{dims}D")
-    for kind, last in (("Conv", 3), ("DepthwiseConv", 2), ("SeparableConv", 2))
-    for dims in range(1, last + 1)
-)
+from sweeprof.backends.keras.kernel import resembling_kernel
+from sweeprof.profiling.kernel import CHANNELS, ROWS, SIDE, Kernel, KernelName
 
 
 def kernel(model: Any, device: str, wanted: KernelName | None) -> Kernel:
@@ -29,7 +19,7 @@ def kernel(model: Any, device: str, wanted: KernelName | None) -> Kernel:
         device: as TensorFlow calls it.
         wanted: which; None: the one that resembles the model.
     """
-    name = wanted or _resembling(model)
+    name = wanted or resembling_kernel(model)
     with tf.device(device):
         run = _convolution() if name == "convolution" else _product()
 
@@ -51,10 +41,3 @@ def _convolution() -> Callable[[], object]:
 def _product() -> Callable[[], object]:
     matrix = tf.fill((ROWS, ROWS), 1e-3)
     return lambda: tf.matmul(matrix, matrix)
-
-
-def _resembling(model: Any) -> KernelName:
-    layers = model._flatten_layers() if isinstance(model, keras.Layer) else ()
-    kinds = [type(layer) for layer in layers]
-    convolutions = sum(issubclass(kind, _CONVOLUTIONS) for kind in kinds)
-    return resembling(convolutions, sum(issubclass(kind, keras.layers.Dense) for kind in kinds))

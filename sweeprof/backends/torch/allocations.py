@@ -57,18 +57,7 @@ def allocations(model: TorchModel, work: Work) -> Allocations:
     if model.device.type != "cpu" and not any(change.bytes for change in trace.changes):
         raise Unsupported(f"torch's profiler shows no allocations on {model.device.type}")
     found = course(trace.changes, trace.begins, trace.ends)
-    return Allocations(
-        mode="inference" if work.recipe is None else "training",
-        steps=STEPS,
-        peak_bytes=found.peak_bytes,
-        peak_at=found.peak_at,
-        timeline=found.timeline,
-        by_layer=found.by_layer,
-        tensors=tensors,
-        device=device,
-        step_peaks_bytes=found.step_peaks_bytes,
-        allocated_per_step_bytes=found.allocated_per_step_bytes,
-    )
+    return found.told("inference" if work.recipe is None else "training", tensors, device)
 
 
 class _Trace:

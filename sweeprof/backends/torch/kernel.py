@@ -8,12 +8,7 @@ from functools import partial
 import torch
 
 from sweeprof.backends.torch.model import TorchModel
-from sweeprof.profiling.kernel import Kernel, KernelName, resembling
-
-CHANNELS, SIDE = 64, 28
-"""As in the first stages of a ResNet, and small enough to stay in a processor's own cache, whatever memory a process was given."""
-ROWS = 256
-"""Of the square matrices; a product costs about a quarter of a convolution."""
+from sweeprof.profiling.kernel import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
 
 _CONVOLUTIONS = torch.nn.modules.conv._ConvNd
 

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
 
 from sweeprof.backends.torch.callsites import dtype_name
 from sweeprof.backends.torch.state import children_of, modules_of
+from sweeprof.profiling.weights import Variable, added, summed
 from sweeprof.results.layers import Weights
 
 Place = tuple[int, int, int]
 
 
-class _Tensor(NamedTuple):
-    place: Place
-    elements: int
-    itemsize: float
-    dtype: str
-    trainable: bool
-    is_buffer: bool
-
-
-Held = dict[torch.nn.Module, list[_Tensor]]
+Held = dict[torch.nn.Module, list[Variable]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +41,7 @@ def inventory(
         sizes: bytes per element by parameter name, of modules that declare them.
     """
     held: Held = {module: _tensors(module, sizes.get(module, {})) for module in modules}
-    places = {tensor.place for tensors in held.values() for tensor in tensors}
+    places = {tensor.key for tensors in held.values() for tensor in tensors}
     shares_tensors = len(places) != sum(len(tensors) for tensors in held.values())
     shares_modules = any(len(paths) > 1 for paths in modules.values())
     return _of_graph(held) if shares_tensors or shares_modules else _of_tree(held)
@@ -57,31 +49,31 @@ def inventory(
 
 def _of_tree(held: Held) -> Inventory:
     """Where nothing is shared, weights simply add up."""
-    own = {module: _summed(tensors) for module, tensors in held.items()}
+    own = {module: summed(tensors) for module, tensors in held.items()}
     subtree = dict(own)
     for module in reversed(held):  # children come after their parents
         children = children_of(module)
         if children:
-            subtree[module] = _added([own[module], *(subtree[child] for child in children)])
+            subtree[module] = added([own[module], *(subtree[child] for child in children)])
     return Inventory(own, subtree)
 
 
 def _of_graph(held: Held) -> Inventory:
     """Where tensors or modules are shared, each tensor counts once: with its first owner, and once in every subtree."""
-    before: set[Place] = set()
+    before: set[Hashable] = set()
     own: dict[torch.nn.Module, Weights] = {}
     for module, tensors in held.items():
-        fresh = {tensor.place: tensor for tensor in tensors if tensor.place not in before}
+        fresh = {tensor.key: tensor for tensor in tensors if tensor.key not in before}
         before.update(fresh)
-        own[module] = _summed(fresh.values())
+        own[module] = summed(fresh.values())
     subtree = {}
     for module in held:
-        below = {tensor.place: tensor for inner in modules_of(module) for tensor in held[inner]}
-        subtree[module] = _summed(below.values())
+        below = {tensor.key: tensor for inner in modules_of(module) for tensor in held[inner]}
+        subtree[module] = summed(below.values())
     return Inventory(own, subtree)
 
 
-def _tensors(module: torch.nn.Module, sizes: Mapping[str, float]) -> list[_Tensor]:
+def _tensors(module: torch.nn.Module, sizes: Mapping[str, float]) -> list[Variable]:
     found = [
         _described(name, parameter, sizes, False)
         for name, parameter in module._parameters.items()
@@ -113,9 +105,9 @@ def _packed(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
             yield from ((key, value) for key, value in give().items() if isinstance(value, torch.Tensor))
 
 
-def _described(name: str, tensor: torch.Tensor, sizes: Mapping[str, float], is_buffer: bool) -> _Tensor:
+def _described(name: str, tensor: torch.Tensor, sizes: Mapping[str, float], is_buffer: bool) -> Variable:
     place = place_of(tensor)
-    return _Tensor(
+    return Variable(
         place,
         place[2],
         sizes.get(name, tensor.itemsize),
@@ -131,48 +123,3 @@ def place_of(tensor: torch.Tensor) -> Place:
         return tensor.untyped_storage()._cdata, int(tensor.storage_offset()), tensor.numel()
     except (RuntimeError, NotImplementedError):  # sparse and other layouts have no storage of their own
         return id(tensor), 0, tensor.numel()
-
-
-_NONE = Weights()
-
-
-def _summed(tensors: Collection[_Tensor]) -> Weights:
-    if not tensors:
-        return _NONE
-    params = trainable = buffers = 0
-    params_bytes: float = 0
-    buffers_bytes: float = 0
-    dtypes: dict[str, int] = {}
-    for _, elements, itemsize, dtype, is_trainable, is_buffer in tensors:
-        if is_buffer:
-            buffers += elements
-            buffers_bytes += elements * itemsize
-        else:
-            params += elements
-            trainable += elements if is_trainable else 0
-            params_bytes += elements * itemsize
-            dtypes[dtype] = dtypes.get(dtype, 0) + elements
-    return Weights(params, trainable, _whole(params_bytes), buffers, _whole(buffers_bytes), dtypes)
-
-
-def _added(parts: list[Weights]) -> Weights:
-    """The weights of parts that share none."""
-    parts = [part for part in parts if part is not _NONE]
-    if len(parts) < 2:
-        return parts[0] if parts else _NONE
-    dtypes: dict[str, int] = {}
-    for part in parts:
-        for dtype, elements in part.dtypes.items():
-            dtypes[dtype] = dtypes.get(dtype, 0) + elements
-    return Weights(
-        sum(part.params for part in parts),
-        sum(part.trainable for part in parts),
-        _whole(sum(part.params_bytes for part in parts)),
-        sum(part.buffers for part in parts),
-        _whole(sum(part.buffers_bytes for part in parts)),
-        dtypes,
-    )
-
-
-def _whole(size: float) -> int | float:
-    return int(size) if size == int(size) else size

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sweeprof.report.cells import one_line
+from sweeprof.report.interned import Interned
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.figures import Figures
 from sweeprof.report.layers.nesting import Node, nodes
@@ -28,7 +29,7 @@ def embedded(tables: Mapping[str, LayerTable]) -> dict[str, Any]:
     of a vector with the string that says why a row lacks times, or null; ``timing`` the lines that are to be said of the times.
     """
     columns = _columns(tables.values())
-    strings, vectors = _Interned(), _Interned()
+    strings, vectors = Interned(), Interned()
     found = []
     for label, table in tables.items():
         shown, reason = cells.with_figures(table)
@@ -67,7 +68,7 @@ def _columns(tables: Iterable[LayerTable]) -> list[str]:
     return [*COLUMNS, *(column for column in TIMES if column in measured)]
 
 
-def _reasons(table: LayerTable, drawn: Sequence[Node], strings: _Interned) -> list[Number | None]:
+def _reasons(table: LayerTable, drawn: Sequence[Node], strings: Interned) -> list[Number | None]:
     reasons = [cells.why_missing(table, node.row, "backward_s") for node in drawn]
     return [None if reason is None else strings.place(reason) for reason in reasons]
 
@@ -90,17 +91,3 @@ def _base36(value: int) -> str:
         rest, digit = divmod(rest, 36)
         text = _DIGITS[digit] + text
     return sign + _DIGITS[rest] + text
-
-
-class _Interned:
-    """Different values in the order they came, each with its position."""
-
-    def __init__(self) -> None:
-        self._places: dict[Any, int] = {}
-
-    def place(self, value: Any) -> int:
-        return self._places.setdefault(value, len(self._places))
-
-    @property
-    def values(self) -> list[Any]:
-        return list(self._places)

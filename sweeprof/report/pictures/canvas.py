@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import textwrap
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,6 +15,18 @@ if TYPE_CHECKING:
 
 INK, FAINT, EDGE = "#333333", "#dddddd", "#999999"
 DPI = 150
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Draw as matplotlib comes: a ``matplotlibrc`` of the user or of the working directory would give other bytes."""
+    import matplotlib as mpl
+
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        # Ids within an SVG are random without a salt; letters as outlines look alike where the font is not installed.
+        mpl.rcParams.update({"svg.hashsalt": "sweeprof", "svg.fonttype": "path"})
+        yield
 
 
 def canvas(size: tuple[float, float]) -> tuple[Figure, Axes]:
@@ -49,12 +63,21 @@ def captioned(axes: Axes, caption: str) -> None:
 
 
 def png_bytes(figure: Figure) -> bytes:
-    """The picture, cut to what is drawn."""
+    """The picture, cut to what is drawn; nothing of when and by what it was made."""
+    return _saved(figure, "png", {"Software": None})
+
+
+def svg_bytes(figure: Figure) -> bytes:
+    """The same as SVG."""
+    return _saved(figure, "svg", {"Date": None, "Creator": None})
+
+
+def _saved(figure: Figure, format: str, metadata: dict[str, None]) -> bytes:
     out = io.BytesIO()
     with warnings.catch_warnings():
         # A name in a script that the font lacks is drawn as boxes; nobody who asked for a report can act on that.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(out, format="png", bbox_inches="tight", pad_inches=0.15, metadata={"Software": None})
+        figure.savefig(out, format=format, bbox_inches="tight", pad_inches=0.15, metadata=metadata)
     return out.getvalue()
 
 

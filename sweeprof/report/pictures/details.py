@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sweeprof.report.cells import MISSING, one_line, shortened
+from sweeprof.report.pages import script_json
 from sweeprof.report.pictures.combination import Observed, pictures
 from sweeprof.report.pictures.interactive import interactive
 from sweeprof.report.pictures.memory import place_text
@@ -18,7 +18,7 @@ from sweeprof.results.operators import OperatorRow, Operators
 from sweeprof.results.tensors import TensorRow
 
 MOST_ROWS = 30
-MOST_CHARACTERS = 6_000_000
+MOST_CHARACTERS = 1_200_000
 """Of all combinations together in one page."""
 _TEXT_LIMIT = 56
 
@@ -58,7 +58,7 @@ def details(observed: Mapping[str, Observed], links: Mapping[str, Mapping[str, s
         if not seen.is_detailed:
             continue
         one = {"label": one_line(label), **_of(seen, links.get(label, {}))}
-        room -= len(json.dumps(one, separators=(",", ":")))
+        room -= len(script_json(one))
         if room >= 0 or not found:
             found.append(one)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sweeprof.report.figure import Axis, Bars, Block, Blocks, Note, Picture, Plot, Series
+from sweeprof.report.figure import ABOVE, Axis, Bars, Block, Blocks, Note, Picture, Plot, Series
 from sweeprof.report.pictures.draw_blocks import ink_on
 
 _ROW_HEIGHT, _BAR_HEIGHT = 46, 26
@@ -47,6 +47,7 @@ def _note(note: Note, plot: Plot) -> dict[str, Any]:
         "showarrow": False,
         "xanchor": "left" if is_right else "right",
         "xshift": note.gap if is_right else -note.gap,
+        **({"yanchor": "bottom", "yshift": ABOVE} if note.is_above else {}),
         "font": {"size": 11},
     }
 

@@ -42,7 +42,8 @@ def memory_over_time(allocations: Allocations, estimate_bytes: float | None = No
         x=Axis("time within the steps (ms)"),
         y=Axis("allocated (MiB)"),
         series=tuple(series),
-        notes=(Note(x, y, text, "right" if x - first <= (last - first) / 2 else "left"),),
+        # The estimate may be a line at the very height of the peak.
+        notes=(Note(x, y, text, "right" if x - first <= (last - first) / 2 else "left", is_above=True),),
         caption=caption + (f" Of {len(allocations.timeline)} moments {left_out} are left out." if left_out > 0 else ""),
     )
 

@@ -6,7 +6,7 @@
   const element = (id) => document.getElementById(`layers-${id}`);
   const left = element("left"), right = element("right"), figure = element("figure"), table = element("table");
   const collapsed = new Set();
-  const MANY_ROWS = 120, SHOWN_DEPTH = 2;
+  const MANY_ROWS = 120, SHOWN_DEPTH = 2, END = 40;
 
   // Whole numbers come as one text in base 36, "_" for none.
   const unpacked = data.vectors.map((vector) =>
@@ -86,6 +86,9 @@
     return made;
   };
 
+  // Both ends of a long name stay: they tell combinations apart.
+  const shortened = (text) => (text.length <= 2 * END ? text : `${text.slice(0, END)}…${text.slice(-END)}`);
+
   const figureCells = (a, b, unit) => {
     const gap = difference(a, b);
     const cells = [make("td", signed(gap, unit), `number difference second${gap ? " differs" : ""}`), make("td", ratioText(a, b), "number ratio")];
@@ -157,7 +160,7 @@
 
   const header = (one, other, title) => {
     const names = make("tr"), titles = make("tr");
-    const group = (text, span, name) => { const cell = make("th", text, name); cell.colSpan = span; cell.scope = "colgroup"; cell.title = text; return cell; };
+    const group = (text, span, name) => { const cell = make("th", shortened(text), name); cell.colSpan = span; cell.scope = "colgroup"; cell.title = text; return cell; };
     names.append(make("th", ""), group(one.label, 3, "second"), group(other.label, 3, "second"), group("right to left", 2, "second"));
     const texts = [["layer", ""], ...[1, 2].flatMap(() => [["type", "second"], ["output shape", ""], [title, "number"]]), ["difference", "number second"], ["ratio", "number"]];
     for (const [text, name] of texts) { const cell = make("th", text, name); cell.scope = "col"; titles.append(cell); }
@@ -209,10 +212,15 @@
     select.value = chosen;
   };
 
-  options(left, data.tables.map((item) => item.label), 0);
-  options(right, data.tables.map((item) => item.label), Math.min(1, data.tables.length - 1));
-  // What was measured is what the reader came for.
-  options(figure, data.columns.map((item) => item.title), Math.max(0, data.columns.findIndex((item) => item.isTime)));
+  // What was measured is what the reader came for, of two that have it; else a figure that two have.
+  const places = data.tables.map((_, place) => place), columns = data.columns.map((_, place) => place);
+  const having = (column) => places.filter((place) => data.tables[place].totals[column] !== null);
+  const timed = columns.filter((column) => data.columns[column].isTime);
+  const shown = [...timed, ...columns].find((column) => having(column).length >= Math.min(2, places.length)) ?? 0;
+  const [one, other = one] = new Set([...having(shown), ...places]);
+  options(left, data.tables.map((item) => item.label), one);
+  options(right, data.tables.map((item) => item.label), other);
+  options(figure, data.columns.map((item) => item.title), shown);
   left.addEventListener("change", choose);
   right.addEventListener("change", choose);
   figure.addEventListener("change", draw);

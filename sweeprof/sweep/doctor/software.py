@@ -27,7 +27,7 @@ from sweeprof.sweep.doctor.finding import Advice, Finding, known
 from sweeprof.sweep.isolation import environment
 from sweeprof.sweep.spelling import redacted
 from sweeprof.sweep.template import child_environment
-from sweeprof.tracking.runs import without_credentials
+from sweeprof.tracking.credentials import without_credentials
 
 PROBE_S = 120.0
 SLOW_DISK_S = 0.05

@@ -44,6 +44,7 @@ def by_path(seen: Allocations) -> dict[str, LayerMemory]:
     return {layer.path: layer for layer in seen.by_layer}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(compiler() is None, reason="there is no C compiler for the interposed malloc")
 def test_peaks_are_those_of_malloc(tmp_path: Path) -> None:
     models, modes = ("convolutions", "attention"), ("inference", "training")

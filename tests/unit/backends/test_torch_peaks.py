@@ -50,6 +50,7 @@ def test_what_they_are_of(found: Peaks) -> None:
     assert found.ridge == found.flops_per_s / found.bytes_per_s
 
 
+@pytest.mark.slow
 def test_the_product_is_as_fast_as_torchs_timer_finds_it(found: Peaks) -> None:
     """In turns, the best of each: other work slows down single turns by several times."""
     timer = Timer("a @ b", globals={"a": torch.randn(1024, 1024), "b": torch.randn(1024, 1024)}, num_threads=1)

@@ -13,8 +13,8 @@ from support.nets import HOSTILE, lenet5
 from support.nets import hostile as hostile_layers
 from support.odd import LONG, build, hostile, with_cells
 from support.samples import comparison
+from sweeprof.report.choices import chosen
 from sweeprof.report.html import html
-from sweeprof.report.plots import plots
 from sweeprof.results.compare import Comparison
 from sweeprof.results.layers import ROOT, LayerRow, LayerTable
 
@@ -32,56 +32,68 @@ class Outline(HTMLParser):
 
 
 def test_nothing_is_fetched() -> None:
-    outline = Outline(html(comparison(), plots(comparison())))
+    outline = Outline(html(comparison(), True))
     linking = [(tag, a) for tag, a in outline.elements if {"src", "href", "action", "srcset"} & set(a)]
     assert {tag for tag, _ in linking} == {"a"}
     assert all((a["href"] or "").startswith("#") for _, a in linking)
 
 
 def test_names_are_inert() -> None:
-    page = html(hostile(), [])
+    page = html(hostile(), False)
     tags = [tag for tag, _ in Outline(page).elements]
     assert "img" not in tags
-    assert tags.count("script") == 1
+    assert tags.count("script") == [tag for tag, _ in Outline(html(comparison(), False)).elements].count("script")
     assert "alert(1)" in page
+    assert "<script>alert" not in page
     assert LONG in page
 
 
-def test_the_figures_are_json_without_markup() -> None:
-    page = html(hostile(), plots(hostile()))
-    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page, re.DOTALL)
+@pytest.mark.parametrize("id", ["sweep-data", "charts-data"])
+def test_the_data_are_json_without_markup(id: str) -> None:
+    page = html(hostile(), True)
+    found = re.search(rf'<script type="application/json" id="{id}">(.*?)</script>', page, re.DOTALL)
     assert found is not None
     assert not set("<>&") & set(found[1])
-    figures = json.loads(found[1])
-    assert [figure["key"] for figure in figures] == ["latency", "throughput", "accuracy"]
-    assert figures[0]["data"][0]["name"].startswith("&lt;script&gt;")
+    assert json.loads(found[1])
 
 
 def test_a_verdict_stands_outside_its_interval() -> None:
     called = with_cells(comparison(), "latency/forward", ratio=0.5, ratio_interval=(0.4, 0.6), verdict="better")
-    assert '>×0.50 <span class="interval">[0.40–0.60]</span> better</td>' in html(called, [])
+    assert '>×0.50 <span class="interval">[0.40–0.60]</span> better</td>' in html(called, False)
 
 
 def test_ratios_are_spoken_of_where_there_are_any() -> None:
     one = comparison(broken=False)
-    assert "Ratios are to <strong>torch</strong>." in html(one, [])
+    assert "Ratios are to <strong>torch</strong>." in html(one, False)
     alone = dataclasses.replace(one, rows=tuple(row for row in one.rows if row.is_baseline))
     assert alone.baseline
-    assert "Ratios are to" not in html(alone, [])
+    assert "Ratios are to" not in html(alone, False)
 
 
 def test_every_link_has_its_row() -> None:
-    outline = Outline(html(comparison(), []))
+    outline = Outline(html(comparison(), False))
     ids = [a["id"] for _, a in outline.elements if "id" in a]
     links = [(a["href"] or "")[1:] for tag, a in outline.elements if tag == "a"]
     assert len(ids) == len(set(ids))
-    assert len(links) == 18
+    assert links.count("content") == 1
+    rows = {row.combination_id: 1 + (row.status != "ok") for row in comparison().rows}
+    assert {id: links.count(id) for id in rows} == rows, "each in the table, those that failed also where it says why"
     assert set(links) <= set(ids)
+
+
+def test_a_long_list_folds_so_that_the_charts_are_near() -> None:
+    page = html(chosen(comparison(), constraints=["latency < 1 s"]), plotted=False)
+    listed, _, rest = page.partition('<details class="further">')
+    assert listed.count("<li>qualifies: ") + listed.count("<li>best ") == 10
+    folded = rest.partition("</details>")[0]
+    assert folded.count("<li>qualifies: ") + folded.count("<li>misses: ") == 9
+    assert "<summary>and 9 more</summary>" in folded
+    assert "further" not in html(comparison(), plotted=False).partition("<body>")[2].partition("<script")[0]
 
 
 def test_the_report_holds_what_is_needed_to_repeat_it() -> None:
     sample = comparison()
-    page = html(sample, [])
+    page = html(sample, False)
     assert all(f'<pre tabindex="0">{row.command}</pre>' in page for row in sample.rows)
     assert "killed by SIGKILL" in page
     assert "p99 not given: n&lt;299" in page
@@ -90,7 +102,7 @@ def test_the_report_holds_what_is_needed_to_repeat_it() -> None:
 
 
 def test_without_plots_it_is_small() -> None:
-    assert len(html(comparison(), [])) < 150_000
+    assert len(html(comparison(), False)) < 150_000
 
 
 @pytest.mark.parametrize(
@@ -105,13 +117,13 @@ def test_without_plots_it_is_small() -> None:
     ids=["no rows", "one row", "own metric"],
 )
 def test_unusual_sweeps_have_a_report(sample: Comparison) -> None:
-    page = html(sample, plots(sample))
+    page = html(sample, True)
     assert page.startswith("<!doctype html>")
-    assert "Undefined" not in page
+    assert "Undefined" not in re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
 
 
 def test_combinations_with_layers_can_be_chosen() -> None:
-    page = html(comparison(), [], {"batch 1": lenet5(1), "batch 8": lenet5(8)})
+    page = html(comparison(), False, {"batch 1": lenet5(1), "batch 8": lenet5(8)})
     outline = Outline(page)
     ids = [a["id"] for _, a in outline.elements if "id" in a]
     assert len(ids) == len(set(ids))
@@ -123,24 +135,25 @@ def test_combinations_with_layers_can_be_chosen() -> None:
 
 
 def test_without_layers_there_is_no_section() -> None:
-    assert "layers-" not in html(comparison(), [])
-    assert html(comparison(), []) == html(comparison(), [], {})
+    assert 'id="layers' not in html(comparison(), False)
+    assert html(comparison(), False) == html(comparison(), False, {})
 
 
 def test_names_of_layers_are_inert() -> None:
-    page = html(comparison(), [], {HOSTILE: hostile_layers()})
+    page = html(comparison(), False, {HOSTILE: hostile_layers()})
     tags = [tag for tag, _ in Outline(page).elements]
-    assert tags.count("script") == 3
+    assert tags.count("script") == [tag for tag, _ in Outline(html(comparison(), False)).elements].count("script") + 2
     assert "alert(1)" in page
     assert "<script>alert" not in page
 
 
 def test_fifty_models_of_five_hundred_layers_stay_under_six_megabytes() -> None:
     """No figure of one is a figure of another, so that no column can be shared; the plots' library is 4.8 MB of it."""
-    page = html(comparison(), plots(comparison()), {f"model={n}": _large(n) for n in range(50)})
+    page = html(comparison(), True, {f"model={n}": _large(n) for n in range(50)})
     assert len(page.encode()) < 6_000_000
-    same = html(comparison(), plots(comparison()), {f"model=a, threads={n}": _large(0) for n in range(50)})
-    assert len(same.encode()) < 4_950_000
+    same = html(comparison(), True, {f"model=a, threads={n}": _large(0) for n in range(50)})
+    one = html(comparison(), True, {"model=a": _large(0)})
+    assert len(same.encode()) < len(one.encode()) + 50_000
 
 
 def _large(seed: int) -> LayerTable:

@@ -27,6 +27,7 @@ from sweeprof.report.pictures.layers import macs_icicle, stacked, time_by_depth,
 from sweeprof.report.pictures.memory import memory_over_time, thinned
 from sweeprof.report.pictures.operators import top_operators
 from sweeprof.report.pictures.roofline import layer_points, notes, roofline
+from sweeprof.report.png import drawn as on_paper
 from sweeprof.report.png import png
 from sweeprof.results.allocations import Allocations, Moment
 from sweeprof.results.layers import ROOT, LayerRow, LayerTable, Liveness, Training, Weights
@@ -199,6 +200,13 @@ def test_the_peak_is_marked_where_it_is() -> None:
     (note,) = plot.notes
     assert (note.x, note.y) == (peak.x[0], peak.y[0])
     assert note.text == "peak 1.46 MiB in layer1"
+    # Clear of the line of an estimate that is as high.
+    (shown,) = interactive(plot)["layout"]["annotations"]
+    assert (shown["yanchor"], shown["yshift"] > 0) == ("bottom", True)
+    figure, axes = on_paper(plot)
+    figure.canvas.draw()
+    (text,) = (text for text in axes.texts if text.get_text() == note.text)
+    assert text.get_window_extent().y0 > axes.transData.transform((note.x, note.y))[1]
     assert (estimate.y, estimate.name) == ((1.0, 1.0), "estimate from shapes, 1.00 MiB")
     assert (plot.x.title, plot.y.title) == ("time within the steps (ms)", "allocated (MiB)")
     assert "are left out" in plot.caption

@@ -6,8 +6,8 @@ import csv
 import io
 import json
 
-from sweeprof.report.tensors import COLUMNS, difference_text, to_csv, to_markdown, to_text
-from sweeprof.results.tensors import TensorDifference, TensorRow
+from sweeprof.report.tensors import COLUMNS, to_csv, to_markdown, to_text
+from sweeprof.results.tensors import TensorRow
 
 WEIGHT = TensorRow(("a.weight", "b.weight"), "parameter", (1024, 1024), "float32", "cpu", 4_194_304)
 STEP = TensorRow(("optimizer.a.weight.step",), "optimizer", (), "float32", "cpu", 4)
@@ -56,15 +56,3 @@ def test_markdown_is_a_table_whatever_a_name_holds() -> None:
 
 def test_no_tensors() -> None:
     assert to_text(()).splitlines()[-1] == "in all 0 B"
-
-
-def test_a_difference() -> None:
-    text = difference_text(TensorDifference((WEIGHT, ODD), (LOOSE,)))
-    assert text.splitlines() == [
-        "+ a.weight = b.weight parameter 1024×1024 float32 cpu 4 MiB",
-        "+ a|b `c` buffer 1 float32 meta 4 B",
-        "- – other 3 uint8 cpu 3 B",
-        "in all +4 MiB",
-    ]
-    assert difference_text(TensorDifference((), ())) == "no difference\n"
-    assert difference_text(TensorDifference((), (WEIGHT,))).endswith("in all -4 MiB\n")

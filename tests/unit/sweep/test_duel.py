@@ -198,6 +198,7 @@ ENDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
+@pytest.mark.slow
 def test_each_ending_has_its_row_and_the_others_go_on(tmp_path: Path) -> None:
     """``a`` and ``z`` wait for two hanging ones in turn, longer than they may work themselves."""
     models: dict[str, dict[str, Any]] = {"a": {"step_s": 0.5}, **{n: m for n, (m, _, _) in ENDINGS.items()}, "z": {}}

@@ -14,6 +14,7 @@ import pytest
 
 from support.plans import fake_plan, sweep_folder
 from sweeprof.profiling.timing import Timing
+from sweeprof.report import table
 from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.layers import ROOT, LayerRow, LayerTable
 from sweeprof.results.record import Record, Status, Warning
@@ -181,6 +182,19 @@ def test_reports_are_files(tmp_path: Path) -> None:
     names = {p.name for p in tmp_path.iterdir()}
     assert {"comparison.json", "comparison.csv", "comparison.md", "report.html", "plots"} <= names
     assert json.loads((tmp_path / "comparison.json").read_text()) == json.loads(json.dumps(made.to_dict()))
+
+
+def test_the_tables_of_all_reports_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, really = list[str](), table._table
+
+    def counted(of: Comparison, title: str, *others: Any) -> Any:
+        made.append(title)
+        return really(of, title, *others)
+
+    monkeypatch.setattr(table, "_table", counted)
+    folder = sweep_folder(tmp_path, fake_plan({"a": {}, "b": {}}))
+    write_reports(folder, comparison_of(folder))
+    assert len(made) == len(set(made)) > 0
 
 
 def test_it_can_be_done_again(tmp_path: Path) -> None:

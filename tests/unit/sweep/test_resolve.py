@@ -62,6 +62,7 @@ def content(plan: Plan) -> list[Any]:
     return [(c.id, c.axes, c.config, c.command) for c in plan.combinations]
 
 
+@pytest.mark.slow
 def test_choices_of_groups_are_put_together_as_hydra_composes_them(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolve, "WHOLE", 0)
     few = composer(CHOICES, own)
@@ -74,6 +75,7 @@ def test_choices_of_groups_are_put_together_as_hydra_composes_them(own: Path, mo
     assert many.sections[0].resolver.compositions == 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "text"),
     [

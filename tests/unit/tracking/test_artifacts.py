@@ -6,6 +6,10 @@ import gzip
 import json
 from pathlib import Path
 
+import pytest
+
+from support.layered import operator_table
+from sweeprof.report.operators import to_csv as operators_csv
 from sweeprof.tracking.artifacts import stage_combination
 
 ID = "c1"
@@ -54,6 +58,19 @@ def test_every_file_of_a_combination_under_a_clear_name(tmp_path: Path) -> None:
     assert staged["lines_time.txt"] == b"http://host/"
     assert json.loads(staged["records/timing-r0.json"]) == {"uri": "http://host/"}
     assert json.loads(staged["config.json"]) == {"mode": "training"}
+
+
+def test_what_is_made_of_files_costs_nothing_but_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder, target = tmp_path / "sweep", tmp_path / "staged"
+    put(folder, f"layers/{ID}.csv", b"nothing,that\n1,2\n")
+    put(folder, f"operators/{ID}.csv", operators_csv(operator_table()).encode())
+    put(folder, f"records/{ID}/analysis-r0.json", b'{"pass": "analysis", "combination_id": "c1"')
+    stage_combination(target, folder, ID, None)
+    assert (target / "layers.csv").is_file()
+    assert not (target / "tables/layers.json").exists()
+    assert "there is no layers.json" in caplog.text
+    assert (target / "tables/operators.json").is_file()
+    assert not (target / "model.txt").exists()
 
 
 def test_a_combination_that_left_nothing(tmp_path: Path) -> None:

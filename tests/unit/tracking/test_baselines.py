@@ -44,9 +44,17 @@ def test_a_tag_stands_for_one_sweep_here_and_in_mlflow(output: Path, client: Mlf
         baselines.set_tag(client, "nightly", made.sweep_id)
         baselines.fetch(client, "tag:nightly", target)
         assert comparison_from(json.loads(target.read_text())) == made
+    notes = {
+        run.data.tags["sweeprof.sweep_id"]: run.data.tags["mlflow.note.content"]
+        for run in client.search_runs(["1"], "tags.`sweeprof.kind` = 'sweep'")
+    }
+    assert "\n\nBaseline **nightly**" in notes["s1"]
+    assert "Baseline" not in notes["s2"]
     runs = client.search_runs([e.experiment_id for e in client.search_experiments()])
     of_new = {
-        run.data.tags["sweeprof.kind"]: run.info.run_id for run in runs if run.data.tags["sweeprof.sweep_id"] == "s2"
+        run.data.tags["sweeprof.kind"]: run.info.run_id
+        for run in runs
+        if run.data.tags.get("sweeprof.sweep_id") == "s2"
     }
     for id in of_new.values():  # that of the sweep, and that of one of its combinations
         baselines.fetch(client, id, target)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from filelock import FileLock, Timeout
 
+from support.layered import write_layers
 from support.samples import comparison, records
 from sweeprof.report.markdown import markdown
 from sweeprof.results.compare import Cell, Comparison
@@ -19,6 +22,7 @@ from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import Record
 from sweeprof.tracking import Ending, SweepInfo
 from sweeprof.tracking.mlflow import MlflowTracker, TrackingError
+from sweeprof.tracking.process import ENVIRONMENT, GIVE_UP_S
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -84,7 +88,7 @@ def test_a_sweep_leaves_a_run_per_combination(output: Path, client: MlflowClient
     assert parent.data.tags["mlflow.note.content"].startswith(
         "**16 of 18 combinations measured; 1 crashed, 1 unsupported"
     )
-    assert artifacts(client, parent) == {"comparison.json", "comparison.md", "plots", "report.html"}
+    assert artifacts(client, parent) == {"comparison.json", "comparison.md", "plots", "report.html", "tables"}
     assert artifacts(client, parent, "plots") == {"plots/latency.png"}
     assert (output / "mlflow-artifacts").is_dir()
 
@@ -120,8 +124,76 @@ def test_a_combination_has_its_layers_beside_its_records(output: Path, client: M
     (layers / f"{FIRST}.html").write_text("<p>layers</p>", encoding="utf-8")
     track(output, of)
     own = runs(client)[1]
-    assert artifacts(client, own[FIRST]) == {"records", "config.json", "layers.csv", "layers.html"}
+    assert artifacts(client, own[FIRST]) >= {"records", "config.json", "layers.csv", "layers.html"}
     assert not artifacts(client, own[CRASHED]) & {"layers.csv", "layers.html"}
+
+
+def test_layers_and_operators_are_tables_and_the_structure_a_tag(output: Path, client: MlflowClient) -> None:
+    of = small()
+    write_layers(output / of.sweep_id, of)
+    track(output, of)
+    parent, own = runs(client)
+    assert artifacts(client, own[FIRST], "tables") == {"tables/layers.json", "tables/operators.json"}
+    logged = json.loads(own[FIRST].data.tags["mlflow.loggedArtifacts"])
+    assert [table["path"] for table in logged] == ["tables/layers.json", "tables/operators.json"]
+    assert "model.txt" in artifacts(client, own[FIRST])
+    assert len(own[FIRST].data.tags["model.structure"]) == 12
+    assert not {"mlflow.loggedArtifacts", "model.structure"} & own[CRASHED].data.tags.keys()
+    assert "tables/comparison.json" in parent.data.tags["mlflow.loggedArtifacts"]
+
+
+def test_the_datasets_are_inputs(output: Path, client: MlflowClient) -> None:
+    of = small()
+    dataset = {"_target_": "sweeprof.datasets.digits.Digits", "seed": 0}
+    track(output, of, [dataclasses.replace(record, config={"dataset": dataset}) for record in records(of)])
+    parent, own = runs(client)
+    for run in (parent, own[FIRST]):
+        assert run.inputs is not None
+        (found,) = run.inputs.dataset_inputs
+        assert (found.dataset.name, len(found.dataset.digest)) == ("Digits", 12)
+        assert [(tag.key, tag.value) for tag in found.tags] == [("mlflow.data.context", "inference")]
+    experiment = parent.info.experiment_id
+    assert len(client.search_runs([experiment], "datasets.name = 'Digits'")) == 3
+
+
+def test_descriptions_have_figures_and_lead_back_to_the_sweep(output: Path, client: MlflowClient) -> None:
+    track(output, comparison())
+    parent, own = runs(client)
+    sweep = f"#/experiments/{parent.info.experiment_id}/runs/{parent.info.run_id}"
+    slower = own["c000000000003"].data.tags["mlflow.note.content"]
+    assert slower.startswith(f"**ok** · [sweep]({sweep}?workflowType=machine_learning) · [comparison](#/experiments/")
+    assert f"[report]({sweep}/artifacts/report.html?workflowType=machine_learning)" in slower.splitlines()[0]
+    assert "- latency: **244 µs [239–251]**, ×1.90" in slower
+    assert "the baseline of others" in own[FIRST].data.tags["mlflow.note.content"].splitlines()[0]
+    head = parent.data.tags["mlflow.note.content"].split("\n\n")[0]
+    for word in ("table", "charts", "by model", "by backend", "by batch_size", "layers", "report", "history"):
+        assert f"[{word}](#/experiments/" in head
+
+
+def test_the_experiment_says_what_it_holds_unless_somebody_else_did(output: Path, client: MlflowClient) -> None:
+    newest = small(created="2026-11-22T00:30:00+00:00", sweep_id="s2")
+    track(output, newest)
+    track(output, small())  # an older one, sent later
+    experiment = client.get_experiment_by_name("quickstart")
+    assert experiment is not None
+    assert "the newest is [quickstart 2026-11-22 00:30](#/experiments/" in experiment.tags["mlflow.note.content"]
+    assert experiment.tags["mlflow.experiment.primaryMetric.name"] == "latency/forward_ms"
+    client.set_experiment_tag(experiment.experiment_id, "mlflow.note.content", "Ours.")
+    track(output, small(created="2026-11-23T00:30:00+00:00", sweep_id="s3"))
+    assert client.get_experiment(experiment.experiment_id).tags["mlflow.note.content"] == "Ours."
+
+
+def test_of_many_metrics_a_run_has_those_of_the_tables_and_a_few(output: Path, client: MlflowClient) -> None:
+    of = small()
+    more = tuple(MetricInfo(f"memory/more_{i}", "s", None, "More.") for i in range(40))
+    cells = {info.name: Cell(Measurement(info.name, "s", None, 0.5)) for info in more}
+    rows = tuple(dataclasses.replace(row, cells={**cells, **row.cells}) for row in of.rows)
+    track(output, dataclasses.replace(of, metrics=(*more, *of.metrics), rows=rows))
+    found = runs(client)[1][FIRST].data.metrics
+    assert len(found) == 15
+    assert {"latency/forward_ms", "throughput/samples_per_s", "quality/accuracy", "compute/macs_per_sample_m"} <= set(
+        found
+    )
 
 
 def test_a_crashed_combination_has_a_reason_and_no_numbers(output: Path, client: MlflowClient) -> None:
@@ -193,6 +265,40 @@ def test_a_value_that_is_gone_is_not_shown(output: Path, client: MlflowClient) -
     track(output, dataclasses.replace(before, rows=(failed, before.rows[1])))
     run = runs(client)[1][FIRST]
     assert (run.info.status, run.data.metrics) == ("FAILED", {})
+
+
+def test_what_others_add_to_a_run_stays_and_keeps_it(output: Path, client: MlflowClient) -> None:
+    of = small()
+    track(output, of)
+    parent, children = runs(client)
+    for run in (parent, children[FIRST]):
+        client.log_metric(run.info.run_id, "mine", 7.0)
+        client.log_param(run.info.run_id, "ticket", "1234")
+        client.set_tag(run.info.run_id, "baseline.nightly", "true")
+    row = of.rows[0]
+    slower = Cell(dataclasses.replace(row.cells["latency/forward"].measurement, value=1.0))
+    changed = dataclasses.replace(row, cells={**row.cells, "latency/forward": slower})
+    track(output, dataclasses.replace(of, rows=(changed, of.rows[1])))
+    again, afterwards = runs(client)
+    for before, after in ((parent, again), (children[FIRST], afterwards[FIRST])):
+        assert after.info.run_id == before.info.run_id
+        assert (after.data.metrics["mine"], after.data.params["ticket"]) == (7.0, "1234")
+        assert after.data.tags["baseline.nightly"] == "true"
+    assert afterwards[FIRST].data.metrics["latency/forward_ms"] == 1000.0
+    sent = client.get_metric_history(again.info.run_id, "combinations_ok")
+    assert [point.value for point in sent] == [1.0]
+
+
+def test_a_combination_measured_after_an_interruption_begins_when_it_was_measured(
+    output: Path, client: MlflowClient
+) -> None:
+    of = small()
+    skipped = dataclasses.replace(of.rows[0], status="skipped", reason="the sweep was interrupted", cells={})
+    track(output, dataclasses.replace(of, rows=(skipped, of.rows[1])), records(of)[1:], "interrupted")
+    later = dataclasses.replace(records(of)[0], started="2026-11-22T08:00:00+00:00")
+    track(output, of, [later, records(of)[1]])
+    run = runs(client)[1][FIRST]
+    assert (run.info.status, run.info.end_time - run.info.start_time) == ("FINISHED", 3200)
 
 
 def test_what_an_interruption_left_out_is_killed_not_failed(output: Path, client: MlflowClient) -> None:
@@ -313,10 +419,11 @@ def test_a_view_that_is_refused_costs_nothing_else(
     output: Path, client: MlflowClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from mlflow.exceptions import MlflowException
+    from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
     from mlflow.tracking import MlflowClient
 
     def refuse(*_: Any) -> None:
-        raise MlflowException("no such thing as a view")
+        raise MlflowException("no such thing as a view", error_code=INVALID_PARAMETER_VALUE)
 
     monkeypatch.setattr(MlflowClient, "set_experiment_tag", refuse)
     track(output, small())
@@ -324,15 +431,84 @@ def test_a_view_that_is_refused_costs_nothing_else(
     assert "took no saved view" in caplog.text
 
 
+@pytest.mark.parametrize(("code", "told"), [("PERMISSION_DENIED", False), ("TEMPORARILY_UNAVAILABLE", True)])
+def test_a_history_that_is_not_taken_costs_nothing_else(
+    output: Path, client: MlflowClient, monkeypatch: pytest.MonkeyPatch, code: str, told: bool
+) -> None:
+    from mlflow.exceptions import MlflowException
+    from mlflow.protos import databricks_pb2
+    from mlflow.tracking import MlflowClient
+
+    from sweeprof.tracking import connecting
+
+    create = MlflowClient.create_experiment
+
+    def refuse(self: MlflowClient, name: str, **named: Any) -> str:
+        if name.endswith(" history"):
+            raise MlflowException("no history here", getattr(databricks_pb2, code))
+        return create(self, name, **named)
+
+    monkeypatch.setattr(MlflowClient, "create_experiment", refuse)
+    monkeypatch.setattr(connecting, "GIVE_UP_S", 0.1)
+    # What may pass is told, to be sent later; what is refused stays refused.
+    with pytest.raises(TrackingError, match="no history here") if told else contextlib.nullcontext():
+        track(output, small())
+    parent, children = runs(client)
+    assert (parent.info.status, len(children)) == ("FINISHED", 2)
+    assert "[report]" in parent.data.tags["mlflow.note.content"]
+    assert "[history]" not in parent.data.tags["mlflow.note.content"]
+
+
+def test_a_server_that_begins_to_hang_is_waited_for_once(
+    output: Path, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.tracking import MlflowClient
+
+    from sweeprof.tracking import connecting
+
+    class Clock:
+        now = 0.0
+
+        def monotonic(self) -> float:
+            return self.now
+
+        def sleep(self, seconds: float) -> None:
+            self.now += seconds
+
+    clock, of = Clock(), small()
+    request_s = float(ENVIRONMENT["MLFLOW_HTTP_REQUEST_TIMEOUT"])
+
+    def hang(*_: Any, **__: Any) -> None:
+        clock.now += request_s
+        for name in ("search_runs", "get_experiment_by_name", "log_batch"):
+            patch.setattr(MlflowClient, name, hang)
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(connecting, "time", clock)
+    tracker = MlflowTracker(None, output)
+    asked: list[tuple[Callable[[], Any], float]] = [
+        (lambda: tracker.open(info(of)), request_s),  # measuring waits for it
+        (lambda: tracker.close(of, records(of), output / of.sweep_id, "finished"), GIVE_UP_S + request_s),
+    ]
+    for ask, limit_s in asked:
+        began = clock.now
+        with monkeypatch.context() as patch:
+            patch.setattr(MlflowClient, "set_experiment_tag", hang)
+            with pytest.raises(TrackingError, match="timed out"):
+                ask()
+        assert clock.now - began <= limit_s
+    assert {run.info.status for run in (runs(client)[0], *runs(client)[1].values())} == {"FINISHED", "FAILED"}
+
+
 def test_views_of_every_sweep_are_written_and_old_ones_dropped(output: Path, client: MlflowClient) -> None:
-    for number in range(22):
+    for number in range(12):
         created = f"2026-11-{number + 1:02}T00:30:00+00:00"
         MlflowTracker(None, output).open(info(small(sweep_id=f"s{number}", created=created)))
     experiment = client.get_experiment_by_name("quickstart")
     assert experiment is not None
     views = {key for key in experiment.tags if key.startswith("mlflow.sharedViewState.")}
     assert views == {
-        f"mlflow.sharedViewState.sweeprof-s{n}-{kind}" for n in range(2, 22) for kind in ("table", "charts")
+        f"mlflow.sharedViewState.sweeprof-s{n}-{kind}" for n in range(2, 12) for kind in ("table", "charts")
     }
 
 
@@ -357,8 +533,7 @@ def test_a_server_that_is_down_is_one_clear_error(monkeypatch: pytest.MonkeyPatc
 
 def test_links(output: Path) -> None:
     links = MlflowTracker(None, output).open(info(small()))
-    assert links.command is not None
-    assert f"sqlite:///{output / 'mlflow.db'}" in links.command
+    assert links.needs_viewer
     assert links.comparison.startswith(
         "http://127.0.0.1:5000/#/experiments/1/runs?viewStateShareKey=sweeprof-s0123456789ab-table"
     )

@@ -7,35 +7,97 @@ import json
 import zlib
 from typing import Any
 
-from sweeprof.tracking.views import TAG_LIMIT, ViewOf, outdated_views, view_address, view_tags
+import pytest
+
+from sweeprof.tracking.views import (
+    KEPT_SWEEPS,
+    KEPT_WHOLE,
+    MOST_GROUPED,
+    TAG_LIMIT,
+    ViewOf,
+    kinds,
+    newest_view,
+    outdated_views,
+    trend_tag,
+    view_address,
+    view_tags,
+)
 
 KEYS = {
     "latency/forward": "latency/forward_ms",
     "latency/per_sample": "latency/per_sample_ms",
     "quality/accuracy": "quality/accuracy",
+    "compute/macs_per_sample": "compute/macs_per_sample_m",
     "params/total": "params/total_k",
 }
 
 
 def view(**changes: Any) -> ViewOf:
-    fields = {"axes": {"model": 6, "batch_size": 2}, "keys": KEYS, "failures": False, **changes}
-    return ViewOf("s1", "quickstart", "parent", 1000, **fields)
+    fields: dict[str, Any] = {"sweep_id": "s1", "title": "quickstart", "parent_id": "parent", "created_ms": 1000}
+    return ViewOf(**{**fields, "axes": {"model": 6, "batch_size": 2}, "keys": KEYS, **changes})
 
 
 def state(of: ViewOf, kind: str) -> dict[str, Any]:
-    text = json.loads(view_tags(of)[f"mlflow.sharedViewState.sweeprof-s1-{kind}"])["state"]
+    return unpacked(view_tags(of)[f"mlflow.sharedViewState.sweeprof-s1-{kind}"])
+
+
+def unpacked(tag: str) -> dict[str, Any]:
+    text = json.loads(tag)["state"]
     if text.startswith("deflate;"):
         text = zlib.decompress(base64.b64decode(text.removeprefix("deflate;"))).decode()
     found: dict[str, Any] = json.loads(text)
     return found
 
 
-def test_both_views_list_all_runs_of_the_sweep_flat() -> None:
-    for kind in ("table", "charts"):
-        found = state(view(), kind)
-        assert found["searchFilter"] == 'tags.mlflow.parentRunId = "parent"'
-        assert found["orderByKey"] == "tags.`sweeprof.place`"
-        assert found["runsHiddenMode"] == "SHOW_ALL"
+WHOLE = view(grouped=("model", "batch_size"), layers=True)
+
+
+def cards(of: ViewOf, kind: str, type: str) -> list[dict[str, Any]]:
+    return [card for card in state(of, kind)["compareRunCharts"] if card["type"] == type]
+
+
+@pytest.mark.parametrize("kind", ["table", "charts", "by0", "by1", "layers"])
+def test_every_view_lists_all_runs_of_the_sweep_flat(kind: str) -> None:
+    found = state(WHOLE, kind)
+    assert found["searchFilter"] == 'tags.mlflow.parentRunId = "parent"'
+    assert found["orderByKey"] == "tags.`sweeprof.place`"
+    assert found["runsHiddenMode"] == "SHOW_ALL"
+
+
+def test_the_menu_has_the_views_in_order() -> None:
+    tags = [json.loads(text) for text in view_tags(WHOLE).values()]
+    latest_first = sorted(tags, key=lambda tag: -tag["updatedAt"])
+    labels = ("table", "charts", "by model", "by batch_size", "layers")
+    assert [tag["name"] for tag in latest_first] == [f"{label} 1970-01-01 00:00" for label in labels]
+    assert list(kinds(view())) == ["table", "charts"]
+    many = view(grouped=tuple("abcdefg"))
+    assert len(kinds(many)) == 2 + MOST_GROUPED
+
+
+def test_the_views_by_an_axis_average_the_runs_of_each_value() -> None:
+    found = state(WHOLE, "by1")
+    keys = [{"mode": "param", "groupByData": "batch_size"}]
+    assert found["groupBy"] == {"aggregateFunction": "average", "groupByKeys": keys}
+    assert found["useGroupedValuesInCharts"] is True
+    assert cards(WHOLE, "by1", "PARALLEL") == []
+    assert "groupBy" not in state(WHOLE, "charts")
+
+
+def test_trade_offs_are_accuracy_and_work_against_time() -> None:
+    pairs = [(card["xaxis"]["key"], card["yaxis"]["key"]) for card in cards(view(), "charts", "SCATTER")]
+    assert pairs == [
+        ("latency/per_sample_ms", "quality/accuracy"),
+        ("latency/per_sample_ms", "compute/macs_per_sample_m"),
+    ]
+    assert cards(view(keys={"quality/accuracy": "quality/accuracy"}), "charts", "SCATTER") == []
+
+
+def test_the_history_is_drawn_as_lines_over_time() -> None:
+    (key, tag), *others = trend_tag(view(sweep_id="history", title="trend")).items()
+    assert (key, others) == ("mlflow.sharedViewState.sweeprof-history-trend", [])
+    lines = [card for card in unpacked(tag)["compareRunCharts"] if card["type"] == "LINE"]
+    assert [line["metricKey"] for line in lines][:2] == ["latency/forward_ms", "quality/accuracy"]
+    assert {line["xAxisKey"] for line in lines} == {"time"}
 
 
 def test_the_table_has_headline_metrics_then_axes() -> None:
@@ -80,18 +142,26 @@ def test_writing_again_is_the_same() -> None:
 
 
 def test_old_views_are_outdated_and_those_of_others_never() -> None:
-    tags = {
+    views = {
         f"mlflow.sharedViewState.sweeprof-s{i}-{kind}": json.dumps({"createdAt": i + 1})
         for i in range(3)
-        for kind in "ab"
+        for kind in ("table", "charts", "by0")
     }
-    tags |= {"mlflow.sharedViewState.mine": "{}", "mlflow.note.content": "x"}
-    assert outdated_views(tags, keep=2) == [
-        "mlflow.sharedViewState.sweeprof-s0-b",
-        "mlflow.sharedViewState.sweeprof-s0-a",
+    tags = {**views, "mlflow.sharedViewState.mine": "{}", "mlflow.note.content": "x"}
+    assert outdated_views(tags, keep=2, whole=1) == [
+        "mlflow.sharedViewState.sweeprof-s1-by0",
+        "mlflow.sharedViewState.sweeprof-s0-by0",
+        "mlflow.sharedViewState.sweeprof-s0-charts",
+        "mlflow.sharedViewState.sweeprof-s0-table",
     ]
     broken = {"mlflow.sharedViewState.sweeprof-x-table": "not json"}
-    assert outdated_views(tags | broken, keep=3) == list(broken)
+    assert outdated_views(tags | broken, keep=3, whole=3) == list(broken)
+    assert newest_view(tags | broken) == 3
+
+
+def test_users_can_save_views_of_their_own() -> None:
+    # MLflow's page allows 40 per experiment.
+    assert 2 * KEPT_SWEEPS + (MOST_GROUPED + 1) * KEPT_WHOLE <= 32
 
 
 def test_an_address_is_quoted() -> None:

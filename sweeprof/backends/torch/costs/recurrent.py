@@ -1,78 +1,34 @@
-"""Recurrent networks and their cells, by hand: their kernels hide the matrix products.
-
-Per time step and sample, with input size I and hidden size H, a gate is two products, ``W x + b`` and ``U h + b'``, an addition
-of the two and a nonlinearity. Textbook operations: sigmoid 3, tanh 7, relu 1.
-
-* RNN: 1 gate.
-* GRU: 3 gates; ``n = tanh(W x + r·(U h))`` multiplies once more, ``h' = (1 - z)·n + z·h`` takes 4. Without biases 15 H, with 21 H
-  beside the products.
-* LSTM: 4 gates (3 sigmoid, 1 tanh); ``c' = f·c + i·g`` takes 3, ``h' = o·tanh(c')`` takes 8. With biases 31 H. With a projection
-  to P, ``h`` has size P and ``W h'`` is added.
-"""
+"""Recurrent networks and their cells, by hand; :mod:`sweeprof.profiling.cells` has the formulas."""
 
 # every rule takes an operator's arguments, keyword arguments and result
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from sweeprof.backends.torch.costs.rule import Cost, Rule, argument
+from sweeprof.profiling.cells import GRU, LSTM, RELU, TANH, Cell, cost_of_steps
 
 Args = tuple[Any, ...]
 Kwargs = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """What one cell does for each hidden unit beside its matrix products and biases."""
-
-    gates: int
-    flops: int
-    """With every nonlinearity one."""
-    ops: int
-
-
-_TANH = _Kind(1, 1 + 1, 1 + 7)
-_RELU = _Kind(1, 1 + 1, 1 + 1)
-_GRU = _Kind(3, 3 + 3 + 1 + 4, 3 + 2 * 3 + 7 + 1 + 4)
-_LSTM = _Kind(4, 4 + 4 + 3 + 2, 4 + 3 * 3 + 7 + 3 + 8)
-
-
-def _steps(kind: _Kind, steps: int, given: int, hidden: int, projected: int, biases: int) -> Cost:
-    """``steps`` cells (time steps times samples) from ``given`` inputs to ``hidden`` units, of which ``projected`` are fed back.
-
-    Args:
-        biases: vectors added per gate, 0, 1 or 2.
-        projected: ``hidden`` where there is no projection.
-    """
-    outputs = steps * kind.gates * hidden
-    macs = outputs * (given + projected)
-    sums = 2 * outputs
-    if projected != hidden:
-        macs += steps * hidden * projected
-        sums += steps * projected
-    added = biases * outputs
-    flops = 2 * macs + added + steps * hidden * kind.flops
-    return macs, flops, 2 * macs - sums + added + steps * hidden * kind.ops
-
-
-def _network(kind: _Kind, steps: int, weights: list[torch.Tensor], has_biases: bool) -> Cost:
+def _network(kind: Cell, steps: int, weights: list[torch.Tensor], has_biases: bool) -> Cost:
     """Every layer and direction of a network; ``weights`` as torch lays them out: ``w_ih, w_hh[, b_ih, b_hh][, w_hr]`` each."""
     total = (0, 0, 0)
     index = 0
     while index < len(weights):
         w_ih, w_hh = weights[index], weights[index + 1]
         hidden, projected = w_hh.shape[0] // kind.gates, w_hh.shape[1]
-        cost = _steps(kind, steps, w_ih.shape[1], hidden, projected, 2 if has_biases else 0)
+        cost = cost_of_steps(kind, steps, w_ih.shape[1], hidden, projected, 2 if has_biases else 0)
         total = (total[0] + cost[0], total[1] + cost[1], total[2] + cost[2])
         index += 2 + 2 * has_biases + (projected != hidden)
     return total
 
 
-def _rnn(kind: _Kind) -> Rule:
+def _rnn(kind: Cell) -> Rule:
     def rule(args: Args, kwargs: Kwargs, output: Any) -> Cost:
         """``(input, hx, params, has_biases, ...)``, packed: ``(data, batch_sizes, hx, params, has_biases, ...)``."""
         given = args[0]
@@ -83,12 +39,14 @@ def _rnn(kind: _Kind) -> Rule:
     return rule
 
 
-def _cell(kind: _Kind) -> Rule:
+def _cell(kind: Cell) -> Rule:
     def rule(args: Args, kwargs: Kwargs, output: Any) -> Cost:
         """``(input, hx, w_ih, w_hh, b_ih, b_hh)``."""
         given, w_ih, w_hh = args[0], args[2], args[3]
         biases = sum(argument(args, position) is not None for position in (4, 5))
-        return _steps(kind, given.numel() // given.shape[-1], w_ih.shape[1], w_hh.shape[1], w_hh.shape[1], biases)
+        return cost_of_steps(
+            kind, given.numel() // given.shape[-1], w_ih.shape[1], w_hh.shape[1], w_hh.shape[1], biases
+        )
 
     return rule
 
@@ -99,19 +57,19 @@ def _mkldnn(args: Args, kwargs: Kwargs, output: Any) -> Cost:
     ``(input, w_ih, w_hh, b_ih, b_hh, hx, cx, reverse, batch_sizes, mode, hidden, layers, has_biases, ...)``.
     """
     given, w_ih, mode, hidden = args[0], args[1], args[9], args[10]
-    kind = {0: _RELU, 1: _TANH, 2: _LSTM, 3: _GRU}[mode]
+    kind = {0: RELU, 1: TANH, 2: LSTM, 3: GRU}[mode]
     steps = given.numel() // given.shape[-1]
-    return _steps(kind, steps, w_ih.shape[1], hidden, hidden, 2 if args[12] else 0)
+    return cost_of_steps(kind, steps, w_ih.shape[1], hidden, hidden, 2 if args[12] else 0)
 
 
 def _thnn_lstm(args: Args, kwargs: Kwargs, output: Any) -> Cost:
     """CUDA's fused gates, after the matrix products: ``(input_gates, hidden_gates, cx, input_bias, hidden_bias)``."""
     units = args[2].numel()
     added = 4 * sum(argument(args, position) is not None for position in (3, 4))
-    return 0, units * (_LSTM.flops + added), units * (_LSTM.ops + added)
+    return 0, units * (LSTM.flops + added), units * (LSTM.ops + added)
 
 
-def _quantized(kind: _Kind) -> Rule:
+def _quantized(kind: Cell) -> Rule:
     """Weights of 8 bits, packed: an integer multiply-accumulate is one, and no FLOP. The rest is done in floating point."""
 
     def rule(args: Args, kwargs: Kwargs, output: Any) -> Cost:
@@ -124,20 +82,20 @@ def _quantized(kind: _Kind) -> Rule:
         steps = directions * args[0].numel() // size
         total = (0, 0, 0)
         for given in (size, *(hidden * directions,) * (layers - 1)):
-            macs, _, ops = _steps(kind, steps, given, hidden, hidden, biases)
+            macs, _, ops = cost_of_steps(kind, steps, given, hidden, hidden, biases)
             total = (total[0] + macs, total[1] + steps * hidden * kind.flops, total[2] + ops)
         return total
 
     return rule
 
 
-def _quantized_cell(kind: _Kind) -> Rule:
+def _quantized_cell(kind: Cell) -> Rule:
     def rule(args: Args, kwargs: Kwargs, output: Any) -> Cost:
         """``(input, hx, w_ih, w_hh, b_ih, b_hh)``, where the weights are packed."""
         hidden = (args[1] if isinstance(args[1], torch.Tensor) else args[1][0]).shape[-1]
         size = args[0].shape[-1]
         steps = args[0].numel() // size
-        macs, _, ops = _steps(kind, steps, size, hidden, hidden, 2)
+        macs, _, ops = cost_of_steps(kind, steps, size, hidden, hidden, 2)
         return macs, steps * hidden * kind.flops, ops
 
     return rule
@@ -150,21 +108,21 @@ def _mkldnn_backward(args: Args, kwargs: Kwargs, output: Any) -> Cost:
 
 
 RULES: dict[str, Rule] = {
-    "aten::rnn_tanh": _rnn(_TANH),
-    "aten::rnn_relu": _rnn(_RELU),
-    "aten::gru": _rnn(_GRU),
-    "aten::lstm": _rnn(_LSTM),
-    "aten::rnn_tanh_cell": _cell(_TANH),
-    "aten::rnn_relu_cell": _cell(_RELU),
-    "aten::gru_cell": _cell(_GRU),
-    "aten::lstm_cell": _cell(_LSTM),
+    "aten::rnn_tanh": _rnn(TANH),
+    "aten::rnn_relu": _rnn(RELU),
+    "aten::gru": _rnn(GRU),
+    "aten::lstm": _rnn(LSTM),
+    "aten::rnn_tanh_cell": _cell(TANH),
+    "aten::rnn_relu_cell": _cell(RELU),
+    "aten::gru_cell": _cell(GRU),
+    "aten::lstm_cell": _cell(LSTM),
     "aten::mkldnn_rnn_layer": _mkldnn,
     "aten::mkldnn_rnn_layer_backward": _mkldnn_backward,
     "aten::_thnn_fused_lstm_cell": _thnn_lstm,
-    "aten::quantized_lstm": _quantized(_LSTM),
-    "aten::quantized_gru": _quantized(_GRU),
-    "quantized::quantized_lstm_cell_dynamic": _quantized_cell(_LSTM),
-    "quantized::quantized_gru_cell_dynamic": _quantized_cell(_GRU),
-    "quantized::quantized_rnn_tanh_cell_dynamic": _quantized_cell(_TANH),
-    "quantized::quantized_rnn_relu_cell_dynamic": _quantized_cell(_RELU),
+    "aten::quantized_lstm": _quantized(LSTM),
+    "aten::quantized_gru": _quantized(GRU),
+    "quantized::quantized_lstm_cell_dynamic": _quantized_cell(LSTM),
+    "quantized::quantized_gru_cell_dynamic": _quantized_cell(GRU),
+    "quantized::quantized_rnn_tanh_cell_dynamic": _quantized_cell(TANH),
+    "quantized::quantized_rnn_relu_cell_dynamic": _quantized_cell(RELU),
 }

@@ -1,0 +1,66 @@
+"""From single variables to the parameters and buffers of a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+from typing import NamedTuple
+
+from sweeprof.results.layers import Weights
+
+_NONE = Weights()
+
+
+class Variable(NamedTuple):
+    """A parameter or a buffer."""
+
+    key: Hashable
+    """The same for what is one in memory."""
+    elements: int
+    itemsize: float
+    """Bytes of an element; a fraction where a layer declares that it stores less."""
+    dtype: str
+    trainable: bool
+    is_buffer: bool
+
+
+def summed(variables: Collection[Variable]) -> Weights:
+    """The weights of variables, each of which counts."""
+    if not variables:
+        return _NONE
+    params = trainable = buffers = 0
+    params_bytes: float = 0
+    buffers_bytes: float = 0
+    dtypes: dict[str, int] = {}
+    for _, elements, itemsize, dtype, is_trainable, is_buffer in variables:
+        if is_buffer:
+            buffers += elements
+            buffers_bytes += elements * itemsize
+        else:
+            params += elements
+            trainable += elements if is_trainable else 0
+            params_bytes += elements * itemsize
+            dtypes[dtype] = dtypes.get(dtype, 0) + elements
+    return Weights(params, trainable, _whole(params_bytes), buffers, _whole(buffers_bytes), dtypes)
+
+
+def added(parts: Sequence[Weights]) -> Weights:
+    """The weights of parts that share none."""
+    parts = [part for part in parts if part is not _NONE]
+    if len(parts) < 2:
+        return parts[0] if parts else _NONE
+    dtypes: dict[str, int] = {}
+    for part in parts:
+        for dtype, elements in part.dtypes.items():
+            dtypes[dtype] = dtypes.get(dtype, 0) + elements
+    return Weights(
+        sum(part.params for part in parts),
+        sum(part.trainable for part in parts),
+        _whole(sum(part.params_bytes for part in parts)),
+        sum(part.buffers for part in parts),
+        _whole(sum(part.buffers_bytes for part in parts)),
+        dtypes,
+    )
+
+
+def _whole(size: float) -> int | float:
+    return int(size) if size == int(size) else size

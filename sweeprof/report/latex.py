@@ -1,0 +1,191 @@
+"""A comparison as LaTeX tables for a paper: one unit per column, values with their intervals, the best in bold."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from sweeprof.report.cells import MISSING, one_line, shortened, value_of
+from sweeprof.report.columns import DERIVED, Column
+from sweeprof.report.judged import protocol_text
+from sweeprof.report.layers.latex import escaped
+from sweeprof.report.table import Line, Table, tables
+from sweeprof.report.units import column_scale, significant, text_unit
+from sweeprof.results.compare import Comparison
+from sweeprof.results.measurement import MetricInfo, Number
+
+TABLES = "comparison-tables"
+"""Name of the file of :func:`latex`, which :func:`document` takes in."""
+LONGEST = 40
+"""Lines of a table that stays on one page."""
+MOST_LINES = 400
+"""Lines of one table; a paper has no room for more."""
+MOST_WAITING = 10
+"""Tables that LaTeX has to find a place for at once; of a hundred without any text between them it finds none."""
+_NAME_LIMIT, _REASON_LIMIT = 48, 80
+_DIGITS = 5
+"""Significant digits that a value has at most, however narrow its interval."""
+_ARROW = {"↓": r"$\downarrow$", "↑": r"$\uparrow$"}
+_STRETCHED = r"\renewcommand{\arraystretch}{1.15}"
+"""Or the intervals of two lines would touch."""
+_PACKAGES = "booktabs longtable graphicx".split()
+
+
+def document(comparison: Comparison) -> str:
+    r"""A document that shows the tables of :func:`latex` alone; ``pdflatex`` makes a page of it."""
+    head = [r"\documentclass{article}", r"\usepackage[margin=15mm]{geometry}"]
+    head += [rf"\usepackage{{{package}}}" for package in _PACKAGES]
+    body = [r"\begin{document}", rf"\input{{{TABLES}}}", r"\end{document}", ""]
+    return "\n".join(
+        [f"% {_comment(comparison.name)}: the tables of {TABLES}.tex on a page of their own", *head, *body]
+    )
+
+
+def latex(comparison: Comparison, made: Sequence[Table] | None = None) -> str:
+    r"""One table per model, to ``\input`` in a document with the packages booktabs, longtable and graphicx.
+
+    Args:
+        comparison: what was measured.
+        made: its tables, where they are made already.
+    """
+    made = tables(comparison) if made is None else made
+    packages = " ".join(rf"\usepackage{{{package}}}" for package in _PACKAGES)
+    top = f"% {_comment(comparison.name)}, sweep {_comment(comparison.sweep_id)}; needs {packages}"
+    label = re.sub(r"[^a-z0-9]+", "-", comparison.name.lower()).strip("-")[:_NAME_LIMIT] or "sweep"
+    found = [_table(comparison, table, f"tab:{label}-{place}") for place, table in enumerate(made, 1)]
+    groups = ("\n".join(found[first : first + MOST_WAITING]) for first in range(0, len(found), MOST_WAITING))
+    return "\n".join([top, "\n\\clearpage\n".join(groups), ""])
+
+
+def _comment(text: str) -> str:
+    return one_line(text).encode("ascii", "replace").decode()
+
+
+def _table(comparison: Comparison, table: Table, label: str) -> str:
+    infos = {info.name: info for info in comparison.metrics}
+    lines = table.lines[:MOST_LINES]
+    scales = [_scale(column, infos, lines) for column in table.columns]
+    head = " & ".join(_header(column, name) for column, (_, name) in zip(table.columns, scales, strict=True)) + r" \\"
+    align = "".join("r" if column.numeric else "l" for column in table.columns)
+    body = list(_body(table.columns, [factor for factor, _ in scales], lines, infos))
+    caption = rf"\caption{{{_caption(comparison, table)}}}\label{{{label}}}"
+    if len(lines) > LONGEST:
+        opening = [r"{\small\setlength{\tabcolsep}{4pt}\setlength{\LTcapwidth}{\linewidth}" + _STRETCHED]
+        opening += [rf"\begin{{longtable}}{{{align}}}", caption + r" \\"]
+        top = [r"\toprule", head, r"\midrule", r"\endhead", r"\bottomrule", r"\endfoot"]
+        return "\n".join([*opening, *top, *body, r"\end{longtable}}"])
+    opening = [r"\begin{table}[htbp]", r"\centering", caption, r"\small" + _STRETCHED]
+    # No wider than the text, and as it is where it has room.
+    fitted = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+    top = [fitted, rf"\begin{{tabular}}{{{align}}}", r"\toprule", head, r"\midrule"]
+    return "\n".join([*opening, *top, *body, r"\bottomrule", r"\end{tabular}}", r"\end{table}"])
+
+
+def _scale(column: Column, infos: dict[str, MetricInfo], lines: Sequence[Line]) -> tuple[float, str]:
+    if column.kind != "value":
+        return 1.0, ""
+    values = [value for line in lines if (value := value_of(line.row, column.key)) is not None]
+    return column_scale(values, text_unit(column.key, infos[column.key].unit))
+
+
+def _header(column: Column, unit: str) -> str:
+    title, arrow = column.title, ""
+    if title.endswith(tuple(_ARROW)):
+        title, arrow = title[:-1].rstrip(), f" {_ARROW[title[-1]]}"
+    # A user's own unit is in the title already.
+    shown = f" ({escaped(unit)})" if unit and f"({unit})" not in title else ""
+    return _text(title, _NAME_LIMIT) + shown + arrow
+
+
+def _caption(comparison: Comparison, table: Table) -> str:
+    facts = ", ".join(f"{name} {shortened(value, _NAME_LIMIT)}" for name, value in table.captions)
+    left = len(table.lines) - MOST_LINES
+    parts = [
+        shortened(table.title, _REASON_LIMIT) + (f": {facts}" if facts else ""),
+        protocol_text(comparison),
+        f"The first {MOST_LINES} of {len(table.lines)} rows" if left > 0 else "",
+        "Medians with their 95 % intervals; bold: the best of each group, and what the intervals do not tell from it",
+    ]
+    if any(entry.text.endswith("~") for line in table.lines[:MOST_LINES] for entry in line.entries):
+        parts.append("~ is called neither better nor worse")
+    return " ".join(f"{_text(part)}." for part in parts if part)
+
+
+def _text(text: str, limit: int | None = None) -> str:
+    return escaped(text if limit is None else shortened(text, limit)).replace(r"\textasciitilde{}", r"$\sim$")
+
+
+def _body(
+    columns: Sequence[Column], factors: Sequence[float], lines: Sequence[Line], infos: dict[str, MetricInfo]
+) -> Iterator[str]:
+    for place, group in enumerate(_groups(lines)):
+        if place and len(group) > 1:
+            yield r"\addlinespace"
+        bold = {column.key: _best(group, infos[column.key]) for column in columns if column.kind == "value"}
+        for line in group:
+            yield " & ".join(_cells(columns, factors, line, bold)) + r" \\"
+
+
+def _groups(lines: Sequence[Line]) -> list[Sequence[Line]]:
+    """Each baseline with its candidates; all rows together where nothing is compared with anything."""
+    starts = [place for place, line in enumerate(lines) if line.starts_group]
+    if len(starts) == len(lines):
+        return [lines]
+    return [lines[begin:end] for begin, end in pairwise([*starts, len(lines)])]
+
+
+def _cells(columns: Sequence[Column], factors: Sequence[float], line: Line, bold: dict[str, set[str]]) -> Iterator[str]:
+    for place, (column, factor, entry) in enumerate(zip(columns, factors, line.entries, strict=True)):
+        if column.kind != "axis" and line.failure is not None:
+            span = len(columns) - place
+            yield rf"\multicolumn{{{span}}}{{l}}{{\emph{{{_text(line.failure, _REASON_LIMIT)}}}}}"
+            return
+        if column.kind != "value" or entry.number is None:
+            yield _text(entry.text, _NAME_LIMIT) if entry.text != MISSING else "--"
+            continue
+        interval = None if column.key in DERIVED else line.row.cells[column.key].measurement.interval
+        yield _figure(entry.number, interval, factor, line.row.combination_id in bold[column.key])
+
+
+def _best(lines: Sequence[Line], info: MetricInfo) -> set[str]:
+    """Ids of the best of several rows, and of those whose interval overlaps its."""
+    rows = [line.row for line in lines if line.failure is None and value_of(line.row, info.name) is not None]
+    if info.better is None or len(rows) < 2:
+        return set()
+    sign = 1.0 if info.better == "lower" else -1.0
+    ends: dict[str, tuple[float, float]] = {}
+    for row in rows:
+        own = row.cells[info.name].measurement
+        low, high = sorted(sign * end for end in own.interval or (own.value or 0, own.value or 0))
+        ends[row.combination_id] = low, high
+    best = min(rows, key=lambda row: sign * (value_of(row, info.name) or 0))
+    found = {id for id, (low, _) in ends.items() if low <= ends[best.combination_id][1]}
+    return found if len(found) < len(rows) else set()
+
+
+def _figure(value: Number, interval: tuple[float, float] | None, factor: float, is_best: bool) -> str:
+    """A value in the column's unit, with as many digits as its interval bears."""
+    shown = value if factor == 1 else value / factor
+    ends = [end / factor for end in interval] if interval and all(map(math.isfinite, interval)) else []
+    widths = [max(0.0, shown - ends[0]), max(0.0, ends[1] - shown)] if ends else []
+    if not any(widths) or not shown:
+        text, around = _number(significant(shown)), ""
+    else:
+        # Two digits of the interval say all that it knows, and the value has no more decimals.
+        decimals = max(0, min(1 - _exponent(max(widths)), _DIGITS - 1 - _exponent(shown)))
+        text = _number(f"{shown:,.{decimals}f}")
+        # Rounded up: an interval does not become narrower by being written down.
+        down, up = (f"{math.ceil(width * 10**decimals - 1e-9) / 10**decimals:.{decimals}f}" for width in widths)
+        around = rf" \pm {up}" if down == up else rf"\,^{{+{up}}}_{{-{down}}}"
+    return rf"$\mathbf{{{text}}}{around}$" if is_best else f"${text}{around}$"
+
+
+def _exponent(value: float) -> int:
+    return math.floor(math.log10(abs(value)))
+
+
+def _number(text: str) -> str:
+    digits, _, exponent = text.replace(",", "{,}").partition("e")
+    return rf"{digits} \cdot 10^{{{int(exponent)}}}" if exponent else digits

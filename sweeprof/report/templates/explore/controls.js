@@ -1,0 +1,153 @@
+// What chooses: baseline, groups, search, filters, columns. Native elements, so that every one is usable by keyboard.
+const MOST_LISTED = 200;
+const controls = document.getElementById("explore-controls");
+
+const labelled = (text, element) => {
+  const made = make("label", text);
+  made.append(element);
+  return made;
+};
+const option = (text, value) => {
+  const made = make("option", text);
+  made.value = value;
+  return made;
+};
+const menuOf = (title, parts) => {
+  const made = make("details", undefined, "menu"), summary = make("summary"), list = make("div", undefined, "list");
+  summary.append(make("span", title), make("span", "", "count"));
+  list.append(...parts);
+  made.append(summary, list);
+  made.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    made.open = false;
+    summary.focus();
+  });
+  return made;
+};
+const checkbox = (text, onChange, name) => {
+  const made = make("label", undefined, name), box = make("input");
+  box.type = "checkbox";
+  box.addEventListener("change", () => onChange(box.checked));
+  made.append(box, make("span", text));
+  return [made, box];
+};
+addEventListener("click", ({ target }) => {
+  for (const menu of controls.querySelectorAll("details.menu[open]")) if (!menu.contains(target)) menu.open = false;
+});
+
+const baselineChoice = () => {
+  const select = make("select"), choices = new Map();
+  const add = (parent, text, baseline) => {
+    parent.append(option(text, choices.size));
+    choices.set(String(choices.size), baseline);
+  };
+  if (data.against !== null || data.rows.some((row) => row.base >= 0)) add(select, `as swept: ${data.baseline_text}`, "planned");
+  add(select, "none", "none");
+  for (const { key, values, place } of varying) {
+    const group = make("optgroup");
+    group.label = `the same with another ${key}`;
+    values.slice(0, MOST_LISTED).forEach((value, at) => add(group, `${key}=${value}`, { [place]: at }));
+    select.append(group);
+  }
+  const single = make("optgroup");
+  single.label = "one combination for all";
+  for (const row of data.rows.slice(0, MOST_LISTED)) add(single, nameOf(row), row);
+  select.append(single);
+  select.addEventListener("change", () => change({ baseline: choices.get(select.value) }));
+  const spelledBaseline = (baseline) => baseline.id ?? JSON.stringify(baseline);
+  listen(() => {
+    const wanted = spelledBaseline(state.baseline);
+    let [found] = [...choices].find(([, baseline]) => spelledBaseline(baseline) === wanted) ?? [null];
+    if (found === null && state.baseline !== "planned") {
+      found = String(choices.size);
+      add(select, baselineText(), state.baseline);
+    }
+    select.value = found ?? [...choices].find(([, baseline]) => baseline === "none")[0];
+  });
+  return labelled("compare with", select);
+};
+
+const groupChoice = () => {
+  const select = make("select");
+  select.append(option("nothing", -1), ...varying.map(({ key, place }) => option(key, place)));
+  select.addEventListener("change", () => change({ group: Number(select.value) }));
+  listen(() => { select.value = state.group; });
+  return labelled("group by", select);
+};
+
+const search = () => {
+  const input = make("input");
+  input.type = "search";
+  input.placeholder = "any part of a name, a status or a reason";
+  input.addEventListener("input", () => change({ text: input.value }, true));
+  listen(() => { if (input.value !== state.text) input.value = state.text; });
+  return labelled("search", input);
+};
+
+// A menu of what is shown: hidden(choice) says whether one is not, and hide(set of choices) changes it.
+const filterMenu = (title, choices, hidden, hide) => {
+  const boxes = choices.map(([text, value]) => {
+    const [label, box] = checkbox(text, (isOn) => {
+      const next = new Set(hidden());
+      next[isOn ? "delete" : "add"](value);
+      hide(next);
+    });
+    return { label, box, value };
+  });
+  const both = make("div", undefined, "both");
+  for (const [text, values] of [["all", []], ["none", choices.map(([, value]) => value)]]) {
+    const button = make("button", text);
+    button.type = "button";
+    button.addEventListener("click", () => hide(new Set(values)));
+    both.append(button);
+  }
+  const menu = menuOf(title, [both, ...boxes.map(({ label }) => label)]);
+  listen(() => {
+    for (const { box, value } of boxes) box.checked = !hidden().has(value);
+    const shown = boxes.filter(({ box }) => box.checked).length;
+    menu.querySelector(".count").textContent = shown === boxes.length ? "" : ` ${shown} of ${boxes.length}`;
+    menu.classList.toggle("active", shown !== boxes.length);
+  });
+  return menu;
+};
+const filters = () => {
+  const found = varying.map(({ key, values, place }) => {
+    const absent = data.rows.some((row) => row.at[place] < 0) ? [[MISSING, -1]] : [];
+    const hide = (set) => change({ hidden: state.hidden.map((old, axis) => (axis === place ? set : old)) });
+    return filterMenu(key, [...values.map((value, at) => [value, at]), ...absent], () => state.hidden[place], hide);
+  });
+  if (statuses.length > 1) found.push(filterMenu("status", statuses.map((status) => [status, status]), () => state.hiddenStatuses, (set) => change({ hiddenStatuses: set })));
+  return found;
+};
+
+const columnsMenu = () => {
+  const every = data.metrics.flatMap((metric, place) => [[String(place), metric.title], [`r${place}`, `${metric.title}, ratio`]]);
+  const order = new Map(every.map(([column], place) => [column, place]));
+  const boxes = every.map(([column, text]) => {
+    const [label, box] = checkbox(text, (isOn) => {
+      const kept = state.columns.filter((other) => other !== column);
+      change({ columns: isOn ? [...kept, column].sort((a, b) => order.get(a) - order.get(b)) : kept });
+    }, isRatio(column) ? "ratio" : "");
+    label.title = data.metrics[metricOf(column)].name;
+    return [column, label, box];
+  });
+  const rest = data.left_out.length ? [make("p", `For the size of this page left out, but in comparison.csv: ${data.left_out.join(", ")}`, "dim small")] : [];
+  const menu = menuOf("columns", [...boxes.map(([, label]) => label), ...rest]);
+  menu.classList.add("columns");
+  listen(() => { for (const [column, , box] of boxes) box.checked = state.columns.includes(column); });
+  return menu;
+};
+
+const resetButton = () => {
+  const button = make("button", "reset");
+  button.type = "button";
+  button.addEventListener("click", () => change(initial()));
+  listen(() => { button.disabled = spelled() === ""; });
+  return button;
+};
+
+controls.append(baselineChoice(), groupChoice(), search());
+const menus = make("div", undefined, "menus");
+menus.append(make("span", "show", "dim"), ...filters(), columnsMenu(), resetButton());
+controls.append(menus);
+listen(drawAnew);

@@ -1,0 +1,64 @@
+// Numbers as every report spells them (sweeprof/report/units.py and cells.py).
+const MISSING = "–";
+const SECONDS = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
+const BYTES = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]];
+const DECIMAL = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
+const SUFFIXES = { MAC: "MAC", FLOP: "FLOP", "FLOP/s": "FLOP/s", "B/s": "B/s", "samples/s": "/s", params: "" };
+const MEASURED = new Set(["s", "samples/s", "FLOP/s", "B/s", "ratio", "abs", "share"]);
+
+const grouped = (text) => text.replace(/^(-?\d+)/, (digits) => digits.replace(/\B(?=(\d{3})+$)/g, ","));
+const significant = (value, digits = 3, isCount = false) => {
+  const rounded = Number(value.toExponential(digits - 1));
+  if (rounded === 0 || (isCount && Math.abs(value) < 10 ** digits)) return String(rounded);
+  const exponent = Math.floor(Math.log10(Math.abs(rounded)));
+  if (exponent >= -4 && exponent < 6) return grouped(rounded.toFixed(Math.max(0, digits - 1 - exponent)));
+  return rounded.toExponential(1).replace(/e([+-])(\d)$/, "e$10$2");
+};
+
+const prefixed = (value, prefixes, isCount) => {
+  const [factor, name] = prefixes.find(([size]) => Math.abs(value) * 1.0005 >= size) ?? prefixes.at(-1);
+  return `${significant(factor === 1 ? value : value / factor, 3, isCount && factor === 1)} ${name}`.trim();
+};
+
+const scaled = (value, unit) => {
+  // What was divided by its factor: a whole number is one again.
+  const whole = Math.round(value), isCount = !MEASURED.has(unit) && Math.abs(value - whole) < 1e-9 * Math.max(1, Math.abs(value));
+  const number = isCount ? whole : value;
+  if (unit === "s") return prefixed(number, SECONDS, false);
+  if (unit === "B") return prefixed(number, BYTES, isCount);
+  if (unit in SUFFIXES) return prefixed(number, DECIMAL.map(([factor, name]) => [factor, name + SUFFIXES[unit]]), isCount);
+  if (unit === "share") return `${significant(100 * number)} %`;
+  return significant(number, unit === "ratio" ? 4 : 3, isCount);
+};
+
+const numberText = (metric, number) => scaled(number / metric.factor, metric.base);
+
+// The ends of an interval name their unit only where it differs from the value's.
+const intervalText = (metric, [value, low, high]) => {
+  if (low === null || high === null) return "";
+  const texts = [value, low, high].map((number) => numberText(metric, number));
+  const units = new Set(texts.map((text) => text.split(" ")[1] ?? ""));
+  const [, from, to] = units.size === 1 ? texts.map((text) => text.split(" ")[0]) : texts;
+  return `[${from}–${to}]`;
+};
+
+const ratioNumber = (value) => (value >= 0.095 && value < 99.995 ? value.toFixed(2) : significant(value, value < 1 ? 2 : 3));
+const MARKS = { unclear: "~", not_comparable: "~" };
+
+const verdictNote = (data, { reason, needed }) => {
+  const why = data.verdicts[reason] ?? reason ?? "";
+  if (reason !== "interval_crosses_threshold") return why;
+  const rounds = needed();
+  return `${why}; ${rounds === null ? `more than ${MOST_ROUNDS}` : `about ${rounds}`} rounds would settle it`;
+};
+
+// Both ends tell names apart; the whole of it is shown where one points at it.
+const shortened = (text) => (text.length <= 60 ? text : `${text.slice(0, 29)}…${text.slice(-30)}`);
+const ARROWS = { lower: " ↓", higher: " ↑" };
+const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+const make = (tag, text, name) => {
+  const made = document.createElement(tag);
+  if (text !== undefined) made.textContent = text;
+  if (name) made.className = name;
+  return made;
+};

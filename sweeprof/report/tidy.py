@@ -1,0 +1,226 @@
+"""Everything measured as tidy tables: one observation per row, typed columns, the axes beside each; for pandas, R and databases."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal, cast
+
+from sweeprof.report.cells import axis_number, axis_text, reason_of, value_of
+from sweeprof.results.compare import Comparison, Row
+from sweeprof.results.measurement import MetricInfo
+from sweeprof.results.record import Record
+
+Kind = Literal["text", "whole", "number", "truth"]
+Value = str | int | float | bool | None
+CHUNK = 20_000
+"""Rows that are in memory at once while a table is written."""
+
+
+def _columns(kinds: str) -> dict[str, Kind]:
+    """``text a b | whole c``: names in their order behind their kind."""
+    groups = [group.split() for group in kinds.split("|")]
+    return {name: cast(Kind, kind) for kind, *names in groups for name in names}
+
+
+_MEASUREMENTS = _columns(
+    "text status metric unit better | number value low high | text reason estimator | whole rounds | "
+    "text baseline | number baseline_value ratio ratio_low ratio_high | text verdict verdict_reason used | "
+    "whole rounds_needed | text detail"
+)
+_ROUNDS = _columns("text metric unit | whole round | number estimate paired calibrated")
+_SAMPLES = _columns("whole round | text phase | whole index | number seconds | whole loops")
+_PROBLEMS = _columns("text kind code text advice")
+_OWN = {"combination", *_MEASUREMENTS, *_ROUNDS, *_SAMPLES, *_PROBLEMS}
+
+
+@dataclass(frozen=True, slots=True)
+class Tidy:
+    """A table; its rows are made while they are read, and can be read once."""
+
+    name: str
+    columns: Mapping[str, Kind]
+    """In their order; ``number`` is a 64-bit float, ``whole`` a 64-bit integer; every column may lack values."""
+    rows: Iterator[Sequence[Value]]
+
+
+class _Axes:
+    """The columns of the axes, typed by their values; one that has the name of another column is called ``axis.NAME``."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        combinations = [row.axes for row in comparison.rows] + [item.axes for item in comparison.excluded]
+        self._kinds = {axis: _kind([axes.get(axis) for axes in combinations]) for axis in comparison.axes}
+        self.columns = {f"axis.{axis}" if axis in _OWN else axis: kind for axis, kind in self._kinds.items()}
+
+    def of(self, axes: Mapping[str, Any]) -> list[Value]:
+        """The values of one combination."""
+        return [_typed(axes.get(axis), kind) for axis, kind in self._kinds.items()]
+
+
+def measurements(comparison: Comparison) -> Tidy:
+    """A row per combination and metric: value with its 95 % interval or the reason why there is none, ratio and verdict."""
+    axes = _Axes(comparison)
+    rows = (
+        [row.combination_id, *own, row.status, *_measured(row, info)]
+        for row in comparison.rows
+        for own in [axes.of(row.axes)]
+        for info in comparison.metrics
+    )
+    return Tidy("measurements", {"combination": "text", **axes.columns, **_MEASUREMENTS}, rows)
+
+
+def rounds(comparison: Comparison) -> Tidy:
+    """A row per combination, metric and round; ``paired`` of a duel, ``calibrated`` relative to the calibration kernel."""
+    axes = _Axes(comparison)
+    rows = (
+        [row.combination_id, *own, *one]
+        for row in comparison.rows
+        for own in [axes.of(row.axes)]
+        for info in comparison.metrics
+        for one in _in_rounds(row, info)
+    )
+    return Tidy("rounds", {"combination": "text", **axes.columns, **_ROUNDS}, rows)
+
+
+def samples(comparison: Comparison, timings: Iterable[Record]) -> Tidy:
+    """A row per raw sample, in seconds per step.
+
+    Args:
+        comparison: what the axes are taken from.
+        timings: the records of the timing pass, of all rounds and combinations; read as the rows are.
+    """
+    axes = _Axes(comparison)
+    known = {row.combination_id: row.axes for row in comparison.rows}
+    rows = (
+        [record.combination_id, *own, record.round, *sample]
+        for record in timings
+        if record.combination_id in known and record.observations is not None
+        for own in [axes.of(known[record.combination_id])]
+        for sample in _sampled(record.observations)
+    )
+    return Tidy("samples", {"combination": "text", **axes.columns, **_SAMPLES}, rows)
+
+
+def problems(comparison: Comparison) -> Tidy:
+    """A row per failure, warning, missed constraint and excluded combination, with what to do about it."""
+    axes = _Axes(comparison)
+    found = (
+        [row.combination_id, *own, *problem]
+        for row in comparison.rows
+        for own in [axes.of(row.axes)]
+        for problem in _problems(row)
+    )
+    excluded = ([None, *axes.of(item.axes), "excluded", None, item.reason, None] for item in comparison.excluded)
+    rows = (row for part in (found, excluded) for row in part)
+    return Tidy("problems", {"combination": "text", **axes.columns, **_PROBLEMS}, rows)
+
+
+def csv_chunks(table: Tidy) -> Iterator[str]:
+    """The table as CSV, piece by piece: numbers exact, nothing where there is no value."""
+    yield _lines([list(table.columns)])
+    for chunk in chunks(table):
+        yield _lines([["true" if v is True else "false" if v is False else v for v in row] for row in chunk])
+
+
+def chunks(table: Tidy) -> Iterator[list[Sequence[Value]]]:
+    """The rows, :data:`CHUNK` at a time."""
+    while chunk := list(islice(table.rows, CHUNK)):
+        yield chunk
+
+
+def _lines(rows: Sequence[Sequence[Value]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _kind(values: Sequence[Any]) -> Kind:
+    known = [value for value in values if value is not None]
+    if known and all(isinstance(value, bool) for value in known):
+        return "truth"
+    if not known or any(axis_number(value) is None for value in known):
+        return "text"
+    return "whole" if all(isinstance(value, int) and abs(value) < 2**63 for value in known) else "number"
+
+
+def _typed(value: Any, kind: Kind) -> Value:
+    if value is None or kind != "text":
+        return value  # type: ignore[no-any-return]  # of its kind, as _kind has seen
+    return axis_text(value)
+
+
+def _measured(row: Row, info: MetricInfo) -> list[Value]:
+    value, cell = value_of(row, info.name), row.cells.get(info.name)
+    described: list[Value] = [info.name, info.unit, info.better, value]
+    if cell is None:
+        return [*described, None, None, reason_of(row, info.name), *[None] * (len(_MEASUREMENTS) - 8)]
+    own = cell.measurement
+    return [
+        *described,
+        *_ends(own.interval if value is not None else None),
+        None if value is not None else reason_of(row, info.name),
+        own.estimator if value is not None else None,
+        len(own.rounds) or None,
+        row.baseline_id,
+        _finite(cell.base),
+        _finite(cell.ratio),
+        *_ends(cell.ratio_interval),
+        cell.verdict,
+        cell.verdict_reason,
+        cell.used,
+        cell.rounds_needed,
+        _json(own.detail),
+    ]
+
+
+def _in_rounds(row: Row, info: MetricInfo) -> Iterator[list[Value]]:
+    cell = row.cells.get(info.name)
+    if cell is None:
+        return
+    own = cell.measurement
+    calibrated = dict(zip(own.by_round(), own.calibrated, strict=False))
+    paired = own.by_round("paired") if own.paired else {}
+    for number, estimate in own.by_round().items():
+        beside = (_finite(known.get(number)) for known in (paired, calibrated))
+        yield [info.name, info.unit, number, _finite(estimate), *beside]
+
+
+def _sampled(timing: Mapping[str, Any]) -> Iterator[list[Value]]:
+    """Phase, number, seconds and steps of every sample that was taken in a round."""
+    kernel = timing.get("kernel") or {}
+    series = {
+        "step": (timing.get("samples", ()), timing.get("loops")),
+        **{name: (found, None) for part in ("phases", "transfers") for name, found in timing.get(part, {}).items()},
+        "kernel": (kernel.get("samples", ()), kernel.get("loops")),
+    }
+    for phase, (seconds, loops) in series.items():
+        for index, one in enumerate(seconds):
+            yield [phase, index, one, loops]
+
+
+def _problems(row: Row) -> Iterator[list[Value]]:
+    if row.status != "ok":
+        yield ["failure", row.status, row.reason or "no reason was given", None]
+    of_cells = (warning for cell in row.cells.values() for warning in cell.measurement.warnings)
+    for warning in dict.fromkeys((*row.warnings, *of_cells)):
+        yield ["warning", warning.code, warning.text, warning.advice]
+    for miss in row.misses:
+        yield ["disqualified", None, miss, None]
+
+
+def _ends(interval: tuple[float, float] | None) -> tuple[Value, Value]:
+    return (None, None) if interval is None else (_finite(interval[0]), _finite(interval[1]))
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _json(detail: Mapping[str, Any]) -> str | None:
+    known = {k: v for k, v in detail.items() if not (isinstance(v, float) and not math.isfinite(v))}
+    return json.dumps(known, ensure_ascii=False, default=str) if known else None

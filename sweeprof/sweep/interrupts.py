@@ -1,0 +1,42 @@
+"""Signals that reach the main thread, whatever it waits for.
+
+The system may give a process's signal to any of its threads: to one that is starting a child, for example, and takes what was held
+back meanwhile. Python runs handlers in the main thread alone, which then knows nothing of it and waits on, for a lock or a socket.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+NUDGE = signal.SIGURG
+"""Interrupts what the main thread waits for, and means nothing else."""
+
+
+@contextmanager
+def heard_by_the_main_thread() -> Iterator[None]:
+    """Have Python's handlers run at once, whichever thread a signal was given to; to be entered by the main thread."""
+    receiver, sender = socket.socketpair()
+    sender.setblocking(False)
+    before = signal.signal(NUDGE, lambda _number, _frame: None)
+    others = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+    main = threading.get_ident()
+    listener = threading.Thread(target=_nudge, args=(receiver, main), name="sweeprof-signals", daemon=True)
+    listener.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(others)
+        sender.close()  # which ends the thread
+        listener.join()
+        receiver.close()
+        signal.signal(NUDGE, before)
+
+
+def _nudge(receiver: socket.socket, main: int) -> None:
+    while numbers := receiver.recv(64):
+        if any(number != NUDGE for number in numbers):
+            signal.pthread_kill(main, NUDGE)

@@ -1,0 +1,119 @@
+"""Whatever happens to a request or to who sends it: in the end every run is there once, in the right state."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.processes import of_kind
+from support.proxy import Fault, Proxy
+from support.sent import assert_whole, start_sync, sync
+from support.servers import MlflowServer
+from sweeprof.results.files import read_json
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def every(number: int, fault: Fault) -> Callable[[str, str, int], Fault]:
+    return lambda method, path, count: fault if count % number == number - 1 else None
+
+
+@pytest.mark.parametrize("fault", [500, 503, "drop", "twice"])
+def test_requests_that_fail_now_and_then(
+    fault: Fault, front: Proxy, server: MlflowServer, sweep: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = sweep(f"now-and-then-{fault}")
+    front.fault = every(5, fault)
+    assert sync(tmp_path, folder, front.url) == (0, "")
+    assert_whole(server.url, folder)
+
+
+def test_every_answer_to_the_making_of_a_run_is_lost_once(
+    front: Proxy, server: MlflowServer, sweep: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder, made = sweep("lost"), Counter[str]()
+
+    def lose(method: str, path: str, number: int) -> Fault:
+        made[path] += 1
+        return "drop" if path.endswith("runs/create") and made[path] % 2 else None
+
+    front.fault = lose
+    assert sync(tmp_path, folder, front.url) == (0, "")
+    assert_whole(server.url, folder)
+
+
+def test_a_request_that_hangs_is_asked_again(
+    front: Proxy, server: MlflowServer, sweep: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = sweep("hung-once")
+    front.fault = lambda method, path, number: "hang" if number == 12 else None
+    assert sync(tmp_path, folder, front.url) == (0, "")
+    assert_whole(server.url, folder)
+
+
+@pytest.mark.parametrize(("status", "said"), [(403, "403"), (401, "401"), (404, "404")])
+def test_a_server_that_refuses_is_not_asked_again(
+    status: int, said: str, front: Proxy, sweep: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = sweep(f"refused-{status}")
+    front.fault = lambda method, path, number: status
+    code, err = sync(tmp_path, folder, front.url)
+    assert code == 2
+    assert said in err
+    assert "<h1>proxy</h1>" in err
+    assert len(err.splitlines()) == 1
+    assert len(front.asked) == 1
+
+
+def test_a_server_that_never_answers_is_given_up_and_served_later(
+    front: Proxy, server: MlflowServer, sweep: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = sweep("hung")
+    front.fault = lambda method, path, number: "hang"
+    code, err = sync(tmp_path, folder, front.url)
+    assert (code, "0 of 6 combinations are there" in err) == (2, True), err
+    assert len(front.asked) <= 4
+    stored = read_json(folder / "tracking.json")
+    assert stored["sent"] is None
+    assert "timed out" in stored["trouble"]
+    front.fault = lambda method, path, number: None
+    assert sync(tmp_path, folder, front.url) == (0, "")
+    assert_whole(server.url, folder)
+
+
+@pytest.mark.parametrize(
+    ("path", "fault"),
+    [("runs/create", "drop"), ("runs/log-batch", "drop"), ("mlflow-artifacts", None), ("runs/update", None)],
+)
+def test_a_tracker_that_is_killed_while_it_sends(
+    path: str, fault: Fault, front: Proxy, server: MlflowServer, sweep: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder, seen = sweep(f"killed-{path.replace('/', '-')}"), 0
+
+    def kill(method: str, asked: str, number: int) -> Fault:
+        nonlocal seen
+        seen += path in asked
+        if path in asked and seen == 3:
+            for process in of_kind(tmp_path, "tracker"):
+                process.kill()
+            return fault or 500
+        return None
+
+    front.fault = kill
+    code, err = sync(tmp_path, folder, front.url)
+    assert (code, "killed by SIGKILL" in err) == (2, True), err
+    front.fault = lambda method, path, number: None
+    assert sync(tmp_path, folder, front.url) == (0, "")
+    assert_whole(server.url, folder)
+
+
+def test_two_that_send_one_sweep_at_once(server: MlflowServer, sweep: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = sweep("two")
+    both = [start_sync(tmp_path, folder, server.url) for _ in range(2)]
+    for process in both:
+        _, err = process.communicate(timeout=200)
+        assert (process.returncode, err) == (0, "")
+    assert_whole(server.url, folder)

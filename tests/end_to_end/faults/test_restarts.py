@@ -1,0 +1,255 @@
+"""Whatever happens to a server, a database or a head: in the end every run is there once, in the right state."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.command import environment, run_command, start_command
+from support.processes import left_after
+from support.proxy import Fault, Proxy, proxy
+from support.sent import FAKE, METRICS, assert_whole, runs, start_sync, sync
+from support.servers import POSTGRES, MlflowServer, mlflow_server, postgres
+from sweeprof.results.files import read_json
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+WAITING = """
+import os, time
+from sweeprof.backends.fake import FakeModel
+def model(**arguments):
+    open("waits", "w").close()
+    while not os.path.exists("go"):
+        time.sleep(0.05)
+    return FakeModel(**arguments)
+"""
+needs_postgres = pytest.mark.skipif(POSTGRES is None, reason="needs PostgreSQL: apt-get install postgresql")
+
+
+def eight_at_once(uri: str, sweep: Callable[[str], Path], home: Path, label: str) -> list[Path]:
+    folders = [sweep(f"{label}-{number}") for number in range(8)]
+    processes = [start_sync(home, folder, uri) for folder in folders]
+    for process in processes:
+        _, err = process.communicate(timeout=250)
+        assert (process.returncode, err) == (0, "")
+    return folders
+
+
+def test_eight_sweeps_at_once_to_one_server(server: MlflowServer, sweep: Callable[[str], Path], tmp_path: Path) -> None:
+    for folder in eight_at_once(server.url, sweep, tmp_path, "server"):
+        assert_whole(server.url, folder)
+
+
+def test_eight_sweeps_at_once_to_one_new_sqlite_file(sweep: Callable[[str], Path], tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path / 'new.db'}"
+    for folder in eight_at_once(uri, sweep, tmp_path, "sqlite"):
+        assert_whole(uri, folder)
+
+
+@needs_postgres
+def test_eight_sweeps_at_once_to_one_new_postgres(sweep: Callable[[str], Path], tmp_path: Path) -> None:
+    with postgres(tmp_path / "pg") as database:
+        uri = database.create("mlflow")
+        folders = eight_at_once(uri, sweep, tmp_path, "postgres")
+        for folder in folders:
+            assert_whole(uri, folder)
+        database.down()
+        code, err = sync(tmp_path, folders[0], uri)
+        assert (code, "refused" in err) == (2, True), err
+        assert database.PASSWORD not in err + (folders[0] / "logs" / "tracker.log").read_text()
+        wrong = uri.replace(database.PASSWORD, "wr0ng")
+        database.up()
+        code, err = sync(tmp_path, folders[0], wrong)
+        assert (code, "authentication failed" in err) == (2, True), err
+
+
+@needs_postgres
+def test_postgres_is_restarted_under_the_server(sweep: Callable[[str], Path], tmp_path: Path) -> None:
+    with (
+        postgres(tmp_path / "pg") as database,
+        mlflow_server(tmp_path / "server", database.create("mlflow")) as behind,
+        proxy(behind.url) as front,
+    ):
+        folder = sweep("restarted")
+        with restarted_at(20, front, database.down, database.up):
+            assert sync(tmp_path, folder, front.url) == (0, "")
+        assert_whole(behind.url, folder)
+
+
+@contextmanager
+def restarted_at(request: int, front: Proxy, down: Callable[[], None], up: Callable[[], None]) -> Iterator[None]:
+    """End what is behind the proxy at that request, and start it at once; whoever asks meanwhile is refused."""
+    starting = threading.Thread(target=up)
+
+    def restart(method: str, path: str, number: int) -> Fault:
+        if number == request:
+            down()
+            starting.start()
+        return None
+
+    front.fault = restart
+    try:
+        yield
+        assert starting.ident is not None, f"there were only {len(front.asked)} requests"
+    finally:
+        if starting.ident is not None:
+            starting.join()
+
+
+def test_the_server_is_restarted_while_it_is_sent_to(sweep: Callable[[str], Path], tmp_path: Path) -> None:
+    with mlflow_server(tmp_path / "server") as behind, proxy(behind.url) as front:
+        folder = sweep("restarted-server")
+        with restarted_at(20, front, lambda: behind.end(signal.SIGKILL), behind.up):
+            assert sync(tmp_path, folder, front.url) == (0, "")
+        assert 502 in front.answered
+        assert_whole(behind.url, folder)
+
+
+def test_a_server_is_killed_and_started_again_during_a_sweep(tmp_path: Path) -> None:
+    (tmp_path / "waiting.py").write_text(WAITING)
+    own = ("model.fake._target_=waiting.model", "limits.timeout_s=null")
+    with mlflow_server(tmp_path / "server") as fragile:
+        process = start_command(tmp_path, *FAKE, *own, METRICS, "batch_size=1,2,3", f"tracking.uri={fragile.url}")
+        try:
+            wait_for((tmp_path / "waits").exists, process)
+            fragile.end(signal.SIGKILL)
+            fragile.up()
+            (tmp_path / "go").touch()
+            out, err = process.communicate(timeout=200)
+        finally:
+            process.kill()
+        assert process.returncode == 0, err
+        assert "Not sent" not in out
+        (folder,) = (tmp_path / "outputs" / "adhoc").iterdir()
+        assert_whole(fragile.url, folder, (1, 2, 3))
+
+
+def test_a_server_that_is_there_only_at_the_end_gets_everything(
+    front: Proxy, server: MlflowServer, tmp_path: Path
+) -> None:
+    front.fault = lambda method, path, number: 503
+    process = start_command(tmp_path, *FAKE, METRICS, "batch_size=1,2,3", f"tracking.uri={front.url}")
+    try:
+        wait_for(lambda: any(tmp_path.glob("outputs/*/*/records/*/*.json")), process)
+        front.fault = lambda method, path, number: None
+        out, err = process.communicate(timeout=200)
+    finally:
+        process.kill()
+    assert process.returncode == 0, err
+    assert "measuring goes on" in err
+    assert f"Compare    {front.url}/#/experiments/" in out
+    assert "Not sent" not in out
+    (folder,) = (tmp_path / "outputs" / "adhoc").iterdir()
+    assert_whole(server.url, folder, (1, 2, 3))
+
+
+def test_after_a_killed_head_the_sweep_is_closed_when_it_is_gone_on_with(server: MlflowServer, tmp_path: Path) -> None:
+    process = start_command(tmp_path, *FAKE, METRICS, "batch_size=1,2,3", f"tracking.uri={server.url}")
+    try:
+        wait_for(lambda: any(tmp_path.glob("outputs/*/*/records/*/*.json")), process)
+    finally:
+        process.kill()
+        process.communicate()
+    assert left_after(tmp_path, 10) == []
+    (folder,) = (tmp_path / "outputs" / "adhoc").iterdir()
+    (parent,) = runs(server.url, read_json(folder / "plan.json")["sweep_id"])
+    assert parent.info.status == "RUNNING"
+    assert read_json(folder / "tracking.json")["sent"] is None
+    ran = run_command(tmp_path, "resume=last")
+    assert ran.code == 0, ran.err
+    assert_whole(server.url, folder, (1, 2, 3))
+
+
+def test_what_was_not_sent_is_sent_by_one_command(server: MlflowServer, tmp_path: Path) -> None:
+    with mlflow_server(tmp_path / "server") as away:
+        address = away.url
+        away.end(signal.SIGKILL)
+        ran = run_command(tmp_path, *FAKE, METRICS, "batch_size=1,2,3", f"tracking.uri={address}")
+        assert ran.code == 0, ran.err
+        folder = ran.folder("adhoc")
+        (said,) = (line for line in ran.out.splitlines() if line.startswith("Not sent"))
+        assert "0 of 3 combinations are there" in said
+        assert said.endswith(f"send it with: python -m sweeprof.sync {folder}")
+        away.up()
+        done = subprocess.run(
+            [sys.executable, "-m", "sweeprof.sync", "unsent"],
+            cwd=tmp_path,
+            env=environment(tmp_path),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert_whole(address, folder, (1, 2, 3))
+
+
+def test_no_password_is_anywhere(front: Proxy, server: MlflowServer, tmp_path: Path) -> None:
+    user, secrets = "sweeper", ("s3cr/et-word", "env-t0ken", "aws-k3y", "other-pa55")
+    front.login = (user, secrets[0])
+    # What goes wrong with views is logged with a traceback, which quotes the address.
+    front.fault = lambda method, path, number: 400 if "experiments/set-experiment-tag" in path else None
+    uri = front.url.replace("://", f"://{user}:{secrets[0].replace('/', '%2F')}@")
+    hidden = {"MLFLOW_TRACKING_TOKEN": secrets[1], "AWS_SECRET_ACCESS_KEY": secrets[2]}
+    hidden |= {"MLFLOW_TRACKING_USERNAME": user, "MLFLOW_TRACKING_PASSWORD": secrets[3]}
+    lines: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in hidden.items():
+            patch.setenv(name, value)
+        command = [sys.executable, "-m", "sweeprof", *FAKE, METRICS, "batch_size=1,2", f"tracking.uri={uri}"]
+        environ = {**environment(tmp_path), **hidden}
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            while process.poll() is None:
+                lines += command_lines(tmp_path, process.pid)
+                time.sleep(0.05)
+            out, err = process.communicate()
+        finally:
+            process.kill()
+    assert process.returncode == 0, err
+    assert "Not sent" not in out
+    (folder,) = (tmp_path / "outputs" / "adhoc").iterdir()
+    found = runs(server.url, read_json(folder / "plan.json")["sweep_id"])
+    assert [run.info.status for run in found] == ["FINISHED"] * 3
+    stored = b"".join(path.read_bytes() for path in (tmp_path / "outputs").rglob("*") if path.is_file())
+    behind = b"".join(path.read_bytes() for path in server.log.parent.rglob("*") if path.is_file())
+    seen = stored + behind + json.dumps([run.to_dictionary() for run in found]).encode()
+    text = seen.decode(errors="replace") + out + err + "\n".join(lines)
+    assert "took no saved view" in text
+    assert any("sweeprof.sweep.tracker" in line for line in lines)
+    for secret in (*secrets, secrets[0].replace("/", "%2F")):
+        assert secret not in text, text[text.index(secret) - 200 :][:400]
+
+
+def command_lines(home: Path, own: int) -> list[str]:
+    """Of every process that the command has started."""
+    import psutil
+
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != own and process.environ().get("HOME") == str(home):
+                found.append(" ".join(process.cmdline()))
+        except psutil.Error:
+            continue
+    return found
+
+
+def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"did not happen; the command said {process.communicate()}")

@@ -1,0 +1,128 @@
+"""The same records give the same reports, byte for byte, and those that were agreed on.
+
+``pytest tests/end_to_end/test_golden_reports.py --overwrite -m slow`` writes ``tests/golden/reports-v2`` anew.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from support.command import environment
+from support.golden_sweep import write
+
+pytestmark = pytest.mark.slow
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+RECORDS = GOLDEN / "sweep-v2"
+DETAILED = "c000000000001"
+"""The combination whose files are kept."""
+AGREED = (
+    *(
+        "comparison.csv",
+        "comparison.md",
+        "comparison.json",
+        "comparison.tex",
+        "comparison-tables.tex",
+        "pull_request.md",
+    ),
+    *(f"tables/{name}.csv" for name in ("measurements", "rounds", "samples", "problems")),
+    *(f"layers/{DETAILED}.{kind}" for kind in ("csv", "html")),
+    f"operators/{DETAILED}.csv",
+    *(f"memory/{DETAILED}/{name}.csv" for name in ("timeline", "layers", "tensors")),
+    "report.html",
+)
+_CODE = re.compile(r'(<(script|style)(?: type="text/plain"[^>]*)?>).*?(</\2>)', re.DOTALL)
+"""Scripts, styles, and the library that comes packed; data, which is ``application/json``, is compared."""
+_LONG = re.compile(r"-?\d+\.\d{9,}(?:e[+-]\d+)?|-?\d+\.\d+e[+-]\d+")
+
+
+@pytest.fixture(scope="module")
+def twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two folders of reports, made by processes that have nothing in common but the records."""
+    runs = []
+    for name, own in (
+        ("one", {"PYTHONHASHSEED": "1", "TZ": "UTC", "LC_ALL": "C.UTF-8"}),
+        ("another place", {"PYTHONHASHSEED": "2", "TZ": "Asia/Kolkata", "LC_ALL": "C", "COLUMNS": "50"}),
+    ):
+        home = tmp_path_factory.mktemp("home")
+        shutil.copytree(RECORDS, home / name / "sweep")
+        if name != "one":  # what a user has in the working directory, or at home, is no part of a report
+            (home / "matplotlibrc").write_text("font.size: 20\naxes.facecolor: yellow\nsvg.fonttype: none\n")
+        command = [sys.executable, "-m", "sweeprof.report", f"{name}/sweep", "--format", "all"]
+        started = subprocess.Popen(
+            command, cwd=home, env={**environment(home), **own}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        runs.append((started, home / name / "sweep"))
+    for started, _ in runs:
+        said, _ = started.communicate(timeout=240)
+        assert started.returncode == 0, said.decode()
+    return runs[0][1], runs[1][1]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    made = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock")
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in made}
+
+
+def test_the_same_records_give_the_same_bytes(twice: tuple[Path, Path]) -> None:
+    one, another = map(contents, twice)
+    assert list(one) != []
+    assert sorted(one) == sorted(another)
+    assert [name for name in one if one[name] != another[name]] == []
+    kinds = {Path(name).suffix for name in one}
+    assert kinds == {".html", ".json", ".csv", ".md", ".tex", ".png", ".svg", ".parquet"}
+
+
+@pytest.mark.parametrize("name", AGREED)
+def test_reports_are_as_agreed(twice: tuple[Path, Path], name: str, golden: Callable[[str, str], None]) -> None:
+    (GOLDEN / "reports-v2" / name).parent.mkdir(parents=True, exist_ok=True)
+    golden(f"reports-v2/{name}", comparable((twice[0] / name).read_text(encoding="utf-8")))
+
+
+def comparable(text: str) -> str:
+    """Without what has tests of its own, or the last digits, in which processors and versions of SciPy may differ."""
+    shown = _CODE.sub(r"\1…\3", text)
+    return _LONG.sub(lambda found: f"{float(found[0]):.9g}", shown)
+
+
+def test_tables_say_the_same_in_every_format(twice: tuple[Path, Path]) -> None:
+    for path in sorted((twice[0] / "tables").glob("*.csv")):
+        typed = pd.read_parquet(path.with_suffix(".parquet"))
+        text = pd.read_csv(io.StringIO(path.read_text(encoding="utf-8")))
+        assert list(typed.columns) == list(text.columns)
+        assert len(typed) == len(text) > 0
+        for column in typed:
+            if pd.api.types.is_numeric_dtype(typed[column]):
+                pd.testing.assert_series_equal(typed[column], text[column], check_dtype=False, rtol=1e-15)
+
+
+def test_what_was_asked_for_once_is_made_again(twice: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    shutil.copytree(twice[0], folder)
+    before = contents(folder)
+    for path in folder.rglob("*"):
+        if path.suffix in (".svg", ".parquet"):
+            path.write_bytes(b"of an earlier day")
+    done = subprocess.run(
+        [sys.executable, "-m", "sweeprof.report", str(folder)], cwd=tmp_path, env=environment(tmp_path), check=False
+    )
+    assert done.returncode == 0
+    assert contents(folder) == before
+
+
+def test_the_records_are_those_of_the_script(tmp_path: Path) -> None:
+    write(tmp_path)
+    packed = re.compile(r'"zlib_f4": "[^"]*"')  # which another version of zlib may spell otherwise
+    for path in sorted(RECORDS.rglob("*.json")):
+        made = (tmp_path / path.relative_to(RECORDS)).read_text(encoding="utf-8")
+        assert packed.sub("", made) == packed.sub("", path.read_text(encoding="utf-8"))
+    assert len(list(tmp_path.rglob("*.json"))) == len(list(RECORDS.rglob("*.json")))

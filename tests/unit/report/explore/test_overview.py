@@ -1,0 +1,70 @@
+"""What stands at the top of the page."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter
+
+import pytest
+
+from support.drawn import drawn
+from support.samples import comparison
+from sweeprof.report.explore.overview import failures, places, verdict_counts
+from sweeprof.report.html import html
+from sweeprof.report.pull_request import pull_request
+from sweeprof.results.against import set_against
+from sweeprof.results.compare import Comparison
+
+
+def test_verdicts_are_counted_by_metric() -> None:
+    counted = {one.title: one.counts for one in verdict_counts(comparison())}
+    assert counted["peak memory"] == {"worse": 7}
+    assert counted["accuracy"] == {"same": 7}
+    assert verdict_counts(dataclasses.replace(comparison(), rows=comparison().rows[:1])) == []
+
+
+@pytest.mark.parametrize(
+    "sample", [comparison(), drawn(0).comparison(), drawn(1).comparison()], ids=["sample", "0", "1"]
+)
+def test_the_page_counts_what_the_pull_request_counts(sample: Comparison) -> None:
+    counts = sum((one.counts for one in verdict_counts(sample)), Counter[str]())
+    assert counts.total() > 20
+    first, _, _ = pull_request(sample).partition(" – ")
+    said = re.findall(r"(\d+) (worse|better|same|unclear|not comparable)", first)
+    assert {verdict.replace(" ", "_"): int(count) for count, verdict in said} == counts
+
+
+def test_a_figure_is_counted_once_and_the_agreement_only_with_that_of_another_sweep() -> None:
+    titles = {one.title for one in verdict_counts(comparison())}
+    assert {"latency", "peak memory", "accuracy"} <= titles
+    assert not {"throughput (samples/s)", "throughput", "agreement"} & titles
+    other = dataclasses.replace(comparison(), sweep_id="s0")
+    assert "agreement" in {one.title for one in verdict_counts(set_against(comparison(), other, "tag:nightly"))}
+
+
+def test_failures_are_grouped_by_their_reason() -> None:
+    sample = drawn(4, models=4).comparison()
+    (failed,) = failures(sample)
+    ids = {row.combination_id for row in sample.rows if row.status != "ok"}
+    assert len(ids) > 1
+    assert (failed.status, failed.reason) == ("failed", "no luck")
+    assert {id for id, _ in failed.rows} == ids
+    assert all(name.startswith("model=m") for _, name in failed.rows)
+    assert [(one.status, len(one.rows)) for one in failures(comparison())] == [("crashed", 1), ("unsupported", 1)]
+
+
+def test_it_says_where_and_with_what() -> None:
+    found = dict(places(comparison()))
+    assert found["on"] == "AMD EPYC (2 logical, 1 physical cores) · 23.3 GiB"
+    assert (
+        found["with"] == "Linux 6.1, python 3.11.7, keras 3.15.1, sweeprof 0.1.0, tensorflow 2.21.0, torch 2.13.0+cpu"
+    )
+    assert places(dataclasses.replace(comparison(), environment={})) == []
+
+
+def test_the_page_has_it_without_scripts() -> None:
+    page = html(comparison(), False)
+    assert '<h2 id="verdicts">Against torch</h2>' in page
+    assert "<strong>1 crashed</strong> timing: killed by SIGKILL (signal 9)" in page
+    assert "not comparable</th>" not in page

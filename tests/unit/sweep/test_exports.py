@@ -1,0 +1,123 @@
+"""What a sweep's folder has beside its page: which files, when asked for, whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from support.plans import fake_plan, sweep_folder
+from sweeprof.profiling.timing import Timing
+from sweeprof.report import __main__ as command
+from sweeprof.report.tidy import Tidy
+from sweeprof.results.record import Record
+from sweeprof.sweep import exports
+from sweeprof.sweep.exports import left_out, standing
+from sweeprof.sweep.finish import comparison_of, write_reports
+from sweeprof.sweep.folder import Folder
+
+TABLES = ("measurements", "problems", "rounds", "samples")
+
+
+def measured(path: Path, rounds: int = 2) -> Folder:
+    folder = sweep_folder(path / "sweep", fake_plan({"a": {}, "b": {}}, passes=("timing",), rounds=rounds))
+    for id, seconds in (("ca", 0.5), ("cb", 0.25)):
+        for number in range(rounds):
+            seen = asdict(Timing(1.0, 0, 1, (seconds, seconds + number)))
+            Record("s1", id, "timing", "ok", round=number, observations=seen).write(folder.records)
+    return folder
+
+
+def names(folder: Folder, pattern: str) -> list[str]:
+    return sorted(path.relative_to(folder.path).as_posix() for path in folder.path.glob(pattern))
+
+
+def test_what_is_cheap_is_written_unasked(tmp_path: Path) -> None:
+    folder = measured(tmp_path)
+    write_reports(folder, comparison_of(folder))
+    assert names(folder, "tables/*") == [f"tables/{name}.csv" for name in TABLES]
+    assert names(folder, "*.tex") == ["comparison-tables.tex", "comparison.tex"]
+    assert "a" in (folder.path / "pull_request.md").read_text(encoding="utf-8")
+    assert standing(folder) == {"samples"}
+
+
+def test_samples_are_in_the_order_of_the_rounds(tmp_path: Path) -> None:
+    folder = measured(tmp_path, rounds=11)
+    write_reports(folder, comparison_of(folder))
+    with (folder.path / "tables" / "samples.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["combination"], int(row["round"]), int(row["index"])) for row in rows] == [
+        (id, number, index) for id in ("ca", "cb") for number in range(11) for index in range(2)
+    ]
+    assert {row["seconds"] for row in rows if row["combination"] == "cb"} == {"0.25", *(f"{n}.25" for n in range(11))}
+
+
+def test_a_large_sweep_has_its_large_files_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exports, "MOST_UNASKED", 1)
+    folder = measured(tmp_path)
+    comparison = comparison_of(folder)
+    write_reports(folder, comparison)
+    assert "tables/samples.csv" not in names(folder, "tables/*")
+    assert left_out(comparison, ()) == "samples, svg: of 2 combinations on request alone, --format samples,svg"
+    assert left_out(comparison, {"samples", "svg"}) is None
+    assert command.main([str(folder.path), "--format", "samples"]) == 0
+    assert "tables/samples.csv" in names(folder, "tables/*")
+    (folder.path / "tables" / "samples.csv").write_text("of an earlier day")
+    write_reports(folder, comparison)
+    assert (folder.path / "tables" / "samples.csv").read_text().startswith("combination,")
+
+
+def test_parquet_on_request(tmp_path: Path) -> None:
+    folder = measured(tmp_path)
+    assert command.main([str(folder.path), "--format", "parquet"]) == 0
+    frame = pd.read_parquet(folder.path / "tables" / "samples.parquet")
+    assert names(folder, "tables/*.parquet") == [f"tables/{name}.parquet" for name in TABLES]
+    assert frame["seconds"].tolist() == pd.read_csv(folder.path / "tables" / "samples.csv")["seconds"].tolist()
+    assert standing(folder) == {"samples", "parquet"}
+
+
+def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = measured(tmp_path)
+    assert command.main([str(folder.path), "--format", "parquett,samples,pdf"]) == 1
+    said = capsys.readouterr().err
+    assert (
+        "--format: 'parquett' is not a format. Known: all, parquet, pictures, samples, svg. Did you mean 'parquet'?"
+        in said
+    )
+    assert "'pdf'" in said
+    monkeypatch.setattr(command, "has_parquet", lambda: False)
+    assert command.main([str(folder.path), "--format", "all"]) == 1
+    assert "Parquet files need pyarrow" in capsys.readouterr().err
+    assert not (folder.path / "report.html").exists()
+
+
+def test_a_table_is_whole_or_as_it_was(tmp_path: Path) -> None:
+    def rows() -> Iterator[Any]:
+        yield [1]
+        raise OSError("the disk is gone")
+
+    (tmp_path / "t.csv").write_text("before")
+    with pytest.raises(OSError, match="the disk is gone"):
+        exports._write_table(tmp_path, lambda: Tidy("t", {"n": "whole"}, rows()), False)
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+    assert (tmp_path / "t.csv").read_text() == "before"
+
+
+def test_help_names_every_file(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["--help"])
+    shown = capsys.readouterr().out
+    for name in (
+        "pull_request.md",
+        "comparison-tables.tex",
+        "plots/*.png, *.svg",
+        "tables/*.csv",
+        "--format",
+        "tables/*.parquet",
+    ):
+        assert name in shown

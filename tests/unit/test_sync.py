@@ -1,0 +1,102 @@
+"""What ``sweeprof.sync`` gives the tracker, and where one sweep of several cannot be sent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.plans import fake_plan, sweep_folder
+from sweeprof.results.files import read_json
+from sweeprof.sweep.folder import Folder
+from sweeprof.sweep.queued import keep_config, note_ending
+from sweeprof.sync import main
+
+NOTING = """
+import json
+from sweeprof.tracking import Links
+class Noting:
+    def __init__(self, uri, output):
+        self.uri = uri
+    def close(self, comparison, records, folder, ending):
+        (folder / "got.json").write_text(json.dumps([self.uri, ending, [row.reason for row in comparison.rows]]))
+        return Links(False, self.uri)
+"""
+LAB = "http://lab:5000"
+
+
+@pytest.fixture(autouse=True)
+def _noting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tracker that notes what it is given, for real processes; no login in the environment."""
+    (tmp_path / "noting.py").write_text(NOTING)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    for name in ("USERNAME", "PASSWORD", "TOKEN"):
+        monkeypatch.delenv(f"MLFLOW_TRACKING_{name}", raising=False)
+
+
+def sweep(tmp_path: Path, name: str, uri: str) -> Folder:
+    """A sweep of which nothing was measured, for the address ``uri``; in the order of their names they were begun."""
+    path = tmp_path / "outputs" / name / f"2026-11-22_10-00-0{ord(name) - ord('a')}"
+    path.mkdir(parents=True)
+    folder = sweep_folder(path, fake_plan({"a": {}}))
+    (path / "report.html").touch()
+    keep_config(folder, {"_target_": "noting.Noting", "uri": uri})
+    return folder
+
+
+def got(folder: Folder) -> list[Any] | None:
+    """Address, ending and reasons that the tracker was given."""
+    path = folder.path / "got.json"
+    return read_json(path) if path.exists() else None
+
+
+def address(folder: Folder) -> str | None:
+    """Where the sweep was sent."""
+    found = got(folder)
+    return str(found[0]) if found else None
+
+
+def test_an_interrupted_sweep_is_sent_as_one(tmp_path: Path) -> None:
+    folder = sweep(tmp_path, "a", LAB)
+    note_ending(folder, "interrupted", "interrupted before it was measured")
+    assert main([str(folder.path)]) == 0
+    assert got(folder) == [LAB, "interrupted", ["analysis: interrupted before it was measured"]]
+
+
+def test_one_sweep_that_cannot_be_sent_keeps_no_other_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    secret = sweep(tmp_path, "a", "http://me:pa55word@lab:5000")
+    unreadable, locked, fine = sweep(tmp_path, "b", LAB), sweep(tmp_path, "c", LAB), sweep(tmp_path, "d", LAB)
+    unreadable.plan.write_text("{}")
+    (locked.path / "report.lock").mkdir()
+    assert main(["unsent", "--output", str(tmp_path / "outputs")]) == 1
+    err = capsys.readouterr().err
+    assert all(str(folder.path) in err for folder in (secret, unreadable, locked))
+    assert f"send it with: python -m sweeprof.sync {secret.path} 'uri=http://***@lab:5000'" in err
+    assert [address(folder) for folder in (secret, unreadable, locked, fine)] == [None, None, None, LAB]
+
+
+@pytest.mark.slow
+def test_an_address_with_its_password_goes_to_the_sweeps_of_that_address_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = "http://me:pa55word@lab:5000"
+    secret, other = sweep(tmp_path, "a", whole), sweep(tmp_path, "b", "http://other:5000")
+    unsent = ["unsent", "--output", str(tmp_path / "outputs")]
+    assert main([*unsent, "uri=http://me:pa55word@elsewhere"]) == 1
+    err = capsys.readouterr().err
+    assert "uri: 'http://***@elsewhere' completes the address of no sweep that waits" in err
+    assert address(other) is None
+    assert main([*unsent, f"uri={whole}"]) == 0
+    assert [address(folder) for folder in (secret, other)] == [whole, "http://other:5000"]
+
+
+def test_a_login_in_the_environment_spares_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, database = sweep(tmp_path, "a", "http://me:pa55word@lab:5000"), sweep(tmp_path, "b", "postgresql://u:p@h/d")
+    assert main([str(server.path)]) == 1
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "me")
+    assert main([str(database.path)]) == 1
+    assert main([str(server.path)]) == 0
+    assert address(server) == LAB

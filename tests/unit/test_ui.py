@@ -1,0 +1,241 @@
+"""What the command that opens MLflow says where there is nothing to open."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from sweeprof.results.files import write_json
+from sweeprof.server import main as server
+from sweeprof.tracking.asking import is_healthy
+from sweeprof.ui import main
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "sweep-v1"
+MLFLOW = "sweeprof.tracking.mlflow.MlflowTracker"
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    """The folder of a finished sweep that was sent nowhere."""
+    folder = tmp_path / "outputs" / "golden" / "2026-11-21_22-50-17"
+    shutil.copytree(GOLDEN, folder)
+    return folder
+
+
+def sent(sweep: Path, uri: str | None, complete: bool = True, target: str | None = MLFLOW) -> None:
+    write_json(sweep / "tracking.json", {"config": {"_target_": target, "uri": uri}, "complete": complete})
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    code = main(list(words))
+    out, err = capsys.readouterr()
+    assert out == ""
+    return code, err.removesuffix("\n")
+
+
+def test_a_sweep_that_was_not_tracked_names_the_command_that_sends_it(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = f"error: DIR: '{sweep}' was not sent to MLflow; to send it: python -m sweeprof.sync {sweep}"
+    assert said(capsys, str(sweep)) == (1, expected)
+    sent(sweep, None, target=None)
+    assert said(capsys, str(sweep)) == (1, expected)
+
+
+def test_last_is_the_newest_below_output(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, err = said(capsys, "--output", str(sweep.parents[1]))
+    assert code == 1
+    assert str(sweep) in err
+    assert said(capsys, "--output", str(sweep)) == (1, f"error: DIR: 'last' finds no sweep below {sweep}.")
+
+
+def test_a_database_that_is_gone_is_named(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sent(sweep, None)
+    code, err = said(capsys, str(sweep))
+    assert code == 1
+    assert err.startswith(f"error: --uri: 'sqlite:///{sweep.parents[1]}/mlflow.db' is not there; to send it: ")
+
+
+def test_a_password_that_is_not_kept_is_asked_for(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sent(sweep, "postgresql://***@db.example/sweeps", complete=False)
+    expected = "'postgresql://db.example/sweeps' is the sweep's store, whose password is not kept; give it whole."
+    assert said(capsys, str(sweep)) == (1, f"error: --uri: {expected}")
+
+
+def test_a_server_that_does_not_answer_is_named_without_its_password(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    sent(sweep, f"http://***@127.0.0.1:{port}", complete=False)
+    code, err = said(capsys, str(sweep))
+    assert code == 2
+    assert err == f"error: MLflow at http://127.0.0.1:{port} gave no answer: [Errno 111] Connection refused"
+    code, err = said(capsys, str(sweep), "--uri", f"http://ann:pa55word@127.0.0.1:{port}")
+    assert code == 2
+    assert "pa55word" not in err
+
+
+@pytest.mark.parametrize("words", [["--uri", "nonsense"], ["--port", "many"], ["--nonsense"]])
+def test_a_mistake_on_the_command_line_is_code_1(
+    words: list[str], sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, err = said(capsys, str(sweep), *words)
+    assert code == 1
+    assert err.startswith("error: ")
+    assert words[-1] in err
+
+
+def test_the_server_prints_its_command_instead_of_running_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "postgresql://ann:pa55word@db.example/sweeps")
+    assert server(["--dry-run", "--port", "0", "--output", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "MLFLOW_BACKEND_STORE_URI=postgresql://db.example/sweeps " in out
+    assert f"--artifacts-destination {tmp_path}/mlflow-artifacts" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_mistakes_of_a_server_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert server(["--store", "runs.db", "--artifacts", "gs://bucket"]) == 1
+    assert keys(capsys.readouterr().err) == ["--store", "--artifacts"]
+    assert server(["--port", "70000", "--store", "postgresql://127.0.0.1:1/sweeps"]) == 1
+    assert keys(capsys.readouterr().err) == ["--port", "--store"]
+
+
+def keys(err: str) -> list[str]:
+    return [line.split(": ")[1] for line in err.splitlines()]
+
+
+def test_a_program_that_is_no_mlflow_server_is_a_taken_port(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (sweep.parents[1] / "mlflow.db").touch()
+    sent(sweep, None)
+    with answering(404) as port:
+        code, err = said(capsys, str(sweep), "--port", str(port))
+    assert code == 1
+    assert err.startswith(f"error: --port: {port} is taken: another program listens there")
+
+
+def test_a_server_that_wants_a_password_gets_it_from_the_address_or_the_environment(
+    sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with answering(401) as port:
+        sent(sweep, f"http://127.0.0.1:{port}")
+        expected = f"error: MLflow at http://127.0.0.1:{port} gave no answer: 401 Unauthorized"
+        assert said(capsys, str(sweep)) == (2, expected)
+        assert said(capsys, str(sweep), "--uri", f"http://ann:pa%2Fss@127.0.0.1:{port}") == (2, expected)
+        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "bob")
+        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "word")
+        assert said(capsys, str(sweep)) == (2, expected)
+    assert Answering.authorizations == [None, "Basic YW5uOnBhL3Nz", "Basic Ym9iOndvcmQ="]
+
+
+def test_a_login_of_the_environment_stands_for_one_that_is_not_kept(
+    sweep: Path, capsys: pytest.CaptureFixture[str], login: str
+) -> None:
+    with answering(401) as port:
+        sent(sweep, f"http://***@127.0.0.1:{port}", complete=False)
+        assert said(capsys, str(sweep))[0] == 2
+    assert Answering.authorizations == [login]
+
+
+def test_the_login_of_the_environment_is_not_for_whoever_listens_on_this_machine(
+    sweep: Path, capsys: pytest.CaptureFixture[str], login: str
+) -> None:
+    (sweep.parents[1] / "mlflow.db").touch()
+    sent(sweep, None)
+    with answering(404) as port:
+        assert said(capsys, str(sweep), "--port", str(port))[0] == 1
+        assert Answering.authorizations == [None]
+        assert is_healthy(f"http://ann:pa55word@127.0.0.1:{port}")
+    assert Answering.of_health == [None, None]
+
+
+def test_a_server_that_names_another_gives_it_no_password(
+    sweep: Path, capsys: pytest.CaptureFixture[str], login: str
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Redirected) as other, served(other), answering(302) as port:
+        Answering.location = f"http://localhost:{other.server_address[1]}/"
+        sent(sweep, f"http://127.0.0.1:{port}")
+        code, err = said(capsys, str(sweep))
+        assert (code, err.partition(";")[0]) == (2, f"error: MLflow does not have {sweep}")
+    assert Answering.authorizations == [login]
+    assert Redirected.authorizations == [None]
+
+
+@pytest.fixture
+def login(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The header of the user whom the environment names."""
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "bob")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "word")
+    return "Basic Ym9iOndvcmQ="
+
+
+class Answering(BaseHTTPRequestHandler):
+    """A program that is healthy and refuses every question, or passes it to another."""
+
+    status = 404
+    location: ClassVar[str | None] = None
+    authorizations: ClassVar[list[str | None]] = []
+    of_health: ClassVar[list[str | None]] = []
+
+    def do_GET(self) -> None:
+        self.of_health.append(self.headers["Authorization"])
+        self.send_response(200)
+        self.end_headers()
+
+    def do_POST(self) -> None:
+        self.authorizations.append(self.headers["Authorization"])
+        self.send_response(self.status)
+        if self.location:
+            self.send_header("Location", self.location)
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+class Redirected(BaseHTTPRequestHandler):
+    """A program that has no experiments."""
+
+    authorizations: ClassVar[list[str | None]] = []
+
+    def do_GET(self) -> None:
+        self.authorizations.append(self.headers["Authorization"])
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@contextmanager
+def answering(status: int) -> Iterator[int]:
+    """Its port."""
+    Answering.status, Answering.location = status, None
+    Answering.authorizations.clear()
+    Answering.of_health.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server, served(server):
+        yield server.server_address[1]
+
+
+@contextmanager
+def served(server: ThreadingHTTPServer) -> Iterator[None]:
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
