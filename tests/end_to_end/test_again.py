@@ -95,6 +95,10 @@ def test_what_a_dead_server_missed_is_sent_later_and_only_once(
     ran = sweeprof(*FAKE, *METRICS, "batch_size=1,2", f"tracking.uri={uri}")
     assert ran.code == 0, ran.err
     folder = ran.folder("adhoc")
+    dead = python(tmp_path, "sweeprof.sync", str(folder))
+    assert dead.returncode == 2
+    assert "not sent: " in dead.stderr
+    assert "Traceback" not in dead.stderr
     (tmp_path / "server").mkdir()
     with server(tmp_path / "server", port):
         found = []
