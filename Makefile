@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Installing anew is due when what is to be installed changes, and only then.
 STAMP := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
-.PHONY: quickstart test check lint types unit slow hydra-versions browser compiler database latex benchmarks collections published chaos format clean
+.PHONY: quickstart test check lint types unit slow test-cluster hydra-versions browser compiler database latex slurm cron benchmarks collections ray published chaos format clean
 
 quickstart: $(VENV)/.quickstart-$(STAMP)
 	$(BIN)/python -m sweeprof +sweep=quickstart
@@ -29,6 +29,12 @@ unit: $(VENV)/.test-$(STAMP)
 # The tests that take long: sweeps under kills, full disks, every precision, Hydra's traps.
 slow: $(VENV)/.test-$(STAMP)
 	$(BIN)/python -m pytest -m slow
+
+# On a real Slurm of three nodes, started here for that: as root, after `make slurm`. There is one per machine, hence no workers.
+# CI leaves out what is marked `slow`: `make test-cluster CLUSTER="not slow"`.
+CLUSTER := slow or not slow
+test-cluster: $(VENV)/.test-$(STAMP)
+	$(BIN)/python -m pytest --numprocesses=0 -m "$(CLUSTER)" tests/cluster
 
 # Shapes of sweeps and Hydra's traps on every supported Hydra, each with the OmegaConf that it asks for.
 HYDRA := 1.3.2+2.3.0 1.3.8+2.3.1 1.4.0rc3+2.4.1rc1
@@ -62,6 +68,11 @@ format: $(VENV)/.test-$(STAMP)
 chaos: $(VENV)/.test-$(STAMP)
 	CHAOS_SEEDS=20 $(BIN)/python -m pytest -s --numprocesses=0 tests/chaos
 
+# Ray and Hydra's launcher for it, which asks for an older cloudpickle than the other tests run with, and works with theirs.
+ray: $(VENV)/.test-$(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt ray
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps hydra-ray-launcher
+
 # What the browser tests need, on Debian and its kin.
 browser:
 	apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core
@@ -77,6 +88,14 @@ database:
 # What the tests compile tables for papers with.
 latex:
 	apt-get update -qq && apt-get install -y -qq --no-install-recommends texlive-latex-base texlive-latex-recommended
+
+# What the tests on a cluster need; they start one of their own.
+slurm:
+	tests/cluster/lab.sh install
+
+# What runs a night as docs/recipes/nightly.cron has it; its test starts the daemon itself.
+cron:
+	apt-get update -qq && apt-get install -y -qq --no-install-recommends cron
 
 clean:
 	rm -rf $(VENV) .hydra build dist .mypy_cache .ruff_cache .pytest_cache
