@@ -37,7 +37,10 @@ VALUED_FLAGS = {"--config-dir", "-cd", "--config-name", "-cn", "--cfg", "-c", "-
 CONFIG_DIR = {"--config-dir", "-cd"}
 FLAGS = sorted(HYDRA_MODES | VALUED_FLAGS | {"--help", "-h", "--version", "--resolve", "--config-path", "-cp"})
 
-OPEN_KEYS = r"(model|dataset|axes|variants)\.[\w.\-]+$|compare\.(baseline|thresholds)$"
+OPEN_KEYS = (
+    r"(model|dataset|axes|variants)\.[\w.\-]+$|cluster\.(options|environment)(\.[\w\-]+)?$"
+    r"|compare\.(baseline|thresholds)$|hydra\.launcher\.ray\.(init|remote)\.\w+$"
+)
 """Keys that the config need not have; a mapping that is given for one is merged."""
 _CALL = re.compile(r"(?<=[\[,: ])(?:range|choice|glob)\([^()'\"]*\)")
 _HASH = re.compile(r"(?<![\w.'\"\\/-])\d+[eE]\d+(?![\w.'\"/-])")
@@ -50,6 +53,8 @@ sweeprof {version}: sweeps that profile machine-learning models
   python -m sweeprof model=mlp,lenet5 batch_size=1,8  a sweep: every key may have several values
   python -m sweeprof +sweep=quickstart                a sweep from a file
   python -m sweeprof +sweep=quickstart dry_run=true   its plan, measuring nothing
+  python -m sweeprof +sweep=quickstart cluster=slurm  as jobs on Slurm
+  python -m sweeprof resume=last                      go on with what is missing or failed
   python -m sweeprof model.torch._target_=my_package.MyNet model.torch.width=64
                                                       your own model, with its arguments
 
@@ -58,11 +63,14 @@ Choices
 
 Keys (with what they default to: --cfg job)
   name output dry_run batch_size axes zip variants include exclude grids alone resume retry fail_fast jobs
-  compare.* protocol.* backend.* limits.* isolation shards seed.* tracking.uri metrics.select hydra/launcher
+  compare.* protocol.* backend.* limits.* isolation shards seed.* tracking.uri cluster.* wait metrics.select hydra/launcher
 
 Flags
   --cfg job           print the composed config        --config-dir DIR   a folder with configs of your own
   --hydra-help        Hydra's own flags                --version          the version
+
+Other commands, each with --help: python -m sweeprof.NAME
+  collect compare doctor prune report server sync ui
 
 Exit codes: 0 all measured, 1 a mistake in the command or a config, 2 some combinations failed, 130 interrupted
 """
@@ -180,10 +188,12 @@ def _run_hydra() -> None:
 def task(config: DictConfig) -> None:
     """One job of a launcher: a shard of the plan that the sweeper wrote."""
     from sweeprof.sweep.folder import Folder
+    from sweeprof.sweep.launchers import uncover_gpus
     from sweeprof.sweep.shard import run_shard
 
     if config.job.folder is None:
         raise UserError("sweeprof always runs as a sweep: leave out --run and hydra.mode=RUN")
+    uncover_gpus(Path(config.job.folder))
     run_shard(Folder(Path(config.job.folder)), int(config.job.shard))
 
 
@@ -196,7 +206,7 @@ def _exit_with(error: UserError) -> NoReturn:
 
 def _help() -> str:
     conf = conf_folder()
-    groups = ("model", "dataset", "backend", "device", "metrics", "protocol", "tracking", "sweep")
+    groups = ("model", "dataset", "backend", "device", "metrics", "protocol", "tracking", "cluster", "sweep")
     lines = [
         f"  {group:<9} {' '.join(sorted(path.stem for path in (conf / group).glob('*.yaml')))}" for group in groups
     ]

@@ -7,17 +7,20 @@ is still to be sent.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import yaml
 
 from sweeprof.configs import conf_folder
-from sweeprof.errors import Problem, UserError, key_problem
+from sweeprof.errors import Problem, SweeprofError, UserError, key_problem
 from sweeprof.results.files import read_json
 from sweeprof.results.record import Json
 from sweeprof.sweep.check import rule_problems
+from sweeprof.sweep.cluster.launch import live_jobs
 from sweeprof.sweep.finish import comparison_of, write_reports
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import is_headed, reporting
@@ -80,7 +83,7 @@ def _asked(settings: Sequence[str]) -> Json:
 
 def _send_all(output: Path, asked: Json) -> int:
     """Send every sweep that waits, each to its own place, whatever becomes of the others; returns the worst exit code."""
-    found = unsent(output)
+    found = [folder for folder in unsent(output) if not _is_at_work(folder)]
     if not found:
         print(f"below {output} is no sweep that was not sent")
     completed = [folder for folder in found if asked and _is_completed(folder, str(asked["uri"]))]
@@ -119,8 +122,18 @@ def _config(folder: Folder, asked: Json) -> Json:
     return config
 
 
+def _is_at_work(folder: Folder) -> bool:
+    """Whether jobs of a cluster measure the sweep, as far as this host can ask; without a head nobody would send the rest."""
+    with suppress(SweeprofError, OSError, ValueError, KeyError, TypeError):
+        return not is_headed(folder.path) and bool(live_jobs(folder))
+    return False
+
+
 def _send(folder: Folder, asked: Json) -> int:
     config = _config(folder, asked)
+    if _is_at_work(folder):
+        said = f"is being measured by jobs; send it with: python -m sweeprof.collect {shlex.quote(str(folder.path))}"
+        raise UserError([Problem("DIR", str(folder.path), said)])
     if is_headed(folder.path):
         said = "is being measured; its end sends it, or can be waited for."
         raise UserError([Problem("DIR", str(folder.path), said)])

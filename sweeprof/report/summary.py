@@ -164,7 +164,7 @@ def environment_items(comparison: Comparison) -> list[tuple[str, str]]:
     """What the sweep ran on, name and text; nothing that was not recorded."""
     env = comparison.environment
     cpu = env.get("cpu") or {}
-    items = [(name, env.get(name)) for name in ("host", "os")]
+    items = [("host", env.get("host")), ("submitted from", env.get("submitted_from")), ("os", env.get("os"))]
     cores = ", ".join(f"{cpu[k]} {k}" for k in ("logical", "physical") if cpu.get(k))
     items.append(("cpu", " ".join(part for part in (cpu.get("model"), f"({cores} cores)" if cores else "") if part)))
     items += [(f"cpu {name}", cpu.get(name)) for name in ("governor", "quota")]

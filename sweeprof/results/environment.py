@@ -45,6 +45,23 @@ def capture() -> dict[str, Any]:
         "load": load(),
         "versions": {name: version for name in PACKAGES if (version := _version(name)) is not None},
         "git": _git(Path.cwd()),
+        "scheduler": scheduler(),
+    }
+
+
+def scheduler() -> dict[str, Any] | None:
+    """The job of a cluster that this process runs in, its node and how often it was started again; None outside of any."""
+    job = os.environ.get("SLURM_JOB_ID")
+    if job is None:
+        return None
+    array, number = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return {
+        "name": "slurm",
+        "cluster": os.environ.get("SLURM_CLUSTER_NAME"),
+        "job": f"{array}_{number}" if array and number else job,
+        "node": os.environ.get("SLURMD_NODENAME"),
+        "partition": os.environ.get("SLURM_JOB_PARTITION"),
+        "restarts": int(os.environ.get("SLURM_RESTART_COUNT") or 0),
     }
 
 

@@ -14,11 +14,10 @@ from sweeprof.errors import Problem, UserError, choice_problem, nearest
 from sweeprof.metrics.select import select
 from sweeprof.profiling.recipe import LOSSES, OPTIMIZERS
 from sweeprof.results.record import STATUSES
+from sweeprof.sweep.amounts import is_gpus, parse_minutes, parse_size
 
 PRECISIONS = ("fp32", "bf16", "fp16", "int8-dynamic")
 ISOLATIONS = ("fork", "spawn", "inline")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB|kB|MB|GB|TB)?")
-_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +65,10 @@ def _is_bool(value: Any) -> bool:
     return isinstance(value, bool)
 
 
+def _is_variable(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[A-Za-z_]\w*", value, re.ASCII) is not None
+
+
 def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
@@ -73,6 +76,7 @@ def _are_texts(value: Any) -> bool:
 MODES = ("inference", "training")
 INTERLEAVINGS = ("rounds", "duel")
 KERNELS = ("auto", "convolution", "matmul")
+WRITERS = ("head", "job")
 RULES = (
     Rule("mode", lambda value: value in MODES, "is not a kind of step. Known: inference, training."),
     Rule("batch_size", _whole_from(1), "is not a batch size: a whole number of at least 1."),
@@ -154,18 +158,47 @@ RULES = (
         "is not a share of the largest output: a number between 0 and 1, or null.",
     ),
     Rule("compare.pareto", _are_texts, "is not a list of metrics such as [latency/forward, quality/accuracy]."),
+    Rule("tracking.writer", lambda value: value in WRITERS, "is not a writer. Known: head, job."),
+    Rule("wait", _is_bool, "is not true or false."),
+    Rule("cluster.minutes", _number_from(0.01), "is not a duration: minutes above 0."),
+    Rule(
+        "cluster.parallel", _or_null(_whole_from(1)), "is not a number of tasks: a whole number of at least 1, or null."
+    ),
+    Rule(
+        "cluster.time",
+        _or_null(lambda v: parse_minutes(v) is not None),
+        "is not a time limit, such as 30min, 2h or 1d, or null.",
+    ),
+    # A bare number would be megabytes to Slurm, and is bytes to us.
+    Rule(
+        "cluster.memory",
+        _or_null(lambda v: (parse_size(v) or 0) >= 2**20),
+        "is not a size of at least 1 MiB, such as 4GiB, or null.",
+    ),
+    Rule(
+        "cluster.cpus",
+        _or_null(_whole_from(1)),
+        "is not a number of processors: a whole number of at least 1, or null.",
+    ),
+    Rule("cluster.gpus", _or_null(is_gpus), "is not a number of GPUs, as 1 or a100:1, or null."),
+    Rule("cluster.exclusive", _is_bool, "is not true or false."),
+    Rule("cluster.options", lambda value: isinstance(value, Mapping), "is not {option of sbatch: value}."),
+    Rule("cluster.groups", lambda value: isinstance(value, list), "is not a list of {where: …, memory: …}."),
+    Rule("cluster.setup", _are_texts, "is not a list of lines of shell."),
+    Rule(
+        "cluster.environment",
+        lambda value: isinstance(value, Mapping) and all(map(_is_variable, value)),
+        "is not {variable: value}.",
+    ),
+    Rule("cluster.poll_s", _number_from(0.1), "is not a duration: seconds of at least 0.1."),
+    *(
+        Rule(
+            f"cluster.{key}", _or_null(lambda value: isinstance(value, str) and value != ""), "is not a name, or null."
+        )
+        for key in ("partition", "account", "qos", "constraint", "python")
+    ),
     Rule("compare.constraints", _are_texts, "is not a list of conditions such as ['latency < 5 ms']."),
 )
-
-
-def parse_size(value: Any) -> int | None:
-    """Bytes in ``value``, a whole number or a text such as ``2GiB``; None if it is neither or not above 0."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value if value > 0 else None
-    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
-        return None
-    return int(float(match[1]) * _UNITS[match[2] or "B"]) or None
 
 
 def config_problems(config: Mapping[str, Any]) -> list[Problem]:
@@ -194,6 +227,7 @@ def _further_problems(name: str, part: Any) -> Iterable[Problem]:
         "backend": _backend_problems,
         "model": _model_problems,
         "tracking": _tracking_problems,
+        "cluster": _cluster_problems,
     }
     return further[name](part) if name in further else ()
 
@@ -297,6 +331,24 @@ def _tracking_problems(tracking: Any) -> Iterator[Problem]:
     tracker = str(tracking.get("_target_") or "")
     if tracker.startswith("sweeprof.tracking.mlflow") and find_spec("mlflow") is None:
         yield _missing_extra("tracking", "mlflow")
+    if tracking.get("writer") == "job" and not str(tracking.get("uri")).startswith(("http://", "https://")):
+        said = "needs a server, tracking.uri=http://…: of a database the head is the one writer."
+        yield Problem("tracking.writer", "job", said)
+
+
+def _cluster_problems(cluster: Any) -> Iterable[Problem]:
+    # Which asks these rules in turn.
+    from sweeprof.sweep.cluster.resources import group_problems, option_problems, setting_problems
+
+    scheduler = cluster.get("scheduler")
+    if scheduler not in (None, "slurm"):
+        return [choice_problem("cluster.scheduler", scheduler, "scheduler", ["slurm"])]
+    groups, options = cluster.get("groups"), cluster.get("options")
+    return [
+        *setting_problems(cluster),
+        *(option_problems(options) if isinstance(options, Mapping) else ()),
+        *(group_problems(groups) if isinstance(groups, list) else ()),
+    ]
 
 
 def _missing_extra(key: str, extra: str) -> Problem:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,12 +19,16 @@ from omegaconf import DictConfig, OmegaConf
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.select import passes_of, select
 from sweeprof.results.compare import Excluded
+from sweeprof.results.record import Json, PassName
 from sweeprof.sweep import agreement
 from sweeprof.sweep.arguments import Arguments
 from sweeprof.sweep.baseline import Chosen, chosen_baseline, compare_problems
 from sweeprof.sweep.check import part_problems, training_problems
+from sweeprof.sweep.cluster.resources import asked_for
+from sweeprof.sweep.cluster.shards import Shards, in_tasks
 from sweeprof.sweep.conf import group_keys, leaf_keys, mapping_keys, packaged_targets, top_level_keys
 from sweeprof.sweep.groups import NOUNS, Groups
+from sweeprof.sweep.launchers import BASIC, SLURM, at_once
 from sweeprof.sweep.plan import IDENTITY, Combination, Plan, in_shards, without_repeats
 from sweeprof.sweep.probe import probe
 from sweeprof.sweep.references import Place
@@ -75,7 +78,7 @@ class Composer:
         if not found and not problems:
             problems.append(Problem("exclude", self._plain("exclude"), "leaves nothing to measure."))
         if not problems:
-            problems += probe(found, packaged_targets())
+            problems += probe(found, packaged_targets(), here=self._plain("cluster.scheduler") is None)
         if problems:
             raise UserError(list({str(problem): problem for problem in problems}.values()))
         combinations, repeats = without_repeats(found)
@@ -94,6 +97,8 @@ class Composer:
         entries = distinct(entry for c in combinations for entry in c.config["metrics"]["select"])
         if agreement.is_wanted(combinations, self._plain("compare.tolerance"), [s.metric for s in select(entries)]):
             entries.append(agreement.METRIC)
+        passes = tuple(passes_of(select(entries)))
+        shards, cluster = self.sharded(combinations, baseline.axes, passes)
         now = datetime.now(UTC)
         return Plan(
             sweep_id=f"s{now:%Y%m%d%H%M%S}{secrets.token_hex(3)}",
@@ -104,8 +109,9 @@ class Composer:
             baseline=baseline.axes,
             combinations=combinations,
             excluded=excluded,
-            shards=in_shards(combinations, baseline.axes, self.shard_count(combinations)),
-            passes=tuple(passes_of(select(entries))),
+            shards=shards,
+            passes=passes,
+            cluster=cluster,
             order_seed=int(self.config.seed.order),
             jobs=int(self.config.jobs),
             fail_fast=bool(self.config.fail_fast),
@@ -200,12 +206,22 @@ class Composer:
         """What the sweep is called."""
         return str(self.config.name or "+".join(self._files) or "adhoc")
 
-    def shard_count(self, combinations: Sequence[Combination]) -> int:
+    def sharded(
+        self, combinations: Sequence[Combination], baseline: Mapping[str, Any], passes: Sequence[PassName]
+    ) -> tuple[Shards, Json]:
+        """Ids of combinations, shard by shard, and :attr:`Plan.cluster`."""
+        settings: Json = self._plain("cluster")
+        if settings["scheduler"] is None:
+            return in_shards(combinations, baseline, self._shard_count(combinations)), {}
+        asked = asked_for(combinations, settings, baseline, self.axes, int(self.config.jobs))
+        shards, resources = in_tasks(combinations, baseline, passes, asked, settings["minutes"], self.config.shards)
+        return shards, {"settings": settings, "resources": resources}
+
+    def _shard_count(self, combinations: Sequence[Combination]) -> int:
         """How many shards the launcher is to run."""
         if self.config.shards is not None:
             return int(self.config.shards)
-        launcher = str(self.config.hydra.launcher.get("_target_", ""))
-        return 1 if launcher.endswith("BasicLauncher") else min(len(combinations), os.cpu_count() or 1)
+        return min(len(combinations), at_once(self.config.hydra.launcher))
 
     def _key_problems(self) -> Iterator[Problem]:
         """Keys that a sweep file adds and nothing reads."""
@@ -236,6 +252,24 @@ class Composer:
         for key in self.config:
             if key not in IDENTITY and key != "hydra":
                 yield from part_problems(str(key), self._plain(str(key)))
+        yield from self._launcher_problems()
+
+    def _launcher_problems(self) -> Iterator[Problem]:
+        """A launcher and a cluster that do not belong together."""
+        launcher = str(self.config.hydra.launcher.get("_target_", ""))
+        name = self.config.hydra.runtime.choices.get("hydra/launcher")
+        if self.config.cluster.get("scheduler") is None:
+            if launcher == SLURM:
+                yield Problem("hydra/launcher", name, "is chosen by cluster=slurm, which has its settings.")
+            if self.config.tracking.get("writer") == "job":
+                yield Problem("tracking.writer", "job", "needs the jobs of a cluster: cluster=slurm.")
+            if self.config.wait is False:
+                yield Problem("wait", "false", "needs the jobs of a cluster: cluster=slurm.")
+        elif launcher not in (SLURM, BASIC):
+            named = self.config.hydra.runtime.choices.get("cluster")
+            yield Problem(
+                "hydra/launcher", name, f"cannot carry the jobs of cluster={named}; leave out one of the two."
+            )
 
     def _is_unknown(self, key: str) -> bool:
         if key in self._groups or is_open(key):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,11 @@ from sweeprof.errors import Problem, UserError
 from sweeprof.results.files import is_full, read_json
 from sweeprof.results.record import Json
 from sweeprof.sweep import head
+from sweeprof.sweep.again import Launch
 from sweeprof.sweep.check import config_problems
+from sweeprof.sweep.cluster.jobs import Jobs
+from sweeprof.sweep.cluster.launch import live_jobs
+from sweeprof.sweep.cluster.slurm import SlurmError
 from sweeprof.sweep.compose import Composer
 from sweeprof.sweep.dry_run import print_plan
 from sweeprof.sweep.folder import Folder
@@ -34,7 +39,7 @@ from sweeprof.sweep.resume import (
 )
 
 
-def go_on(composer: Composer, launch: head.Launch, out: Console, live: Console) -> int:
+def go_on(composer: Composer, launch: Launch, out: Console, live: Console) -> int:
     """Run what is missing of the sweep that ``resume`` names; returns the exit code.
 
     Raises:
@@ -46,18 +51,24 @@ def go_on(composer: Composer, launch: head.Launch, out: Console, live: Console) 
     retry = retried(list(config.retry))
     folder = found(str(config.resume), Path(str(config.output)).absolute(), name)
     try:
-        with heading(folder.path):
+        stored_plan(folder)  # or what is wrong with it is told
+        jobs = _jobs(folder)
+        with heading(folder.path, beside_jobs=bool(jobs)):
             old = stored_plan(folder)
             if deciding:
                 plan, words = replaced(folder, old, composer.plan())
             else:
                 plan, words = _with_settings(old, composer, given), []
+            if jobs:
+                words = [*words, *_beside(jobs, folder, old, plan)]
             if config.dry_run:
                 _say(live, folder, [*words, f"{tally(folder, plan, retry, move=False)}."])
                 print_plan(plan, out)
                 return 0
             tracking = _tracking(composer, folder, given)
-            tidied(folder)
+            tidied(folder, at_work=bool(jobs))
+            if plan.shards != old.shards:
+                Jobs(folder.path).forget()  # of shards that are no more
             store(folder, old, plan)
             _say(live, folder, [*words, f"{tally(folder, plan, retry, move=True)}."])
             return head.go_on(folder, plan, tracking, launch, out, live).exit_code
@@ -65,6 +76,26 @@ def go_on(composer: Composer, launch: head.Launch, out: Console, live: Console) 
         if not is_full(error):
             raise
         return head.full(folder, live).exit_code
+
+
+def _jobs(folder: Folder) -> list[str]:
+    """The jobs that still measure the sweep; raises :class:`UserError` where Slurm cannot be asked."""
+    try:
+        return live_jobs(folder)
+    except SlurmError as error:
+        said = f"was measured by jobs of Slurm, which does not say whether they run: {error}"
+        raise UserError([Problem("resume", str(folder.path), said)]) from None
+
+
+def _beside(jobs: Sequence[str], folder: Folder, old: Plan, plan: Plan) -> list[str]:
+    """What to say of jobs that are still at work; raises :class:`UserError` where they are not what is to be gone on with."""
+    named = f"job{'s' * (len(jobs) > 1)} {', '.join(jobs)} of Slurm"
+    if (old.combinations, old.shards, bool(old.cluster)) != (plan.combinations, plan.shards, bool(plan.cluster)):
+        said = (
+            f"is being measured by {named} by another plan: wait for their end, or end them: scancel {' '.join(jobs)}."
+        )
+        raise UserError([Problem("resume", str(folder.path), said)])
+    return [f"{named} still measure it."]
 
 
 def _say(live: Console, folder: Folder, words: list[str]) -> None:
@@ -81,8 +112,12 @@ def _with_settings(plan: Plan, composer: Composer, given: set[str]) -> Plan:
     if problems:
         raise UserError(problems)
     settings = {key: _plain(composer, key) for key in given if key.partition(".")[0] in SETTINGS}
-    resharded = composer.shard_count(plan.combinations) if given & {"shards", "hydra/launcher"} else None
+    resharded = composer.sharded(plan.combinations, plan.baseline, plan.passes) if _reshards(given) else None
     return with_settings(plan, settings, resharded)
+
+
+def _reshards(given: set[str]) -> bool:
+    return any(key in ("shards", "hydra/launcher") or key.partition(".")[0] == "cluster" for key in given)
 
 
 def _plain(composer: Composer, key: str) -> Any:

@@ -16,7 +16,7 @@ def crowding(plan: Plan, processors: int | None = None) -> Warning | None:
     available = processors or len(os.sched_getaffinity(0))
     threads = max((int(c.config["backend"].get("threads") or 1) for c in plan.combinations), default=1)
     asked = plan.jobs * threads
-    if plan.jobs == 1 or asked <= available or MEASURING.issuperset(plan.passes):
+    if plan.cluster or plan.jobs == 1 or asked <= available or MEASURING.issuperset(plan.passes):
         return None
     where = f" in each of {len(plan.shards)} shards" if len(plan.shards) > 1 else ""
     text = f"{plan.jobs} jobs of {threads} threads{where} ask for {asked} of {available} processors"

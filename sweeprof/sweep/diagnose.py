@@ -19,6 +19,9 @@ from sweeprof.sweep.check import config_problems
 from sweeprof.sweep.conf import leaf_keys
 from sweeprof.sweep.groups import NOUNS, VERSION_BASE, plain_message
 
+EXTRAS = ("joblib", "ray", "submitit_local", "submitit_slurm")
+"""Launchers that extras of ours bring, each with its first word as the extra's name."""
+
 
 def diagnosed(error: Exception, arguments: Sequence[str]) -> UserError:
     """The user's mistakes behind an error that Hydra raised while composing the command line ``arguments``."""
@@ -83,13 +86,25 @@ def _override_problems(line: str, base: DictConfig, extra: Path | None) -> Itera
         parent, _, name = key.rpartition("/")
         if name in loader.list_groups(parent):
             known = loader.get_group_options(key)
-            yield from (choice_problem(key, value, name, known) for value in _values(override) if value not in known)
+            yield from (choice_of_hydra(key, value, name, known) for value in _values(override) if value not in known)
         else:
             yield choice_problem(
                 key, key, "config group", [f"{parent}/{g}" for g in loader.list_groups(parent)] or groups
             )
     elif (not is_known or not (override.is_add() or override.is_force_add())) and _is_absent(base, key):
-        yield key_problem(key, ",".join(_values(override)), [*leaf_keys(base), *(g for g in groups if g != "hydra")])
+        value = ",".join(_values(override))
+        if key.partition(".")[0] == "cluster" and base.cluster.scheduler is None:
+            yield Problem(key, value, "is a setting of a cluster, and none is chosen: cluster=slurm.")
+        else:
+            yield key_problem(key, value, [*leaf_keys(base), *(g for g in groups if g != "hydra")])
+
+
+def choice_of_hydra(key: str, value: str, name: str, known: Sequence[str]) -> Problem:
+    """A choice that Hydra does not know, as that of a launcher whose package is not installed here."""
+    extra = value.partition("_")[0]
+    if key == "hydra/launcher" and value in EXTRAS:
+        return Problem(key, value, f"is not installed here: pip install 'sweeprof[{extra}]'.")
+    return choice_problem(key, value, name, known)
 
 
 def _values(override: Override) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
@@ -12,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from sweeprof.results.compare import Excluded
+from sweeprof.sweep.cluster.slurm import largest_array
 from sweeprof.sweep.crowding import warn_of_crowding
-from sweeprof.sweep.plan import Plan, estimated_seconds
+from sweeprof.sweep.plan import Plan, estimated_seconds, expected_seconds
 
 SHOWN_ROWS, SHOWN_EXCLUDED, SHOWN_VALUES = 200, 10, 12
 """How many combinations, points left out per rule, and values per axis are shown in full."""
@@ -41,6 +43,8 @@ def print_plan(plan: Plan, out: Console) -> None:
         f"about       {seconds / 60:.0f} min" if seconds >= 90 else f"about       {seconds:.0f} s",
     ):
         out.print(line, highlight=False)
+    for line in _tasks(plan):
+        out.print(Text(line), soft_wrap=True)
     warn_of_crowding(plan, out)
 
 
@@ -76,6 +80,22 @@ def _left_out(excluded: tuple[Excluded, ...]) -> Iterator[str]:
             yield f"left out: {', '.join(f'{key}={_shown(value)}' for key, value in one.axes.items())} ({one.reason})"
         if len(points) > SHOWN_EXCLUDED:
             yield f"left out: … {len(points) - SHOWN_EXCLUDED} more, {len(points)} in all ({kind})"
+
+
+def _tasks(plan: Plan) -> Iterator[str]:
+    """What a cluster is asked for: a line for tasks that ask for the same."""
+    if not plan.cluster:
+        return
+    most = largest_array()
+    seconds = {c.id: sum(expected_seconds(c, name) for name in plan.passes) for c in plan.combinations}
+    alike: dict[str, list[float]] = {}
+    for shard, asked in zip(plan.shards, plan.cluster["resources"], strict=True):
+        told = " ".join(f"{key}={value}" for key, value in asked.items() if value)
+        alike.setdefault(told, []).append(sum(seconds[id] for id in shard))
+    for told, tasks in alike.items():
+        arrays = math.ceil(len(tasks) / most)
+        count = f"{len(tasks)} task{'s' * (len(tasks) > 1)} in {arrays} array{'s' * (arrays > 1)}"
+        yield f"slurm       {count}, up to {max(tasks) / 60:.1f} min of work each: {told}"
 
 
 def _kind(one: Excluded) -> str:

@@ -71,9 +71,9 @@ def parsed(line: bytes) -> dict[str, Any] | None:
     return event if isinstance(event, dict) and event.keys() >= {"event", "combination_id", "pass", "round"} else None
 
 
-def events_of(folder: Path) -> Iterator[dict[str, Any]]:
-    """Every event in the files of ``events/``, shard by shard."""
-    for path in sorted(folder.glob("shard-*.jsonl")):
+def events_of(folder: Path, shard: int | None = None) -> Iterator[dict[str, Any]]:
+    """Every event in the files of ``events/``, shard by shard, or those of one shard."""
+    for path in sorted(folder.glob(f"shard-{'*' if shard is None else shard}.jsonl")):
         with path.open("rb") as file:
             for line in file:
                 event = parsed(line)
@@ -81,10 +81,16 @@ def events_of(folder: Path) -> Iterator[dict[str, Any]]:
                     yield event
 
 
-def begun(folder: Path) -> set[TrialKey]:
-    """The trials that had their turn and of which no end was told since."""
+def begun(folder: Path, shard: int | None = None, since: float = 0.0) -> set[TrialKey]:
+    """The trials, of all shards or of one, that had their turn and of which no end was told since.
+
+    Args:
+        since: seconds since the epoch; what was told earlier is passed over, as by an earlier task of the shard.
+    """
     found: set[TrialKey] = set()
-    for event in events_of(folder):
+    for event in events_of(folder, shard):
+        if event.get("time", since) < since:
+            continue
         key = (event["combination_id"], event["pass"], event["round"])
         if event["event"] in ("begin", "running"):
             found.add(key)

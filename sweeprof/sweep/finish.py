@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.select import select
@@ -23,13 +24,16 @@ from sweeprof.results.files import read_json, write_atomically, write_json
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import Json, Record, Status, Warning
 from sweeprof.results.settings import common_and_own
+from sweeprof.sweep.absence import Absence
 from sweeprof.sweep.agreement import disagreement, tolerance_of, unjudged
 from sweeprof.sweep.artifacts import observed, write_artifacts
 from sweeprof.sweep.baseline import judged, protocol_of, thresholds_of
-from sweeprof.sweep.events import TrialKey, begun
+from sweeprof.sweep.cluster.jobs import Jobs
+from sweeprof.sweep.events import begun
 from sweeprof.sweep.exports import Format, standing, write_exports
 from sweeprof.sweep.folder import Folder
-from sweeprof.sweep.plan import Combination, Plan, bouts
+from sweeprof.sweep.places import of_cluster, seen_hosts
+from sweeprof.sweep.plan import Combination, Plan
 from sweeprof.sweep.samples import samples_of
 
 MOST_INDENTED = 1000
@@ -42,18 +46,20 @@ SEVERITY: tuple[Status, ...] = ("lost", "crashed", "oom", "timeout", "failed", "
 
 HELD_AGAINST = ("quality", "timing")
 BASELINES_KEPT = 64
-BEGUN = "it began and left no record: the process that ran it was ended"
-RUNNING = "it is being measured"
 
 
 def comparison_of(
-    folder: Folder, missing: str = "its shard ended before it was measured", running: bool = False
+    folder: Folder,
+    missing: str = "its shard ended before it was measured",
+    running: bool = False,
+    only: Collection[str] | None = None,
 ) -> Comparison:
     """The comparison of everything measured so far.
 
     Args:
         missing: the reason given for planned trials that have not begun.
         running: whether the sweep goes on, so that what has begun is not lost.
+        only: ids of combinations with their baselines, of which alone the records are read; the others' rows say nothing.
     """
     plan = folder.read_plan()
     selected = select(plan.metrics)
@@ -61,17 +67,23 @@ def comparison_of(
     thresholds = thresholds_of(plan, metrics)
     bases = find_baselines(plan.baseline, {c.id: c.axes for c in plan.combinations})
     common, settings = common_and_own([c.config for c in plan.combinations])
-    unfinished = begun(folder.events)
+    absence = Absence(plan, Jobs(folder.path).endings(), begun(folder.events), missing, running)
+
+    def records_of(id: str) -> list[Record]:
+        return folder.records_of(id) if only is None or id in only else []
 
     @lru_cache(BASELINES_KEPT)  # of a baseline nothing is kept but what others are held against
     def of_baseline(id: str) -> tuple[Record, ...]:
-        return tuple(record for record in folder.records_of(id) if record.pass_name in HELD_AGAINST)
+        return tuple(record for record in records_of(id) if record.pass_name in HELD_AGAINST)
 
     configs = {c.id: c.config for c in plan.combinations}
     rows, measurements = [], {}
+    hosts: dict[str, Json] = {}
     for combination, own_settings in zip(plan.combinations, settings, strict=True):
-        own = folder.records_of(combination.id)
-        own += _absent(plan, combination, own, missing, unfinished, running)
+        own = records_of(combination.id)
+        if plan.cluster:
+            seen_hosts(own, hosts)
+        own += absence.stand_ins(combination, own)
         base = bases[combination.id]
         compared = own if base == combination.id else of_baseline(base) if base else None
         measured = evaluate(selected, own, compared, combination.config["batch_size"])
@@ -83,6 +95,7 @@ def comparison_of(
             doubt = unjudged(own, compared or (), apart if "quality" in plan.passes else None)
             row = dataclasses.replace(row, warnings=(*row.warnings, doubt)) if doubt and row.status == "ok" else row
         rows.append(row)
+    head = read_json(folder.path / "environment.json")
     comparison = Comparison(
         sweep_id=plan.sweep_id,
         name=plan.name,
@@ -92,7 +105,7 @@ def comparison_of(
         metrics=metrics,
         baseline=plan.baseline,
         rows=compare_rows(rows, measurements, plan.threshold, thresholds),
-        environment=read_json(folder.path / "environment.json"),
+        environment=of_cluster(head, hosts) if plan.cluster else head,
         excluded=plan.excluded,
         threshold=plan.threshold,
         thresholds=thresholds,
@@ -100,31 +113,6 @@ def comparison_of(
         settings=common,
     )
     return judged(comparison, plan, folder.path)
-
-
-def _absent(
-    plan: Plan,
-    combination: Combination,
-    found: Sequence[Record],
-    missing: str,
-    unfinished: Set[TrialKey],
-    running: bool,
-) -> list[Record]:
-    """Stand-ins for the trials that left no record; they are never written, so that the trials can still be run."""
-    if combination.unsupported is not None:
-        reason = combination.unsupported
-        return [Record(plan.sweep_id, combination.id, p, "unsupported", reason) for p in plan.passes]
-    there = {(r.pass_name, r.round) for r in found}
-    absent = []
-    for (trial,) in bouts([combination], plan.passes, 0, {}):
-        if (trial.pass_name, trial.round) in there:
-            continue
-        status: Status = "skipped"
-        reason = missing
-        if (combination.id, trial.pass_name, trial.round) in unfinished:
-            status, reason = ("skipped", RUNNING) if running else ("lost", BEGUN)
-        absent.append(Record(plan.sweep_id, combination.id, trial.pass_name, status, reason, trial.round))
-    return absent
 
 
 def _row(
@@ -223,7 +211,14 @@ def _of_combinations(
 def _names(comparison: Comparison) -> dict[str, str]:
     """What a reader tells combinations apart by: the axes that vary, or all of a sweep of one."""
     varying = comparison.varying_axes() or list(comparison.axes)
-    return {
-        row.combination_id: axes_text({axis: row.axes[axis] for axis in varying if axis in row.axes})
-        for row in comparison.rows
-    }
+    return {row.combination_id: _title(row.axes, varying) for row in comparison.rows}
+
+
+def title_of(plan: Plan, combination: Combination) -> str:
+    """The same for one combination, before there is a comparison."""
+    varying = [axis for axis, values in plan.axes.items() if len(values) > 1] or list(plan.axes)
+    return _title(combination.axes, varying)
+
+
+def _title(axes: Mapping[str, Any], varying: Sequence[str]) -> str:
+    return axes_text({axis: axes[axis] for axis in varying if axis in axes})

@@ -29,6 +29,7 @@ class Folder:
         artifacts/ID/*       what passes left beside their records
         events/shard-I.jsonl begin and end of every trial, for the progress display
         logs/                what processes printed
+        jobs/                what was submitted to a cluster (:mod:`sweeprof.sweep.cluster.jobs`)
         stop                 there while the sweep is to run no further trial; says why
         head.json, *.lock    who is at work
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import shlex
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,13 +19,15 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from sweeprof.errors import Problem, UserError
+from sweeprof.errors import Problem, SweeprofError, UserError
 from sweeprof.report.terminal import Report
 from sweeprof.results.compare import Comparison
 from sweeprof.results.environment import capture
 from sweeprof.results.files import is_full, write_json
 from sweeprof.results.record import Json
+from sweeprof.sweep.again import Launch, launched, words
 from sweeprof.sweep.baseline import keep_baseline
+from sweeprof.sweep.cluster.launch import Detached
 from sweeprof.sweep.crowding import warn_of_crowding
 from sweeprof.sweep.finish import comparison_of, write_reports
 from sweeprof.sweep.folder import Folder
@@ -39,9 +41,6 @@ from sweeprof.tracking import Ending, Links
 
 EXIT_OK, EXIT_SOME_FAILED, EXIT_INTERRUPTED = 0, 2, 130
 
-Launch = Callable[[Folder, int], None]
-"""Runs the given number of shards of the folder through a Hydra launcher."""
-
 log = logging.getLogger(__name__)
 
 
@@ -51,6 +50,8 @@ class Outcome:
 
     folder: Path
     exit_code: int
+    running: bool = False
+    """Whether jobs of a cluster go on with it."""
 
 
 def run(plan: Plan, output: Path, tracking: Json, launch: Launch, out: Console, live: Console) -> Outcome:
@@ -85,7 +86,10 @@ def go_on(folder: Folder, plan: Plan, tracking: Json, launch: Launch, out: Conso
         if tracker.trouble:
             said = f"tracking: {tracker.trouble}; measuring goes on, and is sent at its end"
             live.print(Text(said, style="yellow"), soft_wrap=True)
-        missing, interrupted = _measure(plan, folder, launch, live)
+        try:
+            missing, interrupted = _measure(plan, folder, launch, live)
+        except Detached as detached:
+            return _left(folder, str(detached), out, links)
         with reporting(folder.path):
             comparison = comparison_of(folder, missing)
             report = write_reports(folder, comparison)
@@ -113,6 +117,22 @@ def full(folder: Folder, live: Console) -> Outcome:
     said = f"the disk of {folder.path} is full: make room, then {then}"
     live.print(Text(said, style="red"), soft_wrap=True)
     return Outcome(folder.path, EXIT_SOME_FAILED)
+
+
+def _left(folder: Folder, running: str, out: Console, links: Links | None) -> Outcome:
+    """What becomes of a sweep whose jobs are not waited for."""
+    collect = shlex.join(["python", "-m", "sweeprof.collect", str(folder.path)])
+    if any(folder.records.glob("*/*.json")):
+        with reporting(folder.path):
+            comparison = comparison_of(folder, "its turn has not come yet", running=True)
+            write_reports(folder, comparison)
+        with suppress(SystemExit, BrokenPipeError):
+            out.print(Report(comparison))
+            out.print()
+    lines = [("Running", running), ("Collect", collect), *([("Compare", links.comparison)] if links else [])]
+    for name, value in lines:
+        out.print(Text.assemble((f"{name:<11}", "bold"), value), soft_wrap=True)
+    return Outcome(folder.path, EXIT_OK, running=True)
 
 
 def _resuming(folder: Folder) -> str:
@@ -143,16 +163,23 @@ def _measure(plan: Plan, folder: Folder, launch: Launch, live: Console) -> tuple
         return "nothing was planned for it", False
     try:
         with ProgressDisplay(plan, folder, live):
-            launch(folder, len(plan.shards))
+            launched(plan, folder, launch, live)
+    except (Detached, UserError):
+        raise
     except KeyboardInterrupt:
+        if not plan.cluster:
+            folder.stop_because("an interrupt")  # for jobs that do not end with this process
         live.print(Text("interrupted: what was measured is kept", style="yellow"), soft_wrap=True)
         return "interrupted before it was measured", True
     except Exception as error:  # a launcher may fail in any way; what was measured is on disk
         if is_full(error):
             raise
-        log.exception("the launcher failed")
-        live.print(Text(f"the launcher failed: {type(error).__name__}: {error}", style="red"), soft_wrap=True)
-        return f"its shard ended before it was measured ({type(error).__name__}: {error})", False
+        if not isinstance(error, SweeprofError):  # ours mean what they say, as when sbatch refuses
+            log.exception("the launcher failed")
+        live.print(Text(f"the launcher failed: {words(error)}", style="red"), soft_wrap=True)
+        if folder.stopped() is None and not plan.cluster:
+            folder.stop_because("a launcher that failed")  # for jobs that still wait in a queue
+        return f"its shard ended before it was measured ({words(error)})", False
     stopped = folder.stopped()
     if stopped is not None:
         live.print(Text(f"stopped by {stopped}", style="yellow"), soft_wrap=True)

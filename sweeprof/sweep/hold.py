@@ -15,8 +15,8 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -27,38 +27,59 @@ from sweeprof.results.files import read_json, write_json
 
 ENDING_S = 30.0
 """How long processes of a run that was killed may take to end."""
+LOOKING_S = 1.0
+"""Longer than a head takes to see that nobody works, and about as long as a process takes to end."""
 HEAD = "SWEEPROF_HEAD"
 """Environment variable by which what a head starts knows whose it is: its parent may die before it has begun to work."""
 HEAD_DIED = 70
 """Exit code of a shard whose head is gone; nobody reads it."""
+_GOING_ON = {
+    "head.lock": "being measured",
+    "work.lock": "processes of its last run are still ending",
+    "sending.lock": "being sent to its tracker",
+    "report.lock": "its reports are being made",
+}
+"""The locks of a folder, and what their holders do."""
 
 
 @contextmanager
-def heading(folder: Path) -> Iterator[None]:
+def heading(folder: Path, beside_jobs: bool = False, key: str = "resume") -> Iterator[None]:
     """Be the head of the sweep in ``folder``.
 
+    Args:
+        beside_jobs: whether jobs of a cluster may be at work, which need no head and are found again by the next one.
+        key: by which the command line names the folder.
+
     Raises:
-        UserError: another one is, or processes of an earlier one do not end.
+        UserError: another one is, or processes of an earlier one do not end, or the folder was removed.
     """
-    with (folder / "head.lock").open("a") as lock:
+    with _opened(folder, "head.lock", key) as lock:
         if not _taken(lock, fcntl.LOCK_EX):
-            raise UserError([Problem("resume", str(folder), f"is in use by {_head(folder)}; wait for its end.")])
-        with (folder / "work.lock").open("a") as work:
+            raise UserError([Problem(key, str(folder), f"is in use by {_head(folder)}; wait for its end.")])
+        with _opened(folder, "work.lock", key) as work:
             deadline = time.monotonic() + ENDING_S
-            while not _taken(work, fcntl.LOCK_EX):
+            while not beside_jobs and not _taken(work, fcntl.LOCK_EX):
                 if time.monotonic() > deadline:
                     said = f"is in use by processes of an earlier run, which did not end within {ENDING_S:g} s."
-                    raise UserError([Problem("resume", str(folder), said)])
+                    raise UserError([Problem(key, str(folder), said)])
                 time.sleep(0.05)
             # Before anyone may work, so that what an earlier head started sees that it is no longer its folder.
             token = secrets.token_hex(8)
             head = {"pid": os.getpid(), "host": socket.gethostname(), "user": _user(), "token": token}
-            write_json(folder / "head.json", head)
+            write_json(folder / "head.json", {**head, "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")})
         os.environ[HEAD] = token
         try:
             yield
         finally:
             os.environ.pop(HEAD, None)
+
+
+def _opened(folder: Path, name: str, key: str) -> IO[str]:
+    """A file to be locked; in a folder that may be removed as an old one just when somebody wants to go on with it."""
+    try:
+        return (folder / name).open("a")
+    except FileNotFoundError:
+        raise UserError([Problem(key, str(folder), "is gone: somebody removed it just now.")]) from None
 
 
 def is_headed(folder: Path) -> bool:
@@ -68,6 +89,22 @@ def is_headed(folder: Path) -> bool:
         return False
     with path.open("rb") as lock:
         return not _taken(lock, fcntl.LOCK_SH)
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[str | None]:
+    """Keep everyone else out of ``folder``; yields what is going on there, where something is and nobody was kept out."""
+    with ExitStack() as held:
+        yield next((going_on for name, going_on in _GOING_ON.items() if not _is_free(folder / name, held)), None)
+
+
+def _is_free(path: Path, held: ExitStack) -> bool:
+    """Take the lock for as long as ``held``; one without a file was never anyone's."""
+    try:
+        lock = held.enter_context(path.open("r+"))  # for writing: NFS gives no other file to one alone
+    except FileNotFoundError:
+        return True
+    return _taken(lock, fcntl.LOCK_EX)
 
 
 @contextmanager
@@ -97,11 +134,42 @@ def sending(folder: Path, wait_s: float) -> Iterator[None]:
 
 def working(folder: Path) -> IO[str] | None:
     """What is to be kept open while trials of the sweep are run; None where another head takes the folder over, or has done so."""
-    work = (folder / "work.lock").open("a")
-    if _taken(work, fcntl.LOCK_SH) and not _is_taken_over(folder):
+    work = (folder / "work.lock").open("a+")  # for reading, too: NFS shares no other file
+    deadline = time.monotonic() + LOOKING_S  # a head looks for a moment whether anyone works
+    while not _taken(work, fcntl.LOCK_SH):
+        if time.monotonic() > deadline:
+            work.close()
+            return None
+        time.sleep(0.01)
+    if not _is_taken_over(folder):
         return work
     work.close()
     return None
+
+
+def until_idle(folder: Path, waiting: Callable[[], object]) -> None:
+    """Wait until nobody works in ``folder``; ``waiting`` is told once, before a wait that is more than processes' ending."""
+    with (folder / "work.lock").open("a") as work:
+        tells = time.monotonic() + LOOKING_S
+        while not _taken(work, fcntl.LOCK_EX):
+            if tells and time.monotonic() > tells:
+                tells = 0.0
+                waiting()
+            time.sleep(0.1)
+
+
+@contextmanager
+def alone(path: Path, wait_s: float = 0) -> Iterator[bool]:
+    """Whether this process is the only one with this file, within ``wait_s``.
+
+    A launcher that retries a job may make two of it, and one that a cluster gave up may still run on a node that lost its way.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        deadline = time.monotonic() + wait_s
+        while not (is_alone := _taken(file, fcntl.LOCK_EX)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        yield is_alone
 
 
 def _is_taken_over(folder: Path) -> bool:

@@ -85,6 +85,8 @@ class Plan:
     """Trials of passes that measure nothing of the device which a shard may run at once."""
     fail_fast: bool = False
     """Whether the first trial that does not end well ends the sweep."""
+    cluster: Json = field(default_factory=dict)
+    """Of a sweep on a cluster: its ``settings``, and ``resources``, what the task of each shard asks for."""
     compare: Json = field(default_factory=dict)
     """What else the config says of comparing: ``thresholds``, ``pareto``, ``constraints`` …"""
     schema_version: int = SCHEMA_VERSION

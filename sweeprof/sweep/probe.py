@@ -24,16 +24,17 @@ from sweeprof.sweep.template import child_environment
 PROBE_S = 120.0
 
 
-def probe(combinations: Sequence[Combination], packaged: frozenset[str]) -> list[Problem]:
+def probe(combinations: Sequence[Combination], packaged: frozenset[str], here: bool = True) -> list[Problem]:
     """What is wrong with the targets and devices of the combinations.
 
     Args:
         packaged: targets that sweeprof's own configs name; they need no look.
+        here: whether they are measured on this host; what devices others have only they can say.
     """
     found = (target for c in combinations for target in _targets(c.config) if target[1] not in packaged)
     targets = list({json.dumps(target, sort_keys=True, default=str): target for target in found}.values())
     problems = _asked({"targets": targets}, {}) if targets else []
-    for backend, device in _unusual_devices(combinations):
+    for backend, device in _unusual_devices(combinations) if here else ():
         problems += _asked({"backend": backend, "device": device}, environment({"backend": backend}))
     return problems
 

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from sweeprof.results.record import PassName
+from sweeprof.sweep.cluster.jobs import Jobs
 from sweeprof.sweep.events import parsed
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.plan import Combination, Plan, Trial, expected_seconds
@@ -50,7 +51,8 @@ class State:
     def left_s(self) -> float:
         """Expected seconds until the end: by the median of what each pass has taken so far, else by the protocol."""
         taken = {name: statistics.median_high(seconds) for name, seconds in self.spent.items()}
-        return sum(taken.get(key[1], guess) for key, guess in self.trials.items())
+        left = sum(taken.get(key[1], guess) for key, guess in self.trials.items())
+        return left / max(1, len(self.begun))  # so many at once
 
     def take(self, event: dict[str, Any], label: str) -> str | None:
         """Account for an event; returns a line to print, if it is worth one."""
@@ -78,7 +80,7 @@ class ProgressDisplay:
     """Follows the events of a sweep in a thread; a context."""
 
     def __init__(self, plan: Plan, folder: Folder, console: Console) -> None:
-        self._events, self._console = folder.events, console
+        self._events, self._console, self._jobs = folder.events, console, Jobs(folder.path)
         self._labels = {c.id: " ".join(str(c.axes[a]) for a in _shown_axes(plan)) for c in plan.combinations}
         guesses = {c.id: c for c in plan.combinations}
         planned = plan.trials()
@@ -121,11 +123,14 @@ class ProgressDisplay:
             self._live.stop()
 
     def _follow(self) -> None:
-        last_line, waited_for = 0.0, ""
+        last_line, waited_for, queue = 0.0, "", ""
         while not self._stop.wait(WAKE_S):
             self._take_new()
             if self._live:
                 self._refresh()
+            elif self._jobs.queue() not in ("", queue):
+                queue = self._jobs.queue()
+                self._console.print(queue, highlight=False, markup=False, soft_wrap=True)
             elif self.state.waited_for != waited_for:
                 waited_for = self.state.waited_for
                 self._console.print(waited_for, highlight=False, markup=False, soft_wrap=True)
@@ -136,6 +141,8 @@ class ProgressDisplay:
 
     def _take_new(self) -> None:
         for path in sorted(self._events.glob("shard-*.jsonl")):
+            if path.stat().st_size <= self._read.get(path, 0):  # of thousands of tasks most have told nothing since
+                continue
             with path.open("rb") as file:
                 file.seek(self._read.get(path, 0))
                 for line in file:
@@ -153,7 +160,7 @@ class ProgressDisplay:
         self._bar.update(
             self._task,
             completed=self.state.done,
-            description=self.state.current,
+            description=self.state.current if self.state.begun else self._jobs.queue() or self.state.current,
             left=f"{_duration(self.state.left_s())} left" if self.state.current else "starting",
             failed=f"{failed} failed" if failed else "",
         )

@@ -68,10 +68,11 @@ def note_sent(folder: Folder, trouble: str | None) -> None:
 
 def unsent(output: Path) -> list[Folder]:
     """The sweeps below ``output`` that were to be sent and were not, the oldest first, those that are being measured left out."""
-    return [folder for folder in reversed(list(sweeps(output))) if _is_unsent(folder) and not is_headed(folder.path)]
+    return [folder for folder in reversed(list(sweeps(output))) if is_unsent(folder) and not is_headed(folder.path)]
 
 
-def _is_unsent(folder: Folder) -> bool:
+def is_unsent(folder: Folder) -> bool:
+    """Whether the sweep was to be sent and was not."""
     try:
         stored = read_json(folder.tracking)
         return bool(stored["config"].get("_target_")) and stored["sent"] is None

@@ -107,6 +107,27 @@ def set_tag(name: str, folder: Path, sweep_id: str, place: Place) -> str | None:
     return _asked(place, "tag", name, sweep_id) if place.address else None
 
 
+def tagged(place: Place) -> dict[str, list[str]]:
+    """The tags of a sweep, by its folder's true path and also by its id, as folders may be reached by several paths.
+
+    Raises:
+        UserError: a tag cannot be read.
+    """
+    found: dict[str, list[str]] = {}
+    for file in sorted(place.tags.glob("[!.]*")):
+        try:
+            tag = read_json(file)
+            names = {str((place.output / tag["folder"]).resolve()), str(tag["sweep_id"])}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            said = (
+                f"is a tag that cannot be read: {type(error).__name__}: {error}; tag a sweep anew, or remove the file."
+            )
+            raise UserError([Problem(f"tag:{file.name}", str(file), said)]) from None
+        for name in names:
+            found.setdefault(name, []).append(f"tag:{file.name}")
+    return found
+
+
 def _tagged(name: str, place: Place, key: str) -> Path:
     reference = f"tag:{name}"
     known = sorted(path.name for path in place.tags.glob("[!.]*"))

@@ -12,9 +12,10 @@ from typing import Any
 from sweeprof.errors import Problem, UserError, choice_problem
 from sweeprof.results.files import remove_unfinished, write_bytes, write_json
 from sweeprof.results.record import STATUSES, Json, Status, readable_record
+from sweeprof.sweep.cluster.shards import Shards
 from sweeprof.sweep.difference import difference
 from sweeprof.sweep.folder import Folder, sweeps
-from sweeprof.sweep.plan import Plan, in_shards
+from sweeprof.sweep.plan import Plan
 
 FINE: tuple[Status, ...] = ("ok", "unsupported")
 """What is not run again, unless it is asked for."""
@@ -22,7 +23,10 @@ SETTINGS = ("limits", "jobs", "fail_fast", "isolation")
 """Keys of the plan that the command line may set anew without another plan."""
 UNREADABLE = "unreadable"
 """How a trial ended whose record was cut."""
-NOT_DECIDING = (*SETTINGS, "resume", "retry", "output", "shards", "tracking", "hydra", "dry_run", "name", "job")
+NOT_DECIDING = (
+    *SETTINGS,
+    *("resume", "retry", "output", "shards", "cluster", "wait", "tracking", "hydra", "dry_run", "name", "job"),
+)
 """Keys that decide nothing of what is measured."""
 
 
@@ -81,8 +85,8 @@ def retried(statuses: Sequence[Any]) -> frozenset[Status]:
     return frozenset(statuses) or frozenset(status for status in STATUSES if status not in FINE)
 
 
-def with_settings(plan: Plan, given: Mapping[str, Any], shards: int | None) -> Plan:
-    """The stored plan with what the command line sets anew; ``given`` by dotted key, ``shards`` None to leave them."""
+def with_settings(plan: Plan, given: Mapping[str, Any], sharded: tuple[Shards, Json] | None) -> Plan:
+    """The stored plan with what the command line sets anew; ``given`` by dotted key, ``sharded`` None to leave the shards."""
     changed: Json = {"limits": dict(plan.limits)}
     for key, value in given.items():
         head, _, rest = key.partition(".")
@@ -90,8 +94,8 @@ def with_settings(plan: Plan, given: Mapping[str, Any], shards: int | None) -> P
             changed["limits"].update({rest: value} if rest else value)
         elif head in SETTINGS:
             changed[head] = value
-    if shards is not None:
-        changed["shards"] = in_shards(plan.combinations, plan.baseline, shards)
+    if sharded is not None:
+        changed["shards"], changed["cluster"] = sharded
     return dataclasses.replace(plan, **changed)
 
 
@@ -163,7 +167,8 @@ def _ending(path: Path) -> str | None:
     return record.status if record else UNREADABLE
 
 
-def tidied(folder: Folder) -> None:
-    """Remove what the last run left behind that is neither a result nor of use."""
+def tidied(folder: Folder, at_work: bool = False) -> None:
+    """Remove what the last run left behind that is neither a result nor of use; ``at_work``: jobs of it may be writing."""
     folder.stop.unlink(missing_ok=True)
-    remove_unfinished(folder.path)
+    if not at_work:
+        remove_unfinished(folder.path)

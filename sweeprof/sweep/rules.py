@@ -37,7 +37,11 @@ class Rule:
 
 
 def read_rules(
-    entries: Sequence[Any], axes: Mapping[str, list[Any]], others: Collection[str], narrowed: Collection[str]
+    entries: Sequence[Any],
+    axes: Mapping[str, list[Any]],
+    others: Collection[str],
+    narrowed: Collection[str],
+    given: str = "exclude",
 ) -> tuple[list[Rule], list[Problem]]:
     """The rules of ``exclude``, and what is wrong with them; a rule that can match nothing is a mistake.
 
@@ -45,6 +49,7 @@ def read_rules(
         axes: values per axis.
         others: keys that are no axes and that a rule may speak of, as those that variants set.
         narrowed: axes that may have lost, on the command line, the values that a sweep file excludes.
+        given: the config key where the entries stand.
     """
     rules: list[Rule] = []
     problems: list[Problem] = []
@@ -53,27 +58,31 @@ def read_rules(
             try:
                 condition = parse(entry, {*axes, *others})
             except ValueError as error:
-                problems.append(Problem("exclude", entry, f"{error}."))
+                problems.append(Problem(given, entry, f"{error}."))
                 continue
             rules.append(Rule(entry, condition.names, condition=condition))
         elif isinstance(entry, Mapping) and entry:
-            found = list(_value_problems(entry, axes, others, narrowed))
+            found = list(_value_problems(entry, axes, others, narrowed, given))
             problems += found
             spelled = ", ".join(f"{key}={value}" for key, value in entry.items())
             rules += [] if found else [Rule(spelled, frozenset(map(str, entry)), values=entry)]
         else:
-            problems.append(Problem("exclude", entry, ALLOWED))
+            problems.append(Problem(given, entry, ALLOWED))
     return rules, problems
 
 
 def _value_problems(
-    entry: Mapping[Any, Any], axes: Mapping[str, list[Any]], others: Collection[str], narrowed: Collection[str]
+    entry: Mapping[Any, Any],
+    axes: Mapping[str, list[Any]],
+    others: Collection[str],
+    narrowed: Collection[str],
+    given: str,
 ) -> Iterator[Problem]:
     for key, value in entry.items():
         if key in others:
             continue
         if key not in axes:
-            yield choice_problem("exclude", key, "axis of this sweep", axes)
+            yield choice_problem(given, key, "axis of this sweep", axes)
             continue
         for one in _several(value):
             if one in axes[key] or key in narrowed:
@@ -81,9 +90,9 @@ def _value_problems(
             known = [str(v) for v in axes[key]]
             if isinstance(one, str) and any(sign in one for sign in "<>=*"):
                 hint = f"is no value of that axis; a condition is a text of its own: '{key} {one}'."
-                yield Problem(f"exclude {key}", one, hint, nearest(one, known))
+                yield Problem(f"{given} {key}", one, hint, nearest(one, known))
             else:
-                yield choice_problem(f"exclude {key}", one, "value of that axis", known)
+                yield choice_problem(f"{given} {key}", one, "value of that axis", known)
 
 
 def _several(value: Any) -> list[Any] | tuple[Any, ...]:

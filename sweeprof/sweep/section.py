@@ -32,7 +32,7 @@ from sweeprof.sweep.spelling import as_typed, spelled
 ALWAYS = ("model", "backend", "device", "batch_size")
 """Axes that every table has, also with one value."""
 NOT_MEASURED = (
-    *"name output dry_run shards tracking hydra job alone resume retry fail_fast jobs compare".split(),
+    *"name output dry_run shards tracking cluster wait hydra job alone resume retry fail_fast jobs compare".split(),
     *SHAPE_KEYS,
 )
 """Keys that a command which repeats one combination leaves out."""

@@ -25,13 +25,13 @@ from sweeprof.errors import WorkerError
 from sweeprof.results.environment import capture, oom_kills
 from sweeprof.results.files import read_json
 from sweeprof.results.record import Record, Status
-from sweeprof.sweep.check import parse_size
+from sweeprof.sweep.amounts import parse_size
 from sweeprof.sweep.child import signal_name
 from sweeprof.sweep.devices import Place, Places, places
 from sweeprof.sweep.duel import Referee
 from sweeprof.sweep.events import EventLog
 from sweeprof.sweep.folder import Folder
-from sweeprof.sweep.hold import end_with_head, working
+from sweeprof.sweep.hold import alone, end_with_head, working
 from sweeprof.sweep.isolation import Isolation, environment, preload
 from sweeprof.sweep.lock import Holder, turns_of
 from sweeprof.sweep.plan import MEASURING, Bout, Combination, Plan, Trial
@@ -42,17 +42,31 @@ from sweeprof.sweep.worker import DISK_FULL, Request
 FINE: tuple[Status, ...] = ("ok", "unsupported")
 
 
-def run_shard(folder: Folder, index: int) -> None:
-    """Run every trial of shard ``index`` of the plan in ``folder`` that has left no record yet."""
+def run_shard(folder: Folder, index: int, wait_s: float = 0) -> bool:
+    """Run every trial of shard ``index`` of the plan in ``folder`` that has left no record yet.
+
+    Args:
+        wait_s: how long to wait for another process that runs this shard, which may be one that is just ending.
+
+    Returns:
+        Whether it was this process's to run.
+    """
     end_with_head(folder.path)
     work = working(folder.path)
     if work is None:  # the head is gone, and the sweep is being continued without us
-        return
+        return False
+    told = folder.events / f"shard-{index}.jsonl"
+    with work, alone(told, wait_s) as is_alone:
+        if is_alone:
+            _measure(folder, index, told)
+    return is_alone
+
+
+def _measure(folder: Folder, index: int, told: Path) -> None:
     plan = folder.read_plan()
     todo = [bout for bout in plan.bouts(index) if not all(map(folder.is_done, bout))]
     with (
-        work,
-        EventLog(folder.events / f"shard-{index}.jsonl") as events,
+        EventLog(told) as events,
         Seats(plan.isolation, folder.logs) as seats,
         places(turns_of(plan), index) as room,
     ):

@@ -14,10 +14,13 @@ from rich.console import Console
 
 from sweeprof.sweep import head
 from sweeprof.sweep.arguments import Arguments
+from sweeprof.sweep.cluster.slurm import check_installed
 from sweeprof.sweep.compose import Composer
 from sweeprof.sweep.continuing import go_on
 from sweeprof.sweep.dry_run import print_plan
 from sweeprof.sweep.folder import Folder
+from sweeprof.sweep.launchers import SLURM, set_defaults
+from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.spelling import quoted
 
 PIPED_WIDTH = 120
@@ -37,8 +40,8 @@ def sweep(
     out = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
     live = Console(stderr=True)
 
-    def launch(folder: Folder, shards: int) -> None:
-        _launch(context, task, config, folder, shards)
+    def launch(folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
+        _launch(context, task, config, folder, plan, shards)
 
     if config.resume is not None:
         code = go_on(composer, launch, out, live)
@@ -47,6 +50,8 @@ def sweep(
         if config.dry_run:
             print_plan(plan, out)
             return
+        if plan.cluster:
+            check_installed()
         output = Path(str(config.output)).absolute()
         tracking: dict[str, Any] = OmegaConf.to_container(config.tracking, resolve=True)  # type: ignore[assignment]
         code = head.run(plan, output, tracking, launch, out, live).exit_code
@@ -54,12 +59,22 @@ def sweep(
         sys.exit(code)
 
 
-def _launch(context: HydraContext, task: TaskFunction, config: DictConfig, folder: Folder, shards: int) -> None:
+def _launch(
+    context: HydraContext,
+    task: TaskFunction,
+    config: DictConfig,
+    folder: Folder,
+    plan: Plan,
+    shards: Sequence[int],
+) -> None:
     with read_write(config.hydra), open_dict(config.hydra):
         config.hydra.sweep.dir = str(folder.path)
+        if plan.cluster:  # also of a sweep that is gone on with, whose command does not say so again
+            config.hydra.launcher = {"_target_": SLURM}
         # Jobs compose their config anew from the overrides; only what stands there reaches them.
         config.hydra.overrides.hydra.append(f"hydra.sweep.dir={quoted(str(folder.path))}")
+        set_defaults(config.hydra.launcher)
     launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=config)
-    jobs = [[f"job.folder={quoted(str(folder.path))}", f"job.shard={index}"] for index in range(shards)]
+    jobs = [[f"job.folder={quoted(str(folder.path))}", f"job.shard={index}"] for index in shards]
     for returned in launcher.launch(jobs, initial_job_idx=0):
         _ = returned.return_value  # raises what the job raised

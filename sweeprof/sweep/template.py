@@ -37,6 +37,11 @@ from sweeprof.sweep.worker import DISK_FULL, Request, redirect_output, run_trial
 
 PRELOAD_S = 600.0
 """An import that takes longer hangs."""
+THREADS = (
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS"),
+    *("NUMEXPR_NUM_THREADS", "KMP_INIT_AT_FORK"),
+)
+"""Environment variables that joblib, and some of which Ray, sets for its workers."""
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2): processes that lose their parent become children of this one."""
 
@@ -87,11 +92,11 @@ class Template:
 
 
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment for a template: without the thread counts that a launcher may have set, and with ``extra``.
+    """This process's environment for a template: without what a launcher may have set for threads, and with ``extra``.
 
     Threads are set by the backend in each worker; numpy's own pool is kept from existing before the fork.
     """
-    inherited = {key: value for key, value in os.environ.items() if key not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    inherited = {key: value for key, value in os.environ.items() if key not in THREADS}
     return {**inherited, "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **extra}
 
 

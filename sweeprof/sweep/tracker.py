@@ -10,7 +10,7 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -77,6 +77,10 @@ class TrackerProcess:
         note_sent(self._folder, self.trouble)
         return links
 
+    def add(self, ids: Sequence[str]) -> None:
+        """Send single combinations while others are being measured."""
+        self._ask({"add": list(ids)}, CLOSE_S + CLOSE_PER_COMBINATION_S * len(ids))
+
     def _start(self) -> None:
         try:
             module = import_module(self._config["_target_"].rpartition(".")[0])
@@ -138,6 +142,16 @@ def _done(tracker: Tracker, message: Mapping[str, Any], folder: Folder) -> Links
         info = message["open"]
         with sending(folder.path, OTHERS_OPEN_S):
             return tracker.open(SweepInfo(**{**info, "axes": tuple(info["axes"])}))
+    if "add" in message:
+        if not hasattr(tracker, "add"):
+            raise TypeError("it takes no single combinations: tracking.writer=head")
+        whole, records = (
+            comparison_of(folder, running=True, only=message["add"]),
+            list(_outcomes(folder, message["add"])),
+        )
+        with sending(folder.path, OTHERS_CLOSE_S):  # two tasks that end at once would both make the sweep's run
+            tracker.add(whole, records, folder.path, message["add"])
+        return None
     with sending(folder.path, OTHERS_CLOSE_S):
         return _close(tracker, folder, message["ending"], message["missing"])
 
@@ -147,9 +161,11 @@ def _close(tracker: Tracker, folder: Folder, ending: Ending, missing: str) -> Li
     return tracker.close(comparison, list(_outcomes(folder)), folder.path, ending)
 
 
-def _outcomes(folder: Folder) -> Iterator[Record]:
-    """The records without what was seen: of ten thousand combinations that is gigabytes."""
+def _outcomes(folder: Folder, only: Collection[str] | None = None) -> Iterator[Record]:
+    """The records, of all combinations or some, without what was seen: of ten thousand combinations that is gigabytes."""
     for combination in folder.read_plan().combinations:
+        if only is not None and combination.id not in only:
+            continue
         for record in folder.records_of(combination.id):
             yield dataclasses.replace(
                 record, config=combination.config, observations=None, environment={}, traceback=None

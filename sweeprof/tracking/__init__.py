@@ -6,7 +6,7 @@ everything is, and may fail at any time without harming a measurement.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -54,3 +54,10 @@ class Tracker(Protocol):
             records: of every trial, without what it saw, its environment and its traceback; those are in the files of ``folder``.
             folder: holds ``records/``, ``comparison.*``, ``report.html`` and ``plots/``.
         """
+
+
+class Adder(Protocol):
+    """What jobs of a cluster ask of a tracker with ``tracking.writer=job``: several may send to it at once."""
+
+    def add(self, comparison: Comparison, records: Sequence[Record], folder: Path, ids: Collection[str]) -> None:
+        """Send single combinations of a sweep that was opened; :meth:`Tracker.close` brings them up to date in the end."""

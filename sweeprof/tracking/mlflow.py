@@ -8,7 +8,7 @@ import functools
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,9 +55,10 @@ class MlflowTracker:
         uri: of the tracking server or database; None for ``<output>/mlflow.db``.
         output: the folder of all sweeps; unless there is a server, its ``mlflow-artifacts`` takes the artifacts.
         history: whether the headlines of every combination go into its history, too.
+        writer: ``job`` where jobs of a cluster send what they measure before the head does, which is theirs to know.
     """
 
-    def __init__(self, uri: str | None, output: Path | str, history: bool = True) -> None:
+    def __init__(self, uri: str | None, output: Path | str, history: bool = True, writer: str = "head") -> None:
         self._history = history
         folder = Path(output).absolute()
         self._uri = uri or f"sqlite:///{folder / 'mlflow.db'}"
@@ -115,6 +116,25 @@ class MlflowTracker:
                     client.set_tag(parent_id, NOTE, linked.tags[NOTE])
                     record_history(client, id, comparison, views, experiment)
         return self._links(experiment, sweep.sweep_id)
+
+    def add(self, comparison: Comparison, records: Sequence[Record], folder: Path, ids: Collection[str]) -> None:
+        """Send some combinations while others are being measured; tries like :meth:`close`.
+
+        Raises:
+            TrackingError: MLflow cannot be reached, or refuses.
+        """
+        sweep = sweep_info(comparison)
+        with self._told():
+            client = patient(until_done(lambda _: connected(self._uri)))
+            experiment = until_done(lambda _: self._experiment(client, sweep.name))
+            parent_id = until_done(lambda _: sweep_run(client, experiment, sweep)).info.run_id
+            known = until_done(lambda _: known_runs(client, experiment, sweep.sweep_id))
+            for id, content in run_contents(comparison, records, "finished", parent_id, experiment):
+                if id in ids:
+                    stage = functools.partial(
+                        stage_combination, folder=folder, combination_id=id, config=content.config
+                    )
+                    until_done(functools.partial(_bring, client, experiment, content, stage, known.get(id)))
 
     @contextlib.contextmanager
     def _told(self, more: Callable[[], str] = str) -> Iterator[None]:

@@ -45,7 +45,15 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("sweeprof.sweep", "sweeprof.tracking"),
     (
         *("sweeprof.app", "sweeprof.__main__", "sweeprof.comparing", "sweeprof.compare"),
-        *("sweeprof.doctor", "sweeprof.sync", "sweeprof.server", "sweeprof.ui", "sweeprof.report.__main__"),
+        *(
+            "sweeprof.collect",
+            "sweeprof.doctor",
+            "sweeprof.prune",
+            "sweeprof.sync",
+            "sweeprof.server",
+            "sweeprof.ui",
+            "sweeprof.report.__main__",
+        ),
     ),
 )
 """A module may import its own floor and lower ones; the longest name that fits says on which floor it is."""
@@ -63,6 +71,8 @@ WRITES_ENVIRONMENT = {
     "sweep/tracker.py",
     # What a head starts, through whatever launcher, inherits whose it is.
     "sweep/hold.py",
+    # A shard sees the GPUs that its head saw, whatever its launcher hid; its trials inherit that.
+    "sweep/launchers.py",
     # XLA asks NPROC for the size of its pools, when its client starts; it has no other switch.
     "backends/jax/runtime.py",
 }
@@ -332,6 +342,7 @@ def test_a_start_imports_nothing_heavy(program: str) -> None:
         "sweeprof.metrics.select",
         "sweeprof.sweep.shard",
         "sweeprof.report.__main__",
+        "sweeprof.prune",
         "sweeprof.sync",
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import pytest
 
 from support.plans import fake_plan, sweep_folder
-from sweeprof.results.files import read_json
+from support.scripted import ScriptedSlurm
+from sweeprof.results.files import read_json, write_json
+from sweeprof.sweep.cluster.jobs import Jobs
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.queued import keep_config, note_ending
 from sweeprof.sync import main
@@ -100,3 +103,24 @@ def test_a_login_in_the_environment_spares_the_address(tmp_path: Path, monkeypat
     assert main([str(database.path)]) == 1
     assert main([str(server.path)]) == 0
     assert address(server) == LAB
+
+
+def test_a_sweep_whose_jobs_run_is_left_to_collect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slurm = ScriptedSlurm(tmp_path / "slurm", monkeypatch)
+    folder = sweep(tmp_path, "a", LAB)
+    plan = folder.read_plan()
+    write_json(folder.plan, dataclasses.replace(plan, cluster={"settings": {}, "resources": [{}]}).to_dict())
+    submission = Jobs(folder.path).new("a", [0], {})
+    Jobs(folder.path).keep(submission)
+    slurm.queue(submission, "RUNNING")
+    assert main([str(folder.path)]) == 1
+    assert (
+        f"is being measured by jobs; send it with: python -m sweeprof.collect {folder.path}" in capsys.readouterr().err
+    )
+    assert main(["unsent", "--output", str(tmp_path / "outputs")]) == 0
+    assert got(folder) is None
+    slurm.queue(submission)
+    assert main(["unsent", "--output", str(tmp_path / "outputs")]) == 0
+    assert got(folder) is not None

@@ -18,7 +18,7 @@ from sweeprof.results.verdicts import Verdict
 _VERDICTS: tuple[Verdict, ...] = ("better", "worse", "same", "unclear", "not_comparable")
 
 _PLACE = ("cpu", "memory", "gpu")
-_NOT_SOFTWARE = (*_PLACE, "host", "cpu governor", "cpu quota", "load", "git")
+_NOT_SOFTWARE = (*_PLACE, "host", "submitted from", "cpu governor", "cpu quota", "load", "git")
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,14 @@ PACKAGES = (
     "numpy",
     "hydra-joblib-launcher",
     "hydra-submitit-launcher",
+    "hydra-ray-launcher",
 )
-EXTRAS = {"mlflow": "mlflow", "hydra-joblib-launcher": "joblib"}
+EXTRAS = {
+    "mlflow": "mlflow",
+    "hydra-joblib-launcher": "joblib",
+    "hydra-submitit-launcher": "submitit",
+    "hydra-ray-launcher": "ray",
+}
 
 
 def backends(quick: bool) -> Iterator[Finding]:

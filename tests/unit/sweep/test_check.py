@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from support.fakes import fake_config
 from sweeprof.errors import Problem
 from sweeprof.sweep import check
-from sweeprof.sweep.check import RULES, baseline_problems, config_problems, parse_size
+from sweeprof.sweep.amounts import parse_size
+from sweeprof.sweep.check import RULES, baseline_problems, config_problems
 
 BASE = fake_config()
 
@@ -67,6 +68,24 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "compare.tolerance": ([None, 0.01], [0, 1, -0.1, "x", True]),
     "compare.pareto": (TEXTS[0], TEXTS[1]),
     "compare.constraints": (TEXTS[0], TEXTS[1]),
+    "wait": BOOLEAN,
+    "tracking.writer": (["head"], ["jobs", None, 1]),
+    "cluster.minutes": ([0.5, 10], [0, -1, "10", None]),
+    "cluster.parallel": ([None, 1, 50], [0, 1.5, "2", True]),
+    "cluster.time": ([None, "30min", "2h", "1.5d"], [30, "2:00:00", 7200, "0h", "h", True]),
+    "cluster.memory": ([None, "4GiB", 2**32], [0, 8, 4096, "64kB", "4 apples", True]),
+    "cluster.cpus": ([None, 1, 16], [0, "1", 1.5, True]),
+    "cluster.gpus": ([None, 0, 2, "a100:1"], [-1, "a100", "1", 1.5, True]),
+    "cluster.exclusive": BOOLEAN,
+    "cluster.options": ([{}, {"nice": 100, "reservation": "night"}], [[], "nice=100", None]),
+    "cluster.groups": ([[], [{"where": {"device": "cuda"}, "gpus": 1}]], ["x", {}, None]),
+    "cluster.setup": (TEXTS[0], TEXTS[1]),
+    "cluster.environment": ([{}, {"A": "1"}], [["A=1"], "A=1", None, {"A B": "1"}, {"A;ls": "1"}]),
+    "cluster.poll_s": ([0.1, 5], [0, "5", None]),
+    **{
+        f"cluster.{key}": ([None, "gpu"], ["", 3, True])
+        for key in ("partition", "account", "qos", "constraint", "python")
+    },
 }
 
 

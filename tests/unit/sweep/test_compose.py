@@ -11,6 +11,7 @@ from support import planning
 from support.fakes import fake_config
 from sweeprof.errors import UserError
 from sweeprof.sweep.check import training_problems
+from sweeprof.sweep.diagnose import choice_of_hydra
 from sweeprof.sweep.plan import Plan, identity
 
 
@@ -73,3 +74,35 @@ def test_the_identity_of_an_inference_does_not_depend_on_the_training_step() -> 
         config = {**copy.deepcopy(fake_config()), "mode": mode}
         assert config["training"] != adam
         assert (identity(config) == identity({**config, "training": adam})) == alike
+
+
+@pytest.mark.parametrize("launcher", ["basic", "joblib", "submitit_local", "submitit_slurm"])
+def test_launchers_of_hydra_need_no_cluster(launcher: str) -> None:
+    assert planned(f"hydra/launcher={launcher}").cluster == {}
+
+
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_local", "submitit_slurm"])
+def test_a_cluster_has_no_launcher_beside_its_own(launcher: str) -> None:
+    with pytest.raises(UserError, match=f"hydra/launcher: '{launcher}' cannot carry the jobs of cluster=slurm"):
+        planned("cluster=slurm", f"hydra/launcher={launcher}")
+
+
+def test_our_own_launcher_is_chosen_by_the_cluster() -> None:
+    assert planned("cluster=slurm").cluster
+    assert planned("cluster=slurm", "hydra/launcher=slurm").cluster
+    with pytest.raises(UserError, match="is chosen by cluster=slurm"):
+        planned("hydra/launcher=slurm")
+
+
+def test_jobs_that_are_not_waited_for_need_a_cluster() -> None:
+    assert planned("cluster=slurm", "wait=false").cluster
+    with pytest.raises(UserError, match="wait: 'false' needs the jobs of a cluster: cluster=slurm"):
+        planned("wait=false")
+
+
+def test_a_launcher_that_an_extra_brings_says_so_where_it_is_not_installed() -> None:
+    for launcher, extra in (("ray", "ray"), ("submitit_slurm", "submitit"), ("joblib", "joblib")):
+        said = str(choice_of_hydra("hydra/launcher", launcher, "launcher", ["basic", "slurm"]))
+        assert said == f"hydra/launcher: '{launcher}' is not installed here: pip install 'sweeprof[{extra}]'."
+    said = str(choice_of_hydra("hydra/launcher", "slrum", "launcher", ["basic", "slurm"]))
+    assert said.endswith("is not a launcher. Known: basic, slurm. Did you mean 'slurm'?")

@@ -20,6 +20,7 @@ from sweeprof.results.layers import ROOT, LayerRow, LayerTable
 from sweeprof.results.record import Record, Status, Warning
 from sweeprof.results.stats import ratio_interval
 from sweeprof.sweep.finish import SEVERITY, comparison_of, write_reports
+from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.plan import Plan
 
 TABLE = LayerTable((LayerRow(ROOT, "Net", 0, 0, 10, 10, 40, 0, 100),))
@@ -44,6 +45,16 @@ def compared(path: Path, plan: Plan, records: Sequence[Record], **fields: Any) -
 
 def by_id(comparison: Comparison) -> dict[str, Row]:
     return {row.combination_id: row for row in comparison.rows}
+
+
+def test_of_some_combinations_only_their_records_are_read(tmp_path: Path) -> None:
+    """As a task does that sends its own; names still tell combinations apart by what varies in the whole sweep."""
+    plan = fake_plan({"a": {}, "b": {}, "c": {}}, ["analysis"])
+    whole = compared(tmp_path, plan, [analysis("ca"), analysis("cb"), analysis("cc")])
+    some = comparison_of(Folder(tmp_path), only={"ca", "cb"})
+    assert some.rows[:2] == whole.rows[:2]
+    assert some.rows[2].status == "skipped"
+    assert some.varying_axes() == whole.varying_axes()
 
 
 def test_all_measured(tmp_path: Path) -> None:

@@ -25,6 +25,19 @@ from sweeprof.sweep.resume import decides, replaced, retried, store, tally, with
 ONE = Trial("ca", "timing", 1)
 
 
+def test_a_folder_that_was_removed_meanwhile_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is gone: somebody removed it"), heading(tmp_path / "gone"):
+        pass
+
+
+def test_who_works_has_a_file_that_nfs_lets_it_share(tmp_path: Path) -> None:
+    """NFS makes shared locks of files that are open for reading alone."""
+    work = working(tmp_path)
+    assert work is not None
+    with work:
+        assert work.readable()
+
+
 def test_a_cut_event_is_passed_over_and_the_next_begins_a_line(tmp_path: Path) -> None:
     path = tmp_path / "shard-0.jsonl"
     with EventLog(path) as log:

@@ -1,0 +1,24 @@
+"""Where Hydra finds the launcher for Slurm: it accepts plugin classes only if they are defined in this namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hydra.core.utils import JobReturn
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+
+class SlurmLauncher(Launcher):
+    """Hands shards to Slurm as tasks of job arrays; jobs read the sweep's folder, so nothing is pickled or composed again."""
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self._config = config
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        # Hydra imports every plugin at each start, also for --help and for other applications.
+        from sweeprof.sweep.cluster.launch import launch
+
+        launch(self._config.hydra.sweep.dir, bool(self._config.wait))
+        return []

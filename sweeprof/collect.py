@@ -1,0 +1,90 @@
+"""``python -m sweeprof.collect DIR``: make the comparison of a sweep whose jobs were left to themselves (``wait=false``).
+
+It may be run at any time and as often as one likes: while jobs run it shows what is measured so far, afterwards it says why
+anything is missing, and sends the sweep to its tracker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from sweeprof.errors import Problem, SweeprofError, UserError
+from sweeprof.results.files import is_full, read_json
+from sweeprof.results.record import Json
+from sweeprof.sweep import head
+from sweeprof.sweep.cluster.launch import follow
+from sweeprof.sweep.folder import Folder
+from sweeprof.sweep.hold import heading
+from sweeprof.sweep.plan import Plan
+from sweeprof.sweep.queued import reachable, sending_command
+from sweeprof.sweep.reading import sweep_folder, told
+
+PIPED_WIDTH = 120
+EXIT_RUNNING = 4
+UNTRACKED: Json = {"_target_": None}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m sweeprof.collect",
+        description="Make the comparison of a sweep that runs, or ran, as jobs of a cluster, from the records in its folder.",
+        epilog="Exit codes: 0 all measured, 1 a mistake in the command, 2 some combinations were not measured, 4 jobs still run.",
+    )
+    parser.add_argument("folder", metavar="DIR", help="the folder of a sweep, or `last` for the newest below --output")
+    parser.add_argument(
+        "--wait", action="store_true", help="wait until no job is left; Ctrl-C stops waiting, not the jobs"
+    )
+    parser.add_argument("--output", default="outputs", metavar="PATH", help="where sweeps are (default: outputs)")
+    given = parser.parse_args(arguments)
+    try:
+        return _collect(sweep_folder(given.folder, Path(given.output)), given.wait)
+    except (UserError, OSError) as error:
+        if is_full(error):
+            print(f"{given.folder}: the disk is full", file=sys.stderr)
+            return head.EXIT_SOME_FAILED
+        return told(error, given.folder)
+    except SweeprofError as error:
+        return told(UserError(str(error)), given.folder)
+
+
+def _collect(folder: Folder, wait: bool) -> int:
+    out = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
+    live = Console(stderr=True)
+    with heading(folder.path, beside_jobs=True, key="DIR"):
+        plan = folder.read_plan()
+        if not plan.cluster:
+            raise UserError(
+                [Problem("DIR", str(folder.path), "was not measured by jobs of a cluster; see resume=DIR.")]
+            )
+
+        def launch(folder: Folder, _plan: Plan, _shards: Sequence[int]) -> None:
+            follow(folder.path, wait)
+
+        outcome = head.go_on(folder, plan, _tracking(folder), launch, out, live)
+    return EXIT_RUNNING if outcome.running else outcome.exit_code
+
+
+def _tracking(folder: Folder) -> Json:
+    """Where the sweep was sent.
+
+    Raises:
+        UserError: that is not known any more.
+    """
+    if not folder.tracking.is_file():
+        return UNTRACKED
+    stored = read_json(folder.tracking)
+    config = reachable(stored)
+    if config is None:
+        said = f"had a password, which is not stored; set MLFLOW_TRACKING_USERNAME, or: {sending_command(folder)}"
+        raise UserError([Problem("tracking.uri", stored["config"].get("uri"), said)])
+    return config
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""What was submitted for a sweep, in its folder: whoever follows its tasks, or runs one, finds everything here.
+
+::
+
+    jobs/TOKEN.json      a submission: which shards, in this order the tasks of one array; what it asked for; its job's number
+    jobs/TOKEN.sh        the batch script
+    jobs/TOKEN-N.json    written by task N itself: where it runs, since when, how often it was started again, how it ended
+    jobs/endings.json    by shard: why what it lacks was not measured
+    jobs/queue.txt       what is running and what waits, as a line for people
+    logs/jobs/TOKEN-N.log  what task N printed
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sweeprof.results.files import read_json, write_atomically, write_json
+from sweeprof.results.record import Json
+
+HELD = "another process measures its shard"
+"""What a task says that ends because of one that Slurm has lost sight of, which may come forward or be gone soon."""
+_TOKEN = re.compile(r"[0-9a-f]{10}")
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One array of tasks."""
+
+    token: str
+    name: str
+    """Of the Slurm job; it ends with the token, so Slurm can be asked also where sbatch's answer was lost."""
+    shards: tuple[int, ...]
+    """Task N runs the shard at place N."""
+    resources: Json
+    submitted: float
+    """Seconds since the epoch."""
+    job: str | None = None
+    """Slurm's number; None until sbatch has answered."""
+    revoked: bool = False
+    """Whether its tasks are to end before they begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a task says of itself."""
+
+    job: str
+    node: str
+    restarts: int
+    began: float
+    ended: float | None = None
+    error: str | None = None
+    """What ended it before its shard was done."""
+
+
+class Jobs:
+    """The files below ``jobs/`` of a sweep's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.path = folder / "jobs"
+
+    def new(self, name: str, shards: Sequence[int], resources: Json) -> Submission:
+        """A submission with a token of its own; nothing is written."""
+        token = secrets.token_hex(5)
+        newest = max((one.submitted for one in self.all()), default=0.0)
+        # After all others also by the clock of a host that is behind: of a shard the newest task counts.
+        now = max(time.time(), newest + 0.001)
+        return Submission(token, f"{name}-{token}", tuple(shards), resources, now)
+
+    def keep(self, submission: Submission, script: str | None = None) -> None:
+        """Write a submission, and its script where that is new."""
+        if script is not None:
+            self.logs.mkdir(parents=True, exist_ok=True)  # Slurm opens a task's output before anything runs
+            write_atomically(self.script(submission.token), script)
+        write_json(self.path / f"{submission.token}.json", asdict(submission))
+
+    def revoke(self, submission: Submission) -> None:
+        """Let no task of the submission begin any more."""
+        self.keep(replace(submission, revoked=True))
+
+    def forget(self) -> None:
+        """Revoke every submission: the shards that they speak of are others by now."""
+        for submission in self.all():
+            if not submission.revoked:
+                self.revoke(submission)
+        self.write_endings({})
+
+    def all(self) -> list[Submission]:
+        """The submissions, the oldest first."""
+        # By their names: of the notes beside them there are thousands.
+        tokens = [path.stem for path in self.path.glob("*.json") if _TOKEN.fullmatch(path.stem)]
+        found = [submission for token in tokens if (submission := self.read(token)) is not None]
+        return sorted(found, key=lambda submission: submission.submitted)
+
+    def read(self, token: str) -> Submission | None:
+        """The submission with a token; None where there is none."""
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            data = read_json(self.path / f"{token}.json")
+            return Submission(**{**data, "shards": tuple(data["shards"])})
+        return None
+
+    def script(self, token: str) -> Path:
+        """Where the batch script of a submission is."""
+        return self.path / f"{token}.sh"
+
+    @property
+    def logs(self) -> Path:
+        """The folder of what tasks printed."""
+        return self._folder / "logs" / "jobs"
+
+    def log(self, token: str, number: int) -> Path:
+        """What a task printed."""
+        return self.logs / f"{token}-{number}.log"
+
+    def write_note(self, token: str, number: int, note: Note) -> None:
+        """Write what a task says of itself."""
+        write_json(self.path / f"{token}-{number}.json", asdict(note))
+
+    def note(self, token: str, number: int) -> Note | None:
+        """What a task said of itself; None for one that has not begun."""
+        with suppress(OSError, ValueError, TypeError):
+            return Note(**read_json(self.path / f"{token}-{number}.json"))
+        return None
+
+    def endings(self) -> dict[int, dict[str, Any]]:
+        """By shard why what it lacks was not measured: ``missing``, and ``status`` and ``reason`` of what had begun."""
+        with suppress(OSError, ValueError):
+            return {int(shard): ending for shard, ending in read_json(self.path / "endings.json").items()}
+        return {}
+
+    def write_endings(self, endings: dict[int, dict[str, Any]]) -> None:
+        """Replace what :meth:`endings` tells."""
+        write_json(self.path / "endings.json", {str(shard): ending for shard, ending in endings.items()})
+
+    def tell_queue(self, line: str) -> None:
+        """Say what is running and what waits."""
+        write_atomically(self.path / "queue.txt", line, durable=False)
+
+    def queue(self) -> str:
+        """What was said last; nothing where no job runs."""
+        with suppress(OSError):
+            return (self.path / "queue.txt").read_text(encoding="utf-8").strip()
+        return ""

@@ -1,0 +1,256 @@
+"""Whatever happens to jobs, on the real Slurm: each ends in the right status and is gone on with, nothing is measured twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.clustered import Clustered
+from support.slurm import Lab
+
+HELD = 3
+"""A combination in the middle: of 6 in 3 tasks the second of the second."""
+
+
+@pytest.fixture
+def sweep(slurm: Lab, tmp_path: Path) -> Iterator[Clustered]:
+    made = Clustered(slurm, tmp_path)
+    yield made
+    made.end()
+
+
+def held(sweep: Clustered, *numbers: int) -> None:
+    """Start with combinations that wait, and wait for them to do so, everything else being measured."""
+    sweep.touch(*(f"hold-{number}" for number in numbers))
+    head = sweep.start()
+    free = set(range(sweep.count)) - set(numbers)
+    sweep.until(lambda: all(map(sweep.begun, numbers)), f"{numbers} to be held")
+    del head, free
+
+
+def test_a_sweep_over_three_nodes(sweep: Clustered) -> None:
+    ran = sweep.run()
+    assert ran.code == 0, ran.out + ran.err
+    assert sweep.is_complete()
+    places = [record["environment"]["scheduler"] for record in sweep.records()]
+    (submission,) = sweep.jobs.all()
+    assert {place["job"] for place in places} == {f"{submission.job}_{n}" for n in range(3)}
+    assert {place["node"] for place in places} <= {"n1", "n2", "n3"}
+    assert all(
+        record["environment"]["host"] == record["environment"]["scheduler"]["node"] for record in sweep.records()
+    )
+    assert "Slurm job" in ran.err  # what the queue says
+
+
+def test_scancel_of_one_task(sweep: Clustered) -> None:
+    held(sweep, HELD)
+    task = sweep.task_of(HELD)
+    sweep.lab.scancel(task)
+    (head,) = sweep._heads
+    out, _ = head.communicate(timeout=60)
+    assert head.returncode == 2
+    assert sweep.statuses() == {0: "ok", 1: "ok", 2: "ok", 3: "lost", 4: "ok", 5: "ok"}
+    assert f"analysis: job {task} on " in out
+    assert "was cancelled while it was measured" in sweep.table()["reason"][HELD]
+    sweep.remove(f"hold-{HELD}")
+    assert sweep.resume().code == 0
+    assert sweep.is_complete()
+
+
+def test_scancel_of_a_task_that_waits(sweep: Clustered) -> None:
+    sweep.more = ("cluster.parallel=1",)
+    held(sweep, 0)
+    sweep.lab.scancel(sweep.task_of(HELD))
+    sweep.remove("hold-0")
+    (head,) = sweep._heads
+    assert head.wait(60) == 2
+    assert sweep.statuses() == {0: "ok", 1: "ok", 2: "skipped", 3: "skipped", 4: "ok", 5: "ok"}
+    assert "was cancelled while it waited before it was measured" in sweep.table()["reason"][HELD]
+    assert sweep.resume().code == 0
+    assert sweep.is_complete()
+
+
+def test_the_head_is_killed_and_the_array_cancelled(sweep: Clustered) -> None:
+    held(sweep, 1, HELD)
+    (head,) = sweep._heads
+    head.kill()
+    head.communicate()
+    sweep.lab.scancel(*{task.partition("_")[0] for task in sweep.tasks()})
+    sweep.remove("hold-1", f"hold-{HELD}")
+    assert sweep.resume().code == 0
+    assert sweep.is_complete()
+
+
+def test_the_head_is_killed_and_started_again_while_jobs_run(sweep: Clustered) -> None:
+    held(sweep, HELD)
+    (head,) = sweep._heads
+    head.kill()
+    head.communicate()
+    again = sweep.start_resuming()
+    sweep.until(lambda: "1 running" in sweep.jobs.queue(), "the second head to see the job of the first")
+    sweep.remove(f"hold-{HELD}")
+    assert again.wait(60) == 0
+    assert sweep.is_complete()
+    assert len(sweep.jobs.all()) == 1  # nothing was submitted again
+
+
+def test_two_heads_are_one_too_many(sweep: Clustered) -> None:
+    held(sweep, HELD)
+    refused = sweep.resume()
+    assert refused.code == 1
+    assert "is in use by process" in refused.err
+
+
+@pytest.mark.parametrize("more", [["cluster=none"], ["shards=2"], ["batch_size=2"]])
+def test_jobs_at_work_are_not_gone_on_with_otherwise(sweep: Clustered, more: list[str]) -> None:
+    held(sweep, HELD)
+    (head,) = sweep._heads
+    head.kill()
+    head.communicate()
+    refused = sweep.resume("cluster.poll_s=0.5", "cluster=slurm", *more) if "shards=2" in more else sweep.resume(*more)
+    assert refused.code == 1
+    job = sweep.task_of(HELD).partition("_")[0]
+    assert f"is being measured by job {job} of Slurm" in refused.err or "holds nothing that belongs" in refused.err
+    sweep.remove(f"hold-{HELD}")
+    assert sweep.resume().code == 0
+    assert sweep.is_complete()
+
+
+def test_ctrl_c_cancels_the_array(sweep: Clustered) -> None:
+    sweep.more = ("cluster.parallel=2",)
+    held(sweep, 0, HELD)
+    (head,) = sweep._heads
+    code, printed = sweep.interrupt(head)
+    assert code == 130
+    assert "interrupted" in printed
+    assert set(sweep.tasks().values()) <= {"CANCELLED", "COMPLETED"}
+    assert sweep.statuses()[5] == "skipped"
+    sweep.remove("hold-0", f"hold-{HELD}")
+    assert sweep.resume().code == 0
+    assert sweep.is_complete()
+
+
+@pytest.mark.parametrize("how", ["requeue", "preemption"])
+def test_a_job_that_is_started_again_goes_on(sweep: Clustered, how: str) -> None:
+    held(sweep, HELD)
+    task = sweep.task_of(HELD)
+    if how == "requeue":
+        sweep.lab.scontrol("requeue", task)
+    else:
+        sweep.lab.sbatch("sleep 1", "--partition=high", "--nodes=3", "--exclusive", cwd=sweep.cwd)
+    sweep.until(lambda: sweep.lab.states(task)[task] == "PENDING", "the task to wait again")
+    sweep.remove(f"hold-{HELD}")
+    (head,) = sweep._heads
+    assert head.wait(60) == 0
+    assert sweep.is_complete()
+    restarts = {r["axes"]["model.fake.number"]: r["environment"]["scheduler"]["restarts"] for r in sweep.records()}
+    assert restarts[HELD] == 1
+    assert restarts[HELD - 1] == 0
+
+
+def test_a_node_dies(sweep: Clustered) -> None:
+    held(sweep, HELD)
+    task = sweep.task_of(HELD)
+    node = sweep.lab.details(task)["BatchHost"]
+    sweep.lab.kill_node(node)
+    sweep.remove(f"hold-{HELD}")
+    (head,) = sweep._heads
+    assert head.wait(120) == 0
+    assert sweep.is_complete()
+    (record,) = [r for r in sweep.records() if r["axes"]["model.fake.number"] == HELD]
+    assert record["environment"]["scheduler"]["node"] != node
+
+
+def test_a_node_dies_and_the_job_may_not_be_requeued(sweep: Clustered) -> None:
+    sweep.more = ("cluster.options={no-requeue: true}",)
+    held(sweep, HELD)
+    first = sweep.task_of(HELD)
+    sweep.lab.kill_node(sweep.lab.details(first)["BatchHost"])
+    sweep.remove(f"hold-{HELD}")
+    (head,) = sweep._heads
+    assert head.wait(120) == 0
+    assert sweep.is_complete()
+    assert sweep.task_of(HELD) != first  # submitted again, by the head
+
+
+def test_a_combination_that_takes_too_much_memory_loses_nothing_but_itself(sweep: Clustered) -> None:
+    sweep.touch("eat-2")
+    ran = sweep.run()
+    assert ran.code == 2
+    assert sweep.statuses() == {0: "ok", 1: "ok", 2: "oom", 3: "ok", 4: "ok", 5: "ok"}
+    assert "ran out of memory while it was measured" in sweep.table()["reason"][2]
+    assert len(sweep.jobs.all()) == 2  # the rest of its shard
+    sweep.remove("eat-2")
+    assert sweep.resume().code == 0
+    assert sweep.is_complete()
+
+
+def test_the_time_limit_ends_a_job(sweep: Clustered) -> None:
+    sweep.more = ("cluster.options={no-requeue: true}",)
+    held(sweep, HELD)
+    first = sweep.task_of(HELD)
+    sweep.lab.scontrol("update", f"job={first}", "EndTime=now+2")
+    sweep.until(lambda: sweep.lab.states(first)[first] == "TIMEOUT", "the time limit", 100)
+    sweep.until(lambda: sweep.task_of(HELD) != first, "a further task for the rest")
+    sweep.remove(f"hold-{HELD}")
+    (head,) = sweep._heads
+    assert head.wait(60) == 0
+    assert sweep.is_complete()
+
+
+def test_a_task_that_cannot_begin(sweep: Clustered) -> None:
+    ran = sweep.run("cluster.setup=['echo no such module >&2; exit 3']")
+    assert ran.code == 2
+    assert set(sweep.statuses().values()) == {"skipped"}
+    assert all("failed: no such module before it was measured" in reason for reason in sweep.table()["reason"])
+    assert len(sweep.jobs.all()) == 1
+
+
+def test_what_slurm_refuses(sweep: Clustered) -> None:
+    ran = sweep.run("cluster.partition=gpus")
+    assert ran.code == 2
+    assert "invalid partition specified: gpus" in ran.err
+    assert "the launcher failed" in ran.err
+
+
+@pytest.mark.parametrize("how", ["option", "variable"])
+def test_without_the_environment(sweep: Clustered, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(sweep.cwd / "lib"))  # where the model is
+    (sweep.cwd / "lib").mkdir()
+    (sweep.cwd / "lab_models.py").rename(sweep.cwd / "lib" / "lab_models.py")
+    if how == "variable":
+        monkeypatch.setenv("SBATCH_EXPORT", "NONE")
+    ran = sweep.run(*(["cluster.options={export: NONE}"] if how == "option" else []))
+    assert ran.code == 0, ran.out + ran.err
+    assert sweep.is_complete()
+
+
+def test_submitted_from_inside_a_job(sweep: Clustered) -> None:
+    command = " ".join(
+        f"'{word}'" for word in ["python", "-m", "sweeprof", *sweep.arguments, f"limits.locks={sweep.cwd}/l"]
+    )
+    python = json.dumps(str(Path(__import__("sys").executable).parent))
+    job = sweep.lab.sbatch(f"PATH={python}:$PATH {command}", "--mem-per-cpu=200M", "--cpus-per-task=2", cwd=sweep.cwd)
+    sweep.until(lambda: sweep.lab.states(job)[job] == "COMPLETED", "the job that submits", 90)
+    assert sweep.is_complete()
+    (submission,) = sweep.jobs.all()
+    assert {r["environment"]["scheduler"]["job"].partition("_")[0] for r in sweep.records()} == {submission.job}
+
+
+def test_not_waited_for_and_collected(sweep: Clustered) -> None:
+    sweep.touch(f"hold-{HELD}")
+    ran = sweep.run("wait=false")
+    assert ran.code == 0
+    assert "Collect    python -m sweeprof.collect" in ran.out
+    sweep.until(lambda: sweep.begun(HELD) and sum(sweep.measured().values()) == 5, "everything else")
+    early = sweep.collect()
+    assert early.code == 4
+    assert sweep.statuses() == {0: "ok", 1: "ok", 2: "ok", 3: "skipped", 4: "ok", 5: "ok"}
+    assert "it is being measured" in sweep.table()["reason"][HELD]
+    sweep.remove(f"hold-{HELD}")
+    late = sweep.collect("--wait")
+    assert late.code == 0, late.out + late.err
+    assert sweep.is_complete()

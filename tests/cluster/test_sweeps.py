@@ -1,0 +1,167 @@
+"""Whole sweeps on the real Slurm: the same rows as without it, many combinations, more tasks than an array may have."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from support.command import run_command
+from support.slurm import Lab
+from sweeprof.sweep.cluster.jobs import Jobs
+
+LAB = {"MAX_ARRAY": 1001, "GPUS": 2}
+CLUSTER = ("cluster=slurm", "cluster.poll_s=1", "cluster.memory=1500MiB")
+ROOM = ("shards=9", "cluster.memory=3500MiB")
+"""A node at a time: without cgroups Slurm counts what the templates of two frameworks and their forks share over and over."""
+STATIC = ("metrics=static", "tracking=none", "dataset=synthetic")
+EXACT = ["model", "backend", "device", "batch_size", "status", "compute/macs", "params/total", "quality/accuracy"]
+
+
+def sorted_table(folder: Path, columns: list[str]) -> pd.DataFrame:
+    table = pd.read_csv(folder / "comparison.csv")[columns]
+    return table.sort_values(columns[:4]).reset_index(drop=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_quickstart_over_three_nodes_has_the_rows_of_this_host(
+    slurm: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    here = run_command(tmp_path / "here", "+sweep=quickstart", "tracking=none", timeout=400)
+    there = run_command(tmp_path / "there", "+sweep=quickstart", "tracking=none", *CLUSTER, *ROOM, timeout=600)
+    assert (here.code, there.code) == (0, 0), there.out + there.err
+    pd.testing.assert_frame_equal(
+        sorted_table(here.folder("quickstart"), EXACT), sorted_table(there.folder("quickstart"), EXACT)
+    )
+    records = [json.loads(path.read_text()) for path in there.folder("quickstart").glob("records/*/timing-*.json")]
+    nodes = {record["combination_id"]: record["environment"]["scheduler"]["node"] for record in records}
+    rows = json.loads((there.folder("quickstart") / "comparison.json").read_text())["rows"]
+    for row in rows:  # what is compared was measured on one node, so that it can be
+        assert nodes[row["combination_id"]] == nodes[row["baseline_id"]]
+        assert row["cells"]["latency/forward"]["verdict"] != "not_comparable"
+    with capsys.disabled():
+        print(f"\nquickstart: {len(records)} combinations on {', '.join(sorted(set(nodes.values())))}")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_six_hundred_static_combinations(slurm: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    began = time.monotonic()
+    ran = run_command(
+        tmp_path,
+        "model=mlp,lenet5",
+        "batch_size=range(1,301)",
+        *STATIC,
+        *CLUSTER,
+        "shards=6",
+        "dataset=digits",
+        timeout=500,
+    )
+    took = time.monotonic() - began
+    assert ran.code == 0, ran.out + ran.err
+    table = pd.read_csv(ran.folder("adhoc") / "comparison.csv")
+    assert len(table) == 600
+    assert set(table["status"]) == {"ok"}
+    assert set(table[table["model"] == "lenet5"]["params/total"]) == {61706}
+    (submission,) = Jobs(ran.folder("adhoc")).all()
+    assert len(submission.shards) == 6
+    with capsys.disabled():
+        print(
+            f"\n600 static combinations in 6 tasks: {took:.0f} s, {took / 600 * 1000:.0f} ms each, queue and reports included"
+        )
+
+
+def test_ten_thousand_combinations_are_submitted(
+    slurm: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = time.monotonic()
+    ran = run_command(
+        *(tmp_path, "model=fake", "backend=fake", "batch_size=range(1,10001)", *STATIC, *CLUSTER, "wait=false"),
+        *("cluster.minutes=0.1", "cluster.options={hold: true}"),
+        timeout=280,
+    )
+    took = time.monotonic() - began
+    assert ran.code == 0, ran.out + ran.err
+    folder = ran.folder("adhoc")
+    submissions = Jobs(folder).all()
+    tasks = [shard for submission in submissions for shard in submission.shards]
+    assert [len(submission.shards) for submission in submissions] == [1001, len(tasks) - 1001]
+    assert sorted(tasks) == list(range(len(tasks)))
+    assert sum(len(slurm.jobs(submission.name)) for submission in submissions) == len(tasks)
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    assert size < 100e6
+    assert not list(folder.rglob("*.pkl"))
+    with capsys.disabled():
+        said = f"{len(tasks)} tasks in {len(submissions)} arrays, {size / 1e6:.1f} MB, no pickle"
+        print(f"\n10,000 combinations: {said}; planned and submitted in {took:.0f} s")
+
+
+def test_groups_get_what_they_ask_for(slurm: Lab, tmp_path: Path) -> None:
+    groups = (
+        "cluster.groups=[{where: {batch_size: 2}, gpus: 1, memory: 700MiB, options: {comment: two}},"
+        "{where: 'batch_size > 2', partition: high, time: 1h, cpus: 2}]"
+    )
+    ran = run_command(
+        *(tmp_path, "model=fake", "backend=fake", "batch_size=1,2,3,4", *STATIC, *CLUSTER, "wait=false", groups),
+        "cluster.options={hold: true}",
+    )
+    assert ran.code == 0, ran.err
+    submissions = {len(s.shards): s for s in Jobs(ran.folder("adhoc")).all()}
+    assert len(submissions) <= 3
+    details = {
+        s.resources["partition"] or s.resources["gpus"]: slurm.details(f"{s.job}_0")
+        for s in Jobs(ran.folder("adhoc")).all()
+    }
+    assert details[0]["MinMemoryNode"] == "1500M"
+    assert (details[1]["MinMemoryNode"], details[1]["Comment"], details[1]["TresPerNode"]) == (
+        "700M",
+        "two",
+        "gres:gpu:1",
+    )
+    assert (details["high"]["Partition"], details["high"]["TimeLimit"], details["high"]["CPUs/Task"]) == (
+        "high",
+        "01:00:00",
+        "2",
+    )
+    assert {detail["Requeue"] for detail in details.values()} == {"1"}
+
+
+def test_a_task_with_a_gpu_sees_that_one(slurm: Lab, tmp_path: Path) -> None:
+    (tmp_path / "seen.py").write_text(
+        "import os\nfrom sweeprof.backends.fake import FakeModel\ndef model(step_s=0):\n"
+        "    open('seen', 'a').write(os.environ.get('CUDA_VISIBLE_DEVICES', 'none') + '\\n')\n    return FakeModel()\n"
+    )
+    ran = run_command(
+        *(tmp_path, "model=fake", "backend=fake", *STATIC, *CLUSTER, "model.fake._target_=seen.model", "cluster.gpus=1")
+    )
+    assert ran.code == 0, ran.out + ran.err
+    assert (tmp_path / "seen").read_text().split() == ["0"]
+
+
+def test_configs_of_ones_own_travel(slurm: Lab, tmp_path: Path) -> None:
+    """A sweep file and a site's cluster in a folder of one's own, a model beside them."""
+    (tmp_path / "mine" / "sweep").mkdir(parents=True)
+    (tmp_path / "mine" / "cluster").mkdir()
+    (tmp_path / "mine" / "cluster" / "lab.yaml").write_text(
+        "defaults: [slurm]\npartition: high\npoll_s: 1\nmemory: 300MiB\n"
+    )
+    (tmp_path / "mine" / "sweep" / "night.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - override /cluster: lab\n  - override /model: fake\n  - override /backend: fake\n"
+        "  - override /dataset: synthetic\n  - override /metrics: static\n  - override /tracking: none\n"
+        "axes:\n  batch_size: [1, 2, 3]\nmodel:\n  fake: {_target_: own_model.model}\n"
+    )
+    (tmp_path / "own_model.py").write_text(
+        "from sweeprof.backends.fake import FakeModel\ndef model(step_s=0):\n    return FakeModel(params=4321)\n"
+    )
+    ran = run_command(tmp_path, "+sweep=night", "--config-dir", "mine")
+    assert ran.code == 0, ran.out + ran.err
+    table = pd.read_csv(ran.folder("night") / "comparison.csv")
+    assert list(table["params/total"]) == [4321] * 3
+    record = json.loads(next(iter(ran.folder("night").glob("records/*/*.json"))).read_text())
+    assert record["environment"]["scheduler"]["partition"] == "high"

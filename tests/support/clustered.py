@@ -1,0 +1,192 @@
+"""A sweep on the real Slurm whose combinations wait, fail and take memory as files in its folder tell them to."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from support.command import Ran, environment, run_command, start_command
+from support.slurm import Lab
+from sweeprof.sweep.cluster.jobs import Jobs
+
+MODEL = '''
+import os, sys, time
+from sweeprof.backends.fake import FakeModel
+
+def model(number):
+    """Waits while hold-NUMBER is there, takes memory while eat-NUMBER is, and notes that it was measured."""
+    while os.path.exists(f"hold-{number}"):
+        time.sleep(0.05)
+    hoard = []
+    while os.path.exists(f"eat-{number}"):
+        hoard.append(b"x" * (10 << 20))
+        time.sleep(0.02)
+    with open("measured", "a") as file:
+        file.write(f"{number}\\n")
+    return FakeModel(params=1000 + number)
+'''
+METRICS = "metrics.select=[params/total]"
+"""One pass, and one that measures nothing of the device, so that tasks need not wait for each other: this is one machine."""
+
+
+@dataclass
+class Clustered:
+    """A sweep over ``count`` combinations, in a folder of its own.
+
+    Args:
+        lab: the cluster.
+        cwd: where the sweep is started.
+        shards: how many tasks.
+    """
+
+    lab: Lab
+    cwd: Path
+    count: int = 6
+    shards: int = 3
+    more: tuple[str, ...] = ()
+    _heads: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        (self.cwd / "lab_models.py").write_text(MODEL)
+
+    @property
+    def arguments(self) -> list[str]:
+        """Of the command that starts it."""
+        return [
+            *("cluster=slurm", "cluster.poll_s=0.5", "cluster.memory=300MiB", f"shards={self.shards}", METRICS),
+            *("model=fake", "backend=fake", "dataset=synthetic", "tracking=none"),
+            *("model.fake._target_=lab_models.model", "~model.fake.step_s"),
+            *(f"+model.fake.number={','.join(map(str, range(self.count)))}", "compare.baseline={}", *self.more),
+        ]
+
+    def run(self, *more: str, timeout: float = 120) -> Ran:
+        """Start it and wait for its end."""
+        return run_command(self.cwd, *self.arguments, *more, timeout=timeout)
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        """Start it."""
+        return self._started(*self.arguments, *more)
+
+    def resume(self, *more: str, timeout: float = 120) -> Ran:
+        """Go on with it, and wait for the end."""
+        return run_command(self.cwd, f"resume={self.folder}", *self._locks, *more, timeout=timeout)
+
+    def start_resuming(self, *more: str) -> subprocess.Popen[str]:
+        """Go on with it."""
+        return self._started(f"resume={self.folder}", *self._locks, *more)
+
+    def collect(self, *words: str) -> Ran:
+        """``python -m sweeprof.collect``."""
+        command = [sys.executable, "-m", "sweeprof.collect", str(self.folder), *words]
+        done = subprocess.run(
+            command, cwd=self.cwd, env=environment(self.cwd), capture_output=True, text=True, timeout=120, check=False
+        )
+        return Ran(done.returncode, done.stdout, done.stderr, self.cwd)
+
+    def _started(self, *arguments: str) -> subprocess.Popen[str]:
+        head = start_command(self.cwd, *arguments)
+        self._heads.append(head)
+        return head
+
+    @property
+    def _locks(self) -> list[str]:
+        return [f"limits.locks={self.cwd / 'locks'}"]
+
+    def end(self) -> None:
+        """Let nothing wait any longer, and no head live on."""
+        for path in [*self.cwd.glob("hold-*"), *self.cwd.glob("eat-*")]:
+            path.unlink()
+        for head in self._heads:
+            if head.poll() is None:
+                head.kill()
+            head.communicate()
+
+    def touch(self, *names: str) -> None:
+        """Make files such as ``hold-3``."""
+        for name in names:
+            (self.cwd / name).touch()
+
+    def remove(self, *names: str) -> None:
+        """Remove such files."""
+        for name in names:
+            (self.cwd / name).unlink()
+
+    @property
+    def folder(self) -> Path:
+        """Of the sweep."""
+        (found,) = (self.cwd / "outputs" / "adhoc").iterdir()
+        return found
+
+    @property
+    def jobs(self) -> Jobs:
+        """What was submitted."""
+        return Jobs(self.folder)
+
+    def tasks(self) -> dict[str, str]:
+        """The states of its tasks in Slurm, by Slurm's id."""
+        return self.lab.jobs("adhoc-")
+
+    def task_of(self, number: int) -> str:
+        """Slurm's id of the newest task that is to measure a combination."""
+        plan = json.loads((self.folder / "plan.json").read_text())
+        id = next(c["id"] for c in plan["combinations"] if c["axes"]["model.fake.number"] == number)
+        shard = next(place for place, ids in enumerate(plan["shards"]) if id in ids)
+        submission = next(s for s in reversed(self.jobs.all()) if shard in s.shards)
+        return f"{submission.job}_{submission.shards.index(shard)}"
+
+    def begun(self, number: int) -> bool:
+        """Whether a combination is being measured."""
+        text = "".join(path.read_text() for path in self.cwd.glob("outputs/adhoc/*/events/shard-*.jsonl"))
+        events = [json.loads(line) for line in text.splitlines()]
+        plan = json.loads((self.folder / "plan.json").read_text())
+        id = next(c["id"] for c in plan["combinations"] if c["axes"]["model.fake.number"] == number)
+        last = [event["event"] for event in events if event["combination_id"] == id][-1:]
+        return last in (["begin"], ["running"])
+
+    def until(self, predicate: Callable[[], object], said: str, timeout_s: float = 60) -> None:
+        """Wait for something to come true."""
+
+        def come_true() -> bool:
+            try:
+                return bool(predicate())
+            except (ValueError, LookupError, FileNotFoundError, StopIteration):  # nothing is there yet
+                return False
+
+        self.lab.wait_until(come_true, timeout_s, said)
+
+    def interrupt(self, head: subprocess.Popen[str]) -> tuple[int, str]:
+        """Ctrl-C; returns the exit code and what was printed."""
+        head.send_signal(signal.SIGINT)
+        out, err = head.communicate(timeout=90)
+        return head.returncode, out + err
+
+    def table(self) -> pd.DataFrame:
+        """The comparison, by number."""
+        return pd.read_csv(self.folder / "comparison.csv").set_index("model.fake.number")
+
+    def statuses(self) -> dict[int, str]:
+        """By number."""
+        return dict(self.table()["status"])
+
+    def measured(self) -> Counter[int]:
+        """How often each combination was measured."""
+        return Counter(int(line) for line in (self.cwd / "measured").read_text().split())
+
+    def records(self) -> list[dict[str, Any]]:
+        """Every record, those set aside among them."""
+        return [json.loads(path.read_text()) for path in self.folder.glob("records/**/*.json")]
+
+    def is_complete(self) -> bool:
+        """Whether everything was measured, each once."""
+        once = dict.fromkeys(range(self.count), 1)
+        right = dict(self.table()["params/total"]) == {number: 1000 + number for number in range(self.count)}
+        return set(self.statuses().values()) == {"ok"} and dict(self.measured()) == once and right
