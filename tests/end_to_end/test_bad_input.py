@@ -20,6 +20,14 @@ CASES = {
         ["'latency/forwrd' is not a metric", "Did you mean 'latency/forward'?"],
     ),
     "unknown launcher": (["hydra/launcher=slrum"], ["hydra/launcher: 'slrum' is not a launcher"]),
+    "a setting of a cluster that is not chosen": (
+        ["cluster.partition=gpu"],
+        ["cluster.partition: 'gpu' is a setting of a cluster, and none is chosen: cluster=slurm."],
+    ),
+    "jobs that are not waited for without any": (
+        ["wait=false"],
+        ["wait: 'false' needs the jobs of a cluster: cluster=slurm."],
+    ),
     "batch size 0": (["batch_size=0"], ["batch_size: 0 is not a batch size: a whole number of at least 1."]),
     "batch size -1": (["batch_size=-1"], ["batch_size: -1 is not a batch size"]),
     "batch size abc": (["batch_size=8,abc"], ["batch_size: 'abc' is not a batch size"]),

@@ -1,0 +1,321 @@
+"""``sweeprof.prune``: what goes, what stays and why, and that a crash amid it leaves nothing that looks like a sweep."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeprof.prune import main
+from sweeprof.results.files import write_json
+from sweeprof.sweep.cluster.jobs import Jobs, Note
+from sweeprof.sweep.folder import Folder, sweeps
+from sweeprof.sweep.hold import heading
+from sweeprof.sweep.queued import keep_config, note_sent
+from sweeprof.sweep.references import Place, located, set_tag
+
+LAB = {"_target_": "noting.Noting", "uri": "http://lab:5000"}
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    """Five nights, of which the newest are the last; 1,000 bytes each beside the plan."""
+    output = tmp_path / "outputs"
+    for day in range(1, 6):
+        night(output, f"2026-11-0{day}_02-00-00")
+    return output
+
+
+def night(output: Path, stamp: str, name: str = "nightly") -> Path:
+    path = output / name / stamp
+    (path / "records").mkdir(parents=True)
+    (path / "records" / "a.json").write_text("x" * 1000)
+    (path / "plan.json").write_text(json.dumps({"sweep_id": f"s{stamp}"}))
+    return path
+
+
+def prune(output: Path, *words: str) -> int:
+    return main(["nightly", "--output", str(output), *words])
+
+
+def days(output: Path) -> list[int]:
+    """The days whose sweeps are there, hidden folders too."""
+    return sorted(int(path.name.partition("_")[0][-2:]) for path in (output / "nightly").iterdir())
+
+
+def day(output: Path, number: int) -> Path:
+    return output / "nightly" / f"2026-11-0{number}_02-00-00"
+
+
+def test_the_newest_stay_and_what_went_is_told(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = night(output, "2020-01-01_00-00-00", "other")
+    assert prune(output, "--keep", "2") == 0
+    assert days(output) == [4, 5]
+    assert other.is_dir()
+    out = capsys.readouterr().out
+    assert f"kept     {day(output, 4)}  one of the newest 2\n" in out
+    assert f"removed  {day(output, 1)}  1.01 KiB\n" in out
+    assert out.splitlines()[-1] == "3 removed, 3.04 KiB freed; 2 kept"
+    assert prune(output, "--keep", "2") == 0
+    assert "0 removed, 0 B freed; 2 kept" in capsys.readouterr().out
+
+
+def test_a_dry_run_removes_nothing_and_tells_the_same(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(output.rglob("*"))
+    assert prune(output, "--keep", "4", "--dry-run") == 0
+    assert sorted(output.rglob("*")) == before
+    out = capsys.readouterr().out
+    assert f"would go {day(output, 1)}  1.01 KiB\n" in out
+    assert "1 would be removed, 1.01 KiB to be freed; 4 kept" in out
+
+
+def test_those_of_the_last_days_stay_too(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    now = datetime.now(UTC).astimezone()
+    for back in (1, 3, 10):
+        night(output, f"{now - timedelta(days=back):%Y-%m-%d_%H-%M-%S}")
+    for path in [day(output, number) for number in range(1, 6)]:
+        shutil.rmtree(path)
+    assert prune(output, "--keep", "1", "--days", "5") == 0
+    out = capsys.readouterr().out
+    assert "the newest\n" in out
+    assert "begun in the last 5 days\n" in out
+    assert out.splitlines()[-1].startswith("1 removed")
+
+
+def test_a_tagged_sweep_stays_however_its_folder_is_reached(
+    output: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "link").symlink_to(output)
+    set_tag("v1", day(output, 1), f"s{day(output, 1).name}", Place(output))
+    set_tag("good", tmp_path / "link" / "nightly" / day(output, 2).name, "s2", Place(output))
+    assert main(["nightly", "--output", str(tmp_path / "link"), "--keep", "1"]) == 0
+    assert days(output) == [1, 2, 5]
+    out = capsys.readouterr().out
+    assert f"{day(output, 1).name}  tag:v1\n" in out
+    assert f"{day(output, 2).name}  tag:good\n" in out
+    assert located("tag:v1", Place(output), "BASE") == output / "nightly" / day(output, 1).name
+
+
+def test_a_tag_is_known_by_the_sweeps_id_where_outputs_were_moved(output: Path) -> None:
+    write_json(output / ".tags" / "v1", {"folder": "../gone/nightly/x", "sweep_id": f"s{day(output, 2).name}"})
+    assert prune(output, "--keep", "1") == 0
+    assert days(output) == [2, 5]
+
+
+def test_a_sweep_that_is_tagged_amid_it_stays(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = shutil.rmtree
+
+    def slow(path: Path, **options: Any) -> None:
+        real(path, **options)
+        set_tag("v1", day(output, 2), "s2", Place(output))
+
+    monkeypatch.setattr(shutil, "rmtree", slow)
+    assert prune(output, "--keep", "1") == 0
+    assert days(output) == [2, 5]
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"folder": "nightly/x"}', '{"folder": 3, "sweep_id": "s"}'])
+def test_a_tag_that_cannot_be_read_stops_everything(
+    output: Path, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (output / ".tags").mkdir()
+    (output / ".tags" / "v1").write_text(content)
+    assert prune(output, "--keep", "1") == 1
+    assert days(output) == [1, 2, 3, 4, 5]
+    assert "error: tag:v1: " in capsys.readouterr().err
+
+
+def test_a_sweep_with_a_head_stays(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with heading(day(output, 1)):
+        assert prune(output, "--keep", "4") == 0
+        assert f"kept     {day(output, 1)}  being measured\n" in capsys.readouterr().out
+    assert days(output) == [1, 2, 3, 4, 5]
+    assert prune(output, "--keep", "4") == 0
+    assert days(output) == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("name", ["work", "sending", "report"])
+@pytest.mark.parametrize("kind", [fcntl.LOCK_EX, fcntl.LOCK_SH])
+def test_a_sweep_that_somebody_works_on_stays(output: Path, name: str, kind: int) -> None:
+    with (day(output, 1) / f"{name}.lock").open("a") as lock:
+        fcntl.flock(lock, kind)
+        assert prune(output, "--keep", "4") == 0
+        assert days(output) == [1, 2, 3, 4, 5]
+    assert prune(output, "--keep", "4") == 0
+    assert days(output) == [2, 3, 4, 5]
+
+
+def test_an_unsent_sweep_stays_until_it_is_sent(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unsent, sent = Folder(day(output, 1)), Folder(day(output, 2))
+    keep_config(unsent, LAB)
+    keep_config(sent, LAB)
+    note_sent(sent, None)
+    assert prune(output, "--keep", "1") == 0
+    assert days(output) == [1, 5]
+    assert f"not sent to its tracker: python -m sweeprof.sync {unsent.path}\n" in capsys.readouterr().out
+    note_sent(unsent, None)
+    assert prune(output, "--keep", "1") == 0
+    assert days(output) == [5]
+
+
+def test_a_sweep_whose_jobs_may_run_stays(
+    output: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Slurm does not answer, as here, that is whatever has not told its end."""
+    jobs = Jobs(day(output, 1))
+    submission = jobs.new("night", [0], {})
+    jobs.keep(submission)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert prune(output, "--keep", "1") == 0
+    assert days(output) == [1, 5]
+    assert "jobs of it may still run" in capsys.readouterr().out
+    jobs.write_note(submission.token, 0, Note("1_0", "n1", 0, 1.0, 2.0))
+    assert prune(output, "--keep", "1") == 0
+    assert days(output) == [5]
+
+
+def test_a_link_to_a_sweep_elsewhere_stays(output: Path, tmp_path: Path) -> None:
+    day(output, 1).rename(tmp_path / "archived")
+    day(output, 1).symlink_to(tmp_path / "archived")
+    assert prune(output, "--keep", "1") == 0
+    assert days(output) == [1, 5]
+    assert (tmp_path / "archived" / "plan.json").is_file()
+
+
+def test_what_is_no_sweep_stays(output: Path) -> None:
+    (output / "nightly" / "notes").mkdir()
+    (output / "nightly" / "2020-01-01_00-00-00").mkdir()  # no plan: being made, or somebody's
+    assert prune(output, "--keep", "5") == 0
+    assert len(list((output / "nightly").iterdir())) == 7
+
+
+@pytest.fixture
+def dying(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Whoever deletes a folder is ended after its first file."""
+
+    def first_file_only(path: Path) -> None:
+        (path / "records" / "a.json").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(shutil, "rmtree", first_file_only)
+        yield context
+
+
+def test_a_crash_amid_it_leaves_no_half_of_a_sweep(
+    output: Path, dying: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert prune(output, "--keep", "4") == 130
+    assert [folder.path.name for folder in sweeps(output)] == [day(output, n).name for n in (5, 4, 3, 2)]
+    (left,) = (output / "nightly").glob(".*")
+    dying.undo()
+    capsys.readouterr()
+    assert prune(output, "--keep", "4", "--dry-run") == 0
+    assert left.is_dir()
+    assert prune(output, "--keep", "4") == 0
+    assert not left.exists()
+    assert f"removed  {left}  36 B  begun by an earlier run\n" in capsys.readouterr().out
+
+
+def test_what_cannot_be_removed_is_told_and_keeps_no_other(
+    output: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = shutil.rmtree
+
+    def refusing(path: Path, **options: Any) -> None:
+        if "2026-11-02" in path.name:
+            raise PermissionError(13, "Permission denied", str(path / "records"))
+        real(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", refusing)
+    assert prune(output, "--keep", "3") == 2
+    assert [folder.path.name[8:10] for folder in sweeps(output)] == ["05", "04", "03"]
+    told = capsys.readouterr()
+    assert f"error: {day(output, 2)} could not be removed: [Errno 13] Permission denied" in told.err
+    assert told.out.splitlines()[-1].startswith("1 removed")
+    monkeypatch.undo()
+    assert prune(output, "--keep", "3") == 0
+    assert days(output) == [3, 4, 5]
+
+
+def test_nothing_in_a_folder_is_open_while_it_is_removed(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS would keep such a file, under another name, and with it the folder."""
+    (day(output, 1) / "head.lock").touch()
+    opened: list[str] = []
+
+    def looking(path: Path) -> None:
+        opened.extend(link for file in Path("/proc/self/fd").iterdir() if (link := linked(file)).startswith(str(path)))
+        path.rename(output / "elsewhere")
+
+    monkeypatch.setattr(shutil, "rmtree", looking)
+    assert prune(output, "--keep", "4") == 0
+    assert days(output) == [2, 3, 4, 5]
+    assert opened == []
+
+
+def linked(file: Path) -> str:
+    """What a link means, where it is one still."""
+    try:
+        return str(file.readlink())
+    except OSError:
+        return ""
+
+
+def test_two_at_once_are_no_trouble(
+    output: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = shutil.rmtree
+
+    def beaten(path: Path, **options: Any) -> None:
+        monkeypatch.undo()
+        assert prune(output, "--keep", "1") == 0  # the other, amid our first
+        real(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", beaten)
+    assert prune(output, "--keep", "3") == 0
+    assert days(output) == [5]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nightly"], "--keep"),
+        (["nightly", "--keep", "0"], "--keep: '0' is no whole number from 1 on"),
+        (["nightly", "--keep", "two"], "--keep: 'two' is no whole number"),
+        (["nightly", "--keep", "2.5"], "--keep: '2.5' is no whole number"),
+        (["nightly", "--keep", "1", "--days", "nan"], "--days: 'nan' is no number of days"),
+        (["nightly", "--keep", "1", "--days", "-1"], "--days: '-1' is no number of days"),
+        (["nightly", "--keep", "1", "--days", "1e99"], "--days: '1e99' is no number of days"),
+        (
+            ["nihgtly", "--keep", "1"],
+            "NAME: 'nihgtly' is not a name of sweeps. Known: nightly. Did you mean 'nightly'?",
+        ),
+        (["../outputs/nightly", "--keep", "1"], "is not a name of sweeps"),
+        (["nightly", "--keep", "1", "--output", "absent"], "--output: 'absent' has no sweeps."),
+        (["nightly", "--kept", "1"], "see python -m sweeprof.prune --help"),
+    ],
+)
+def test_a_mistake_is_told_and_nothing_is_removed(
+    output: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--output", str(output), *words]) == 1
+    assert said in capsys.readouterr().err
+    assert days(output) == [1, 2, 3, 4, 5]
+
+
+def test_every_mistake_is_told_at_once(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert prune(output, "--keep", "x", "--days", "y") == 1
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_help_says_that_mlflow_keeps_the_trend(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "MLflow keeps its runs" in capsys.readouterr().out
