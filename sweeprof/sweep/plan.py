@@ -94,6 +94,8 @@ class Plan:
     def to_dict(self) -> Json:
         """Plain JSON data; equal parts of the combinations' configs are there once."""
         data = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
+        if not self.cluster:
+            del data["cluster"]  # as plans of this schema version always were
         packed, parts = _packed(self.combinations)
         excluded = [dataclasses.asdict(one) for one in self.excluded]
         return {**data, "combinations": packed, "parts": parts, "excluded": excluded}
