@@ -6,7 +6,6 @@ anything is missing, and sends the sweep to its tracker.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import heading
 from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.queued import reachable, sending_command
-from sweeprof.sweep.reading import sweep_folder, told
+from sweeprof.sweep.reading import Parser, sweep_folder, told
 
 PIPED_WIDTH = 120
 EXIT_RUNNING = 4
@@ -31,7 +30,7 @@ UNTRACKED: Json = {"_target_": None}
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m sweeprof.collect",
         description="Make the comparison of a sweep that runs, or ran, as jobs of a cluster, from the records in its folder.",
         epilog="Exit codes: 0 all measured, 1 a mistake in the command, 2 some combinations were not measured, 4 jobs still run.",
@@ -41,16 +40,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--wait", action="store_true", help="wait until no job is left; Ctrl-C stops waiting, not the jobs"
     )
     parser.add_argument("--output", default="outputs", metavar="PATH", help="where sweeps are (default: outputs)")
-    given = parser.parse_args(arguments)
+    name = "DIR"
     try:
+        given = parser.parse_args(arguments)
+        name = given.folder
         return _collect(sweep_folder(given.folder, Path(given.output)), given.wait)
     except (UserError, OSError) as error:
         if is_full(error):
-            print(f"{given.folder}: the disk is full", file=sys.stderr)
+            print(f"{name}: the disk is full", file=sys.stderr)
             return head.EXIT_SOME_FAILED
-        return told(error, given.folder)
+        return told(error, name)
     except SweeprofError as error:
-        return told(UserError(str(error)), given.folder)
+        return told(UserError(str(error)), name)
 
 
 def _collect(folder: Folder, wait: bool) -> int:

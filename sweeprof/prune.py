@@ -7,12 +7,11 @@ import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NoReturn
 
 from sweeprof.errors import Problem, UserError, choice_problem
 from sweeprof.report.units import scaled
 from sweeprof.sweep.folder import sweeps
-from sweeprof.sweep.reading import told
+from sweeprof.sweep.reading import Parser, told
 from sweeprof.sweep.retention import GOING, Fate, Rule, fates
 
 EXIT_LEFT, EXIT_INTERRUPTED = 2, 130
@@ -25,11 +24,6 @@ the trend goes back further than the folders do.
 
 Exit codes: 0 done, 1 a mistake in the command: nothing was removed, 2 something could not be removed: the next run tries again.
 """
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see python -m sweeprof.prune --help")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m sweeprof.prune",
         description="Remove old sweeps of a name from the folder of all sweeps.",
         epilog=HELP,

@@ -8,10 +8,9 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from sweeprof.errors import UserError
-from sweeprof.sweep.reading import told
+from sweeprof.sweep.reading import Parser, told
 from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.server_process import ServerEnded, running_server, terminable
 from sweeprof.tracking.server_settings import (
@@ -34,13 +33,6 @@ store that speaks its language.
 Exit codes: 0 ended by Ctrl-C or SIGTERM, 1 a mistake in the command (nothing was started), 2 the server did not start, or ended
 by itself.
 """
-
-
-class Parser(argparse.ArgumentParser):
-    """Words that are none of its own are a mistake like any other, and not what argparse exits with: 2."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see {self.prog} --help")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

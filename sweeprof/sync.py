@@ -6,7 +6,6 @@ is still to be sent.
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import sys
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from sweeprof.sweep.finish import comparison_of, write_reports
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import is_headed, reporting
 from sweeprof.sweep.queued import HIDDEN, noted_ending, reachable, sending_command, unsent, viewing_command
-from sweeprof.sweep.reading import sweep_folder, told
+from sweeprof.sweep.reading import Parser, sweep_folder, told
 from sweeprof.sweep.spelling import redacted
 from sweeprof.sweep.tracker import TrackerProcess
 
@@ -35,7 +34,7 @@ MISSING = "it was not measured"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m sweeprof.sync",
         description="Send the records of a sweep to MLflow again: what is missing there is made, the rest brought up to date, "
         "nothing is doubled.",
@@ -54,15 +53,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "is not stored",
     )
     parser.add_argument("--output", default="outputs", metavar="PATH", help="where sweeps are (default: outputs)")
-    given = parser.parse_intermixed_args(arguments)  # DIR and uri=… also with --output between them
-    output = Path(given.output)
+    name = "DIR"
     try:
+        given = parser.parse_intermixed_args(arguments)  # DIR and uri=… also with --output between them
+        name, output = given.folder, Path(given.output)
         asked = _asked(given.settings)
         if given.folder == "unsent":
             return _send_all(output, asked)
         return _send(sweep_folder(given.folder, output), asked)
     except (UserError, OSError) as error:
-        return told(error, given.folder)
+        return told(error, name)
 
 
 def _asked(settings: Sequence[str]) -> Json:

@@ -11,11 +11,11 @@ from pathlib import Path
 from sweeprof.errors import Problem, UserError
 from sweeprof.results.files import read_json
 from sweeprof.results.record import Json
-from sweeprof.server import EXIT_ENDED, EXIT_OK, Parser
+from sweeprof.server import EXIT_ENDED, EXIT_OK
 from sweeprof.sweep.check import rule_problems
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.plan import Plan
-from sweeprof.sweep.reading import sweep_folder, told
+from sweeprof.sweep.reading import Parser, sweep_folder, told
 from sweeprof.tracking.asking import NoAnswer, is_healthy
 from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.pages import pages_of

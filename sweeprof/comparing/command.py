@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from rich.console import Console
 
@@ -21,6 +20,7 @@ from sweeprof.results.against import set_against
 from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.files import read_json, write_atomically, write_json
 from sweeprof.results.measurement import MetricInfo
+from sweeprof.sweep.reading import Parser
 from sweeprof.sweep.references import Place, located, read_sweep, set_tag
 
 EXIT_OK, EXIT_MISTAKE, EXIT_CHANGED = 0, 1, 3
@@ -30,11 +30,6 @@ HELP = """\
 BASE and NEW: a sweep's folder, a comparison.json, last, last~1, NAME/last, tag:NAME, mlflow:RUN_ID.
 Exit codes: 0 compared, 1 a mistake in the command, 3 a change that --fail-on names.
 """
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see python -m sweeprof.compare --help")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -48,7 +43,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m sweeprof.compare",
         description="What changed from one sweep to another.",
         epilog=HELP,

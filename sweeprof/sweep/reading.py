@@ -1,13 +1,22 @@
-"""What the commands that read a sweep's folder have in common."""
+"""What commands have in common: how they take their words, find a sweep's folder and say what is wrong."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from sweeprof.errors import Problem, UserError
 from sweeprof.sweep.folder import Folder, sweeps
 from sweeprof.sweep.spelling import redacted
+
+
+class Parser(argparse.ArgumentParser):
+    """Words that are none of its own are a mistake like any other, and not what argparse exits with: 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see {self.prog} --help")
 
 
 def sweep_folder(given: str, output: Path) -> Folder:

@@ -25,7 +25,7 @@ from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import sending
 from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.queued import note_sent
-from sweeprof.tracking import Ending, Links, SweepInfo, Tracker
+from sweeprof.tracking import Adder, Ending, Links, SweepInfo, Tracker
 from sweeprof.tracking.credentials import without_credentials
 
 OPEN_S = 120.0
@@ -143,12 +143,10 @@ def _done(tracker: Tracker, message: Mapping[str, Any], folder: Folder) -> Links
         with sending(folder.path, OTHERS_OPEN_S):
             return tracker.open(SweepInfo(**{**info, "axes": tuple(info["axes"])}))
     if "add" in message:
-        if not hasattr(tracker, "add"):
+        if not isinstance(tracker, Adder):
             raise TypeError("it takes no single combinations: tracking.writer=head")
-        whole, records = (
-            comparison_of(folder, running=True, only=message["add"]),
-            list(_outcomes(folder, message["add"])),
-        )
+        whole = comparison_of(folder, running=True, only=message["add"])
+        records = list(_outcomes(folder, message["add"]))
         with sending(folder.path, OTHERS_CLOSE_S):  # two tasks that end at once would both make the sweep's run
             tracker.add(whole, records, folder.path, message["add"])
         return None

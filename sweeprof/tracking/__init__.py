@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from sweeprof.results.compare import Comparison
@@ -56,6 +56,7 @@ class Tracker(Protocol):
         """
 
 
+@runtime_checkable
 class Adder(Protocol):
     """What jobs of a cluster ask of a tracker with ``tracking.writer=job``: several may send to it at once."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from support.clustered import Clustered
 from support.slurm import Lab, missing
 
 # There is one Slurm per machine, but there may be two developers.
@@ -45,6 +46,14 @@ def labs() -> Iterator[Labs]:
 def slurm(labs: Labs, request: pytest.FixtureRequest) -> Lab:
     """The cluster, with the settings that the module asks for in ``LAB``."""
     return labs.having(getattr(request.module, "LAB", {}))
+
+
+@pytest.fixture
+def sweep(slurm: Lab, tmp_path: Path) -> Iterator[Clustered]:
+    """A sweep that waits, fails and takes memory as it is told to."""
+    made = Clustered(slurm, tmp_path)
+    yield made
+    made.end()
 
 
 @pytest.fixture(autouse=True)

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.clustered import Clustered
-from support.slurm import Lab
 
 HELD = 3
 """A combination in the middle: of 6 in 3 tasks the second of the second."""
-
-
-@pytest.fixture
-def sweep(slurm: Lab, tmp_path: Path) -> Iterator[Clustered]:
-    made = Clustered(slurm, tmp_path)
-    yield made
-    made.end()
 
 
 def held(sweep: Clustered, *numbers: int) -> None:

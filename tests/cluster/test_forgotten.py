@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from support.clustered import Clustered
-from support.slurm import Lab
 
 LAB = {"ACCT": 1, "MIN_JOB_AGE": 10}
 HELD = 3
-
-
-@pytest.fixture
-def sweep(slurm: Lab, tmp_path: Path) -> Iterator[Clustered]:
-    made = Clustered(slurm, tmp_path)
-    yield made
-    made.end()
 
 
 def test_collected_long_after_the_jobs_were_cancelled(sweep: Clustered) -> None:

@@ -89,3 +89,8 @@ def test_a_tracker_whose_password_is_not_stored(
     err = capsys.readouterr().err
     assert "had a password, which is not stored" in err
     assert "pa55" not in err
+
+
+def test_words_that_are_no_command_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["last", "--wiat"]) == 1
+    assert capsys.readouterr().err.startswith("error: unrecognized arguments: --wiat; see python -m sweeprof.collect")

@@ -124,3 +124,8 @@ def test_a_sweep_whose_jobs_run_is_left_to_collect(
     slurm.queue(submission)
     assert main(["unsent", "--output", str(tmp_path / "outputs")]) == 0
     assert got(folder) is not None
+
+
+def test_words_that_are_no_command_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["last", "--ouput", "x"]) == 1
+    assert "see python -m sweeprof.sync --help" in capsys.readouterr().err
