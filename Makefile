@@ -5,7 +5,10 @@ BIN := $(VENV)/bin
 # Installing anew is due when what is to be installed changes, and only then.
 STAMP := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
-.PHONY: quickstart test check lint types unit slow test-cluster hydra-versions browser compiler database latex slurm cron benchmarks collections ray published chaos format clean
+# A sweep and its tests start many processes: their modules are compiled once, also where the environment says otherwise.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: quickstart test check lint types unit slow thorough test-cluster hydra-versions browser compiler database latex slurm cron benchmarks collections ray published chaos format clean
 
 quickstart: $(VENV)/.quickstart-$(STAMP)
 	$(BIN)/python -m sweeprof +sweep=quickstart
@@ -24,11 +27,16 @@ types: $(VENV)/.test-$(STAMP)
 
 # The import rules are tests/unit/test_imports.py.
 unit: $(VENV)/.test-$(STAMP)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow and not thorough"
 
-# The tests that take long: sweeps under kills, full disks, every precision, Hydra's traps.
+# The tests that take long: sweeps under kills, full disks, every precision, Hydra's traps. They start processes and wait for them.
 slow: $(VENV)/.test-$(STAMP)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest --numprocesses=3 -m "slow and not thorough"
+
+# What CI has no time for, before a release: further variants, the longest tests, all of those on a cluster.
+thorough: $(VENV)/.test-$(STAMP)
+	$(BIN)/python -m pytest --numprocesses=3 -m thorough
+	$(MAKE) test-cluster CLUSTER=slow
 
 # On a real Slurm of three nodes, started here for that: as root, after `make slurm`. There is one per machine, hence no workers.
 # CI leaves out what is marked `slow`: `make test-cluster CLUSTER="not slow"`.

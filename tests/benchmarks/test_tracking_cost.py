@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.samples import comparison, records
-from support.servers import isolated, mlflow_server
+from support.servers import MlflowServer, isolated
 from sweeprof.report.markdown import markdown
 from sweeprof.results.compare import Comparison
 from sweeprof.tracking import Links, SweepInfo
@@ -169,7 +169,7 @@ def costs(uri: str, output: Path, folder: Path) -> Iterator[tuple[str, float]]:
 @pytest.mark.timeout(900)
 def test_a_combination_costs_less_than_with_the_fluent_api(tmp_path: Path) -> None:
     print(f"\n{'milliseconds per combination':<40}{'median':>8}{'of ours':>9}")
-    with mlflow_server(tmp_path / "server") as server:
+    with MlflowServer(tmp_path / "server") as server:
         output = tmp_path / "outputs"
         output.mkdir()
         for store, uri in (("database file", f"sqlite:///{output / 'mlflow.db'}"), ("server", server.url)):
@@ -194,7 +194,7 @@ def test_two_thousand_combinations_are_logged_opened_and_searched(tmp_path: Path
     print(f"sent again, when all is there: {seconds:.0f} s")
     size = (output / "mlflow.db").stat().st_size
     print(f"database {size / 1e6:.0f} MB, artifacts {used(output / 'mlflow-artifacts') / 1e6:.0f} MB")
-    with mlflow_server(tmp_path / "server", f"sqlite:///{output / 'mlflow.db'}") as server:
+    with MlflowServer(tmp_path / "server", f"sqlite:///{output / 'mlflow.db'}") as server:
         client = MlflowClient(tracking_uri=server.url)
         begin = time.monotonic()
         assert len(sweeps_runs(client, sweep.comparison.sweep_id)) == COMBINATIONS

@@ -24,7 +24,7 @@ import pytest
 from support.command import run_command, start_command
 from support.processes import Kind, left_after, of_kind
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 SEEDS = int(os.environ.get("CHAOS_SEEDS", "1"))
 DISTURBED = 3

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from support.clustered import Clustered
+
+pytestmark = pytest.mark.slow
 
 LAB = {"ACCT": 1, "MIN_JOB_AGE": 10}
 HELD = 3
@@ -24,7 +28,7 @@ def test_collected_long_after_the_jobs_were_cancelled(sweep: Clustered) -> None:
     assert "was cancelled" in reasons[5]  # while it waited: accounting need not have a line for it
     sweep.remove("hold-0", f"hold-{HELD}")
     assert sweep.resume().code == 0
-    assert sweep.is_complete()
+    assert sweep.flaws() == []
 
 
 def test_a_sweep_outlives_what_squeue_remembers(sweep: Clustered) -> None:
@@ -34,5 +38,5 @@ def test_a_sweep_outlives_what_squeue_remembers(sweep: Clustered) -> None:
     sweep.until(lambda: len(sweep.tasks()) < 3, "squeue to forget one of the others", 90)
     sweep.remove(f"hold-{HELD}")
     assert head.wait(60) == 0
-    assert sweep.is_complete()
+    assert sweep.flaws() == []
     assert len(sweep.jobs.all()) == 1

@@ -10,7 +10,7 @@ import pytest
 
 from support.clustered import Clustered
 from support.sent import runs
-from support.servers import mlflow_server
+from support.servers import MlflowServer
 from support.slurm import Lab
 from sweeprof.results.files import read_json
 
@@ -19,7 +19,7 @@ HELD = 3
 
 @pytest.fixture
 def uri(tmp_path: Path) -> Iterator[str]:
-    with mlflow_server(tmp_path / "server") as server:
+    with MlflowServer(tmp_path / "server") as server:
         yield server.url
 
 
@@ -49,7 +49,7 @@ def test_who_writes(sweep: Clustered, uri: str, writer: str) -> None:
     assert writer == "job" or combinations(sweep, uri) == {}
     sweep.remove(f"hold-{HELD}")
     assert head.wait(90) == 0
-    assert sweep.is_complete()
+    assert sweep.flaws() == []
     assert combinations(sweep, uri) == dict.fromkeys(range(6), "FINISHED")
     (parent,) = [
         run

@@ -104,6 +104,7 @@ def test_the_table_and_the_process_of_a_trial_are_those_of_the_basic_launcher(
     assert {path.name for path in events.iterdir()} == {"shard-0.jsonl", "shard-1.jsonl"}
 
 
+@pytest.mark.thorough
 def test_a_job_that_is_killed_costs_at_most_the_trial_that_kills_it(tmp_path: Path, launcher: list[str]) -> None:
     write_fatal(tmp_path)
     ran = run_command(tmp_path, *ARGUMENTS, *launcher)

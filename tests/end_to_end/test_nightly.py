@@ -92,6 +92,7 @@ def test_mlflow_shows_the_trend_also_of_nights_that_are_gone(nights: Nights) -> 
     assert [run.data.tags.get("baseline.nightly") for run in sweeps] == [None, "true", None]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_night_after_a_bad_one_is_compared_with_the_last_good_one(tmp_path: Path) -> None:
     bench = new_bench(tmp_path)
@@ -103,6 +104,7 @@ def test_the_night_after_a_bad_one_is_compared_with_the_last_good_one(tmp_path: 
     assert codes == [0, 3, 3, 0], bench.log
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_release_is_what_every_night_is_compared_with(tmp_path: Path) -> None:
     bench = new_bench(tmp_path)

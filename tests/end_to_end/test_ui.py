@@ -13,7 +13,7 @@ from support.browser import needs_browser
 from support.command import Ran, run_command
 from support.mlflow_pages import WAIT_MS, mlflow_page, opened, opened_view
 from support.processes import left_after
-from support.servers import mlflow_server
+from support.servers import MlflowServer
 from support.started import started
 
 if TYPE_CHECKING:
@@ -81,10 +81,11 @@ def printed(line: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
+@pytest.mark.thorough
 def test_of_a_sweep_on_a_server_the_links_are_printed_and_that_is_all(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    with mlflow_server(tmp_path / "server") as server:
+    with MlflowServer(tmp_path / "server") as server:
         swept(home, f"tracking.uri={server.url}")
         with started("sweeprof.ui", cwd=home) as ui:
             assert ui.process.wait(timeout=60) == 0

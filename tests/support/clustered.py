@@ -143,6 +143,10 @@ class Clustered:
         submission = next(s for s in reversed(self.jobs.all()) if shard in s.shards)
         return f"{submission.job}_{submission.shards.index(shard)}"
 
+    def has_ended(self) -> bool:
+        """Whether Slurm has done with all its tasks."""
+        return set(self.tasks().values()) <= {"CANCELLED", "COMPLETED", "FAILED"}
+
     def begun(self, number: int) -> bool:
         """Whether a combination is being measured."""
         text = "".join(path.read_text() for path in self.cwd.glob("outputs/adhoc/*/events/shard-*.jsonl"))
@@ -181,12 +185,20 @@ class Clustered:
         """How often each combination was measured."""
         return Counter(int(line) for line in (self.cwd / "measured").read_text().split())
 
+    def recorded(self) -> set[int]:
+        """Which combinations have a record."""
+        return {record["axes"]["model.fake.number"] for record in self.records()}
+
     def records(self) -> list[dict[str, Any]]:
         """Every record, those set aside among them."""
         return [json.loads(path.read_text()) for path in self.folder.glob("records/**/*.json")]
 
-    def is_complete(self) -> bool:
-        """Whether everything was measured, each once."""
-        once = dict.fromkeys(range(self.count), 1)
-        right = dict(self.table()["params/total"]) == {number: 1000 + number for number in range(self.count)}
-        return set(self.statuses().values()) == {"ok"} and dict(self.measured()) == once and right
+    def flaws(self) -> list[str]:
+        """What keeps it from being complete, each combination being right and measured once; empty where nothing does."""
+        found = [f"{number} is {status}" for number, status in self.statuses().items() if status != "ok"]
+        measured = self.measured()
+        found += [
+            f"{number} was measured {measured[number]} times" for number in range(self.count) if measured[number] != 1
+        ]
+        values = dict(self.table()["params/total"])
+        return found + [f"{n} has {values.get(n)}" for n in range(self.count) if values.get(n) != 1000 + n]

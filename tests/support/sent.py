@@ -22,8 +22,13 @@ SIZES = (1, 2, 3, 4, 5, 6)
 
 
 def start_sync(home: Path, folder: Path, uri: str) -> subprocess.Popen[str]:
+    return start(home, [str(folder), f"uri={uri}"])
+
+
+def start(home: Path, words: list[str]) -> subprocess.Popen[str]:
+    """The command that sends, with words of one's own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "sweeprof.sync", str(folder), f"uri={uri}"],
+        [sys.executable, "-m", "sweeprof.sync", *words],
         cwd=home,
         env=environment(home),
         stdout=subprocess.PIPE,

@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 from sweeprof.tracking.process import ENVIRONMENT
 
@@ -84,9 +85,18 @@ class Server:
 
 
 class MlflowServer(Server):
-    """A lean tracking server: one worker, no background jobs."""
+    """A lean tracking server, one worker, no background jobs: answering within ``with``, or from ``up``.
 
-    def __init__(self, folder: Path, backend_uri: str | None, artifacts: str | None, env: Mapping[str, str]) -> None:
+    A database and a folder of artifacts below ``folder`` unless others are given.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        backend_uri: str | None = None,
+        artifacts: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
@@ -99,12 +109,19 @@ class MlflowServer(Server):
             "--workers": "1",
         }
         command = [sys.executable, "-m", "mlflow", "server", *(word for pair in options.items() for word in pair)]
-        variables = {**isolated(folder / "home"), "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **env}
+        variables = {**isolated(folder / "home"), "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **(env or {})}
         super().__init__(command, variables, folder / "server.log")
 
     def up(self) -> None:
         """Start it, also again after its end."""
         self.start(lambda: _answers(f"{self.url}/health"))
+
+    def __enter__(self) -> Self:
+        self.up()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end(signal.SIGTERM)
 
 
 class Postgres(Server):
@@ -159,19 +176,6 @@ class Postgres(Server):
         assert POSTGRES is not None
         asked = [str(POSTGRES / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self._port)]
         return subprocess.run(asked, check=False).returncode == 0
-
-
-@contextmanager
-def mlflow_server(
-    folder: Path, backend_uri: str | None = None, artifacts: str | None = None, env: Mapping[str, str] | None = None
-) -> Iterator[MlflowServer]:
-    """A tracking server that answers; a database and a folder of artifacts below ``folder`` unless others are given."""
-    server = MlflowServer(folder, backend_uri, artifacts, env or {})
-    try:
-        server.up()
-        yield server
-    finally:
-        server.end(signal.SIGTERM)
 
 
 @contextmanager

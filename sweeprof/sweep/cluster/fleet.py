@@ -12,41 +12,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sweeprof.sweep.blame import leave_record
 from sweeprof.sweep.cluster import slurm
-from sweeprof.sweep.cluster.endings import Ending, ending, refused
+from sweeprof.sweep.cluster.aftermath import Aftermath
+from sweeprof.sweep.cluster.endings import refused
 from sweeprof.sweep.cluster.jobs import Jobs, Submission
+from sweeprof.sweep.cluster.progress import Progress, Task
 from sweeprof.sweep.cluster.script import sbatch, script
 from sweeprof.sweep.cluster.slurm import SlurmError
 from sweeprof.sweep.cluster.words import UNKNOWN, VANISHED, TaskState, is_limit
-from sweeprof.sweep.events import begun
 from sweeprof.sweep.folder import Folder
-from sweeprof.sweep.plan import Plan, Trial
+from sweeprof.sweep.plan import Plan
 
-MOST_IDLE = 3
-"""Times that a shard is submitted again without having come forward."""
 CANCEL_S = 60.0
 """How long cancelled tasks are waited for."""
 INHERITED = ("PYTHONPATH",)
 """Environment variables without which a task may not find what this process imports."""
-TAIL = 4000
-"""Characters of a task's output that are looked at."""
-
-
-@dataclass(slots=True)
-class Task:
-    """The newest task of a shard."""
-
-    submission: Submission
-    number: int
-    state: TaskState
-    done: int
-    """Trials of its shard that had a record when it was submitted, or was first seen."""
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """By which Slurm's answers are found."""
-        return self.submission.name, self.number
 
 
 @dataclass(slots=True)
@@ -66,11 +46,13 @@ class Fleet:
     _places: int = field(init=False, default=0)
     """How many tasks Slurm had at the last look."""
     _trouble: str = field(init=False, default="")
-    _idle: Counter[int] = field(init=False, default_factory=Counter)
-    _trials: dict[int, list[Trial]] = field(init=False, default_factory=dict)
+    _progress: Progress = field(init=False)
+    _aftermath: Aftermath = field(init=False)
 
     def __post_init__(self) -> None:
         self.jobs = Jobs(self.folder.path)
+        self._progress = Progress(self.folder, self.plan)
+        self._aftermath = Aftermath(self.jobs, self._progress)
         for submission in self.jobs.all():
             if not submission.revoked:
                 for number, shard in enumerate(submission.shards):
@@ -112,7 +94,7 @@ class Fleet:
     def unattended(self) -> list[int]:
         """Shards that lack something and that no task is to measure."""
         live = self.live
-        return [shard for shard in range(len(self.plan.shards)) if shard not in live and self._lacks(shard)]
+        return [shard for shard in range(len(self.plan.shards)) if shard not in live and self._progress.lacks(shard)]
 
     def submit(self, shards: Sequence[int]) -> None:
         """Submit shards, alike ones as tasks of one array as far as Slurm lets.
@@ -180,7 +162,7 @@ class Fleet:
     def _attend(self, new: Submission) -> None:
         for number, shard in enumerate(new.shards):
             state, known = TaskState(f"{new.job or new.name}_{number}", "PENDING"), self._tasks.get(shard)
-            done = known.done if known and known.submission.token == new.token else self._done(shard)
+            done = known.done if known and known.submission.token == new.token else self._progress.done(shard)
             self._tasks[shard] = Task(new, number, state, done)
 
     def follow(self, submits: bool = True) -> None:
@@ -210,35 +192,7 @@ class Fleet:
         except SlurmError as error:  # a controller that is being restarted: jobs go on
             self._trouble = str(error)
             return []
-        again, endings = [], self.jobs.endings()
-        for shard in filter(self._lacks, ended):
-            task = self._tasks[shard]
-            progressed = self._done(shard) > task.done
-            judged = ending(
-                task.state, self.jobs.note(task.submission.token, task.number), self._output(task), progressed
-            )
-            if shard not in endings or task.state.word not in (UNKNOWN, VANISHED):  # who saw it end knows better
-                endings[shard] = judged.told()
-            blamed = self._blame(shard, task, judged) if judged.blamed else 0
-            self._idle[shard] = 0 if progressed or blamed else self._idle[shard] + 1
-            if judged.again and self._idle[shard] < MOST_IDLE and self.folder.stopped() is None and self._lacks(shard):
-                again.append(shard)
-        if ended:
-            self.jobs.write_endings(endings)
-        return again
-
-    def _blame(self, shard: int, task: Task, judged: Ending) -> int:
-        """Leave a record of what was being measured; returns of how many trials."""
-        note = self.jobs.note(task.submission.token, task.number)
-        if note is None:
-            return 0
-        unfinished = begun(self.folder.events, shard, note.began)  # both by the clock of the task's node
-        place = {"name": "slurm", "job": task.state.job, "node": note.node}
-        trials = [t for t in self._planned(shard) if (t.combination_id, t.pass_name, t.round) in unfinished]
-        for trial in trials:
-            if not self.folder.is_done(trial):
-                leave_record(self.folder, self.plan, trial, judged.status, judged.reason, {"scheduler": place})
-        return len(trials)
+        return self._aftermath.settle({shard: self._tasks[shard] for shard in ended})
 
     def cancel(self) -> None:
         """Cancel every task and wait for their ends.
@@ -256,23 +210,6 @@ class Fleet:
             time.sleep(min(1.0, self.plan.cluster["settings"]["poll_s"]))
             self.look()
         self.tell()
-
-    def _planned(self, shard: int) -> list[Trial]:
-        if shard not in self._trials:
-            self._trials[shard] = [trial for bout in self.plan.bouts(shard) for trial in bout]
-        return self._trials[shard]
-
-    def _done(self, shard: int) -> int:
-        return sum(map(self.folder.is_done, self._planned(shard)))
-
-    def _lacks(self, shard: int) -> bool:
-        return not all(map(self.folder.is_done, self._planned(shard)))
-
-    def _output(self, task: Task) -> str:
-        try:
-            return self.jobs.log(task.submission.token, task.number).read_text(errors="replace")[-TAIL:]
-        except OSError:
-            return ""
 
     def numbers(self) -> list[str]:
         """Slurm's numbers of the jobs whose tasks it has not done with, as far as they are known."""

@@ -12,7 +12,7 @@ from support.command import run_command
 from support.processes import left_after
 from support.proxy import Proxy, proxy
 from support.sent import FAKE, LOCKS, METRICS, SIZES
-from support.servers import MlflowServer, isolated, mlflow_server
+from support.servers import MlflowServer, isolated
 from sweeprof.results.files import read_json, write_json
 
 
@@ -50,7 +50,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
-    with mlflow_server(tmp_path_factory.mktemp("server")) as found:
+    with MlflowServer(tmp_path_factory.mktemp("server")) as found:
         yield found
 
 

@@ -21,7 +21,10 @@ def every(number: int, fault: Fault) -> Callable[[str, str, int], Fault]:
     return lambda method, path, count: fault if count % number == number - 1 else None
 
 
-@pytest.mark.parametrize("fault", [500, 503, "drop", "twice"])
+@pytest.mark.parametrize(
+    "fault",
+    [500, pytest.param(503, marks=pytest.mark.thorough), "drop", pytest.param("twice", marks=pytest.mark.thorough)],
+)
 def test_requests_that_fail_now_and_then(
     fault: Fault, front: Proxy, server: MlflowServer, sweep: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -86,7 +89,12 @@ def test_a_server_that_never_answers_is_given_up_and_served_later(
 
 @pytest.mark.parametrize(
     ("path", "fault"),
-    [("runs/create", "drop"), ("runs/log-batch", "drop"), ("mlflow-artifacts", None), ("runs/update", None)],
+    [
+        ("runs/create", "drop"),
+        ("runs/log-batch", "drop"),
+        pytest.param("mlflow-artifacts", None, marks=pytest.mark.thorough),
+        pytest.param("runs/update", None, marks=pytest.mark.thorough),
+    ],
 )
 def test_a_tracker_that_is_killed_while_it_sends(
     path: str, fault: Fault, front: Proxy, server: MlflowServer, sweep: Callable[[str], Path], tmp_path: Path

@@ -18,8 +18,8 @@ import pytest
 from support.command import environment, run_command, start_command
 from support.processes import left_after
 from support.proxy import Fault, Proxy, proxy
-from support.sent import FAKE, METRICS, assert_whole, runs, start_sync, sync
-from support.servers import POSTGRES, MlflowServer, mlflow_server, postgres
+from support.sent import FAKE, METRICS, assert_whole, runs, start, start_sync, sync
+from support.servers import POSTGRES, MlflowServer, postgres
 from sweeprof.results.files import read_json
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -45,11 +45,13 @@ def eight_at_once(uri: str, sweep: Callable[[str], Path], home: Path, label: str
     return folders
 
 
+@pytest.mark.thorough
 def test_eight_sweeps_at_once_to_one_server(server: MlflowServer, sweep: Callable[[str], Path], tmp_path: Path) -> None:
     for folder in eight_at_once(server.url, sweep, tmp_path, "server"):
         assert_whole(server.url, folder)
 
 
+@pytest.mark.thorough
 def test_eight_sweeps_at_once_to_one_new_sqlite_file(sweep: Callable[[str], Path], tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path / 'new.db'}"
     for folder in eight_at_once(uri, sweep, tmp_path, "sqlite"):
@@ -77,7 +79,7 @@ def test_eight_sweeps_at_once_to_one_new_postgres(sweep: Callable[[str], Path], 
 def test_postgres_is_restarted_under_the_server(sweep: Callable[[str], Path], tmp_path: Path) -> None:
     with (
         postgres(tmp_path / "pg") as database,
-        mlflow_server(tmp_path / "server", database.create("mlflow")) as behind,
+        MlflowServer(tmp_path / "server", database.create("mlflow")) as behind,
         proxy(behind.url) as front,
     ):
         folder = sweep("restarted")
@@ -107,7 +109,7 @@ def restarted_at(request: int, front: Proxy, down: Callable[[], None], up: Calla
 
 
 def test_the_server_is_restarted_while_it_is_sent_to(sweep: Callable[[str], Path], tmp_path: Path) -> None:
-    with mlflow_server(tmp_path / "server") as behind, proxy(behind.url) as front:
+    with MlflowServer(tmp_path / "server") as behind, proxy(behind.url) as front:
         folder = sweep("restarted-server")
         with restarted_at(20, front, lambda: behind.end(signal.SIGKILL), behind.up):
             assert sync(tmp_path, folder, front.url) == (0, "")
@@ -118,7 +120,7 @@ def test_the_server_is_restarted_while_it_is_sent_to(sweep: Callable[[str], Path
 def test_a_server_is_killed_and_started_again_during_a_sweep(tmp_path: Path) -> None:
     (tmp_path / "waiting.py").write_text(WAITING)
     own = ("model.fake._target_=waiting.model", "limits.timeout_s=null")
-    with mlflow_server(tmp_path / "server") as fragile:
+    with MlflowServer(tmp_path / "server") as fragile:
         process = start_command(tmp_path, *FAKE, *own, METRICS, "batch_size=1,2,3", f"tracking.uri={fragile.url}")
         try:
             wait_for((tmp_path / "waits").exists, process)
@@ -170,27 +172,26 @@ def test_after_a_killed_head_the_sweep_is_closed_when_it_is_gone_on_with(server:
     assert_whole(server.url, folder, (1, 2, 3))
 
 
-def test_what_was_not_sent_is_sent_by_one_command(server: MlflowServer, tmp_path: Path) -> None:
-    with mlflow_server(tmp_path / "server") as away:
-        address = away.url
-        away.end(signal.SIGKILL)
-        ran = run_command(tmp_path, *FAKE, METRICS, "batch_size=1,2,3", f"tracking.uri={address}")
-        assert ran.code == 0, ran.err
-        folder = ran.folder("adhoc")
-        (said,) = (line for line in ran.out.splitlines() if line.startswith("Not sent"))
-        assert "0 of 3 combinations are there" in said
-        assert said.endswith(f"send it with: python -m sweeprof.sync {folder}")
-        away.up()
-        done = subprocess.run(
-            [sys.executable, "-m", "sweeprof.sync", "unsent"],
-            cwd=tmp_path,
-            env=environment(tmp_path),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-        assert_whole(address, folder, (1, 2, 3))
+def test_what_was_not_sent_is_sent_by_one_command_and_only_once(tmp_path: Path) -> None:
+    away = MlflowServer(tmp_path / "server")
+    ran = run_command(tmp_path, *FAKE, METRICS, "batch_size=1,2,3", f"tracking.uri={away.url}")
+    assert ran.code == 0, ran.err
+    folder = ran.folder("adhoc")
+    (said,) = (line for line in ran.out.splitlines() if line.startswith("Not sent"))
+    assert "0 of 3 combinations are there" in said
+    assert said.endswith(f"send it with: python -m sweeprof.sync {folder}")
+    code, err = sync(tmp_path, folder, away.url)
+    assert (code, "not sent: " in err) == (2, True)
+    with away:
+        found = []
+        for words in (["unsent"], [str(folder)], ["last"]):
+            process = start(tmp_path, words)
+            out, err = process.communicate(timeout=200)
+            assert (process.returncode, err) == (0, "")
+            assert words == ["unsent"] or f"Compare    {away.url}" in out
+            found.append({run.info.run_id for run in runs(away.url, read_json(folder / "plan.json")["sweep_id"])})
+        assert found[0] == found[1] == found[2]
+        assert_whole(away.url, folder, (1, 2, 3))
 
 
 def test_no_password_is_anywhere(front: Proxy, server: MlflowServer, tmp_path: Path) -> None:
