@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweeprof.errors import UserError
+from sweeprof.sweep.interrupts import terminable
 from sweeprof.sweep.reading import Parser, told
 from sweeprof.tracking.credentials import without_credentials
-from sweeprof.tracking.server_process import ServerEnded, running_server, terminable
+from sweeprof.tracking.server_process import ServerEnded, running_server
 from sweeprof.tracking.server_settings import (
     artifacts_of,
     database_file,

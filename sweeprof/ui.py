@@ -14,12 +14,13 @@ from sweeprof.results.record import Json
 from sweeprof.server import EXIT_ENDED, EXIT_OK
 from sweeprof.sweep.check import rule_problems
 from sweeprof.sweep.folder import Folder
+from sweeprof.sweep.interrupts import terminable
 from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.reading import Parser, sweep_folder, told
 from sweeprof.tracking.asking import NoAnswer, is_healthy
 from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.pages import pages_of
-from sweeprof.tracking.server_process import ServerEnded, running_server, terminable
+from sweeprof.tracking.server_process import ServerEnded, running_server
 from sweeprof.tracking.server_settings import (
     artifacts_of,
     database_file,

@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import logging
 import shlex
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -32,7 +28,7 @@ from sweeprof.sweep.crowding import warn_of_crowding
 from sweeprof.sweep.finish import comparison_of, write_reports
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import heading, reporting
-from sweeprof.sweep.interrupts import heard_by_the_main_thread
+from sweeprof.sweep.interrupts import heard_by_the_main_thread, terminable
 from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.progress import ProgressDisplay
 from sweeprof.sweep.queued import keep_config, note_ending, sending_command, viewing_command
@@ -81,7 +77,7 @@ def go_on(folder: Folder, plan: Plan, tracking: Json, launch: Launch, out: Conso
     keep_config(folder, tracking)
     keep_baseline(folder, plan)
     warn_of_crowding(plan, live)
-    with heard_by_the_main_thread(), _terminable(), TrackerProcess(tracking, folder) as tracker:
+    with heard_by_the_main_thread(), terminable(), TrackerProcess(tracking, folder) as tracker:
         links = tracker.open(plan)
         if tracker.trouble:
             said = f"tracking: {tracker.trouble}; measuring goes on, and is sent at its end"
@@ -185,20 +181,6 @@ def _measure(plan: Plan, folder: Folder, launch: Launch, live: Console) -> tuple
         live.print(Text(f"stopped by {stopped}", style="yellow"), soft_wrap=True)
         return f"stopped by {stopped}", False
     return "its shard ended before it was measured", False
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM (a scheduler, ``kill``) end the sweep as Ctrl-C does."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> Any:
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def _exit_code(comparison: Comparison) -> int:

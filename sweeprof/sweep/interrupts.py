@@ -1,4 +1,4 @@
-"""Signals that reach the main thread, whatever it waits for.
+"""Signals that reach the main thread, whatever it waits for, and end what is to be ended in order.
 
 The system may give a process's signal to any of its threads: to one that is starting a child, for example, and takes what was held
 back meanwhile. Python runs handlers in the main thread alone, which then knows nothing of it and waits on, for a lock or a socket.
@@ -11,6 +11,8 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
 NUDGE = signal.SIGURG
 """Interrupts what the main thread waits for, and means nothing else."""
@@ -34,6 +36,20 @@ def heard_by_the_main_thread() -> Iterator[None]:
         listener.join()
         receiver.close()
         signal.signal(NUDGE, before)
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM (a scheduler, systemd, ``kill``) end the command as Ctrl-C does."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> Any:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _nudge(receiver: socket.socket, main: int) -> None:

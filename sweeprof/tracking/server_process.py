@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any, TextIO
 
 from filelock import FileLock
@@ -124,20 +123,6 @@ def running_server(serving: Serving, database: Path | None, out: TextIO | None =
     finally:
         if server is not None:
             server.end()
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """Let SIGTERM (``kill``, systemd) end the server as Ctrl-C does."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> Any:
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def _making(database: Path | None) -> AbstractContextManager[object]:
