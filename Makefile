@@ -29,13 +29,13 @@ types: $(VENV)/.test-$(STAMP)
 unit: $(VENV)/.test-$(STAMP)
 	$(BIN)/python -m pytest -m "not slow and not thorough"
 
-# The tests that take long: sweeps under kills, full disks, every precision, Hydra's traps. They start processes and wait for them.
+# The tests that take long: sweeps under kills, full disks, every precision, Hydra's traps.
 slow: $(VENV)/.test-$(STAMP)
-	$(BIN)/python -m pytest --numprocesses=3 -m "slow and not thorough"
+	$(BIN)/python -m pytest -m "slow and not thorough"
 
 # What CI has no time for, before a release: further variants, the longest tests, all of those on a cluster.
 thorough: $(VENV)/.test-$(STAMP)
-	$(BIN)/python -m pytest --numprocesses=3 -m thorough
+	$(BIN)/python -m pytest -m thorough
 	$(MAKE) test-cluster CLUSTER=slow
 
 # On a real Slurm of three nodes, started here for that: as root, after `make slurm`. There is one per machine, hence no workers.

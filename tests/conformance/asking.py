@@ -30,10 +30,9 @@ FURTHER: tuple[PassName, ...] = tuple(
 )
 """Passes that ask for a capability which not every backend has."""
 
-_EACH = [pytest.param(name, marks=pytest.mark.slow if case.slow else ()) for name, case in BACKENDS.items()]
-by_backend = pytest.mark.parametrize("backend", _EACH)
-by_backend_from_the_last = pytest.mark.parametrize("backend", _EACH[::-1])
-"""For a second file: run at the same time, the two have different backends asked, and share the answers."""
+by_backend = pytest.mark.parametrize(
+    "backend", [pytest.param(name, marks=pytest.mark.slow if case.slow else ()) for name, case in BACKENDS.items()]
+)
 
 
 def config_of(case: Case, batch: int = 1, model: str | None = None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from conformance.asking import _shared_folder, answers, by_backend_from_the_last, has, pass_data
+from conformance.asking import _shared_folder, answers, by_backend, has, pass_data
 from conformance.cases import BACKENDS, FIGURES
 
 from sweeprof.results.allocations import Allocations
@@ -18,7 +18,7 @@ from sweeprof.results.peaks import Peaks
 
 __all__ = ["_shared_folder"]
 
-pytestmark = by_backend_from_the_last
+pytestmark = by_backend
 BATCH = 3
 
 

@@ -175,7 +175,7 @@ def _last_event(path: Path) -> tuple[str, str]:
     return event["event"], event["pass"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(500)
 def test_one_killed_worker_of_the_quickstart_costs_one_row(tmp_path: Path) -> None:
     process = start_command(tmp_path, "+sweep=quickstart", "tracking=none")

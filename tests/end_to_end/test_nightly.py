@@ -93,7 +93,6 @@ def test_mlflow_shows_the_trend_also_of_nights_that_are_gone(nights: Nights) -> 
 
 
 @pytest.mark.thorough
-@pytest.mark.slow
 def test_the_night_after_a_bad_one_is_compared_with_the_last_good_one(tmp_path: Path) -> None:
     bench = new_bench(tmp_path)
     once = {"SWEEP_OPTIONS": f"{bench.environment['SWEEP_OPTIONS']} tracking=none", "KEEP": "1"}
@@ -105,7 +104,6 @@ def test_the_night_after_a_bad_one_is_compared_with_the_last_good_one(tmp_path: 
 
 
 @pytest.mark.thorough
-@pytest.mark.slow
 def test_a_release_is_what_every_night_is_compared_with(tmp_path: Path) -> None:
     bench = new_bench(tmp_path)
     once = {"SWEEP_OPTIONS": f"{bench.environment['SWEEP_OPTIONS']} tracking=none"}

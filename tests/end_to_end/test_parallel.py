@@ -74,6 +74,7 @@ def until_waiting(cwd: Path) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_two_sweeps_from_two_shells_take_turns_and_say_whom_they_wait_for(tmp_path: Path) -> None:
     locks = tmp_path / "locks"
     steps = "model.fake.step_s=0.001,0.002,0.003,0.004,0.005,0.006"

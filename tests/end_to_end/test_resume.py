@@ -95,6 +95,7 @@ def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str]) -> An
     raise AssertionError(f"did not happen; the command said {process.communicate()}")
 
 
+@pytest.mark.slow
 def test_after_a_killed_head_the_rest_is_measured_and_nothing_twice(sweeprof: Command, tmp_path: Path) -> None:
     (tmp_path / "quiet").mkdir()
     quiet = python(tmp_path / "quiet", "sweeprof", *UNTRACKED, "batch_size=1,2,3")
@@ -187,6 +188,7 @@ def test_a_changed_plan_is_explained(sweeprof: Command, tmp_path: Path) -> None:
     assert list(table(folder)["status"]) == ["ok"] * 3
 
 
+@pytest.mark.slow
 def test_a_tracker_whose_password_is_not_stored_has_to_be_named_again(sweeprof: Command, tmp_path: Path) -> None:
     assert sweeprof(*UNTRACKED, "metrics.select=[compute/macs]", "batch_size=1").code == 0
     stored = folder_of(tmp_path) / "tracking.json"

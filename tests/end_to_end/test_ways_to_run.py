@@ -70,6 +70,7 @@ def test_joblib_runs_the_same_plan_in_several_shards(sweeprof: Command) -> None:
     assert {path.name for path in (folder / "events").iterdir()} == {"shard-0.jsonl", "shard-1.jsonl"}
 
 
+@pytest.mark.slow
 def test_a_sweep_file_of_ones_own(sweeprof: Command, tmp_path: Path) -> None:
     (tmp_path / "mine" / "sweep").mkdir(parents=True)
     (tmp_path / "mine" / "sweep" / "small.yaml").write_text(
@@ -117,7 +118,7 @@ def test_a_metric_of_ones_own(sweeprof: Command, tmp_path: Path) -> None:
     assert not list(ran.folder("adhoc").glob("records/*/memory*"))  # no metric asked for it
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_dead_tracking_server_costs_nothing_but_the_tracking(sweeprof: Command) -> None:
     ran = sweeprof(*FAKE, "tracking.uri=http://user:secret@127.0.0.1:9")
     assert ran.code == 0, ran.err

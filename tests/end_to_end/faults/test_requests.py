@@ -71,6 +71,7 @@ def test_a_server_that_refuses_is_not_asked_again(
     assert len(front.asked) == 1
 
 
+@pytest.mark.thorough
 def test_a_server_that_never_answers_is_given_up_and_served_later(
     front: Proxy, server: MlflowServer, sweep: Callable[[str], Path], tmp_path: Path
 ) -> None:

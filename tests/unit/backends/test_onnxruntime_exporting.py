@@ -55,6 +55,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tmp_path_factory.mktemp("cache"))
 
 
+@pytest.mark.slow
 def test_a_model_is_exported_once_whatever_the_batch(cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
