@@ -38,6 +38,7 @@ pytestmark = [pytest.mark.slow, needs_browser]
 
 ROWS = 18
 MEASURED = 16
+MEASURED_ONE = "lenet5/torch/b1"
 AXES = ["model", "backend", "batch_size"]
 SECTIONS = [("Compare", "4"), ("Trade-offs", "3"), ("All axes", "1"), ("Other metrics", "11")]
 
@@ -111,6 +112,11 @@ def runs_of(server: str, kind: str, experiment: str = "1") -> list[Run]:
     return [*MlflowClient(server).search_runs([experiment], f"tags.`sweeprof.kind` = '{kind}'")]
 
 
+def one_named(name: str, runs: list[Run]) -> Run:
+    """Those that began in the same moment have no order."""
+    return next(run for run in runs if run.info.run_name == name)
+
+
 def test_the_table_lists_every_combination_with_headline_metrics_and_axes(
     links: Links, server: str, page: Page
 ) -> None:
@@ -171,8 +177,8 @@ def test_the_report_is_shown_among_the_artifacts(server: str, page: Page) -> Non
 
 
 def test_a_combination_has_its_layers_as_a_table(server: str, page: Page) -> None:
-    run = runs_of(server, "combination")[0].info.run_id
-    opened(page, f"{server}/{run_address('1', run, LAYERS)}")
+    measured = one_named(MEASURED_ONE, runs_of(server, "combination"))
+    opened(page, f"{server}/{run_address('1', measured.info.run_id, LAYERS)}")
     page.get_by_text("conv #2").first.wait_for(timeout=WAIT_MS)
     assert page.get_by_text("forward_self_ms").first.is_visible()
 
@@ -185,6 +191,6 @@ def test_a_server_takes_a_sweep_with_its_artifacts(server: str, tmp_path: Path) 
     assert found.comparison.startswith(f"{server}/#/experiments/3/runs?viewStateShareKey=sweeprof-")
     runs = runs_of(server, "combination", "3")
     assert len(runs) == ROWS
-    files = {file.path for file in MlflowClient(server).list_artifacts(runs[-1].info.run_id)}
+    files = {file.path for file in MlflowClient(server).list_artifacts(one_named(MEASURED_ONE, runs).info.run_id)}
     assert files == {"config.json", "layers.csv", "model.txt", "operators.csv", "records", "tables"}
     assert not (tmp_path / "unused").exists()
