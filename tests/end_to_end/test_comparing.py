@@ -106,6 +106,7 @@ def test_a_mistake_is_one_clear_error(nights: Path, arguments: tuple[str, ...], 
     assert "Traceback" not in ran.err
 
 
+@pytest.mark.slow
 def test_a_sweep_is_compared_with_a_tagged_one_and_keeps_a_copy(nights: Path, tmp_path: Path) -> None:
     shutil.copytree(nights / "outputs", tmp_path / "outputs")
     ran = run_command(tmp_path, *FAKE, SLOWER, "batch_size=1,2", "name=tonight", "compare.baseline=tag:nightly")

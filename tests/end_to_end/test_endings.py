@@ -81,6 +81,7 @@ def test_a_memory_limit_ends_the_trial_that_passes_it(sweeprof: Command) -> None
     assert _rows(ran.folder("adhoc")).loc[1]["status"] == "oom"
 
 
+@pytest.mark.slow
 def test_a_model_without_a_builder_is_unsupported(sweeprof: Command) -> None:
     ran = sweeprof("model=fake", "backend=fake,torch", "dataset=synthetic", "tracking=none")
     assert ran.code == 0  # nothing failed

@@ -152,6 +152,7 @@ def test_what_failed_is_tried_again_and_kept_beside(sweeprof: Command, tmp_path:
     assert list(folder.glob("plan-*.json")) == []
 
 
+@pytest.mark.slow
 def test_fail_fast_stops_and_says_why(sweeprof: Command, tmp_path: Path) -> None:
     ran = sweeprof(
         *UNTRACKED, METRICS, "batch_size=1", "fail_fast=true", "model.fake.on_step=raise,null", "compare.baseline={}"
@@ -214,6 +215,7 @@ def test_mistakes(sweeprof: Command, arguments: list[str], said: str) -> None:
     assert "Traceback" not in ran.err
 
 
+@pytest.mark.slow
 def test_a_sweep_that_runs_is_not_taken_over_and_its_report_says_so(sweeprof: Command, tmp_path: Path) -> None:
     process = started(tmp_path, *UNTRACKED, METRICS, "model.fake.on_step=null,hang", "compare.baseline={}")
     wait_for(lambda: of_kind(tmp_path, "worker"), process)

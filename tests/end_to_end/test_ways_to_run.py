@@ -35,6 +35,7 @@ def test_a_fake_sweep_is_exact(sweeprof: Command) -> None:
     assert list(table["throughput/samples_per_s"]) == pytest.approx(list(table["batch_size"] / expected))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["spawn", "inline"])
 def test_other_isolations_give_the_same_numbers(sweeprof: Command, isolation: str) -> None:
     ran = sweeprof(*UNTRACKED, f"isolation={isolation}", "model.fake.step_s=0.002")
@@ -42,6 +43,7 @@ def test_other_isolations_give_the_same_numbers(sweeprof: Command, isolation: st
     assert _table(ran.folder("adhoc"))["latency/forward"].item() == pytest.approx(0.002)
 
 
+@pytest.mark.slow
 def test_rounds_give_intervals_and_verdicts(sweeprof: Command) -> None:
     ran = sweeprof(
         *UNTRACKED,

@@ -598,6 +598,7 @@ print(*figures(large, 2048), peak_kib() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is read from /proc")
 def test_seventy_billion_parameters() -> None:
     found = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, check=True)

@@ -93,6 +93,7 @@ def test_choices_that_meet_are_left_to_hydra(own: Path, monkeypatch: pytest.Monk
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

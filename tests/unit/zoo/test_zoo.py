@@ -141,6 +141,7 @@ def test_linear_after_a_flattened_image_is_reordered() -> None:
     np.testing.assert_allclose(np.asarray(in_keras(images.transpose(0, 2, 3, 1))), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_one_epoch_of_training_learns(tmp_path: Path) -> None:
     from sweeprof.zoo.train import train
 
