@@ -33,7 +33,7 @@ unit: $(VENV)/.test-$(STAMP)
 slow: $(VENV)/.test-$(STAMP)
 	$(BIN)/python -m pytest -m "slow and not thorough"
 
-# What CI has no time for, before a release: further variants, the longest tests, all of those on a cluster.
+# What CI has no time for, before a release: further variants, the longest tests, the rest of those on a cluster.
 thorough: $(VENV)/.test-$(STAMP)
 	$(BIN)/python -m pytest -m thorough
 	$(MAKE) test-cluster CLUSTER=slow
@@ -72,7 +72,7 @@ format: $(VENV)/.test-$(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Sweeps under random kills, twenty seeds; the tests run one: minutes.
+# Sweeps under random kills, twenty seeds; `make thorough` runs one: minutes.
 chaos: $(VENV)/.test-$(STAMP)
 	CHAOS_SEEDS=20 $(BIN)/python -m pytest -s --numprocesses=0 tests/chaos
 

@@ -144,8 +144,9 @@ class Clustered:
         return f"{submission.job}_{submission.shards.index(shard)}"
 
     def has_ended(self) -> bool:
-        """Whether Slurm has done with all its tasks."""
-        return set(self.tasks().values()) <= {"CANCELLED", "COMPLETED", "FAILED"}
+        """Whether Slurm, which knows its tasks for a while yet, has done with all of them."""
+        states = set(self.tasks().values())
+        return bool(states) and states <= {"CANCELLED", "COMPLETED", "FAILED"}
 
     def begun(self, number: int) -> bool:
         """Whether a combination is being measured."""
@@ -196,9 +197,8 @@ class Clustered:
     def flaws(self) -> list[str]:
         """What keeps it from being complete, each combination being right and measured once; empty where nothing does."""
         found = [f"{number} is {status}" for number, status in self.statuses().items() if status != "ok"]
-        measured = self.measured()
-        found += [
-            f"{number} was measured {measured[number]} times" for number in range(self.count) if measured[number] != 1
-        ]
-        values = dict(self.table()["params/total"])
-        return found + [f"{n} has {values.get(n)}" for n in range(self.count) if values.get(n) != 1000 + n]
+        if (measured := dict(self.measured())) != dict.fromkeys(range(self.count), 1):
+            found.append(f"how often each was measured: {measured}")
+        if (values := dict(self.table()["params/total"])) != {number: 1000 + number for number in range(self.count)}:
+            found.append(f"what was measured: {values}")
+        return found
