@@ -14,6 +14,7 @@ from sweeprof.report.table import sorted_rows
 from sweeprof.report.units import scaled, text_unit
 from sweeprof.results.compare import Cell, Comparison, Row
 from sweeprof.results.measurement import MetricInfo
+from sweeprof.results.verdicts import WITHOUT_ROUNDS
 
 Kind = Literal["worse", "better", "unclear", "not_comparable", "missing", "new"]
 KINDS: tuple[Kind, ...] = ("worse", "missing", "not_comparable", "unclear", "better", "new")
@@ -90,8 +91,8 @@ def _status_change(row: Row, name: str) -> Change:
 
 
 def _is_alike(cell: Cell, threshold: float | None) -> bool:
-    """Whether a value that was measured once, and is not called for that, is no further from the other than the threshold."""
-    if cell.verdict_reason != "measured_once" or cell.ratio is None:
+    """Whether a value without rounds, for which no verdict is possible, differs from the baseline's by the threshold at most."""
+    if cell.verdict_reason not in WITHOUT_ROUNDS or cell.ratio is None:
         return False
     return abs(cell.ratio - 1) <= (threshold or 0)
 

@@ -6,8 +6,20 @@ import dataclasses
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from sweeprof.metrics.certainty import (
+    ESTIMATORS,
+    Argument,
+    argument_of,
+    certainty_of,
+    common_rounds,
+    over_rounds,
+    stated,
+    warnings_of,
+    watching,
+)
 from sweeprof.metrics.metric import SOURCES, Estimate, Metric, Missing, declared
 from sweeprof.metrics.select import Selected
 from sweeprof.profiling.live import Live
@@ -23,7 +35,8 @@ from sweeprof.results.measurement import Measurement
 from sweeprof.results.operators import Operators
 from sweeprof.results.own_counts import OwnCounts
 from sweeprof.results.peaks import Peaks
-from sweeprof.results.record import PassName, Record
+from sweeprof.results.record import PASS_KINDS, PassKind, PassName, Record, Warning
+from sweeprof.results.verdicts import ALL_ROUNDS
 
 _READERS: dict[PassName, Callable[[Mapping[str, Any]], Any]] = {
     "analysis": LayerTable.from_dict,
@@ -113,13 +126,19 @@ def _baseline_quality(baseline: Sequence[Record] | None) -> Any:
     return Missing(f"of the baseline, {found.reason}") if isinstance(found, Missing) else found
 
 
+@dataclass(frozen=True, slots=True)
+class _Raised(Missing):
+    """The function raised an exception."""
+
+
 class _Reading:
-    """Metrics of one set of values; a function is called once however many metrics are made of what it returns."""
+    """Metrics of one set of values; functions are called the same number of times however many metrics they return."""
 
     def __init__(self, selected: Sequence[Selected], values: Mapping[str, Any], known: Mapping[str, Metric]) -> None:
         self._values, self._known = values, known
         self._selected = {id(s.metric): s for s in selected}
-        self._results: dict[tuple[int, str], Any] = {}
+        self._results: dict[tuple[int, str, int | None], Any] = {}
+        self._arguments: dict[tuple[int, str], dict[str, Argument]] = {}
         self._asked: list[str] = []
 
     def measurement(self, selected: Selected) -> Measurement:
@@ -146,19 +165,88 @@ class _Reading:
         metric = selected.metric
         if metric.is_live:
             return self._found_live(metric)
-        arguments = {name: self._argument(name) for name in metric.reads}
-        absent = next((v for v in arguments.values() if isinstance(v, Missing)), None)
-        if absent is not None:
-            return absent
-        key = (id(metric.function), repr(sorted(selected.options.items())))
-        if key not in self._results:
-            self._results[key] = _called(metric, {**arguments, **selected.options})
-        returned = self._results[key]
-        return checked(returned if isinstance(returned, Missing) else metric.part_of(returned))
+        arguments = self._arguments_of(selected)
+        if isinstance(arguments, Missing):
+            return arguments
+        result = self._part(selected, arguments, None)
+        numbers = common_rounds(arguments)
+        if isinstance(result, _Raised) and numbers:  # perhaps it can be computed of one round alone
+            return self._derived(selected, arguments, result, numbers)
+        if isinstance(result, Estimate | Missing):
+            return checked(result)
+        return self._derived(selected, arguments, result, numbers)
 
-    def _argument(self, name: str) -> Any:
-        if name in SOURCES:
-            return self._values[name]
+    def _part(self, selected: Selected, arguments: Mapping[str, Argument], number: int | None) -> Any:
+        """What the metric's function returns for one round, or for all of them where ``number`` is None."""
+        metric = selected.metric
+        key = (id(metric.function), repr(sorted(selected.options.items())), number)
+        if key not in self._results:
+            values = {
+                name: argument.value if number is None or argument.by_round is None else argument.by_round[number]
+                for name, argument in arguments.items()
+            }
+            self._results[key] = _called(metric, {**values, **selected.options})
+        returned = self._results[key]
+        return returned if isinstance(returned, Missing) else metric.part_of(returned)
+
+    def _derived(
+        self, selected: Selected, arguments: Mapping[str, Argument], whole: Any, numbers: Sequence[int] | None
+    ) -> Estimate | Missing:
+        """The estimate of a function that returns plain numbers; its certainty follows from what the function reads.
+
+        Args:
+            whole: what it returned for all rounds together, or the exception.
+            numbers: of the rounds that it may be called for; None if it reads nothing that has rounds.
+        """
+        found = checked(whole)
+        if numbers is None:
+            return stated(found, ESTIMATORS[certainty_of(arguments)], warnings_of(arguments))
+        estimates = {number: checked(self._part(selected, arguments, number)) for number in numbers}
+        values = {number: one.value for number, one in estimates.items() if isinstance(one, Estimate)}
+        if not values:
+            return stated(found, ALL_ROUNDS, warnings_of(arguments))
+        failed = [
+            Warning(
+                "round_without_value",
+                f"{selected.metric.info.name} has no value in round {number}: {one.reason}",
+                "correct the metric's function and make the reports again",
+            )
+            for number, one in estimates.items()
+            if isinstance(one, Missing)
+        ]
+        return over_rounds(values, certainty_of(arguments), (*warnings_of(arguments), *failed))
+
+    def _arguments_of(self, selected: Selected) -> dict[str, Argument] | Missing:
+        """What the metric's function is called with; the same objects for all metrics of one function."""
+        key = (id(selected.metric.function), repr(sorted(selected.options.items())))
+        if key not in self._arguments:
+            arguments: dict[str, Argument] = {}
+            for name in selected.metric.reads:
+                found = self._from_pass(name) if name in SOURCES else self._from_metric(name)
+                if isinstance(found, Missing):
+                    return found
+                arguments[name] = found
+            self._arguments[key] = arguments
+        return self._arguments[key]
+
+    def _from_pass(self, name: str) -> Argument | Missing:
+        """The result of a pass, or the batch size."""
+        value, pass_name = self._values[name], SOURCES[name]
+        if isinstance(value, Missing):
+            return value
+        kind = PASS_KINDS[pass_name] if pass_name else PassKind("exact")
+        if kind.certainty == "rounds":
+            warnings = tuple(warning for one in value for warning in one.warnings)
+            return Argument(value, by_round={one.round: (one,) for one in value}, warnings=warnings)
+        if kind.certainty == "once":
+            return Argument(value, "once")
+        if kind.measured_fields:
+            watched, was_read = watching(value, kind.measured_fields)
+            return Argument(watched, was_measured=was_read)
+        return Argument(value)
+
+    def _from_metric(self, name: str) -> Argument | Missing:
+        """The value of another metric, with that one's rounds and certainty."""
         if name in self._asked:
             return Missing(f"the metrics {', '.join([*self._asked, name])} read each other")
         other = self._known[name]
@@ -167,7 +255,9 @@ class _Reading:
             result = self._estimate(self._selected.get(id(other), Selected(other)))
         finally:
             self._asked.pop()
-        return Missing(f"{other.info.name}: {result.reason}") if isinstance(result, Missing) else result.value
+        if isinstance(result, Missing):
+            return Missing(f"{other.info.name}: {result.reason}")
+        return argument_of(result)
 
     def _found_live(self, metric: Metric) -> Estimate | Missing:
         live = self._values["live"]
@@ -181,7 +271,7 @@ def _called(metric: Metric, arguments: Mapping[str, Any]) -> Any:
     try:
         return metric.function(**arguments)
     except Exception as error:  # a user's metric must not take the comparison with it
-        return Missing(f"the metric raised {type(error).__name__}: {error}")
+        return _Raised(f"the metric raised {type(error).__name__}: {error}")
 
 
 def checked(result: Any) -> Estimate | Missing:
@@ -190,6 +280,11 @@ def checked(result: Any) -> Estimate | Missing:
         return result
     estimate = result if isinstance(result, Estimate) else Estimate(result, "exact")
     value: Any = estimate.value  # a user's function may return anything
+    if estimate.rounds and estimate.round_numbers and len(estimate.rounds) != len(estimate.round_numbers):
+        return Missing(
+            f"the metric gave {len(estimate.rounds)} rounds with {len(estimate.round_numbers)} round numbers: "
+            "there must be one number for each round"
+        )
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item") and not getattr(value, "is_meta", False):
         value = value.item()
     if not isinstance(value, numbers.Real) or not math.isfinite(value):

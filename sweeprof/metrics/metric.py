@@ -7,6 +7,11 @@ The parameters are resolved like fixtures: ``layers`` and the names of the other
 these saw, ``baseline_quality`` is what the baseline's quality pass saw, ``batch_size`` comes from the config, ``model`` and
 ``data`` are the live objects, and the name of another metric, its slashes as underscores (``compute_macs``), is its value. A
 parameter with a default is an option. A metric that cannot be computed returns :class:`Missing`.
+
+A function that returns a plain number does not state how certain it is: that follows from what it reads
+(:data:`sweeprof.results.record.PASS_KINDS`). A number from deterministic passes is exact. ``timing`` is measured in rounds: the
+function is called once per round, with a sequence of that round alone, and the rounds give the value, its interval and its verdict.
+A function that returns an :class:`Estimate` is called once with all rounds, and the estimate is used as it is.
 """
 
 from __future__ import annotations

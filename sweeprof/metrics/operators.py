@@ -19,9 +19,9 @@ def calls(operators: Operators) -> Estimate:
 
 
 @metric(name="operators/kinds", unit="operators", better=None)
-def kinds(operators: Operators) -> int:
+def kinds(operators: Operators) -> Estimate:
     """How many different operators one step runs."""
-    return len(operators.totals())
+    return Estimate(len(operators.totals()), "exact")
 
 
 @metric(name="operators/self_s", unit="s", better="lower")

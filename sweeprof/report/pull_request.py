@@ -16,7 +16,7 @@ from sweeprof.report.table import Line, Table, sorted_rows, tables
 from sweeprof.report.units import scaled, text_unit
 from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.measurement import MetricInfo
-from sweeprof.results.verdicts import Cell, Verdict
+from sweeprof.results.verdicts import WITHOUT_ROUNDS, Cell, Verdict
 
 _MOST = 20
 """Rows of a table that is not folded, or that only details what the headline counts."""
@@ -126,8 +126,8 @@ def _call(comparison: Comparison, row: Row, info: MetricInfo, name: str, titles:
 
 
 def _is_alike(cell: Cell, threshold: float | None) -> bool:
-    """Whether a value measured once, which is never called, is no further from the other than the threshold."""
-    return cell.verdict_reason == "measured_once" and cell.ratio is not None and abs(cell.ratio - 1) <= (threshold or 0)
+    """Whether a value without rounds, for which no verdict is possible, differs from the baseline's by the threshold at most."""
+    return cell.verdict_reason in WITHOUT_ROUNDS and cell.ratio is not None and abs(cell.ratio - 1) <= (threshold or 0)
 
 
 def _cells(call: _Call) -> tuple[str, ...]:

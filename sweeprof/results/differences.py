@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sweeprof.results.measurement import Better, Measurement, Number
-from sweeprof.results.verdicts import Verdict, compare_cell
+from sweeprof.results.verdicts import REASONS, Verdict, compare_cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Difference:
     """Above one where the candidate is better: baseline over candidate where lower is better, the ratio where higher is."""
     verdict: Verdict | None
     reason: str | None = None
-    """Why a value is missing."""
+    """Why a value is missing, or why the verdict is ``unclear``."""
 
 
 def differences(baseline: Mapping[str, Measurement], candidate: Mapping[str, Measurement]) -> list[Difference]:
@@ -46,6 +46,7 @@ def _difference(name: str, base: Measurement | None, own: Measurement | None) ->
         raise ValueError(f"{name} is in {base.unit!r} and in {own.unit!r}")
     ratio = over(own.value, base.value)
     improvement = {"lower": over(base.value, own.value), "higher": ratio, None: None}[own.better]
+    cell = compare_cell(own, base, None)
     return Difference(
         name=name,
         unit=own.unit,
@@ -55,7 +56,8 @@ def _difference(name: str, base: Measurement | None, own: Measurement | None) ->
         difference=own.value - base.value,
         ratio=ratio,
         improvement=improvement,
-        verdict=compare_cell(own, base, None).verdict,
+        verdict=cell.verdict,
+        reason=REASONS[cell.verdict_reason] if cell.verdict == "unclear" and cell.verdict_reason else None,
     )
 
 

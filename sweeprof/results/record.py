@@ -39,6 +39,36 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class PassKind:
+    """How certain a value is that is computed from the result of a pass."""
+
+    certainty: Literal["exact", "once", "rounds"]
+    """``exact``: the result is the same in every process. ``once``: it is measured in a single process. ``rounds``: it is measured
+    once per round, each in a fresh process."""
+    measured_fields: frozenset[str] = frozenset()
+    """Fields of an exact result that are measured once all the same."""
+
+
+PASS_KINDS: dict[PassName, PassKind] = {
+    "analysis": PassKind("exact"),
+    "training": PassKind("exact"),
+    "own_counts": PassKind("exact"),
+    "artifact": PassKind("exact"),
+    "peaks": PassKind("once"),
+    "timing": PassKind("rounds"),
+    "layer_times": PassKind("once"),
+    "operators": PassKind("once"),
+    "memory": PassKind("once"),
+    # What a model asks of the allocator is the same each time; when it asks, and what a driver reports of a device, is not.
+    "allocations": PassKind("exact", frozenset({"timeline", "device"})),
+    "lines": PassKind("once"),
+    "quality": PassKind("exact", frozenset({"seconds"})),
+    "live": PassKind("exact"),
+}
+"""By pass, how certain its result is. A metric's certainty follows from the passes that it reads."""
+
+
+@dataclass(frozen=True, slots=True)
 class Warning:
     """Something that makes a number less trustworthy, and what to do about it."""
 

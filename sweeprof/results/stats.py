@@ -51,6 +51,16 @@ def rounds_interval(medians: Sequence[float], confidence: float = CONFIDENCE) ->
     return _log_t_interval(np.log(np.asarray(medians, dtype=float)), confidence)
 
 
+def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
+    """T interval of the arithmetic mean, for values that may be zero or negative; None for fewer than two."""
+    if len(values) < 2:
+        return None
+    array = np.asarray(values, dtype=float)
+    half = float(special.stdtrit(len(array) - 1, (1 + confidence) / 2) * array.std(ddof=1)) / math.sqrt(len(array))
+    center = float(array.mean())
+    return center - half, center + half
+
+
 def ratio_interval(
     candidate: Sequence[float], baseline: Sequence[float], confidence: float = CONFIDENCE
 ) -> tuple[float, float]:

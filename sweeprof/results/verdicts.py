@@ -21,6 +21,13 @@ MIN_ROUNDS = 3
 
 DETERMINISTIC = ("exact", "estimated")
 """Estimators whose value is the same each time."""
+INCOMPLETE = ("lower bound", "from incomplete counts")
+"""Estimators of counts in which operators are missing, and of what is computed from them."""
+ALL_ROUNDS = "all rounds together"
+"""Estimator of a value that was computed from all rounds and cannot be computed from one."""
+
+WITHOUT_ROUNDS = ("measured_once", "incomplete_count", "not_by_round")
+"""Reason codes of values that have no rounds and are not exact."""
 
 REASONS: dict[str, str] = {
     "equal": "the values are equal",
@@ -32,6 +39,8 @@ REASONS: dict[str, str] = {
     "too_few_rounds": f"fewer than {MIN_ROUNDS} rounds on a side",
     "no_threshold": "the protocol has no threshold",
     "measured_once": "measured once, in a single process",
+    "incomplete_count": "operators without a formula are missing from a count",
+    "not_by_round": "the value is computed from all rounds together: there is none for each round to compare",
     "test_failed": "the ratio cannot be tested: a value is not positive, or the spread beyond all bounds",
     "different_environment": "the two sides were measured in different environments",
 }
@@ -79,17 +88,28 @@ def compare_cell(
         return Cell(measurement, base=base.value if base else None)
     ratio = None if base.value == 0 else measurement.value / base.value
     if not measurement.rounds:
-        return _without_rounds(measurement, base.value, ratio, base.better)
+        return _without_rounds(measurement, base, ratio)
     return _with_rounds(measurement, base, ratio, threshold, meeting or Meeting())
 
 
-def _without_rounds(measurement: Measurement, base: Number, ratio: float | None, better: Better) -> Cell:
+def _without_rounds(measurement: Measurement, base: Measurement, ratio: float | None) -> Cell:
     assert measurement.value is not None
-    if measurement.estimator not in DETERMINISTIC:
-        return Cell(measurement, ratio, None, "unclear", "measured_once", base=base)
-    verdict = exact_verdict(measurement.value, base, better)
+    assert base.value is not None
+    uncertain = uncertainty(measurement) or ("too_few_rounds" if base.rounds else uncertainty(base))
+    if uncertain is not None:
+        return Cell(measurement, ratio, None, "unclear", uncertain, base=base.value)
+    verdict = exact_verdict(measurement.value, base.value, base.better)
     reason = None if verdict is None else "equal" if verdict == "same" else "unequal"
-    return Cell(measurement, ratio, None, verdict, reason, "exact", base=base)
+    return Cell(measurement, ratio, None, verdict, reason, "exact", base=base.value)
+
+
+def uncertainty(measurement: Measurement) -> str | None:
+    """Reason code why a value without rounds cannot be compared exactly; None if it can, or if there are rounds."""
+    if measurement.rounds or measurement.estimator in DETERMINISTIC:
+        return None
+    if measurement.estimator in INCOMPLETE:
+        return "incomplete_count"
+    return "not_by_round" if measurement.estimator == ALL_ROUNDS else "measured_once"
 
 
 def exact_verdict(value: Number, base: Number, better: Better) -> Verdict | None:

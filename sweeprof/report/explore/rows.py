@@ -14,7 +14,7 @@ from sweeprof.report.interned import Interned
 from sweeprof.report.units import fixed_factor
 from sweeprof.results.compare import Cell, Comparison, Row, find_baselines
 from sweeprof.results.measurement import Measurement, MetricInfo, Number
-from sweeprof.results.verdicts import DETERMINISTIC
+from sweeprof.results.verdicts import DETERMINISTIC, uncertainty
 
 Json = dict[str, Any]
 Samples = Mapping[str, Sequence[Sequence[float]]]
@@ -61,10 +61,11 @@ class Writer:
         position in ``reasons``; ``rounds``, the estimate of each round by its number, null for one that failed and ``"?"`` for one
         that is not finite. ``samples``: one list per round of milliseconds of single steps, sorted; empty for a round that failed.
 
-        Only where there is something to say: ``once``, positions of metrics that were measured in a single process; ``paired``, as
-        ``rounds``, what the pairs of a duel with the row ``base`` give; ``calibrated``, by metric estimates in units of ``kernel``;
-        ``env``, a position in ``environments``; ``sessions``, for each round which run of the sweep timed it, or null; ``alone``,
-        whether its outputs are not its baseline's, so that it is compared with nothing; ``misses``, whether it misses a constraint,
+        Only where there is something to say: ``uncertain``, by metric the code of why a value without rounds is not exact;
+        ``paired``, as ``rounds``, what the pairs of a duel with the row ``base`` give; ``calibrated``, by metric estimates in units
+        of ``kernel``; ``env``, a position in ``environments``; ``sessions``, for each round which run of the sweep timed it, or
+        null; ``alone``, whether its outputs are not its baseline's, so that it is compared with nothing; ``misses``, whether it
+        misses a constraint,
         so that it is on no front; ``cells``, of a comparison with another sweep, by metric
         ``[ratio, low, high, verdict, reason, rounds needed]``; ``command``, what comes after ``command_start``, ``wall_s`` and
         ``warnings``, positions in ``reasons``, where the page does not have every row in full.
@@ -99,7 +100,7 @@ class Writer:
         kernels = [m.detail.get("kernel") for _, _, m in known if m.calibrated]
         fields = tuple((field, _spelled(value)) for field, value in sorted(row.environment.items()))
         return {
-            "once": [int(place) for place, _, m in known if not m.rounds and m.estimator not in DETERMINISTIC],
+            "uncertain": {place: code for place, _, m in known if (code := uncertainty(m)) is not None},
             "paired": {p: _by_round(m.by_round("paired"), m.unit) for p, _, m in known if m.paired},
             "calibrated": calibrated,
             "kernel": kernels[0] if kernels else None,

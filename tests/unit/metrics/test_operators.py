@@ -62,7 +62,7 @@ def test_operators_of_two_threads_leave_no_negative_share() -> None:
 
 def test_without_operators_there_are_reasons() -> None:
     assert value(metrics.calls, EMPTY).value == 0
-    assert value(metrics.kinds, EMPTY) == 0
+    assert value(metrics.kinds, EMPTY).value == 0
     for metric in (metrics.self_s, metrics.slowest_share, metrics.python_share):
         assert value(metric, EMPTY) == Missing("no operator of the framework ran in the step")
 

@@ -85,7 +85,10 @@ const compared = (data, row, base, place) => {
   const { better, threshold } = data.metrics[place];
   const ratio = theirs[0] === 0 ? null : own[0] / theirs[0];
   const undecided = (reason, verdict = "unclear") => ({ ratio, verdict, reason });
-  if (!row.rounds[place]) return row.once?.includes(Number(place)) ? undecided("measured_once") : exactly(ratio, own[0], theirs[0], better);
+  if (!row.rounds[place]) {
+    const uncertain = row.uncertain?.[place] ?? (base.rounds[place] ? "too_few_rounds" : base.uncertain?.[place]);
+    return uncertain ? undecided(uncertain) : exactly(ratio, own[0], theirs[0], better);
+  }
   const meeting = meetingOf(data, row, base);
   const bridged = isCalibrated(row, base, place);
   if (meeting.differs.some((field) => !(bridged && field === "host"))) return undecided("different_environment", "not_comparable");

@@ -90,7 +90,7 @@ def test_rounds_are_by_their_number() -> None:
 
 def test_what_no_row_has_is_not_there() -> None:
     rare = {
-        "once",
+        "uncertain",
         "paired",
         "calibrated",
         "kernel",
@@ -107,7 +107,7 @@ def test_what_no_row_has_is_not_there() -> None:
     assert {json.loads(hosts["environments"][row["env"]]["host"]) for row in hosts["rows"]} == {"h0", "h1"}
     sessions = page_data(drawn(2).comparison())["rows"]
     assert {session for row in sessions for session in row["sessions"]} == {0, 1, None}
-    assert any(row.get("once") for row in sessions)
+    assert any(row.get("uncertain") for row in sessions)
 
 
 def test_one_session_is_not_told_of() -> None:

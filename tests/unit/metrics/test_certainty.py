@@ -1,0 +1,275 @@
+"""How certain the value of a user's own metric is: it follows from what the metric reads."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sweeprof
+from sweeprof.metrics import metric as metrics_module
+from sweeprof.metrics.evaluate import evaluate
+from sweeprof.metrics.metric import SOURCES, Estimate, Metric, Missing
+from sweeprof.metrics.select import Selected, builtin_metrics
+from sweeprof.profiling.memory import Memory
+from sweeprof.profiling.quality import Quality
+from sweeprof.profiling.timing import Timing
+from sweeprof.results.layers import ROOT, LayerRow, LayerTable
+from sweeprof.results.measurement import Measurement
+from sweeprof.results.peaks import Peaks
+from sweeprof.results.record import PASS_KINDS, PASSES, PassName, Record
+from sweeprof.results.stats import rounds_interval
+from sweeprof.results.verdicts import Cell, compare_cell
+
+README = Path(__file__).parents[3] / "README.md"
+SECONDS = (1.0, 1.02, 0.98, 1.01, 0.99)
+"""Of the fastest sample of each round; the slowest takes twice as long."""
+
+
+@pytest.fixture(autouse=True)
+def declarations() -> Iterator[None]:
+    """What a test declares is forgotten after it."""
+    builtin_metrics()
+    before = dict(metrics_module._DECLARED)
+    yield
+    metrics_module._DECLARED.clear()
+    metrics_module._DECLARED.update(before)
+
+
+def record(pass_name: PassName, observations: Any, round: int = 0) -> Record:
+    return Record("s", "c", pass_name, "ok", round=round, observations=observations)
+
+
+def records(factor: float = 1.0, rounds: int = 5, uncovered: Any = None) -> list[Record]:
+    """Of a combination that takes ``factor`` as long, and has as many times the parameters, as another."""
+    layers = LayerTable((LayerRow(ROOT, "Net", 0, 0, int(100 * factor), 0, 400, 0, 1000, flops=2000),), uncovered or {})
+    quality = Quality(None, None, np.zeros((2, 2), np.float32), seconds=3.0 * factor)
+    timings = [Timing(4.0, 1, 1, (s * factor, 1.5 * s * factor, 2 * s * factor)) for s in SECONDS[:rounds]]
+    return [
+        record("analysis", layers.to_dict()),
+        record("quality", quality.to_dict()),
+        record("peaks", Peaks(1e9, 1e9, "float32", "cpu", 1).to_dict()),
+        record("memory", asdict(Memory(100, 200, int(300 * factor), 5, 250))),
+        *(record("timing", timing.to_dict(), number) for number, timing in enumerate(timings)),
+    ]
+
+
+def measured(metric: Metric, own: Sequence[Record], *others: Metric) -> Measurement:
+    return evaluate([Selected(one) for one in (metric, *others)], own, None, 4)[metric.info.name]
+
+
+def compared(metric: Metric, rounds: int = 5, factor: float = 2.0, threshold: float = 0.05) -> Cell:
+    """Of a combination that takes ``factor`` as long as its baseline."""
+    own, base = measured(metric, records(factor, rounds)), measured(metric, records(1.0, rounds))
+    return compare_cell(own, base, threshold)
+
+
+def mine(function: Any) -> Metric:
+    return sweeprof.metric(name="mine/x", unit="s", better="lower")(function)
+
+
+def readme_metric() -> Metric:
+    """The metric that the README shows, run as it stands there."""
+    (code,) = re.findall(
+        r"```python\n(from sweeprof import metric\n.*?)```", README.read_text(encoding="utf-8"), re.DOTALL
+    )
+    namespace: dict[str, Any] = {"__name__": "my_package"}
+    exec(code, namespace)
+    found: Metric = namespace["worst"]
+    return found
+
+
+def test_the_metric_of_the_readme_gets_rounds_an_interval_and_a_verdict() -> None:
+    found = measured(readme_metric(), records())
+    slowest = tuple(2 * seconds for seconds in SECONDS)
+    assert found.rounds == pytest.approx(slowest)
+    assert found.round_numbers == (0, 1, 2, 3, 4)
+    assert found.interval == pytest.approx(rounds_interval(slowest))
+    assert found.value == pytest.approx(statistics.geometric_mean(slowest))
+    assert found.estimator == "geometric mean of 5 rounds"
+    cell = compared(readme_metric())
+    assert (cell.verdict, cell.used) == ("worse", "rounds")
+    assert cell.ratio == pytest.approx(2.0)
+    assert cell.ratio_interval is not None
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_too_few_rounds_decide_nothing(rounds: int) -> None:
+    cell = compared(readme_metric(), rounds)
+    assert (cell.verdict, cell.verdict_reason) == ("unclear", "too_few_rounds")
+    assert len(cell.measurement.rounds) == rounds
+    assert (cell.measurement.interval is None) == (rounds == 1)
+
+
+def test_a_round_that_failed_is_not_counted_as_another() -> None:
+    own = [one for one in records() if (one.pass_name, one.round) != ("timing", 1)]
+    assert measured(readme_metric(), own).round_numbers == (0, 2, 3, 4)
+
+
+def from_layers(layers: Any) -> int:
+    return layers.params  # type: ignore[no-any-return]
+
+
+def from_timing(timing: Any) -> float:
+    return statistics.fmean(round.median_s for round in timing)
+
+
+def from_both(layers: Any, timing: Any) -> float:
+    return from_timing(timing) / layers.macs  # type: ignore[no-any-return]
+
+
+def from_latency(latency_forward: float, compute_macs: int) -> float:
+    return latency_forward / compute_macs
+
+
+def from_memory(memory: Any) -> int:
+    return memory.rss_peak_bytes  # type: ignore[no-any-return]
+
+
+def from_memory_metric(memory_rss_peak_bytes: int) -> float:
+    return memory_rss_peak_bytes / 2
+
+
+def from_memory_and_timing(memory: Any, timing: Any) -> float:
+    return from_timing(timing) * memory.rss_peak_bytes  # type: ignore[no-any-return]
+
+
+def from_outputs(quality: Any) -> float:
+    return float(quality.outputs.sum()) + 1
+
+
+def from_seconds(quality: Any) -> float:
+    return quality.seconds  # type: ignore[no-any-return]
+
+
+def across_rounds(timing: Any) -> float:
+    return statistics.stdev(round.median_s for round in timing)
+
+
+def one_round(timing: Any) -> float:
+    (round,) = timing
+    return round.median_s  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("function", "verdict", "reason", "rounds"),
+    [
+        (from_layers, "worse", "unequal", 0),
+        (from_timing, "worse", "interval_beyond_threshold", 5),
+        (from_both, "worse", "interval_beyond_threshold", 5),
+        (from_latency, "worse", "interval_beyond_threshold", 5),
+        (from_memory, "unclear", "measured_once", 0),
+        (from_memory_metric, "unclear", "measured_once", 0),
+        (from_memory_and_timing, "unclear", "measured_once", 0),
+        (from_outputs, "same", "equal", 0),
+        (from_seconds, "unclear", "measured_once", 0),
+        (across_rounds, "unclear", "not_by_round", 0),
+        (one_round, "worse", "interval_beyond_threshold", 5),
+    ],
+)
+def test_certainty_follows_from_what_is_read(function: Any, verdict: str, reason: str, rounds: int) -> None:
+    cell = compared(mine(function))
+    assert (cell.verdict, cell.verdict_reason, len(cell.measurement.rounds)) == (verdict, reason, rounds)
+    assert cell.measurement.value is not None
+
+
+def test_every_pass_that_can_be_read_declares_how_certain_it_is() -> None:
+    assert tuple(PASS_KINDS) == PASSES
+    assert {name for name in SOURCES.values() if name} <= set(PASS_KINDS)
+    assert PASS_KINDS["timing"].certainty == "rounds"
+
+
+def test_a_metric_that_returns_its_own_estimate_is_called_once_with_all_rounds() -> None:
+    calls: list[int] = []
+
+    def function(timing: Any) -> Estimate:
+        calls.append(len(timing))
+        rounds = tuple(round.median_s for round in timing)
+        return Estimate(max(rounds), "slowest round", (0.5, 2.0), rounds=rounds)
+
+    found = measured(mine(function), records())
+    assert calls == [5]
+    assert (found.estimator, found.interval, len(found.rounds)) == ("slowest round", (0.5, 2.0), 5)
+
+
+def test_an_estimate_needs_a_number_for_each_round() -> None:
+    found = measured(mine(lambda timing: Estimate(1.0, "x", rounds=(1.0, 2.0), round_numbers=(0,))), records())
+    assert found.reason == "the metric gave 2 rounds with 1 round numbers: there must be one number for each round"
+
+
+def test_metrics_of_one_function_have_rounds_each() -> None:
+    infos = [sweeprof.MetricInfo(f"mine/{name}", "s", "lower", "") for name in ("fastest", "slowest")]
+
+    @sweeprof.metric_group(*infos)
+    def both(timing: Any) -> dict[str, float]:
+        samples = [sample for round in timing for sample in round.samples]
+        return {"mine/fastest": min(samples), "mine/slowest": max(samples)}
+
+    fastest, slowest = both
+    assert measured(fastest, records(), slowest).rounds == pytest.approx(SECONDS)
+    assert measured(slowest, records(), fastest).rounds == pytest.approx([2 * seconds for seconds in SECONDS])
+
+
+def test_a_round_without_a_value_is_a_warning() -> None:
+    def function(timing: Any) -> float | Missing:
+        (round,) = timing
+        return Missing("too slow") if round.round == 2 else round.median_s
+
+    found = measured(mine(function), records())
+    assert found.round_numbers == (0, 1, 3, 4)
+    (warning,) = found.warnings
+    assert warning.code == "round_without_value"
+    assert warning.text == "mine/x has no value in round 2: too slow"
+
+
+def test_values_that_are_not_positive_have_a_mean_but_no_tested_ratio() -> None:
+    def function(timing: Any) -> float:
+        return min(round.median_s for round in timing) - 1.5
+
+    found = measured(mine(function), records())
+    assert found.estimator == "mean of 5 rounds"
+    assert found.value == pytest.approx(0.0, abs=1e-12)
+    assert found.interval is not None
+    assert found.interval[0] < 0 < found.interval[1]
+    assert compared(mine(function)).verdict_reason == "test_failed"
+
+
+def test_what_is_computed_from_an_incomplete_count_is_not_exact() -> None:
+    metric = mine(lambda compute_macs: compute_macs / 1e9)
+    complete, incomplete = (measured(metric, records(uncovered=uncovered)) for uncovered in ({}, {"aten.mv": 1}))
+    assert (complete.estimator, incomplete.estimator) == ("exact", "from incomplete counts")
+    assert [warning.code for warning in incomplete.warnings] == ["count_incomplete"]
+    for own, base in ((complete, incomplete), (incomplete, complete), (incomplete, incomplete)):
+        cell = compare_cell(own, base, 0.05)
+        assert (cell.verdict, cell.verdict_reason) == ("unclear", "incomplete_count")
+
+
+def test_counts_of_different_completeness_are_not_compared_exactly() -> None:
+    """A lower bound on either side decides nothing, also where the other side is exact."""
+    macs = builtin_metrics()["compute/macs"]
+    complete, incomplete = (measured(macs, records(uncovered=uncovered)) for uncovered in ({}, {"aten.mv": 1}))
+    assert compare_cell(complete, incomplete, 0.05).verdict == "unclear"
+    assert compare_cell(complete, complete, 0.05).verdict == "same"
+
+
+@pytest.mark.parametrize(
+    ("function", "verdict"), [(from_layers, "same"), (from_timing, "unclear"), (from_seconds, "unclear")]
+)
+def test_a_profiler_claims_no_more_than_a_sweep(function: Any, verdict: str) -> None:
+    from torch import nn
+
+    quick = sweeprof.Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=3, min_s=0)
+    metric, model = mine(function), nn.Linear(4, 2)
+    profilers = []
+    for _ in range(2):
+        profilers.append(sweeprof.Profiler(model, data={"test": [np.zeros((3, 4), np.float32)]}, protocol=quick))
+        profilers[-1].register(metric)
+        profilers[-1].compute("mine/x")
+    (difference,) = sweeprof.compare(*profilers)
+    assert (difference.verdict, difference.reason is None) == (verdict, verdict == "same")
