@@ -51,7 +51,7 @@ def _best(comparison: Comparison) -> str:
 
 
 def _table(table: Table) -> str:
-    all_ok = all(line.failure is None for line in table.lines)
+    all_ok = all(line.row.status == "ok" for line in table.lines)
     titles = [escaped(column.title) for column in table.columns] + ([] if all_ok else ["status"])
     marks = ["--:" if column.numeric else ":--" for column in table.columns] + ([] if all_ok else [":--"])
     parts = [f"### {escaped(table.title)}"]
@@ -69,6 +69,8 @@ def _row(line: Line, table: Table, all_ok: bool) -> list[str]:
     ]
     if all_ok:
         return cells
+    if line.row.is_incomplete:
+        return [*cells, f"**incomplete**: {line.status}: {escaped(line.row.reason or '')}"]
     reason = escaped((line.failure or "").removeprefix(line.status))
     return [*cells, "ok" if line.failure is None else f"**{line.status}**{reason}"]
 

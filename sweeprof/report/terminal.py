@@ -97,7 +97,7 @@ def _fitting(table: Table, width: int) -> tuple[list[int], list[int]]:
         widths.append(min(natural, _AXIS_LIMIT) if column.kind == "axis" else natural)
     kept = list(range(len(widths)))
     while sum(widths[i] for i in kept) + _GAP * (len(kept) - 1) > width:
-        candidates = [i for i in kept if table.columns[i].kind != "axis"]
+        candidates = [i for i in kept if table.columns[i].kind not in ("axis", "rounds")]
         if len(candidates) <= 1:
             break
         kept.remove(max(candidates, key=lambda i: (table.columns[i].rank, i)))
@@ -122,6 +122,8 @@ def _line(line: Line, table: Table, kept: list[int], widths: list[int]) -> Text:
 def _style(column: Column, entry: Entry, line: Line) -> str:
     if line.failure is not None:
         return _FAILED
+    if column.kind == "rounds" and line.row.is_incomplete:
+        return "yellow"
     if column.kind == "ratio":
         return "dim" if line.row.is_baseline else _STYLES[entry.verdict]
     return ""
@@ -132,7 +134,7 @@ def _aligned(cell: str, width: int, column: Column) -> str:
     if cell_len(cell) > width:
         return set_cell_size(cell, width - 1) + "…"
     pad = " " * (width - cell_len(cell))
-    return cell + pad if column.kind == "axis" and not column.numeric else pad + cell
+    return cell + pad if column.kind in ("axis", "rounds") and not column.numeric else pad + cell
 
 
 def _cut(line: Text, width: int) -> Text:
