@@ -13,6 +13,7 @@ from sweeprof.results.compare import Cell, Row
 from sweeprof.results.measurement import Measurement, Number
 from sweeprof.results.stats import MOST_ROUNDS
 from sweeprof.results.verdicts import REASONS
+from sweeprof.text import CONTROL
 
 MISSING = "–"
 """Stands where there is no value: never a zero, never NaN."""
@@ -20,7 +21,7 @@ MISSING = "–"
 UNCLEAR = "~"
 """Marks a ratio that is not called; the footnotes say why."""
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
+_CONTROL = re.compile(f"[{CONTROL}]+")
 _NAMES = ("layer", "operator", "line")
 """Details that name what a value is of."""
 _WORDS = (*_NAMES, "kernel")

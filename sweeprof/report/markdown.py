@@ -11,6 +11,7 @@ from sweeprof.report.judged import Section, protocol_text
 from sweeprof.report.summary import Footnote, best_rows, environment_items, footnotes, headline
 from sweeprof.report.table import Line, Table, tables
 from sweeprof.results.compare import Comparison, Excluded
+from sweeprof.text import printable
 
 _SPECIAL = re.compile(r"([\\`*\[\]|~#!@])")
 # Within a word GitHub reads an underscore as itself: escaping it would only spoil `batch_size` in the source.
@@ -109,6 +110,7 @@ def _command(comparison: Comparison) -> str:
 
 def code_block(command: str) -> str:
     """A shell command to copy."""
+    command = printable(command)
     # A fence longer than any run of backticks inside cannot be closed by the command itself.
     longest = max((len(run) for run in re.findall("`+", command)), default=0)
     fence = "`" * max(3, longest + 1)

@@ -17,6 +17,7 @@ from sweeprof.report.judged import protocol_text
 from sweeprof.report.summary import footnotes, headline
 from sweeprof.report.table import Entry, Line, Table, tables
 from sweeprof.results.compare import Comparison
+from sweeprof.terminal import console
 
 _GAP = 2
 _AXIS_LIMIT = 24
@@ -68,7 +69,7 @@ class Report:
 def text(comparison: Comparison, width: int = 100) -> str:
     """The report as plain text, without colours."""
     out = io.StringIO()
-    Console(file=out, width=width, color_system=None, legacy_windows=False).print(Report(comparison))
+    console(file=out, width=width, color_system=None, legacy_windows=False).print(Report(comparison))
     return out.getvalue()
 
 
