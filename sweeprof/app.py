@@ -13,6 +13,7 @@ from sweeprof import __version__
 from sweeprof.configs import conf_folder
 from sweeprof.errors import Problem, UserError, choice_problem
 from sweeprof.sweep.spelling import SWEEP_GROUP, redacted
+from sweeprof.terminal import guard_output
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -78,6 +79,7 @@ Exit codes: 0 all measured, 1 a mistake in the command or a config, 2 some combi
 
 def main() -> None:
     """Run the command line and exit."""
+    guard_output()
     arguments = sys.argv[1:]
     if any(flag in arguments for flag in ("--help", "-h")):
         print(_help(), end="")

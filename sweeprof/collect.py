@@ -10,8 +10,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from sweeprof.errors import Problem, SweeprofError, UserError
 from sweeprof.results.files import is_full, read_json
 from sweeprof.results.record import Json
@@ -22,6 +20,7 @@ from sweeprof.sweep.hold import heading
 from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.queued import reachable, sending_command
 from sweeprof.sweep.reading import Parser, sweep_folder, told
+from sweeprof.terminal import console, error_console, guard_output
 
 PIPED_WIDTH = 120
 EXIT_RUNNING = 4
@@ -30,6 +29,7 @@ UNTRACKED: Json = {"_target_": None}
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    guard_output()
     parser = Parser(
         prog="python -m sweeprof.collect",
         description="Make the comparison of a sweep that runs, or ran, as jobs of a cluster, from the records in its folder.",
@@ -55,8 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _collect(folder: Folder, wait: bool) -> int:
-    out = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
-    live = Console(stderr=True)
+    out = console(PIPED_WIDTH)
+    live = error_console()
     with heading(folder.path, beside_jobs=True, key="DIR"):
         plan = folder.read_plan()
         if not plan.cluster:

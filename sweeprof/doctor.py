@@ -18,6 +18,7 @@ from sweeprof.errors import UserError
 from sweeprof.sweep.doctor import host, noise, software
 from sweeprof.sweep.doctor.finding import Finding
 from sweeprof.sweep.lock import Holder, Turns, this_process
+from sweeprof.terminal import console, error_console, guard_output
 
 PROCESSES, SECONDS = 10, 0.5
 QUICK_PROCESSES, QUICK_SECONDS = 4, 0.15
@@ -27,8 +28,9 @@ PIPED_WIDTH = 120
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print what was found; returns the exit code."""
+    guard_output()
     asked = _parser().parse_args(arguments)
-    errors = Console(stderr=True)
+    errors = error_console()
     try:
         found = list(examine(asked.quick, asked.uri, Path(asked.output), Path(asked.locks) if asked.locks else None))
     except UserError as error:
@@ -37,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.json:
         print(json.dumps([dataclasses.asdict(finding) for finding in found], indent=1))
     else:
-        show(found, Console(width=None if sys.stdout.isatty() else PIPED_WIDTH))
+        show(found, console(PIPED_WIDTH))
     return EXIT_DISTORTED if asked.strict and any(finding.distorts for finding in found) else EXIT_OK
 
 

@@ -13,6 +13,7 @@ from sweeprof.report.units import scaled
 from sweeprof.sweep.folder import sweeps
 from sweeprof.sweep.reading import Parser, told
 from sweeprof.sweep.retention import GOING, Fate, Rule, fates
+from sweeprof.terminal import guard_output
 
 EXIT_LEFT, EXIT_INTERRUPTED = 2, 130
 HELP = """\
@@ -28,6 +29,7 @@ Exit codes: 0 done, 1 a mistake in the command: nothing was removed, 2 something
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    guard_output()
     name = "NAME"
     try:
         given = _parser().parse_args(arguments)

@@ -12,6 +12,7 @@ from pathlib import Path
 from sweeprof.errors import UserError
 from sweeprof.sweep.interrupts import terminable
 from sweeprof.sweep.reading import Parser, told
+from sweeprof.terminal import guard_output
 from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.server_process import ServerEnded, running_server
 from sweeprof.tracking.server_settings import (
@@ -38,6 +39,7 @@ by itself.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    guard_output()
     try:
         given = _parser().parse_args(arguments)
         serving = _serving(given)

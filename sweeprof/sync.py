@@ -27,6 +27,7 @@ from sweeprof.sweep.queued import HIDDEN, noted_ending, reachable, sending_comma
 from sweeprof.sweep.reading import Parser, sweep_folder, told
 from sweeprof.sweep.spelling import redacted
 from sweeprof.sweep.tracker import TrackerProcess
+from sweeprof.terminal import guard_output
 
 EXIT_NOT_SENT = 2
 MISSING = "it was not measured"
@@ -34,6 +35,7 @@ MISSING = "it was not measured"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    guard_output()
     parser = Parser(
         prog="python -m sweeprof.sync",
         description="Send the records of a sweep to MLflow again: what is missing there is made, the rest brought up to date, "

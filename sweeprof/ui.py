@@ -17,6 +17,7 @@ from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.interrupts import terminable
 from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.reading import Parser, sweep_folder, told
+from sweeprof.terminal import guard_output
 from sweeprof.tracking.asking import NoAnswer, is_healthy
 from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.pages import pages_of
@@ -43,6 +44,7 @@ by itself, or does not have the sweep.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    guard_output()
     folder = "last"
     try:
         given = _parser().parse_args(arguments)

@@ -100,7 +100,7 @@ def _is_alike(cell: Cell, threshold: float | None) -> bool:
 def _metric_changes(
     new: Comparison, row: Row, name: str, metrics: Sequence[MetricInfo], titles: Mapping[str, str]
 ) -> Iterator[Change]:
-    if row.status != "ok" or row.baseline_status != "ok":
+    if not row.has_values or not row.baseline_has_values:
         return
     for info in metrics:
         cell = row.cells.get(info.name)

@@ -9,8 +9,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from sweeprof.comparing.changes import KINDS, Changes, changes_of
 from sweeprof.comparing.shown import headline, markdown, print_changes
 from sweeprof.errors import Problem, UserError, choice_problem
@@ -22,6 +20,7 @@ from sweeprof.results.files import read_json, write_atomically, write_json
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.sweep.reading import Parser
 from sweeprof.sweep.references import Place, located, read_sweep, set_tag
+from sweeprof.terminal import console, guard_output
 
 EXIT_OK, EXIT_MISTAKE, EXIT_CHANGED = 0, 1, 3
 PIPED_WIDTH = 160
@@ -34,6 +33,7 @@ Exit codes: 0 compared, 1 a mistake in the command, 3 a change that --fail-on na
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit code."""
+    guard_output()
     try:
         return _run(_parser().parse_args(words))
     except UserError as error:
@@ -151,7 +151,7 @@ def _share(text: str) -> float | None:
 
 def _write(given: argparse.Namespace, compared: Comparison, changes: Changes) -> None:
     title = f"{given.new} compared with {given.base}"
-    out = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
+    out = console(PIPED_WIDTH, highlight=False)
     print_changes(changes, title, out)
     try:
         if given.json:

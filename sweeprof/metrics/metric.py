@@ -24,6 +24,7 @@ from typing import Any
 
 from sweeprof.results.measurement import Better, MetricInfo, Number
 from sweeprof.results.record import PassName, Warning
+from sweeprof.text import stored
 
 SOURCES: dict[str, PassName | None] = {
     "layers": "analysis",
@@ -51,6 +52,9 @@ class Missing:
     """There is no value, and why."""
 
     reason: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", stored(self.reason))
 
 
 @dataclass(frozen=True, slots=True)

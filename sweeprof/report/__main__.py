@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from rich.console import Console
 from rich.text import Text
 
 from sweeprof.errors import UserError, choice_problem
@@ -18,6 +17,7 @@ from sweeprof.sweep.exports import FORMATS, Format, left_out, standing
 from sweeprof.sweep.finish import comparison_of, write_reports
 from sweeprof.sweep.hold import is_headed, reporting
 from sweeprof.sweep.reading import sweep_folder, told
+from sweeprof.terminal import console, guard_output
 
 PIPED_WIDTH = 120
 """Columns where the output is no terminal."""
@@ -41,8 +41,9 @@ docs/reports.md says what is in each. Exit codes: 0 made, 1 a mistake in the com
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    guard_output()
     given = _parser().parse_args(arguments)
-    out = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
+    out = console(PIPED_WIDTH)
     try:
         formats = _formats(given.format)
         folder = sweep_folder(given.folder, Path(given.output))

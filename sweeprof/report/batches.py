@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sweeprof.report.cells import axis_text, value_of
+from sweeprof.report.cells import axis_text, measured_of, value_of
 from sweeprof.report.judged import teller
 from sweeprof.report.table import sorted_rows
 from sweeprof.report.units import scaled, text_unit
@@ -28,12 +28,14 @@ def batch_lines(comparison: Comparison) -> Iterator[str]:
     unit = next((info.unit for info in comparison.metrics if info.name == METRIC), "")
     tell = teller(comparison)
     for rows in groups:
-        known = [(value_of(row, METRIC), row) for row in rows if row.status == "ok"]
+        known = [(value_of(row, METRIC), row) for row in rows if row.has_values]
         values = [(value, row) for value, row in known if value is not None]
         if len(values) > 1:
             value, best = max(values, key=lambda pair: pair[0])
             others = {axis: chosen for axis, chosen in best.axes.items() if axis != AXIS}
-            yield f"{tell(others)}: {axis_text(best.axes[AXIS])} – {scaled(value, text_unit(METRIC, unit))}"
+            label = measured_of(rows, [METRIC])
+            text = f"{tell(others)}: {axis_text(best.axes[AXIS])} – {scaled(value, text_unit(METRIC, unit))}"
+            yield f"{text} ({label})" if label else text
 
 
 def _groups(comparison: Comparison) -> list[list[Row]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sweeprof.report.units import scaled, significant, text_unit
@@ -13,6 +13,7 @@ from sweeprof.results.compare import Cell, Row
 from sweeprof.results.measurement import Measurement, Number
 from sweeprof.results.stats import MOST_ROUNDS
 from sweeprof.results.verdicts import REASONS
+from sweeprof.text import CONTROL
 
 MISSING = "–"
 """Stands where there is no value: never a zero, never NaN."""
@@ -20,7 +21,7 @@ MISSING = "–"
 UNCLEAR = "~"
 """Marks a ratio that is not called; the footnotes say why."""
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
+_CONTROL = re.compile(f"[{CONTROL}]+")
 _NAMES = ("layer", "operator", "line")
 """Details that name what a value is of."""
 _WORDS = (*_NAMES, "kernel")
@@ -69,6 +70,27 @@ def value_of(row: Row, metric: str) -> Number | None:
     cell = row.cells.get(metric)
     value = cell.measurement.value if cell else None
     return value if value is not None and math.isfinite(value) else None
+
+
+def measured_of(candidates: Sequence[Row], metrics: Sequence[str]) -> str:
+    """How much of a ranking was measured, e.g. ``of the 5 of 6 measured, 2 incomplete``; empty if all candidates were, completely.
+
+    Args:
+        candidates: the rows that the ranking is about; unsupported ones cannot be measured and are not counted.
+        metrics: names of the metrics that a row needs a value of.
+    """
+    possible = [row for row in candidates if row.status != "unsupported"]
+    known = [row for row in possible if row.has_values and all(value_of(row, name) is not None for name in metrics)]
+    incomplete = sum(row.is_incomplete for row in known)
+    if len(known) == len(possible) and not incomplete:
+        return ""
+    return f"of the {len(known)} of {len(possible)} measured" + (f", {incomplete} incomplete" if incomplete else "")
+
+
+def rounds_text(row: Row) -> str:
+    """How many rounds were measured, e.g. ``2 of 3 rounds``; a row may also be incomplete because of another pass."""
+    text = f"{row.rounds_complete} of {row.rounds_planned} rounds"
+    return f"{text}, incomplete" if row.is_incomplete and row.rounds_complete == row.rounds_planned else text
 
 
 def named_text(measurement: Measurement) -> str:

@@ -107,7 +107,7 @@ def chosen(comparison: Comparison, pareto: Sequence[str] = (), constraints: Sequ
 def _misses(comparison: Comparison, row: Row, wanted: Sequence[Condition], names: Mapping[str, str]) -> Iterator[str]:
     if not wanted:
         return
-    if row.status != "ok":
+    if not row.has_values:
         yield f"{row.status}: {one_line(row.reason or 'no reason was given')}"
         return
     for condition in wanted:
@@ -123,7 +123,7 @@ def on_front(rows: Sequence[Row], metrics: Sequence[MetricInfo]) -> set[str]:
     points: dict[str, tuple[float, ...]] = {}
     for row in rows:
         values = [value_of(row, info.name) for info in metrics]
-        if row.status == "ok" and None not in values:
+        if row.has_values and None not in values:
             points[row.combination_id] = tuple(float(value) for value in values if value is not None)
     better: list[Direction] = [info.better or "lower" for info in metrics]
     ids = list(points)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from sweeprof.report.batches import TITLE, batch_lines
-from sweeprof.report.cells import one_line, value_of
+from sweeprof.report.cells import measured_of, one_line, rounds_text, value_of
 from sweeprof.report.choices import conditions, metric_names
 from sweeprof.report.columns import baseline_text, metric_title
 from sweeprof.report.judged import Section, against_lines, means_lines, teller, tests_text
@@ -41,11 +41,19 @@ def _qualifying(comparison: Comparison) -> tuple[str, tuple[str, ...]]:
     fitting, missing = [row for row in rows if not row.misses], [row for row in rows if row.misses]
     title = f"{len(fitting)} of {len(rows)} combinations qualify: {' and '.join(comparison.constraints)}"
     tell, said = teller(comparison), _Figures(comparison, _infos(comparison))
-    lines = [f"best {said.titles[info.name]}: {said.of(row)}" for info, row in _best(said.infos, fitting)]
+    lines = []
+    for info, row in _best(said.infos, fitting):
+        label = measured_of(_qualified(comparison), [info.name])
+        lines.append(f"best {said.titles[info.name]}{f' {label}' if label else ''}: {said.of(row)}")
     if missing:
         lines += _listed(fitting, lambda row: f"qualifies: {said.of(row)}")
     lines += _listed(missing, lambda row: f"misses: {tell(row.axes)} – {'; '.join(row.misses)}")
     return one_line(title), tuple(map(one_line, lines))
+
+
+def _qualified(comparison: Comparison) -> list[Row]:
+    """The rows that qualify, and those that might if they were measured."""
+    return [row for row in comparison.rows if not row.misses or not row.has_values]
 
 
 def _infos(comparison: Comparison) -> list[MetricInfo]:
@@ -73,7 +81,8 @@ def _front(comparison: Comparison) -> tuple[str, tuple[str, ...]]:
     infos = {info.name: info for info in comparison.metrics}
     said = _Figures(comparison, [infos[name] for name in comparison.pareto])
     title = ", ".join(f"{said.titles[info.name]} {_ARROWS[info.better]}" for info in said.infos)
-    return f"Pareto front: {title}", tuple(_listed(rows, said.of))
+    label = measured_of(_qualified(comparison), [info.name for info in said.infos])
+    return f"Pareto front{f' {label}' if label else ''}: {title}", tuple(_listed(rows, said.of))
 
 
 class _Figures:
@@ -88,7 +97,8 @@ class _Figures:
         """E.g. ``model=mlp – latency 1.00 ms, accuracy 0.9000``."""
         known = [(info, value) for info in self.infos if (value := value_of(row, info.name)) is not None]
         said = ", ".join(f"{self.titles[i.name]} {scaled(value, text_unit(i.name, i.unit))}" for i, value in known)
-        return f"{self._tell(row.axes)} – {said}" if said else self._tell(row.axes)
+        name = f"{self._tell(row.axes)} ({rounds_text(row)})" if row.is_incomplete else self._tell(row.axes)
+        return f"{name} – {said}" if said else name
 
 
 def _listed(rows: Sequence[Row], said: Callable[[Row], str]) -> list[str]:

@@ -100,7 +100,7 @@ class Column:
 
     key: str
     """Axis key or canonical metric name."""
-    kind: Literal["axis", "value", "ratio"]
+    kind: Literal["axis", "value", "ratio", "rounds"]
     title: str
     """With ``↓`` or ``↑`` where a lower or a higher value is better."""
     rank: int = 0
@@ -168,6 +168,12 @@ def metric_title(info: MetricInfo, rows: Sequence[Row]) -> str:
         return _TITLES[info.name]
     name, _ = _HEADLINE.get(info.name, (one_line(info.name), 0))
     return name + unit_suffix(info.unit)
+
+
+def rounds_column() -> Column:
+    """The column that says how many rounds of each row were measured."""
+    hint = "How many of the planned rounds were measured; the values are those of these rounds."
+    return Column("rounds", "rounds", "measured", numeric=False, hint=hint)
 
 
 def metric_columns(info: MetricInfo, rows: Sequence[Row], baseline: str) -> list[Column]:

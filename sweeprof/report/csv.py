@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+from collections.abc import Iterable
 
 from sweeprof.report.cells import axis_text, value_of
 from sweeprof.results.compare import Comparison, Row
+from sweeprof.text import printable
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+"""What a cell begins with that a spreadsheet may compute, after OWASP's "CSV Injection"."""
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def csv_text(comparison: Comparison) -> str:
@@ -16,12 +23,30 @@ def csv_text(comparison: Comparison) -> str:
     Pareto front ``pareto``. A cell is empty where there is no value.
     """
     metrics = [info.name for info in comparison.metrics]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     chosen = ["qualifies", "misses"] * bool(comparison.constraints) + ["pareto"] * bool(comparison.pareto)
-    writer.writerow([*comparison.axes, "status", "reason", *metrics, *chosen])
-    writer.writerows(_fields(comparison, row, metrics) for row in comparison.rows)
+    head = [*comparison.axes, "status", "reason", *metrics, *chosen]
+    return csv_lines([head, *(_fields(comparison, row, metrics) for row in comparison.rows)])
+
+
+def csv_lines(rows: Iterable[Iterable[object]]) -> str:
+    """The rows as CSV: numbers exact, truth as ``true`` and ``false``, nothing for None.
+
+    Spreadsheets compute texts that look like formulas: these begin with an apostrophe, which a spreadsheet takes for "text".
+    """
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([_field(value) for value in row] for row in rows)
     return text.getvalue()
+
+
+def _field(value: object) -> object:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return value
+    text = printable(str(value))
+    return f"'{text}" if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text) else text
 
 
 def _fields(comparison: Comparison, row: Row, metrics: list[str]) -> list[str]:

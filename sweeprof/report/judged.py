@@ -30,7 +30,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """The geometric mean of a metric's ratios over the combinations that are ok on both sides."""
+    """The geometric mean of a metric's ratios over the combinations that have values on both sides."""
 
     candidate: str
     metric: str
@@ -39,6 +39,8 @@ class Mean:
     count: int
     of: int
     """Combinations that could have had a ratio."""
+    incomplete: int = 0
+    """Ratios in which either side has fewer rounds than planned."""
 
 
 def percent(share: float) -> str:
@@ -94,10 +96,12 @@ def geometric_means(comparison: Comparison) -> list[Mean]:
     found, infos = [], shown_metrics(comparison)
     for candidate, rows in groups.items():
         for info in infos if len(rows) > 1 else ():
-            ratios = [ratio for row in rows if (ratio := _usable(row, info.name)) is not None]
+            known = [(row, ratio) for row in rows if (ratio := _usable(row, info.name)) is not None]
+            ratios = [ratio for _, ratio in known]
             if len(ratios) > 1 and info.better is not None and set(ratios) != {1.0}:
                 mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
-                found.append(Mean(candidate, metric_title(info, rows), mean, len(ratios), len(rows)))
+                partial = sum(row.is_incomplete or row.baseline_is_incomplete for row, _ in known)
+                found.append(Mean(candidate, metric_title(info, rows), mean, len(ratios), len(rows), partial))
     return found
 
 
@@ -110,7 +114,7 @@ def _candidate(comparison: Comparison, row: Row, varying: Collection[str]) -> st
 
 def _usable(row: Row, metric: str) -> float | None:
     cell: Cell | None = row.cells.get(metric)
-    fine = cell is not None and row.status == "ok" == row.baseline_status and cell.verdict != "not_comparable"
+    fine = cell is not None and row.has_values and row.baseline_has_values and cell.verdict != "not_comparable"
     return cell.ratio if cell is not None and fine and cell.ratio is not None and cell.ratio > 0 else None
 
 
@@ -119,10 +123,12 @@ def means_lines(comparison: Comparison) -> list[str]:
     by_candidate: dict[str, list[Mean]] = {}
     for mean in geometric_means(comparison):
         by_candidate.setdefault(mean.candidate, []).append(mean)
-    return [
-        f"{candidate}: {', '.join(f'{m.metric} ×{ratio_number(m.ratio)} ({m.count} of {m.of})' for m in means)}"
-        for candidate, means in by_candidate.items()
-    ]
+    return [f"{candidate}: {', '.join(map(_mean_text, means))}" for candidate, means in by_candidate.items()]
+
+
+def _mean_text(mean: Mean) -> str:
+    incomplete = f", {mean.incomplete} incomplete" if mean.incomplete else ""
+    return f"{mean.metric} ×{ratio_number(mean.ratio)} ({mean.count} of {mean.of}{incomplete})"
 
 
 def against_lines(comparison: Comparison) -> list[str]:

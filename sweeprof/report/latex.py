@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from sweeprof.report.cells import MISSING, one_line, shortened, value_of
+from sweeprof.report.cells import MISSING, measured_of, one_line, shortened, value_of
 from sweeprof.report.columns import DERIVED, Column
 from sweeprof.report.judged import protocol_text
 from sweeprof.report.layers.latex import escaped
@@ -107,10 +107,16 @@ def _caption(comparison: Comparison, table: Table) -> str:
         protocol_text(comparison),
         f"The first {MOST_LINES} of {len(table.lines)} rows" if left > 0 else "",
         "Medians with their 95 % intervals; bold: the best of each group, and what the intervals do not tell from it",
+        f"Bold is the best {label}" if (label := _measured_of(table)) else "",
     ]
     if any(entry.text.endswith("~") for line in table.lines[:MOST_LINES] for entry in line.entries):
         parts.append("~ is called neither better nor worse")
     return " ".join(f"{_text(part)}." for part in parts if part)
+
+
+def _measured_of(table: Table) -> str:
+    shown = [column.key for column in table.columns if column.kind == "value"][:1]
+    return measured_of([line.row for line in table.lines], shown)
 
 
 def _text(text: str, limit: int | None = None) -> str:

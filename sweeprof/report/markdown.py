@@ -11,6 +11,7 @@ from sweeprof.report.judged import Section, protocol_text
 from sweeprof.report.summary import Footnote, best_rows, environment_items, footnotes, headline
 from sweeprof.report.table import Line, Table, tables
 from sweeprof.results.compare import Comparison, Excluded
+from sweeprof.text import printable
 
 _SPECIAL = re.compile(r"([\\`*\[\]|~#!@])")
 # Within a word GitHub reads an underscore as itself: escaping it would only spoil `batch_size` in the source.
@@ -51,7 +52,7 @@ def _best(comparison: Comparison) -> str:
 
 
 def _table(table: Table) -> str:
-    all_ok = all(line.failure is None for line in table.lines)
+    all_ok = all(line.row.status == "ok" for line in table.lines)
     titles = [escaped(column.title) for column in table.columns] + ([] if all_ok else ["status"])
     marks = ["--:" if column.numeric else ":--" for column in table.columns] + ([] if all_ok else [":--"])
     parts = [f"### {escaped(table.title)}"]
@@ -69,6 +70,8 @@ def _row(line: Line, table: Table, all_ok: bool) -> list[str]:
     ]
     if all_ok:
         return cells
+    if line.row.is_incomplete:
+        return [*cells, f"**incomplete**: {line.status}: {escaped(line.row.reason or '')}"]
     reason = escaped((line.failure or "").removeprefix(line.status))
     return [*cells, "ok" if line.failure is None else f"**{line.status}**{reason}"]
 
@@ -107,6 +110,7 @@ def _command(comparison: Comparison) -> str:
 
 def code_block(command: str) -> str:
     """A shell command to copy."""
+    command = printable(command)
     # A fence longer than any run of backticks inside cannot be closed by the command itself.
     longest = max((len(run) for run in re.findall("`+", command)), default=0)
     fence = "`" * max(3, longest + 1)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from typing import Any
 
 from sweeprof.report.cells import one_line
+from sweeprof.report.csv import csv_lines
 from sweeprof.report.markdown import escaped
 from sweeprof.report.units import scaled, significant
 from sweeprof.results.operators import FRAME_COLUMNS, OperatorRow, Operators
@@ -22,11 +21,9 @@ def to_csv(operators: Operators) -> str:
 
     Seconds and bytes are of one step, shapes JSON. A cell is empty where there is no value.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(FRAME_COLUMNS)
-    writer.writerows([_field(getattr(row, name)) for name in FRAME_COLUMNS] for row in operators.rows)
-    return text.getvalue()
+    return csv_lines(
+        [FRAME_COLUMNS, *([_field(getattr(row, name)) for name in FRAME_COLUMNS] for row in operators.rows)]
+    )
 
 
 def to_markdown(operators: Operators, top: int = 20) -> str:
@@ -59,7 +56,5 @@ def _cells(row: OperatorRow, share: float | None) -> dict[str, str]:
     }
 
 
-def _field(value: Any) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
-    return json.dumps(value) if isinstance(value, tuple) else repr(value)
+def _field(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, tuple) else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from typing import Any
 
@@ -10,6 +11,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from sweeprof.report.cells import axis_text, one_line, shortened
+from sweeprof.text import printable
+
+_ESCAPES = re.compile(
+    r"""\\\\ | \\ud[89ab]..\\ud[c-f]..                                    # a backslash, a pair of surrogates
+    | (?P<unprintable>\\u(?:00[01].|007f|00[89].|061c|200[ef]|202[89a-e]|206[6-9]|feff|d[89a-f]..))""",
+    re.VERBOSE,
+)
+"""Escapes in JSON that :func:`json.dumps` wrote."""
 
 
 def render(template: str, **values: Any) -> str:
@@ -25,14 +34,20 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_finalized,
     )
     environment.filters.update(axis_text=axis_text, one_line=one_line, shortened=shortened, script_json=script_json)
     return environment
 
 
+def _finalized(value: Any) -> Any:
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 def script_json(data: object) -> Markup:
-    """JSON that cannot end the ``script`` element it stands in."""
+    """JSON that cannot end the ``script`` element it stands in, and whose texts are printable."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    text = _ESCAPES.sub(lambda found: f"\\{found[0]}" if found["unprintable"] else found[0], text)
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sweeprof.report.cells import axis_number, axis_text, is_training, one_line, shortened, unit_suffix, value_of
+from sweeprof.report.cells import (
+    axis_number,
+    axis_text,
+    is_training,
+    measured_of,
+    one_line,
+    shortened,
+    unit_suffix,
+    value_of,
+)
 from sweeprof.report.columns import MODEL_AXIS
 from sweeprof.report.figure import Axis, Plot, Series
 from sweeprof.report.palette import OTHER_COLOUR, Dash, Marker, backend_colour, model_look
@@ -157,14 +166,17 @@ def _accuracy(sweep: _Sweep) -> Plot | None:
     rows = [
         r
         for r in sweep.comparison.rows
-        if r.status == "ok" and value_of(r, speed.name) is not None and value_of(r, accuracy.name) is not None
+        if r.has_values and value_of(r, speed.name) is not None and value_of(r, accuracy.name) is not None
     ]
     # A forward within a training step is no rival of one alone.
     rows = [row for row in rows if not is_training(row)] or rows
+    modes = [row.axes.get("mode") for row in rows]
+    rivals = rows + [r for r in sweep.comparison.rows if not r.has_values and r.axes.get("mode") in modes]
     points = [(_point(row, speed)[0] or 0.0, _point(row, accuracy)[0] or 0.0) for row in rows]
     if len(set(points)) < 2:
         return None
     front = pareto_front(points)
+    label = measured_of(rivals, [speed.name, accuracy.name])
     series = [_front(points, front)]
     place = {row.combination_id: i for i, row in enumerate(rows)}
     for group in _by_line(sweep, BATCH_AXIS if batched else None).values():
@@ -180,7 +192,7 @@ def _accuracy(sweep: _Sweep) -> Plot | None:
     x_axis = Axis(_titled(noun, speed), _is_log([x for x, _ in points]))
     return Plot(
         "accuracy",
-        f"Accuracy against {noun.lower()}",
+        f"Accuracy against {noun.lower()}" + (f" ({label})" if label else ""),
         x_axis,
         Axis(_titled("Accuracy", accuracy), False),
         tuple(series),

@@ -60,7 +60,7 @@ def pull_request(comparison: Comparison, made: Sequence[Table] | None = None) ->
     by_verdict = {v: sorted((c for c in calls if c.verdict == v), key=lambda c: -c.size) for v in _ORDER}
     worse = by_verdict["worse"]
     comment.table(f"Worse ({len(worse)})", head, map(_cells, worse), len(worse), _MOST, fold=False)
-    failed = [row for row in rows if row.status != "ok"]
+    failed = [row for row in rows if not row.has_values]
     title, why = f"Not measured ({len(failed)})", _left("combination", "status", "why")
     comment.table(title, why, _failures(comparison, failed), len(failed), _MOST, fold=False)
     if comparison.against is not None:
@@ -100,7 +100,7 @@ def _calls(comparison: Comparison, rows: Sequence[Row]) -> list[_Call]:
     tell = teller(comparison)
     found = []
     for row in rows:
-        if row.baseline_id is None or row.is_baseline or row.status != "ok" or row.baseline_status != "ok":
+        if row.baseline_id is None or row.is_baseline or not row.has_values or not row.baseline_has_values:
             continue
         name = tell(row.axes)
         found += [call for info in infos if (call := _call(comparison, row, info, name, titles)) is not None]
@@ -159,7 +159,7 @@ def _all(comment: Comment, found: Sequence[Table]) -> None:
     """Every combination, a table per model, as far as there is room."""
     left = False
     for place, table in enumerate(found):
-        is_whole = all(line.failure is None for line in table.lines)
+        is_whole = all(line.row.status == "ok" for line in table.lines)
         head = [(inert(c.title), c.numeric) for c in table.columns] + ([] if is_whole else _left("status"))
         rows, count = (_row(line, table, is_whole) for line in table.lines), len(table.lines)
         title = f"{inert(table.title)}: all {count} combinations"
@@ -174,4 +174,4 @@ def _row(line: Line, table: Table, is_whole: bool) -> list[str]:
         inert(entry.text) if column.kind == "axis" else entry.text if line.failure is None else MISSING
         for column, entry in zip(table.columns, line.entries, strict=True)
     ]
-    return cells if is_whole else [*cells, line.status]
+    return cells if is_whole else [*cells, "incomplete" if line.row.is_incomplete else line.status]

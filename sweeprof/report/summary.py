@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sweeprof.report.cells import UNCLEAR, axis_text, is_training, one_line, reason_of, value_of
+from sweeprof.report.cells import UNCLEAR, axis_text, is_training, measured_of, one_line, reason_of, value_of
 from sweeprof.report.columns import MODEL_AXIS, is_optional, shown_metrics
 from sweeprof.report.judged import percent, settling_text
 from sweeprof.report.table import rows_by_table
@@ -33,7 +33,7 @@ class Best:
     """E.g. ``lowest latency``."""
     value: str
     where: str
-    """The row's other axes, e.g. ``torch, batch_size 1``."""
+    """The row's other axes, e.g. ``torch, batch_size 1``; with how much was measured where that is not everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +62,25 @@ def best_rows(comparison: Comparison) -> list[Best]:
     varying = comparison.varying_axes()
     for title, rows in rows_by_table(comparison).items():
         for metric, what, choose in _BEST:
-            values = [(value, row) for row in _rivals(rows, metric) if (value := value_of(row, metric)) is not None]
+            rivals = _rivals([row for row in rows if row.has_values], metric)
+            values = [(value, row) for row in rivals if (value := value_of(row, metric)) is not None]
             if len(values) < 2:
                 continue
             value, row = choose(values, key=lambda found: found[0])
-            found.append(Best(title, what, scaled(value, row.cells[metric].measurement.unit), where(row, varying)))
+            modes = [rival.axes.get("mode") for rival in rivals]
+            unmeasured = [other for other in rows if not other.has_values and other.axes.get("mode") in modes]
+            label = measured_of([*rivals, *unmeasured], [metric])
+            place = ", ".join(part for part in (where(row, varying), label) if part)
+            found.append(Best(title, what, scaled(value, row.cells[metric].measurement.unit), place))
     return found
 
 
 def _rivals(rows: Sequence[Row], metric: str) -> Sequence[Row]:
-    """Inference and training are no rivals, training steps are none by their forward, and what failed is none at all."""
-    rows = [row for row in rows if row.status == "ok"]
+    """Inference and training are no rivals, and training steps are none by their forward."""
     inference = [row for row in rows if not is_training(row)]
     if metric == "latency/forward":
         return inference or [row for row in rows if value_of(row, _STEP) is None]
-    return rows if metric == _STEP else inference or rows
+    return [row for row in rows if is_training(row)] if metric == _STEP else inference or rows
 
 
 def where(row: Row, axes: Sequence[str]) -> str:
@@ -101,7 +105,7 @@ def footnotes(comparison: Comparison) -> list[Footnote]:
         rows.update(seen.keys())
         first = {**seen, **first}
     warnings = [Footnote(code, rows[code], text, advice) for code, text, advice in first.values()]
-    return sorted([*warnings, *_missing(comparison)], key=lambda note: (note.code, note.text))
+    return sorted([*warnings, *_missing(comparison), *_incomplete(comparison)], key=lambda note: (note.code, note.text))
 
 
 def _missing(comparison: Comparison) -> Iterator[Footnote]:
@@ -111,12 +115,19 @@ def _missing(comparison: Comparison) -> Iterator[Footnote]:
     expected = [info.name for info in shown_metrics(comparison) if not is_optional(info.name)]
     for row in comparison.rows:
         for name in expected:
-            if row.status == "ok" and value_of(row, name) is None:
+            if row.has_values and value_of(row, name) is None:
                 reason = reason_of(row, name)
                 names.setdefault(reason, {})[one_line(name)] = None
                 rows.setdefault(reason, set()).add(row.combination_id)
     for reason, missing in names.items():
         yield Footnote("missing", len(rows[reason]), f"{', '.join(missing)}: {reason}", "")
+
+
+def _incomplete(comparison: Comparison) -> Iterator[Footnote]:
+    """One note per reason why rows have fewer rounds or passes than planned."""
+    reasons = Counter(f"{row.status}: {one_line(row.reason or '')}" for row in comparison.rows if row.is_incomplete)
+    for reason, rows in reasons.items():
+        yield Footnote("incomplete", rows, reason, _RESUME)
 
 
 def _remarks(
@@ -125,7 +136,7 @@ def _remarks(
     """Code, text and advice of everything that limits the row."""
     for warning in (*row.warnings, *(w for cell in row.cells.values() for w in cell.measurement.warnings)):
         yield warning.code, one_line(warning.text), one_line(warning.advice)
-    if row.status != "ok":
+    if not row.has_values:
         return
     for info in infos:
         cell = row.cells.get(info.name)
@@ -135,12 +146,17 @@ def _remarks(
 
 
 _UNCALLED = ("unclear", "not_comparable")
+_RESUME = "measure what is missing with resume=FOLDER"
 
 
 def _uncalled(row: Row, cell: Cell, threshold: float | None, settling: str) -> tuple[str, str, str]:
     code = cell.verdict_reason or cell.verdict or "unclear"
+    is_incomplete = row.is_incomplete or row.baseline_is_incomplete
     if code == "no_threshold":
         return code, f"{UNCLEAR} the protocol calls no difference better or worse", "use protocol=default"
+    if code == "too_few_rounds" and row.rounds_planned >= MIN_ROUNDS and is_incomplete:
+        text = f"{UNCLEAR} not called better or worse: fewer than {MIN_ROUNDS} rounds were measured of both sides"
+        return code, text, _RESUME
     if code == "too_few_rounds":
         rounds = len(cell.measurement.rounds)
         seen = "1 round" if rounds == 1 else f"{rounds} rounds"

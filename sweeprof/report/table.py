@@ -13,6 +13,7 @@ from sweeprof.report.cells import (
     one_line,
     ratio_text,
     reason_of,
+    rounds_text,
     value_of,
     value_text,
     verdict_note,
@@ -26,6 +27,7 @@ from sweeprof.report.columns import (
     constant_value,
     metric_columns,
     metric_title,
+    rounds_column,
     shown_metrics,
 )
 from sweeprof.report.units import scaled, text_unit
@@ -62,8 +64,8 @@ class Line:
 
     @property
     def failure(self) -> str | None:
-        """Status and reason in one line; None for a row that was measured."""
-        if self.row.status == "ok":
+        """Status and reason in one line; None for a row that has values."""
+        if self.row.has_values:
             return None
         return f"{self.row.status}: {one_line(self.row.reason or 'no reason was given')}"
 
@@ -136,6 +138,8 @@ def _table(
     fixed = [axis for axis in comparison.axes if axis not in {*varying, *titled} and axis in rows[0].axes]
     captions = [(one_line(axis), axis_text(rows[0].axes[axis])) for axis in fixed]
     columns = [axis_column(axis, rows) for axis in shown]
+    if any(row.is_incomplete for row in rows):
+        columns.append(rounds_column())
     for info in metrics:
         if (constant := constant_value(info, rows)) is not None:
             captions.append((metric_title(info, rows), scaled(constant, text_unit(info.name, info.unit))))
@@ -159,6 +163,8 @@ def _entry(row: Row, column: Column) -> Entry:
     if column.kind == "axis":
         value = row.axes.get(column.key)
         return Entry(axis_text(value) if column.key in row.axes else MISSING, axis_number(value))
+    if column.kind == "rounds":
+        return Entry(rounds_text(row), row.rounds_complete, note=one_line(row.reason or ""))
     if value_of(row, column.key) is None:
         return Entry(MISSING, note=reason_of(row, column.key))
     cell = row.cells[column.key]

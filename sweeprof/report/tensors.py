@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 
 from rich.cells import cell_len
 
 from sweeprof.report.cells import one_line
+from sweeprof.report.csv import csv_lines
 from sweeprof.report.markdown import escaped
 from sweeprof.report.scaled import scaled
 from sweeprof.results.tensors import TensorRow, bytes_by_kind
@@ -20,13 +19,8 @@ _RIGHT = {"bytes"}
 
 def to_csv(rows: Sequence[TensorRow]) -> str:
     """One header line, then one line per storage; names and shape are JSON, bytes exact."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows:
-        shape = json.dumps(row.shape)
-        writer.writerow([json.dumps(row.names), row.kind, shape, row.dtype, row.device, row.bytes])
-    return text.getvalue()
+    lines = [[json.dumps(r.names), r.kind, json.dumps(r.shape), r.dtype, r.device, r.bytes] for r in rows]
+    return csv_lines([COLUMNS, *lines])
 
 
 def to_text(rows: Sequence[TensorRow], top: int | None = None) -> str:

@@ -17,6 +17,7 @@ from sweeprof.report.judged import protocol_text
 from sweeprof.report.summary import footnotes, headline
 from sweeprof.report.table import Entry, Line, Table, tables
 from sweeprof.results.compare import Comparison
+from sweeprof.terminal import console
 
 _GAP = 2
 _AXIS_LIMIT = 24
@@ -68,7 +69,7 @@ class Report:
 def text(comparison: Comparison, width: int = 100) -> str:
     """The report as plain text, without colours."""
     out = io.StringIO()
-    Console(file=out, width=width, color_system=None, legacy_windows=False).print(Report(comparison))
+    console(file=out, width=width, color_system=None, legacy_windows=False).print(Report(comparison))
     return out.getvalue()
 
 
@@ -97,7 +98,7 @@ def _fitting(table: Table, width: int) -> tuple[list[int], list[int]]:
         widths.append(min(natural, _AXIS_LIMIT) if column.kind == "axis" else natural)
     kept = list(range(len(widths)))
     while sum(widths[i] for i in kept) + _GAP * (len(kept) - 1) > width:
-        candidates = [i for i in kept if table.columns[i].kind != "axis"]
+        candidates = [i for i in kept if table.columns[i].kind not in ("axis", "rounds")]
         if len(candidates) <= 1:
             break
         kept.remove(max(candidates, key=lambda i: (table.columns[i].rank, i)))
@@ -122,6 +123,8 @@ def _line(line: Line, table: Table, kept: list[int], widths: list[int]) -> Text:
 def _style(column: Column, entry: Entry, line: Line) -> str:
     if line.failure is not None:
         return _FAILED
+    if column.kind == "rounds" and line.row.is_incomplete:
+        return "yellow"
     if column.kind == "ratio":
         return "dim" if line.row.is_baseline else _STYLES[entry.verdict]
     return ""
@@ -132,7 +135,7 @@ def _aligned(cell: str, width: int, column: Column) -> str:
     if cell_len(cell) > width:
         return set_cell_size(cell, width - 1) + "…"
     pad = " " * (width - cell_len(cell))
-    return cell + pad if column.kind == "axis" and not column.numeric else pad + cell
+    return cell + pad if column.kind in ("axis", "rounds") and not column.numeric else pad + cell
 
 
 def _cut(line: Text, width: int) -> Text:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,9 +10,11 @@ from itertools import islice
 from typing import Any, Literal, cast
 
 from sweeprof.report.cells import axis_number, axis_text, reason_of, value_of
+from sweeprof.report.csv import csv_lines
 from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Record
+from sweeprof.text import printable
 
 Kind = Literal["text", "whole", "number", "truth"]
 Value = str | int | float | bool | None
@@ -122,21 +122,15 @@ def problems(comparison: Comparison) -> Tidy:
 
 def csv_chunks(table: Tidy) -> Iterator[str]:
     """The table as CSV, piece by piece: numbers exact, nothing where there is no value."""
-    yield _lines([list(table.columns)])
+    yield csv_lines([table.columns])
     for chunk in chunks(table):
-        yield _lines([["true" if v is True else "false" if v is False else v for v in row] for row in chunk])
+        yield csv_lines(chunk)
 
 
 def chunks(table: Tidy) -> Iterator[list[Sequence[Value]]]:
     """The rows, :data:`CHUNK` at a time."""
     while chunk := list(islice(table.rows, CHUNK)):
-        yield chunk
-
-
-def _lines(rows: Sequence[Sequence[Value]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
+        yield [[printable(value) if isinstance(value, str) else value for value in row] for row in chunk]
 
 
 def _kind(values: Sequence[Any]) -> Kind:

@@ -60,6 +60,23 @@ class Row:
     sessions: tuple[str | None, ...] = ()
     """Of each round, by its number, in which run of the sweep it was timed; None for one that was not. A sweep that is gone on with
     has several."""
+    rounds_complete: int = 0
+    rounds_planned: int = 0
+    """Of the timing pass; 0 where the sweep does not time."""
+    is_incomplete: bool = False
+    """Whether the measurement was not completed, although at least one round was: the values are those of the rounds measured."""
+    baseline_is_incomplete: bool = False
+    """:attr:`is_incomplete` of the combination it is compared with."""
+
+    @property
+    def has_values(self) -> bool:
+        """Whether reports show the values, and rankings include them."""
+        return self.status == "ok" or self.is_incomplete
+
+    @property
+    def baseline_has_values(self) -> bool:
+        """:attr:`has_values` of the combination it is compared with."""
+        return self.baseline_status == "ok" or self.baseline_is_incomplete
 
     @property
     def is_baseline(self) -> bool:
@@ -128,10 +145,11 @@ class Comparison:
         return dataclasses.asdict(self)
 
     def counts(self) -> dict[str, int]:
-        """Rows per status, ``ok`` first."""
+        """Rows per status, ``ok`` first; rows with some of their rounds count as ``incomplete``."""
         found: dict[str, int] = {"ok": 0}
         for row in self.rows:
-            found[row.status] = found.get(row.status, 0) + 1
+            status = "incomplete" if row.is_incomplete else row.status
+            found[status] = found.get(status, 0) + 1
         return found
 
     def varying_axes(self) -> tuple[str, ...]:
@@ -221,6 +239,7 @@ def beside(
         cells=cells,
         differs=differs,
         baseline_status=base.status if base else None,
+        baseline_is_incomplete=base is not None and base.is_incomplete,
         warnings=(*row.warnings, SCATTERED) if scattered else row.warnings,
     )
 

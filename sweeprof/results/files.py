@@ -10,6 +10,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
+LONGEST_TAIL = 64 * 1024
+"""Bytes that are read of the end of a log."""
+
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -20,7 +23,8 @@ def is_full(error: BaseException) -> bool:
 
 def write_atomically(path: Path, text: str, durable: bool = True) -> None:
     """Replace ``path`` by ``text``: temporary file beside it, fsync, rename; without ``durable`` no fsync."""
-    write_bytes(path, text.encode(), durable)
+    # A lone surrogate, which UTF-8 cannot encode, is spelled as in JSON.
+    write_bytes(path, text.encode("utf-8", "backslashreplace"), durable)
 
 
 def write_bytes(path: Path, content: bytes, durable: bool = True) -> None:
@@ -58,6 +62,17 @@ def write_json(path: Path, value: Any, compact: bool = False) -> None:
 def _fields(value: Any) -> dict[str, Any]:
     # dataclasses.asdict would copy everything, which takes longer than writing it
     return {spec.name: getattr(value, spec.name) for spec in dataclasses.fields(value)}
+
+
+def tail_lines(path: Path, lines: int) -> str | None:
+    """The last lines of a text file, of which only the end is read; None if it is empty or cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LONGEST_TAIL))
+            text = file.read(LONGEST_TAIL).decode("utf-8", "replace")
+    except OSError:
+        return None
+    return "\n".join(text.strip().splitlines()[-lines:]) or None
 
 
 def read_json(path: Path) -> Any:

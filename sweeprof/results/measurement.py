@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sweeprof.results.record import Warning
+from sweeprof.text import stored
 
 Better = Literal["lower", "higher"] | None
 Number = int | float
@@ -54,6 +55,10 @@ class Measurement:
     calibrated: tuple[float, ...] = ()
     """For each of the same rounds the estimate relative to the calibration kernel's time, where there was one; what a comparison
     with another hour or host uses."""
+
+    def __post_init__(self) -> None:
+        if self.reason is not None:
+            object.__setattr__(self, "reason", stored(self.reason))
 
     def by_round(self, which: Literal["rounds", "paired"] = "rounds") -> dict[int, float]:
         """Estimate by number of the round; of a duel also the ``paired`` ones."""

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 from sweeprof.errors import UserError
 from sweeprof.results.files import read_json, write_json
+from sweeprof.text import LONGEST_TRACEBACK, stored
 
 SCHEMA_VERSION = 2
 """1: the first. 2: the status ``lost``, and what else ran meanwhile. Readers take earlier versions, ignore fields that they do not
@@ -79,6 +80,10 @@ class Warning:
     advice: str
     """What the user can do."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", stored(self.text))
+        object.__setattr__(self, "advice", stored(self.advice))
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -111,6 +116,13 @@ class Record:
     environment: Json = field(default_factory=dict)
     """Host, CPU, memory, threads, load and library versions at the time of the trial."""
     schema_version: int = SCHEMA_VERSION
+
+    def __post_init__(self) -> None:
+        """Limit what a model's error may say: it may be of any length, and is shown in every report."""
+        if self.reason is not None:
+            object.__setattr__(self, "reason", stored(self.reason))
+        if self.traceback is not None:
+            object.__setattr__(self, "traceback", stored(self.traceback, LONGEST_TRACEBACK))
 
     @property
     def file_name(self) -> str:

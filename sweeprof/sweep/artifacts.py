@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sweeprof.report.csv import csv_lines
 from sweeprof.report.layers.csv import to_csv
 from sweeprof.report.layers.html import to_html
 from sweeprof.report.operators import to_csv as operators_csv
@@ -80,12 +79,8 @@ def _texts(id: str, seen: Observed, title: str) -> Mapping[str, tuple[str, str]]
 
 def _csv(kind: Any, rows: Sequence[Any]) -> str:
     """One header line, then one line per data class, its fields as columns."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     names = [spec.name for spec in dataclasses.fields(kind)]
-    writer.writerow(names)
-    writer.writerows([getattr(row, name) for name in names] for row in rows)
-    return text.getvalue()
+    return csv_lines([names, *([getattr(row, name) for name in names] for row in rows)])
 
 
 def _read(records: Sequence[Record], pass_name: PassName, kind: Any) -> Any:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeprof.errors import WorkerError
+from sweeprof.results.files import tail_lines
 
 PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets when the thread that made it ends."""
@@ -90,8 +91,7 @@ class Child:
             return f"{self._module} closed its socket (see {self._log})"
         if code < 0:
             return f"its {self._module.rpartition('.')[2]} process was killed by {signal_name(-code)} (signal {-code})"
-        tail = self._log.read_text(errors="replace").strip().splitlines()[-1:]
-        return f"{self._module} ended with code {code}: {' '.join(tail) or 'no output'} (see {self._log})"
+        return f"{self._module} ended with code {code}: {tail_lines(self._log, 1) or 'no output'} (see {self._log})"
 
     def close(self) -> None:
         """End the child and everything in its session's first process group."""

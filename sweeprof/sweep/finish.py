@@ -93,7 +93,7 @@ def comparison_of(
             apart = tolerance_of(combination.config, configs[base], plan.compare.get("tolerance"))
             row = _judged_by(row, disagreement(own, compared or (), apart))
             doubt = unjudged(own, compared or (), apart if "quality" in plan.passes else None)
-            row = dataclasses.replace(row, warnings=(*row.warnings, doubt)) if doubt and row.status == "ok" else row
+            row = dataclasses.replace(row, warnings=(*row.warnings, doubt)) if doubt and row.has_values else row
         rows.append(row)
     head = read_json(folder.path / "environment.json")
     comparison = Comparison(
@@ -123,12 +123,15 @@ def _row(
     settings: Json,
 ) -> Row:
     status, reason = _status(records)
+    timed = [record.status for record in records if record.pass_name == "timing"]
+    complete = timed.count("ok")
+    is_incomplete = status not in ("ok", "unsupported") and complete > 0
     warnings = [w for record in records for w in record.warnings] + [w for m in measured.values() for w in m.warnings]
     return Row(
         combination_id=combination.id,
         axes=combination.axes,
         status=status,
-        reason=reason,
+        reason=f"{complete} of {len(timed)} rounds measured; {reason}" if is_incomplete else reason,
         cells={},
         baseline_id=base,
         command=combination.command,
@@ -137,14 +140,17 @@ def _row(
         environment=key_of(r.environment for r in records if r.pass_name == "timing" and r.environment),
         settings=settings,
         sessions=_sessions(records),
+        rounds_complete=complete,
+        rounds_planned=len(timed),
+        is_incomplete=is_incomplete,
     )
 
 
 def _judged_by(row: Row, difference: str | None) -> Row:
     """The row; one whose outputs differ is compared with nothing."""
-    if difference is None or row.status != "ok":
+    if difference is None or not row.has_values:
         return row
-    return dataclasses.replace(row, status="failed", reason=difference, baseline_id=None)
+    return dataclasses.replace(row, status="failed", reason=difference, baseline_id=None, is_incomplete=False)
 
 
 def _sessions(records: Sequence[Record]) -> tuple[str | None, ...]:

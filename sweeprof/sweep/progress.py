@@ -97,10 +97,10 @@ class ProgressDisplay:
         self._bar = Progress(
             BarColumn(bar_width=28),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[left]}"),
+            TextColumn("{task.fields[left]}", markup=False),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[failed]}", style="red"),
-            TextColumn("{task.description}"),
+            TextColumn("{task.fields[failed]}", style="red", markup=False),
+            TextColumn("{task.description}", markup=False),
             console=console,
         )
         self._task = self._bar.add_task("", total=len(planned), left="", failed="")
@@ -136,7 +136,7 @@ class ProgressDisplay:
                 self._console.print(waited_for, highlight=False, markup=False, soft_wrap=True)
             elif time.monotonic() - last_line >= 10 * WAKE_S and self.state.current:
                 last_line = time.monotonic()
-                self._console.print(self._plain(), highlight=False, soft_wrap=True)
+                self._console.print(self._plain(), highlight=False, markup=False, soft_wrap=True)
         self._take_new()
 
     def _take_new(self) -> None:

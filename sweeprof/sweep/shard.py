@@ -23,7 +23,7 @@ from typing import Any
 
 from sweeprof.errors import WorkerError
 from sweeprof.results.environment import capture, oom_kills
-from sweeprof.results.files import read_json
+from sweeprof.results.files import read_json, tail_lines
 from sweeprof.results.record import Record, Status
 from sweeprof.sweep.amounts import parse_size
 from sweeprof.sweep.child import signal_name
@@ -223,8 +223,10 @@ class _Shard:
         if path.exists():  # also of a process that was killed when it had written it
             _remove_if_empty(log)
             return Record.from_dict(read_json(path))
-        status, reason = _judged(ending, limits["timeout_s"], oom_kills() > kills, _tail(log))
-        record = replace(blank, status=status, reason=reason, wall_s=time.monotonic() - asked, traceback=_tail(log, 50))
+        status, reason = _judged(ending, limits["timeout_s"], oom_kills() > kills, tail_lines(log, 1))
+        record = replace(
+            blank, status=status, reason=reason, wall_s=time.monotonic() - asked, traceback=tail_lines(log, 50)
+        )
         record.write(self.folder.records)
         return record
 
@@ -262,14 +264,6 @@ def _judged(ending: Ending, timeout_s: float | None, oom_kill: bool, output: str
     if ending.code < 0:
         return "crashed", f"killed by {signal_name(-ending.code)} (signal {-ending.code})"
     return "crashed", f"exited with code {ending.code} without leaving a record{said}"
-
-
-def _tail(log: Path, lines: int = 1) -> str | None:
-    try:
-        text = log.read_text(errors="replace").strip().splitlines()[-lines:]
-    except OSError:
-        return None
-    return "\n".join(text) or None
 
 
 def _remove_if_empty(log: Path) -> None:

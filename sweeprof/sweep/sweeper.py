@@ -10,7 +10,6 @@ from typing import Any
 from hydra.core.plugins import Plugins
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
-from rich.console import Console
 
 from sweeprof.sweep import head
 from sweeprof.sweep.arguments import Arguments
@@ -22,6 +21,7 @@ from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.launchers import SLURM, set_defaults
 from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.spelling import quoted
+from sweeprof.terminal import console, error_console
 
 PIPED_WIDTH = 120
 """Columns where the output is no terminal, as in a log."""
@@ -37,8 +37,8 @@ def sweep(
         SystemExit: not everything was measured; Hydra passes it through as the exit code.
     """
     composer = Composer(context.config_loader, config, Arguments.parsed(context.config_loader, arguments, params))
-    out = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
-    live = Console(stderr=True)
+    out = console(PIPED_WIDTH)
+    live = error_console()
 
     def launch(folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
         _launch(context, task, config, folder, plan, shards)

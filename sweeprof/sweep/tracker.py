@@ -25,6 +25,7 @@ from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import sending
 from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.queued import note_sent
+from sweeprof.text import stored
 from sweeprof.tracking import Adder, Ending, Links, SweepInfo, Tracker
 from sweeprof.tracking.credentials import without_credentials
 
@@ -133,7 +134,7 @@ def _serve() -> None:
             links = _done(tracker, message, Folder(Path(message["folder"])))
             told["links"] = dataclasses.asdict(links) if links else None
         except Exception as error:  # whatever a tracker raises is told, and ends nothing
-            told["trouble"] = without_credentials(f"{type(error).__name__}: {error}")
+            told["trouble"] = stored(without_credentials(f"{type(error).__name__}: {error}"))
         answer(connection, told)
 
 

@@ -22,6 +22,7 @@ from sweeprof.results.files import write_bytes
 from sweeprof.results.record import Json, Record, Status, Warning
 from sweeprof.sweep.company import Company
 from sweeprof.sweep.player import Player, joined
+from sweeprof.text import LONGEST_TRACEBACK, stored
 
 REASON_LENGTH = 500
 DISK_FULL = 74
@@ -117,7 +118,7 @@ def _log(log: Path, trace: str | None) -> None:
     if trace is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a", encoding="utf-8") as file:
-            file.write(trace)
+            file.write(stored(trace, LONGEST_TRACEBACK))
 
 
 def _original(error: BaseException) -> BaseException:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from sweeprof.report.cells import one_line, ratio_text, shortened, value_of, value_text
 from sweeprof.report.markdown import escaped
 from sweeprof.results.compare import Row
+from sweeprof.text import printable
 from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.views import TABLE, run_address, view_address
 
@@ -25,7 +26,7 @@ _BASELINE = "Baseline "
 
 def capped(text: str) -> str:
     """``text`` fit for a tag: without credentials, its middle left out where it is too long."""
-    return shortened(without_credentials(text), TAG_LIMIT)
+    return shortened(printable(without_credentials(text)), TAG_LIMIT)
 
 
 def links_to(sweep_id: str, parent_id: str, experiment_id: str) -> str:
@@ -57,7 +58,7 @@ def description(markdown: str, links: str, baselines: Iterable[str] = ()) -> str
     """A report of any length as a description: its headline, ``links``, ``baselines``, and as many whole lines as fit."""
     head, _, rest = without_credentials(markdown).strip().partition("\n\n")
     # Links on a line of their own would lie below the veil that MLflow draws over a folded description.
-    text = with_baselines(f"{head} {links}\n\n{rest}".strip(), baselines)
+    text = printable(with_baselines(f"{head} {links}\n\n{rest}".strip(), baselines))
     if len(text) <= TAG_LIMIT:
         return text
     ending = "\n\n… the rest is in the artifact comparison.md"

@@ -362,3 +362,26 @@ def test_a_thousand_combinations_fit_and_answer(visit: Open) -> None:
     assert f"python -m sweeprof model={sample.rows[0].axes['model']}" in opened_row.locator("pre").inner_text()
     assert "latency/forward" in opened_row.inner_text()
     assert opened_row.locator("summary").evaluate("e => e === document.activeElement")
+
+
+def test_an_incomplete_row_has_its_values_and_says_how_many_rounds_they_are_of(visit: Open) -> None:
+    """On the page of a large sweep too, which has no static tables."""
+    sample = comparison(broken=False)
+    copies = []
+    for place in range(12):
+        for row in sample.rows:
+            id = f"{row.combination_id}-{place}"
+            base = f"{row.baseline_id}-{place}"
+            fields: dict[str, Any] = {"combination_id": id, "baseline_id": base, "axes": {**row.axes, "seed": place}}
+            if place:
+                reason = "2 of 3 rounds measured; timing: interrupted before it was measured"
+                fields |= {"status": "skipped", "reason": reason, "is_incomplete": True}
+                fields |= {"rounds_complete": 2, "rounds_planned": 3}
+            copies.append(dataclasses.replace(row, **fields))
+    report = visit(dataclasses.replace(sample, rows=tuple(copies), axes=(*sample.axes, "seed")))
+    lines = report.page.locator("#explore-table tbody tr")
+    complete, incomplete = lines.filter(has_text="complete"), lines.filter(has_text="2 of 3 rounds")
+    assert complete.count() + incomplete.count() == lines.count()
+    assert "ms" in incomplete.first.inner_text() or "µs" in incomplete.first.inner_text()
+    assert "failed" not in (incomplete.first.get_attribute("class") or "")
+    assert "of 108 of 108, 99 incomplete" in report.page.locator("#explore-table tfoot").inner_text()

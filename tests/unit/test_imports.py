@@ -22,6 +22,8 @@ PLUGINS = sorted((ROOT / "hydra_plugins").rglob("*.py"))
 FLOORS: tuple[tuple[str, ...], ...] = (
     (
         "sweeprof.errors",
+        "sweeprof.text",
+        "sweeprof.terminal",
         "sweeprof.configs",
         "sweeprof.expression",
         "sweeprof.results.stats",

@@ -113,8 +113,8 @@ def _together(data: Data, one: int, other: int) -> int:
 
 
 def _usable(data: Data) -> list[Data]:
-    """The rows that are drawn: no chart shows what a combination left behind that failed."""
-    return [row for row in data["rows"] if row["status"] == "ok"]
+    """The rows that are drawn: those that are complete, or have at least one complete round."""
+    return [row for row in data["rows"] if row["status"] == "ok" or "incomplete" in row]
 
 
 def _named(items: Sequence[Data], field: str, names: Sequence[str]) -> Iterator[int]:

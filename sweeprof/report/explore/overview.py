@@ -49,8 +49,8 @@ def places(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def verdict_counts(comparison: Comparison) -> list[Counts]:
-    """The verdicts of each metric of :func:`called_metrics` that has any, where both combination and baseline are ok."""
-    held = [row for row in comparison.rows if row.status == "ok" and row.baseline_status == "ok"]
+    """The verdicts of each metric of :func:`called_metrics` that has any, where both combination and baseline have values."""
+    held = [row for row in comparison.rows if row.has_values and row.baseline_has_values]
     found: list[Counts] = []
     for info in called_metrics(comparison):
         cells = [row.cells[info.name] for row in held if info.name in row.cells]
@@ -68,11 +68,11 @@ def verdicts(counted: Sequence[Counts]) -> list[Verdict]:
 
 
 def failures(comparison: Comparison) -> list[Failure]:
-    """Combinations without a full measurement by status and reason, the most frequent first."""
+    """Combinations without values by status and reason, the most frequent first; :func:`footnotes` lists incomplete ones."""
     groups: dict[tuple[Status, str], list[tuple[str, str]]] = {}
     tell = teller(comparison)
     for row in sorted_rows(comparison):
-        if row.status != "ok":
+        if not row.has_values:
             key = (row.status, one_line(row.reason or "no reason was given"))
             groups.setdefault(key, []).append((row.combination_id, tell(row.axes)))
     found: Iterator[Failure] = (Failure(*key, tuple(rows)) for key, rows in groups.items())

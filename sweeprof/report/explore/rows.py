@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from os.path import commonprefix
 from typing import Any
 
-from sweeprof.report.cells import one_line, reason_of, shortened, value_of
+from sweeprof.report.cells import one_line, reason_of, rounds_text, shortened, value_of
 from sweeprof.report.columns import is_optional
 from sweeprof.report.interned import Interned
 from sweeprof.report.units import fixed_factor
@@ -65,8 +65,8 @@ class Writer:
         ``paired``, as ``rounds``, what the pairs of a duel with the row ``base`` give; ``calibrated``, by metric estimates in units
         of ``kernel``; ``env``, a position in ``environments``; ``sessions``, for each round which run of the sweep timed it, or
         null; ``alone``, whether its outputs are not its baseline's, so that it is compared with nothing; ``misses``, whether it
-        misses a constraint,
-        so that it is on no front; ``cells``, of a comparison with another sweep, by metric
+        misses a constraint, so that it is on no front; ``incomplete``, of a row whose ``status`` is not ``ok`` although it has
+        complete rounds, the text ``2 of 3 rounds``; ``cells``, of a comparison with another sweep, by metric
         ``[ratio, low, high, verdict, reason, rounds needed]``; ``command``, what comes after ``command_start``, ``wall_s`` and
         ``warnings``, positions in ``reasons``, where the page does not have every row in full.
         """
@@ -110,6 +110,7 @@ class Writer:
             else [],
             "alone": not self._is_apart and row.baseline_id is None and self._bases[row.combination_id] is not None,
             "misses": bool(row.misses),
+            "incomplete": rounds_text(row) if row.is_incomplete else None,
             "cells": {p: _judged(row.cells[info.name]) for p, info, _ in known} if self._is_apart else {},
             **(self._told(row) if self._with_commands else {}),
         }

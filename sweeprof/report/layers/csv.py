@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from typing import Any
 
+from sweeprof.report.csv import csv_lines
 from sweeprof.results import layer_columns
 from sweeprof.results.layers import FRAME_COLUMNS, LayerTable
 
@@ -20,11 +19,7 @@ def to_csv(table: LayerTable, inclusive: bool = False) -> str:
     Raises:
         ValueError: inclusive figures are asked of a table that does not tell which call was made in which.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(FRAME_COLUMNS)
-    writer.writerows([_field(value) for value in row.values()] for row in records(table, inclusive))
-    return text.getvalue()
+    return csv_lines([FRAME_COLUMNS, *(row.values() for row in records(table, inclusive))])
 
 
 def records(table: LayerTable, inclusive: bool = False) -> list[dict[str, Any]]:
@@ -35,9 +30,3 @@ def records(table: LayerTable, inclusive: bool = False) -> list[dict[str, Any]]:
 
 def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | float) else json.dumps(value, default=dict)
-
-
-def _field(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else repr(value)

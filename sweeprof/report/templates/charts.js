@@ -28,8 +28,8 @@ const charts = (() => {
   const nameOf = (row, axes = varying, limit = NAME) =>
     axes.map((axis) => short(named(axis, textOf(row, axis)), limit)).join(" · ") || short(data.name, limit);
 
-  // What failed in anything has no place beside what did not: a value that it left behind is not drawn, and its status is the reason.
-  const usable = (row) => row.status === "ok";
+  // Rows that are complete or have at least one complete round are drawn; of the others the status is the reason.
+  const usable = (row) => row.status === "ok" || Boolean(row.incomplete);
   const entryOf = (row, metric) => (usable(row) ? row.values[metric] ?? null : null);
   const valueOf = (row, metric) => entryOf(row, metric)?.[0] ?? null;
   const whyOf = (row, metric) =>
@@ -134,11 +134,13 @@ const charts = (() => {
   // Which of the rows have no value, by reason: said, never silently left out.
   const missing = (list, metrics) => {
     const gone = list.flatMap((row) => { const metric = metrics.find((place) => valueOf(row, place) === null); return metric === undefined ? [] : [[row, whyOf(row, metric)]]; });
-    if (!gone.length) return "";
+    const partial = list.filter((row) => row.incomplete && !gone.some(([other]) => other === row)).length;
+    const some = partial ? ` ${counted(partial, "combination")} incomplete: values of fewer rounds than planned, or without a pass.` : "";
+    if (!gone.length) return some;
     const reasons = groupedBy(gone, ([, why]) => why).sort((a, b) => b.length - a.length);
     const who = (same) => (same.length > 1 ? same.length : nameOf(same[0][0]));
     const told = reasons.slice(0, 3).map((same) => (reasons.length > 1 || same.length === 1 ? `${who(same)}: ` : "") + short(same[0][1], 120));
-    return ` ${gone.length} without a value: ${told.join("; ")}${reasons.length > 3 ? `; and ${reasons.length - 3} further reasons` : ""}.`;
+    return `${some} ${gone.length} without a value: ${told.join("; ")}${reasons.length > 3 ? `; and ${reasons.length - 3} further reasons` : ""}.`;
   };
   const counted = (count, one, many = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 

@@ -22,7 +22,7 @@ charts.add("pareto", (choices, chosen, plot, more) => {
     return front.map((point) => point.row);
   };
 
-  const label = (row) => [nameOf(row), ...(row.misses ? ["misses a constraint"] : []), ...[x, y].map((metric) => `${data.metrics[metric.value].title}: ${amount(valueOf(row, metric.value), metric.value)}`)].map(plain).join("<br>");
+  const label = (row) => [nameOf(row), ...(row.misses ? ["misses a constraint"] : []), ...(row.incomplete ? [row.incomplete] : []), ...[x, y].map((metric) => `${data.metrics[metric.value].title}: ${amount(valueOf(row, metric.value), metric.value)}`)].map(plain).join("<br>");
   const placed = (rows) => ({ x: rows.map((row) => valueOf(row, x.value)), y: rows.map((row) => valueOf(row, y.value)), customdata: rows.map((row) => row.id) });
 
   // Legends show a first point as it is, pale or not: theirs is one that is nowhere.
@@ -77,7 +77,7 @@ charts.add("pareto", (choices, chosen, plot, more) => {
         xaxis: charts.scale(charts.described(x.value), known.map((row) => valueOf(row, x.value))),
         yaxis: charts.scale(charts.described(y.value), known.map((row) => valueOf(row, y.value))),
       },
-      note: `${front.length} of ${charts.counted(known.length, "combination")} on the front; the others, pale, are beaten by one on it.${missed ? ` Left out of the front, as they miss a constraint of the sweep: ${missed}.` : ""}${charts.missing(rows, [x.value, y.value])}`,
+      note: `${front.length} of ${charts.counted(known.length, "combination")}${known.length < rows.length ? ` (of ${rows.length})` : ""} on the front; the others, pale, are beaten by one on it.${missed ? ` Left out of the front, as they miss a constraint of the sweep: ${missed}.` : ""}${charts.missing(rows, [x.value, y.value])}`,
     };
   };
 });

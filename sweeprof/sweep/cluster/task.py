@@ -16,6 +16,7 @@ from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import ENDING_S
 from sweeprof.sweep.shard import run_shard
 from sweeprof.sweep.worker import DISK_FULL
+from sweeprof.terminal import guard_output
 
 REVOKED = 0
 EXIT_HELD = 75
@@ -24,6 +25,7 @@ EXIT_HELD = 75
 
 def main(arguments: list[str]) -> int:
     """Run the shard that this task is for; returns the exit code."""
+    guard_output()
     folder, token = Folder(Path(arguments[0])), arguments[1]
     number = int(os.environ["SLURM_ARRAY_TASK_ID"])
     jobs = Jobs(folder.path)

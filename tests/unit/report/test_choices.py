@@ -111,10 +111,10 @@ def test_reports_say_what_qualifies_and_what_is_best_of_it() -> None:
     made = chosen(three(), ["latency", "accuracy"], ["latency < 5 ms"])
     said = {section.title: section.lines for section in sections(made)}
     lines = said["3 of 5 combinations qualify: latency < 5 ms"]
-    assert "best latency: model=blind – latency 500 µs" in lines
-    assert "best accuracy: model=good – latency 4.00 ms, accuracy 0.9900" in lines
+    assert "best latency of the 3 of 4 measured: model=blind – latency 500 µs" in lines
+    assert "best accuracy of the 2 of 4 measured: model=good – latency 4.00 ms, accuracy 0.9900" in lines
     assert "misses: model=beaten – latency < 5 ms: 8.00 ms" in lines
-    assert said["Pareto front: latency ↓, accuracy ↑"] == (
+    assert said["Pareto front of the 2 of 4 measured: latency ↓, accuracy ↑"] == (
         "model=fast – latency 1.00 ms, accuracy 0.9000",
         "model=good – latency 4.00 ms, accuracy 0.9900",
     )

@@ -49,7 +49,9 @@ class TestCsv:
         assert {row["act_bytes"] for row in rows} == {""}
 
     def test_a_name_keeps_its_line_breaks_and_quotes(self) -> None:
-        assert [row["path"] for row in read_csv(to_csv(hostile()))] == [row.path for row in hostile().rows]
+        shown = [row.path.replace("\x1b", r"\u001b") for row in hostile().rows]
+        shown = [f"'{path}" if path.startswith("-") else path for path in shown]  # or a spreadsheet computes it
+        assert [row["path"] for row in read_csv(to_csv(hostile()))] == shown
 
 
 class TestMarkdown:

@@ -160,9 +160,10 @@ def test_best_rows_need_a_choice() -> None:
         "lenet5",
         "lowest latency",
         "128 µs",
-        "torch, batch_size 1",
+        "torch, batch_size 1, of the 5 of 6 measured",
     )
-    assert (second.what, second.where) == ("highest throughput", "torch, batch_size 64")
+    assert (second.what, second.where) == ("highest throughput", "torch, batch_size 64, of the 5 of 6 measured")
+    assert best_rows(comparison(broken=False))[0].where == "torch, batch_size 1"
     one = comparison()
     assert best_rows(dataclasses.replace(one, rows=one.rows[:1])) == []
 

@@ -144,14 +144,13 @@ def test_what_cannot_be_serialised_leaves_the_old_file(tmp_path: Path, bad: Any)
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
 
-def test_what_cannot_be_encoded_leaves_the_old_file_and_no_temporary(tmp_path: Path) -> None:
-    """A lone surrogate, as in the name of a file that is not UTF-8, fails while the file is written."""
+def test_what_cannot_be_encoded_is_spelled_as_in_json(tmp_path: Path) -> None:
+    """A lone surrogate, as in the name of a file that is not UTF-8."""
     path = tmp_path / "a.json"
-    write_json(path, "old")
-    with pytest.raises(UnicodeEncodeError):
-        write_atomically(path, "\udcff")
-    assert read_json(path) == "old"
-    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+    write_json(path, ["a\udcffb"])
+    assert json.loads(path.read_bytes()) == ["a\udcffb"]
+    write_atomically(path, "a\udcffb")
+    assert path.read_bytes() == rb"a\udcffb"
 
 
 def test_a_full_disk_leaves_the_old_file_and_no_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,15 @@ import pytest
 
 from support.plans import fake_plan, sweep_folder
 from sweeprof.profiling.timing import Timing
-from sweeprof.report import table
+from sweeprof.report import table, terminal
+from sweeprof.report.chosen import sections
+from sweeprof.report.explore.data import page_data
+from sweeprof.report.judged import geometric_means
 from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.layers import ROOT, LayerRow, LayerTable
 from sweeprof.results.record import Record, Status, Warning
 from sweeprof.results.stats import ratio_interval
+from sweeprof.sweep import finish
 from sweeprof.sweep.finish import SEVERITY, comparison_of, write_reports
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.plan import Plan
@@ -96,6 +100,100 @@ def test_a_missing_round_is_skipped(tmp_path: Path) -> None:
     (row,) = compared(tmp_path, fake_plan({"a": {}}, rounds=3), records).rows
     assert row.status == "skipped"
     assert row.cells["latency/forward"].measurement.rounds == (0.5, 0.5)
+
+
+def interrupted_sweep(path: Path) -> tuple[Folder, Comparison]:
+    """Six models at two batch sizes, interrupted in round 3: two rows are complete, nine have 2 rounds, one has none."""
+    sizes: dict[str, dict[str, Any]] = {f"m{model}-{size}": {} for model in range(6) for size in (1, 8)}
+    plan = fake_plan(sizes, rounds=3, metrics=["compute/macs", "latency/forward", "throughput/samples_per_s"])
+    combinations = []
+    for one in plan.combinations:
+        model, _, size = one.axes["model"].partition("-")
+        axes = {**one.axes, "model": model, "batch_size": int(size)}
+        combinations.append(dataclasses.replace(one, axes=axes, config={**one.config, "batch_size": int(size)}))
+    axes = {**plan.axes, "model": [f"m{model}" for model in range(6)], "batch_size": [1, 8]}
+    compare = {"pareto": ["latency", "macs"]}
+    plan = dataclasses.replace(
+        plan, combinations=tuple(combinations), axes=axes, baseline={"model": "m0"}, compare=compare
+    )
+    folder = sweep_folder(path, plan)
+    *measured, _ = plan.combinations
+    for place, one in enumerate(measured):
+        analysis(one.id).write(folder.records)
+        for round in range(3 if place < 2 else 2):
+            timing(one.id, (1 + place) * (1 + round / 100), round).write(folder.records)
+    return folder, comparison_of(folder, "interrupted before it was measured")
+
+
+def test_an_interrupted_sweep_shows_every_complete_round(tmp_path: Path) -> None:
+    folder, found = interrupted_sweep(tmp_path)
+    rows = by_id(found)
+    assert found.counts() == {"ok": 2, "incomplete": 9, "skipped": 1}
+    row = rows["cm1-1"]
+    # Not complete, so that the exit code stays 2 and a resume measures the third round.
+    assert (row.status, row.rounds_complete, row.rounds_planned) == ("skipped", 2, 3)
+    assert row.reason == "2 of 3 rounds measured; timing: interrupted before it was measured"
+    cell = row.cells["latency/forward"]
+    assert cell.measurement.rounds == pytest.approx((3.0, 3.03))
+    assert (cell.verdict, cell.verdict_reason) == ("unclear", "too_few_rounds")
+    page = write_reports(folder, found).read_text(encoding="utf-8")
+    text = {
+        name: (tmp_path / name).read_text(encoding="utf-8")
+        for name in ("comparison.md", "comparison.csv", "pull_request.md", "comparison-tables.tex")
+    }
+    shown = {**text, "terminal": terminal.text(found, 160), "report.html": page}
+    shown["report.html"], _, _ = page.partition("<script")
+    for name, said in shown.items():
+        if name == "comparison.csv":
+            continue
+        assert said.count("2 of 3 rounds") >= 9, name
+        # A comment in a pull request has no rankings, only means.
+        assert ("(2 of 2, 2 incomplete)" if name == "pull_request.md" else "measured, 9 incomplete") in said, name
+        assert "3.01 s" in said or "3.01" in said, name
+    for name in ("terminal", "comparison.md", "pull_request.md"):
+        assert "2 of 12 combinations measured; 9 incomplete, 1 skipped" in shown[name]
+        assert "resume=FOLDER" in shown[name]
+        assert "measure at least 3 rounds" not in shown[name]  # three are planned
+    assert "latency ×" in shown["terminal"]
+    assert "(5 of 5" not in shown["terminal"]
+    csv = next(line for line in text["comparison.csv"].splitlines() if "m1,fake,cpu,1,skipped" in line)
+    assert "2 of 3 rounds measured" in csv
+    assert ",3.01" in csv
+
+
+def test_rankings_of_an_interrupted_sweep_say_what_they_leave_out(tmp_path: Path) -> None:
+    _, found = interrupted_sweep(tmp_path)
+    said = {section.title: section.lines for section in sections(found)}
+    assert said["Best batch size, by throughput"] == (
+        "model=m0: 8 – 3.96 /s",
+        "model=m1: 8 – 1.99 /s (of the 2 of 2 measured, 2 incomplete)",
+        "model=m2: 8 – 1.33 /s (of the 2 of 2 measured, 2 incomplete)",
+        "model=m3: 8 – 0.995 /s (of the 2 of 2 measured, 2 incomplete)",
+        "model=m4: 8 – 0.796 /s (of the 2 of 2 measured, 2 incomplete)",
+    )
+    assert any(title.startswith("Pareto front of the 11 of 12 measured, 9 incomplete: ") for title in said)
+    means = {mean.candidate: mean for mean in geometric_means(found)}
+    assert (means["m1"].count, means["m1"].of, means["m1"].incomplete) == (2, 2, 2)
+    assert "m5" not in means  # one ratio has no mean
+    rows = {row["id"]: row for row in page_data(found)["rows"]}
+    assert rows["cm1-1"]["incomplete"] == "2 of 3 rounds"
+    assert "incomplete" not in rows["cm0-1"]
+    assert "incomplete" not in rows["cm5-8"]
+
+
+def test_outputs_that_differ_hide_the_values_of_an_incomplete_row_too(tmp_path: Path) -> None:
+    row = by_id(compared(tmp_path, fake_plan({"a": {}}, rounds=2), [analysis("ca"), timing("ca", 1.0)]))["ca"]
+    assert row.has_values
+    judged = finish._judged_by(row, "outputs differ by up to 3")
+    assert (judged.status, judged.reason, judged.has_values) == ("failed", "outputs differ by up to 3", False)
+
+
+def test_a_pass_that_failed_hides_no_times(tmp_path: Path) -> None:
+    records = [analysis("ca", "crashed", "killed"), timing("ca", 1.0)]
+    found = compared(tmp_path, fake_plan({"a": {}}), records)
+    assert (found.rows[0].status, found.rows[0].reason) == ("crashed", "1 of 1 rounds measured; analysis: killed")
+    assert "1 of 1 rounds, incomplete" in terminal.text(found)
+    assert "1.00 s" in terminal.text(found)
 
 
 def test_a_partly_failed_combination_keeps_its_other_numbers(tmp_path: Path) -> None:

@@ -43,12 +43,10 @@ const built = new Map();
 const builtRow = (row) => {
   const made = make("details", undefined, "row"), summary = make("summary", nameOf(row)), scroll = make("div", undefined, "scroll");
   made.id = row.id;
-  if (row.status !== "ok") {
-    made.classList.add("failed");
-    summary.append(" ", make("strong", row.status));
-  }
+  if (!hasValues(row)) made.classList.add("failed");
+  if (row.status !== "ok") summary.append(" ", make("strong", row.incomplete ? "incomplete" : row.status));
   made.append(summary);
-  if (row.status !== "ok") made.append(make("p", data.reasons[row.reason]));
+  if (row.status !== "ok") made.append(make("p", row.incomplete ? failureOf(row) : data.reasons[row.reason]));
   if (row.command !== undefined) {
     const command = make("pre", data.command_start + row.command);
     command.tabIndex = 0;

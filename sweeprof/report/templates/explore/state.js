@@ -13,6 +13,8 @@ const valueText = (row, axis) => data.axes[axis].values[row.at[axis]] ?? MISSING
 const named = varying.length ? varying : data.axes.map((axis, place) => ({ ...axis, place }));
 const nameOf = (row) => named.filter(({ place }) => row.at[place] >= 0).map(({ key, place }) => `${key}=${valueText(row, place)}`).join(", ");
 const failureOf = (row) => (row.status === "ok" ? null : `${row.status}: ${data.reasons[row.reason]}`);
+// Complete, or with at least one complete round: such a row has its values everywhere, with how many rounds they are of.
+const hasValues = (row) => row.status === "ok" || row.incomplete !== undefined;
 const statuses = [...new Set(data.rows.map(({ status }) => status))];
 
 const rowsById = new Map(data.rows.map((row) => [row.id, row]));
@@ -26,7 +28,7 @@ for (const row of data.rows) {
 const isRatio = (column) => column.startsWith("r");
 const metricOf = (column) => Number(isRatio(column) ? column.slice(1) : column);
 // What is missing or failed says nothing of whether the others differ.
-const measured = data.rows.filter(({ status }) => status === "ok");
+const measured = data.rows.filter(hasValues);
 const differs = (place) => new Set(measured.flatMap(({ values }) => (values[place] ? [JSON.stringify(values[place])] : []))).size > 1;
 const COMPARED = ["latency/iteration", "latency/forward"];
 const firstColumns = () => {
@@ -78,14 +80,14 @@ const cellOf = (row, place) => {
 };
 const otherCell = ([ratio, low, high, verdict, reason, rounds]) => ({ ratio, low: low ?? undefined, high: high ?? undefined, verdict, reason, needed: () => rounds });
 
-// What a mean of ratios takes: ok on both sides, and comparable.
+// What a mean of ratios takes: values on both sides, and comparable.
 const usableRatio = (row, place) => {
   const cell = cellOf(row, place), base = baselineOf(row);
-  const isFine = row.status === "ok" && (base === null || base.status === "ok") && cell?.verdict !== "not_comparable";
+  const isFine = hasValues(row) && (base === null || hasValues(base)) && cell?.verdict !== "not_comparable";
   return isFine && cell?.ratio > 0 ? cell.ratio : null;
 };
 
-const searched = new Map(data.rows.map((row) => [row, [row.id, nameOf(row), failureOf(row) ?? "ok"].join("\n").toLowerCase()]));
+const searched = new Map(data.rows.map((row) => [row, [row.id, nameOf(row), failureOf(row) ?? "ok", row.incomplete ? `incomplete ${row.incomplete}` : ""].join("\n").toLowerCase()]));
 const visible = () => {
   const words = state.text.toLowerCase().split(/\s+/).filter(Boolean);
   return data.rows.filter((row) =>

@@ -9,7 +9,7 @@ const sortKey = (row) => {
     const axis = data.axes[sort.slice(1)], at = row.at[sort.slice(1)];
     return at < 0 ? null : axis.numbers ? axis.numbers[at] : axis.values[at];
   }
-  if (row.status !== "ok") return null;
+  if (!hasValues(row)) return null;
   const place = metricOf(sort);
   return (isRatio(sort) ? (baselineOf(row) === row ? 1 : cellOf(row, place)?.ratio) : row.values[place]?.[0]) ?? null;
 };
@@ -46,6 +46,12 @@ const valueCell = (row, place) => {
   if (interval) made.append(" ", make("span", interval, "interval"));
   return made;
 };
+const roundsCell = (row) => {
+  const made = make("td", row.incomplete ?? "complete", `rounds${row.incomplete ? "" : " dim"}`);
+  if (row.incomplete) made.title = failureOf(row);
+  return made;
+};
+const someIncomplete = data.rows.some((row) => row.incomplete !== undefined);
 const ratioCell = (row, place) => {
   const cell = cellOf(row, place);
   if (baselineOf(row) === row && row.values[place]) return make("td", "baseline", "number dim");
@@ -57,12 +63,12 @@ const ratioCell = (row, place) => {
   return made;
 };
 const rowLine = (row) => {
-  const line = make("tr", undefined, row.status === "ok" ? "" : "failed"), more = make("td", undefined, "more"), link = make("a", "⋯");
+  const line = make("tr", undefined, hasValues(row) ? "" : "failed"), more = make("td", undefined, "more"), link = make("a", "⋯");
   line.append(...axisColumns().map((axis) => axisCell(row, axis)));
-  if (row.status === "ok") line.append(...state.columns.map((column) => (isRatio(column) ? ratioCell : valueCell)(row, metricOf(column))));
-  else if (state.columns.length) {
+  if (hasValues(row)) line.append(...(someIncomplete ? [roundsCell(row)] : []), ...state.columns.map((column) => (isRatio(column) ? ratioCell : valueCell)(row, metricOf(column))));
+  else if (state.columns.length + someIncomplete) {
     const failure = make("td", undefined, "failure");
-    failure.colSpan = state.columns.length;
+    failure.colSpan = state.columns.length + someIncomplete;
     failure.append(make("strong", row.status), `: ${data.reasons[row.reason]}`);
     line.append(failure);
   }
@@ -103,6 +109,7 @@ const hintOf = (column) => {
 const headLine = () => {
   const line = make("tr"), more = make("th", undefined, "more"), hidden = make("span", "details", "hidden");
   line.append(...axisColumns().map(({ key, place, numbers }) => header(`a${place}`, key, `axis ${key}`, numbers !== null)));
+  if (someIncomplete) line.append(Object.assign(make("th", "measured"), { scope: "col", title: "How many of the planned rounds were measured." }));
   line.append(...state.columns.map((column) => header(column, columnTitle(column), hintOf(column), true)));
   more.append(hidden);
   line.append(more);
@@ -114,11 +121,16 @@ const VERDICTS = ["better", "worse", "same", "unclear", "not_comparable"];
 const summaryCell = (rows, column) => {
   const made = make("td", undefined, "number summary");
   if (!isRatio(column)) return made;
-  const place = metricOf(column), mean = geometricMean(rows.map((row) => usableRatio(row, place)).filter((ratio) => ratio !== null));
+  const place = metricOf(column), usable = rows.filter((row) => usableRatio(row, place) !== null);
+  const mean = geometricMean(usable.map((row) => usableRatio(row, place)));
   if (mean === null) return made;
-  made.append(make("span", `×${ratioNumber(mean)} mean`));
-  made.title = "Geometric mean of the ratios of combinations that are ok on both sides.";
-  const cells = rows.filter((row) => row.status === "ok").map((row) => cellOf(row, place)?.verdict);
+  // As report/judged.py counts them: every row that has a baseline could have had a ratio.
+  const candidates = rows.filter((row) => baselineOf(row) !== null && baselineOf(row) !== row && row.status !== "unsupported");
+  const incomplete = usable.filter((row) => row.incomplete || baselineOf(row)?.incomplete).length;
+  const some = usable.length < candidates.length || incomplete ? ` of ${usable.length} of ${candidates.length}${incomplete ? `, ${incomplete} incomplete` : ""}` : "";
+  made.append(make("span", `×${ratioNumber(mean)} mean${some}`));
+  made.title = "Geometric mean of the ratios of combinations that have values on both sides.";
+  const cells = rows.filter(hasValues).map((row) => cellOf(row, place)?.verdict);
   const counts = VERDICTS.map((verdict) => [cells.filter((other) => other === verdict).length, verdict]).filter(([count]) => count);
   if (counts.length) made.append(" ", make("span", counts.map(([count, verdict]) => `${count} ${verdict.replace("_", " ")}`).join(", "), "interval"));
   return made;
@@ -128,7 +140,9 @@ const summaryLine = (rows, label, name) => {
   title.scope = "row";
   title.colSpan = Math.max(1, axisColumns().length);
   title.append(make("span", ` ${rows.length}`, "dim"));
-  line.append(title, ...state.columns.map((column) => summaryCell(rows, column)), make("td", undefined, "more"));
+  if (someIncomplete) line.append(title, make("td"));
+  else line.append(title);
+  line.append(...state.columns.map((column) => summaryCell(rows, column)), make("td", undefined, "more"));
   return line;
 };
 

@@ -1,0 +1,63 @@
+"""The terminal: whatever a command prints passes through here, so that no name or message can control the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import IO, Any, TextIO, cast
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from sweeprof.text import limited, printable
+
+LONGEST_LINE = 10_000
+"""Characters of a line of errors and warnings; results, which a program may read, are printed in full."""
+
+
+class _Printable:
+    """A stream that writes printable text only."""
+
+    def __init__(self, stream: TextIO, longest: int | None) -> None:
+        self.rich_proxied_file = stream  # where a console of rich writes, whose own control codes are meant
+        self._longest = longest
+
+    def write(self, text: str) -> int:
+        if self._longest is not None and len(text) > self._longest:
+            text = "".join(limited(line, self._longest) for line in text.splitlines(keepends=True))
+        self.rich_proxied_file.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+
+class SafeConsole(Console):
+    """A console whose texts are printable; only rich's own control codes reach the terminal. Markup in texts has no meaning."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+def guard_output() -> None:
+    """Make everything that this process prints printable, tracebacks and logs included; every command begins with it."""
+    if not isinstance(sys.stdout, _Printable):
+        sys.stdout = cast("TextIO", _Printable(sys.stdout, None))
+    if not isinstance(sys.stderr, _Printable):
+        sys.stderr = cast("TextIO", _Printable(sys.stderr, LONGEST_LINE))
+
+
+def console(piped_width: int | None = None, file: IO[str] | None = None, **options: Any) -> SafeConsole:
+    """A console for stdout, or for ``file``; ``piped_width`` are its columns where the output is not a terminal."""
+    width = None if file is not None or sys.stdout.isatty() else piped_width
+    return SafeConsole(**{"file": file, "width": width, "markup": False, "emoji": False, **options})
+
+
+def error_console() -> SafeConsole:
+    """A console for stderr: progress, warnings and errors."""
+    return SafeConsole(stderr=True, markup=False, emoji=False)

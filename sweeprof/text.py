@@ -1,0 +1,34 @@
+"""Text from models, configs, folders and servers, made safe to show and to store."""
+
+from __future__ import annotations
+
+import re
+
+CONTROL = "\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
+"""For a character class of a regular expression: control characters, line separators, direction marks and overrides, surrogates."""
+LONGEST_MESSAGE = 2_000
+"""Characters of a reason or a warning that are kept."""
+LONGEST_TRACEBACK = 20_000
+
+_UNPRINTABLE = re.compile(f"(?![\n\t])[{CONTROL}]")
+
+
+def printable(text: str) -> str:
+    r"""``text`` without control over a terminal or a page: escapes, overrides and surrogates are spelled as ``\u001b``.
+
+    Line breaks and tabs stay. The spelling is the one of JSON, so that JSON remains valid and keeps its meaning.
+    """
+    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def limited(text: str, limit: int) -> str:
+    """``text`` if it has at most ``limit`` characters, else its beginning and its end with how much is left out."""
+    if len(text) <= limit:
+        return text
+    kept = limit // 2
+    return f"{text[:kept]} … [{len(text) - 2 * kept:,} characters left out] … {text[-kept:]}"
+
+
+def stored(text: str, limit: int = LONGEST_MESSAGE) -> str:
+    """``text`` as a record keeps it: limited and printable."""
+    return printable(limited(text, limit))

@@ -1,0 +1,198 @@
+"""Errors and names that would control a terminal, a spreadsheet or a page, in everything that a sweep prints and writes."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import logging
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.hostile_model import ESCAPES
+from support.plans import fake_plan, sweep_folder
+from sweeprof.prune import main as prune
+from sweeprof.report.__main__ import main as report
+from sweeprof.report.csv import csv_lines
+from sweeprof.results.record import read_records
+from sweeprof.sweep import lock
+from sweeprof.sweep.folder import Folder
+from sweeprof.sweep.progress import ProgressDisplay
+from sweeprof.sweep.shard import run_shard
+from sweeprof.terminal import console, guard_output
+from sweeprof.text import printable
+from sweeprof.tracking.notes import TAG_LIMIT, capped
+
+FORBIDDEN = re.compile("(?![\n\r\t])[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+FORMULA = "=cmd|' /C calc'!A0"
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """A sweep with a model whose error is hostile and five million characters long, and axis values that are formulas."""
+    plan = fake_plan({"a": {}, "b": {}}, metrics=["compute/macs", "latency/forward", "params/total"])
+    good, bad = plan.combinations
+    model = {"fake": {"_target_": "support.hostile_model.model"}}
+    axes = [{**good.axes, "model": FORMULA, "mine": -0.5}, {**bad.axes, "model": f"@{ESCAPES}", "mine": "+1"}]
+    plan = dataclasses.replace(
+        plan,
+        name=f"n{ESCAPES}",
+        command=f"python -m sweeprof '{ESCAPES}'",
+        axes={**plan.axes, "model": [one["model"] for one in axes], "mine": [-0.5, "+1"]},
+        baseline={},
+        combinations=(
+            dataclasses.replace(good, axes=axes[0]),
+            dataclasses.replace(bad, axes=axes[1], config={**bad.config, "model": model}),
+        ),
+    )
+    folder = sweep_folder(tmp_path_factory.mktemp("sweep") / "test" / "2026-11-21_00-30-00", plan)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lock, "FOLDER", folder.path / "locks")
+        run_shard(folder, 0)
+    return folder
+
+
+def test_a_record_keeps_both_ends_of_a_long_error(failed: Folder) -> None:
+    paths = list(failed.records.glob("cb/*.json"))
+    assert paths
+    for path in paths:
+        assert path.stat().st_size < 100_000
+    records = [record for record in read_records(failed.records) if record.combination_id == "cb"]
+    for record in records:
+        assert record.status == "failed"
+        assert record.reason is not None
+        assert record.reason.startswith(r"ValueError: \u001b]0;owned\u0007")
+        assert record.traceback is not None
+        assert "hostile_model.py" in record.traceback
+        assert "characters left out] … " in record.traceback
+        assert " ends\n=1+1" in record.traceback.replace(r"\n", "\n")[-30:]
+        assert not FORBIDDEN.search(record.reason + record.traceback)
+
+
+def test_reports_and_the_terminal_show_names_and_reasons_as_plain_text(
+    failed: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report([str(failed.path)]) == 0
+    printed = capsys.readouterr()
+    assert "ValueError" in printed.out
+    assert not FORBIDDEN.search(printed.out + printed.err)
+    names = [
+        "comparison.md",
+        "comparison.csv",
+        "comparison-tables.tex",
+        "comparison.tex",
+        "pull_request.md",
+        "report.html",
+    ]
+    for path in [*(failed.path / name for name in names), *failed.path.glob("tables/*.csv")]:
+        text = path.read_text(encoding="utf-8")
+        text, _, _ = text.partition("<script")  # the page's own scripts follow
+        assert not FORBIDDEN.search(text), path
+    page = (failed.path / "report.html").read_text(encoding="utf-8")
+    embedded = re.findall(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
+    assert embedded
+    for data in embedded:
+        assert not FORBIDDEN.search(json.dumps(json.loads(data), ensure_ascii=False).replace("\\u", ""))
+    json.loads((failed.path / "comparison.json").read_text(encoding="utf-8"))
+
+
+def test_a_formula_is_text_in_a_spreadsheet_and_a_number_stays_one(failed: Folder) -> None:
+    report([str(failed.path)])
+    for name in ("comparison.csv", "tables/measurements.csv", "tables/problems.csv"):
+        rows = list(csv.DictReader(io.StringIO((failed.path / name).read_text(encoding="utf-8"))))
+        models = {row["model"] for row in rows}
+        if name != "tables/problems.csv":  # which has failures only
+            assert f"'{FORMULA}" in models
+            assert {row["mine"] for row in rows} == {"-0.5", "+1"}
+        assert any(model.startswith("'@") for model in models)
+        for row in rows:
+            for cell in row.values():
+                assert not cell.startswith(("=", "@", "\t", "\r")), (name, cell)
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("-2+3", "'-2+3"),
+        ("+cmd", "'+cmd"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\tx", "'\tx"),
+        ("-1.5e-3", "-1.5e-3"),
+        ("-7", "-7"),
+        (-7, "-7"),
+        (-1.5e-300, "-1.5e-300"),
+        (True, "true"),
+        (None, ""),
+        ("a=b", "a=b"),
+    ],
+)
+def test_what_begins_like_a_formula_and_is_no_number_begins_with_an_apostrophe(value: object, cell: str) -> None:
+    assert next(csv.reader(io.StringIO(csv_lines([["first", value]])))) == ["first", cell]
+
+
+def test_progress_shows_names_without_their_escapes_and_markup(failed: Folder) -> None:
+    plan = failed.read_plan()
+    label = f"[/red][link=http://x]{ESCAPES}"
+    named = [dataclasses.replace(one, axes={**one.axes, "model": f"{one.id}{label}"}) for one in plan.combinations]
+    plan = dataclasses.replace(plan, combinations=tuple(named))
+    events = failed.events / "shard-7.jsonl"
+    out = io.StringIO()
+    with ProgressDisplay(plan, failed, console(file=out, force_terminal=True, width=300)) as display:
+        event = {"combination_id": "cb", "pass": "timing", "round": 0, "time": 0.0}
+        ended = {**event, "event": "end", "status": "failed", "reason": ESCAPES}
+        running = {**event, "combination_id": "ca", "event": "begin"}
+        events.write_text("".join(json.dumps(one) + "\n" for one in ({**event, "event": "begin"}, ended, running)))
+        display._take_new()
+        display._refresh()
+    shown = out.getvalue()
+    assert shown.count("[/red][link=http://x]") >= 2  # the failure, and the bar's description
+    assert r"\u001b]0;owned\u001b[2J" in shown  # rich leaves out the bell
+    assert "\x1b]" not in shown
+    assert "\x07" not in shown
+    assert "\u202e" not in shown
+    assert "\x1b[31m" in shown  # rich's own red
+
+
+def test_whatever_a_command_prints_is_printable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Errors of commands, logs and tracebacks; one long line shows both of its ends."""
+    folder = tmp_path / "n\x1b[2J" / "2026-11-21_00-30-00"
+    sweep_folder(folder, fake_plan({"a": {}}))
+    assert prune(["n\x1b[2J", "--keep", "1", "--output", str(tmp_path)]) == 0
+    assert prune(["gone\x1b[2J", "--keep", "1", "--output", str(tmp_path)]) == 1
+    handler = logging.StreamHandler(sys.stderr)
+    handler.emit(logging.LogRecord("x", logging.ERROR, "x", 1, f"{ESCAPES}{'B' * 300_000} ends", None, None))
+    print(ESCAPES, file=sys.stderr)
+    printed = capsys.readouterr()
+    assert "kept" in printed.out
+    assert r"n\u001b[2J" in printed.out
+    assert r"\u202egnp.exe\udcff" in printed.err
+    assert not FORBIDDEN.search(printed.out + printed.err)
+    assert len(printed.err) < 30_000
+    assert " ends" in printed.err
+
+
+def test_tags_in_mlflow_are_printable_and_keep_both_ends() -> None:
+    tag = capped(f"{ESCAPES} begins {'A' * 100_000} ends")
+    assert len(tag) <= TAG_LIMIT
+    assert not FORBIDDEN.search(tag)
+    assert tag.endswith(" ends")
+
+
+def test_what_is_spelled_in_json_output_stays_json(capsys: pytest.CaptureFixture[str]) -> None:
+    guard_output()
+    print(json.dumps({"name": ESCAPES.replace("\udcff", "")}, ensure_ascii=False))
+    text = capsys.readouterr().out
+    assert not FORBIDDEN.search(text)
+    assert json.loads(text) == {"name": ESCAPES.replace("\udcff", "")}
+
+
+@pytest.mark.parametrize("text", ["plain\ttext\nwith ünïcode 🎉 …", ""])
+def test_other_text_is_printed_as_it_is(text: str) -> None:
+    assert printable(text) == text
