@@ -12,10 +12,13 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from sweeprof.errors import WorkerError
 from sweeprof.results.files import tail_lines
@@ -24,6 +27,10 @@ PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets when the thread that made it ends."""
 CLOSING_S = 10.0
 """How long a child may take to end after its socket has closed."""
+
+
+class NoAnswer(WorkerError):
+    """A child process did not answer in time."""
 
 
 class Child:
@@ -59,22 +66,33 @@ class Child:
         """Send a message and wait for its answer.
 
         Raises:
-            WorkerError: the child ended, or did not answer in time.
+            NoAnswer: the child did not answer in time.
+            WorkerError: the child ended.
         """
-        try:
-            self._socket.sendall(json.dumps(message).encode() + b"\n")
-        except OSError as error:
-            raise WorkerError(f"{self._module} is gone: {error}") from error
+        self.send(message, timeout_s)
         return self.receive(timeout_s)
 
+    def send(self, message: Mapping[str, Any], timeout_s: float | None = None) -> None:
+        """Send a message; raises like :meth:`ask`."""
+        try:
+            self._socket.settimeout(timeout_s)
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+        except TimeoutError:
+            raise self._no_answer(timeout_s) from None
+        except OSError as error:
+            raise WorkerError(f"{self._module} is gone: {error}") from error
+
     def receive(self, timeout_s: float | None = None) -> dict[str, Any]:
-        """The next message of the child; raises like :meth:`ask`."""
+        """The next message of the child, which must be complete within ``timeout_s``; raises like :meth:`ask`."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while b"\n" not in self._unread:
             try:
-                self._socket.settimeout(timeout_s)
+                self._socket.settimeout(None if deadline is None else max(0.0, deadline - time.monotonic()))
                 data = self._socket.recv(1 << 16)
             except TimeoutError:
-                raise WorkerError(f"{self._module} did not answer within {timeout_s:g} s (see {self._log})") from None
+                continue  # look once more without waiting: an answer that arrived while this process was stopped is not late
+            except BlockingIOError:
+                raise self._no_answer(timeout_s) from None
             except OSError:
                 data = b""
             if not data:
@@ -83,6 +101,9 @@ class Child:
         line, _, self._unread = self._unread.partition(b"\n")
         message: dict[str, Any] = json.loads(line)
         return message
+
+    def _no_answer(self, timeout_s: float | None) -> NoAnswer:
+        return NoAnswer(f"{self._module} did not answer within {timeout_s:g} s (see {self._log})")
 
     def _obituary(self) -> str:
         try:
@@ -93,8 +114,22 @@ class Child:
             return f"its {self._module.rpartition('.')[2]} process was killed by {signal_name(-code)} (signal {-code})"
         return f"{self._module} ended with code {code}: {tail_lines(self._log, 1) or 'no output'} (see {self._log})"
 
+    def kill(self) -> None:
+        """Kill the child and all its descendants at once, also those that are stopped."""
+        try:
+            own = psutil.Process(self.pid)
+            descendants = own.children(recursive=True)
+            own.kill()  # first, so that it starts nothing more
+        except psutil.NoSuchProcess:
+            return
+        for process in descendants:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
     def close(self) -> None:
         """End the child and everything in its session's first process group."""
+        if is_stopped(self.pid):  # it would not notice that the socket closes
+            self.kill()
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # also wakes a thread that waits for an answer
         self._socket.close()
@@ -103,6 +138,14 @@ class Child:
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped, as by SIGSTOP; false for one that has ended."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def signal_name(number: int) -> str:

@@ -26,7 +26,7 @@ from sweeprof.results.environment import capture, oom_kills
 from sweeprof.results.files import read_json, tail_lines
 from sweeprof.results.record import Record, Status
 from sweeprof.sweep.amounts import parse_size
-from sweeprof.sweep.child import signal_name
+from sweeprof.sweep.child import NoAnswer, signal_name
 from sweeprof.sweep.devices import Place, Places, places
 from sweeprof.sweep.duel import Referee
 from sweeprof.sweep.events import EventLog
@@ -162,7 +162,7 @@ class _Shard:
 
     def _try(self, seat: Isolation, place: Place, trial: Trial) -> None:
         record = self._run(seat, place, self._blank(trial))
-        if record.status == "timeout":
+        if record.status == "timeout" and record.reason == _too_long(self.plan.limits["timeout_s"]):
             self._hung.add(trial.combination_id)
         self._ended(trial, record)
 
@@ -215,7 +215,8 @@ class _Shard:
                 raise
             if path.exists():  # it was done before whatever happened
                 return Record.from_dict(read_json(path))
-            record = replace(blank, status="lost", reason=str(error), wall_s=time.monotonic() - asked)
+            status: Status = "timeout" if isinstance(error, NoAnswer) else "lost"
+            record = replace(blank, status=status, reason=str(error), wall_s=time.monotonic() - asked)
             record.write(self.folder.records)
             return record
         if ending.code == DISK_FULL:
@@ -255,7 +256,7 @@ class _Waits:
 def _judged(ending: Ending, timeout_s: float | None, oom_kill: bool, output: str | None) -> tuple[Status, str]:
     """Status and reason of a process that left no record."""
     if ending.timed_out:
-        return "timeout", f"took longer than limits.timeout_s={timeout_s:g}"
+        return "timeout", _too_long(timeout_s)
     if ending.code == -signal.SIGKILL and oom_kill:
         return "oom", "the system ran out of memory and killed it"
     if "std::bad_alloc" in (output or ""):
@@ -264,6 +265,10 @@ def _judged(ending: Ending, timeout_s: float | None, oom_kill: bool, output: str
     if ending.code < 0:
         return "crashed", f"killed by {signal_name(-ending.code)} (signal {-ending.code})"
     return "crashed", f"exited with code {ending.code} without leaving a record{said}"
+
+
+def _too_long(timeout_s: float | None) -> str:
+    return f"took longer than limits.timeout_s={timeout_s:g}" if timeout_s is not None else "took too long"
 
 
 def _remove_if_empty(log: Path) -> None:

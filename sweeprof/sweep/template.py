@@ -7,14 +7,17 @@ parent has only imported: no thread pool and no device context exists yet (measu
           ◀──ending, one line of JSON───          ◀──exit──
 
 The template ends its child when the time limit passes, and when the shard goes away: whatever ends the shard closes the socket.
+A template that does not answer, as one that was stopped, is killed by the shard, which starts another for the next trial.
 """
 
 from __future__ import annotations
 
 import atexit
 import ctypes
+import fcntl
 import gc
 import importlib
+import math
 import os
 import select
 import signal
@@ -25,18 +28,23 @@ from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from sweeprof.errors import WorkerError
 from sweeprof.profiling import residency
 from sweeprof.results.files import is_full
-from sweeprof.sweep.child import Child, answer, die_with, inherited_socket, messages
+from sweeprof.sweep.child import Child, NoAnswer, answer, die_with, inherited_socket, is_stopped, messages
 from sweeprof.sweep.hold import working
 from sweeprof.sweep.worker import DISK_FULL, Request, redirect_output, run_trial
 
 PRELOAD_S = 600.0
 """An import that takes longer hangs."""
+GRACE_S = 30.0
+"""How long a template may take to fork a child, and to answer when a trial's time limit has passed."""
+F_SETSIG = 10
+"""fcntl(2): the signal that is sent when a descriptor becomes ready, instead of SIGIO; Python has no name for it."""
 THREADS = (
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS"),
     *("NUMEXPR_NUM_THREADS", "KMP_INIT_AT_FORK"),
@@ -59,32 +67,69 @@ class Template:
     """The shard's side.
 
     Raises:
+        NoAnswer: the template did not answer in time; it has been killed.
         WorkerError: the template could not import what it should, or was killed.
     """
 
     def __init__(self, preload: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self._child = Child("sweeprof.sweep.template", preload, child_environment(environment), log)
+        self.pid = self._child.pid
         try:
-            self.preload_s = float(self._child.receive(PRELOAD_S)["preload_s"])
+            self.preload_s = float(self._received(PRELOAD_S, [self.pid])["preload_s"])
+        except NoAnswer:
+            self._child.kill()
+            self._child.close()
+            raise
         except BaseException:
             self._child.close()
             raise
-        self.pid = self._child.pid
 
     @property
     def alive(self) -> bool:
         """Whether it can still be asked."""
-        return self._child.alive
+        return self._child.alive and not is_stopped(self.pid)
 
     def run(self, request: Request) -> Ending:
-        """Run the trial in a fresh child and wait for its end, without polling."""
-        worker: int = self._child.ask(asdict(request))["worker"]
+        """Run the trial in a fresh child and wait for its end; raises like the constructor."""
         try:
-            return Ending(**self._child.receive())
-        except WorkerError:
-            with suppress(ProcessLookupError):  # what the trial had started, which its template can end no more
-                os.killpg(worker, signal.SIGKILL)
+            worker: int = self._child.ask(asdict(request), GRACE_S)["worker"]
+            try:
+                return self._ending(request, worker)
+            except WorkerError:
+                with suppress(ProcessLookupError):  # what the trial had started, which its template can end no more
+                    os.killpg(worker, signal.SIGKILL)
+                raise
+        except NoAnswer:
+            self._child.kill()
             raise
+
+    def _ending(self, request: Request, worker: int) -> Ending:
+        # The template ends a trial at its limit. One that says nothing for GRACE_S more does not work any longer.
+        limit_s = None if request.timeout_s is None else request.timeout_s + GRACE_S
+        if request.duel is not None:  # whose limit is that of all trials together, and the referee's to watch
+            return Ending(**self._received(limit_s, [self.pid, worker]))
+        return Ending(**self._received(limit_s, [self.pid] if limit_s is None else []))
+
+    def _received(self, limit_s: float | None, watched: Sequence[int]) -> dict[str, Any]:
+        """The template's next message.
+
+        Raises:
+            NoAnswer: nothing came within ``limit_s``, or one of the processes ``watched`` stays stopped.
+        """
+        end = math.inf if limit_s is None else time.monotonic() + limit_s
+        stopped = set[int]()
+        while True:
+            left_s = max(0.0, end - time.monotonic())
+            try:
+                return self._child.receive(min(left_s, GRACE_S / 2) if watched else left_s)
+            except NoAnswer:
+                if time.monotonic() >= end:
+                    raise NoAnswer(f"the fork server did not answer within {limit_s:g} s; it was replaced") from None
+            # Twice in a row: where all processes were stopped and continue, this one may be the first that does.
+            before, stopped = stopped, {pid for pid in watched if is_stopped(pid)}
+            if both := before & stopped:
+                which = "the fork server" if self.pid in both else "the process of the trial"
+                raise NoAnswer(f"{which} was stopped (SIGSTOP) for more than {GRACE_S / 2:g} s; it was replaced")
 
     def close(self) -> None:
         """End the template and whatever it runs."""
@@ -103,6 +148,8 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
 def serve(connection: socket.socket, preload: Sequence[str]) -> None:
     """The template's side: import, then fork a child for every request until the socket closes."""
     began = time.monotonic()
+    # An import may take minutes, in which nobody looks at the socket.
+    _send_when_closed(connection, signal.SIGKILL)
     for module in preload:
         importlib.import_module(module)
     residency.remember()
@@ -110,6 +157,8 @@ def serve(connection: socket.socket, preload: Sequence[str]) -> None:
     own = {process.pid for process in psutil.Process().children()}
     gc.collect()
     gc.freeze()  # what is never collected is never written to, so children go on sharing its memory
+    # From now on messages arrive, too. A template that was stopped goes on when its shard ends, and so ends its child and itself.
+    _send_when_closed(connection, signal.SIGCONT)
     answer(connection, {"preload_s": time.monotonic() - began})
     template = os.getpid()
     for message in messages(connection):
@@ -126,6 +175,17 @@ def serve(connection: socket.socket, preload: Sequence[str]) -> None:
         if ending is None:
             return
         answer(connection, asdict(ending))
+
+
+def _send_when_closed(connection: socket.socket, number: signal.Signals) -> None:
+    """Have the system send this process a signal when the other side of the connection closes, or sends something."""
+    fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(connection, F_SETSIG, number)
+    fcntl.fcntl(connection, fcntl.F_SETFL, fcntl.fcntl(connection, fcntl.F_GETFL) | os.O_ASYNC)
+    waiter = select.poll()
+    waiter.register(connection, 0)
+    if waiter.poll(0):  # it had closed before
+        os.kill(os.getpid(), number)
 
 
 def _be_worker(request: Request, connection: socket.socket, template: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import psutil
 import pytest
 
 from sweeprof.errors import WorkerError
-from sweeprof.sweep.child import Child
+from sweeprof.sweep.child import Child, NoAnswer
 
 ECHO = """
 import os, sys, time
@@ -24,6 +25,10 @@ for message in messages(connection):
             answer(connection, {"said": message["text"], "arguments": sys.argv[2:], "variable": os.environ.get("VARIABLE")})
         case "twice":
             connection.sendall(b'{"n": 1}\\n{"n": 2}\\n')
+        case "trickle":
+            for _ in range(100):
+                connection.sendall(b" ")
+                time.sleep(0.1)
         case "exit":
             print("last words", flush=True)
             os._exit(5)
@@ -69,6 +74,18 @@ def test_a_child_that_does_not_answer(child: Child) -> None:
     with pytest.raises(WorkerError, match=r"echoing_child did not answer within 0.2 s \(see "):
         child.ask({"do": "sleep"}, 0.2)
     assert time.monotonic() - began < 10
+
+
+def test_an_answer_in_many_pieces_has_one_limit(child: Child) -> None:
+    with pytest.raises(NoAnswer, match=r"did not answer within 0.5 s"):
+        child.ask({"do": "trickle"}, 0.5)
+
+
+def test_an_answer_that_came_while_nobody_looked_is_not_late(child: Child) -> None:
+    child.send({"do": "echo", "text": "here"})
+    select.select([child._socket], [], [])
+    # The limit has passed, as when this process was stopped for longer than its child may take.
+    assert child.receive(-1)["said"] == "here"
 
 
 def test_a_killed_child(child: Child) -> None:

@@ -16,7 +16,7 @@ from support.plans import fake_plan, sweep_folder
 from sweeprof.errors import WorkerError
 from sweeprof.profiling.timing import Timing
 from sweeprof.results.record import Record, read_records
-from sweeprof.sweep import lock
+from sweeprof.sweep import lock, template
 from sweeprof.sweep.duel import Referee
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.isolation import Fork, Isolation
@@ -248,6 +248,34 @@ def test_a_participant_whose_template_is_lost_is_lost_and_the_other_is_not(
     monkeypatch.setattr(Fork, "run", breaks)
     found = run(tmp_path, duel_plan({"a": {}, "b": {}, "c": {}}))
     assert {key: record.status for key, record in found.items()} == {"a0": "ok", "b0": "lost", "c0": "ok"}
+
+
+STOPPING = """
+import os, signal
+from sweeprof.backends.fake import FakeModel
+def model(who, **arguments):
+    os.kill({"trial": os.getpid(), "fork server": os.getppid()}[who], signal.SIGSTOP)
+    return FakeModel(**arguments)
+"""
+
+
+@pytest.mark.parametrize("limit_s", [pytest.param(1.0, marks=pytest.mark.slow), None])
+def test_a_participant_or_its_fork_server_that_is_stopped_times_out_and_the_other_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_s: float | None
+) -> None:
+    monkeypatch.setattr(template, "GRACE_S", 0.8)
+    (tmp_path / "stopping_model.py").write_text(STOPPING)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    plan = duel_plan({"a": {}, "trial": {}, "fork server": {"on_step": "hang"}}, timeout_s=limit_s)
+    for combination in plan.combinations[1:]:
+        node = combination.config["model"]["fake"]
+        node |= {"_target_": "stopping_model.model", "who": combination.id[1:]}
+    found = run(tmp_path, plan)
+    assert {name: record.status for name, record in found.items()} == {
+        "a0": "ok",
+        "trial0": "timeout",
+        "fork server0": "timeout",
+    }, {name: record.reason for name, record in found.items()}
 
 
 @pytest.mark.parametrize("stage", ["_admit", "_take_turns"])

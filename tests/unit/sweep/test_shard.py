@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,30 @@ def test_timing_in_rounds(tmp_path: Path) -> None:
         assert record.observations is not None
         assert record.observations["samples"] == [0.5, 0.5, 0.5]
         assert record.environment["threads"] == 1
+
+
+STOPPING = """
+import os, signal, time
+def model(**_):
+    os.kill(os.getppid(), signal.SIGSTOP)
+    time.sleep(600)
+"""
+
+
+def test_a_stopped_fork_server_is_a_timeout_and_the_next_trial_has_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(template, "GRACE_S", 0.5)
+    (tmp_path / "stopping_server.py").write_text(STOPPING)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    plan = fake_plan({"stops": {}, "fine": {}}, ["quality"], "fork", {"timeout_s": 1})
+    plan.combinations[0].config["model"]["fake"]["_target_"] = "stopping_server.model"
+    found = run(tmp_path, plan)
+    assert {key: (record.status, record.reason) for key, record in found.items()} == {
+        "cstops/quality-0": ("timeout", "the fork server did not answer within 1.5 s; it was replaced"),
+        "cfine/quality-0": ("ok", None),
+    }
+    assert psutil.Process().children() == []
 
 
 def test_a_memory_limit(tmp_path: Path) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,8 @@ from support.plans import fake_plan
 from sweeprof.errors import WorkerError
 from sweeprof.results.files import read_json
 from sweeprof.results.record import PassName, Record
+from sweeprof.sweep import template
+from sweeprof.sweep.child import NoAnswer
 from sweeprof.sweep.isolation import Fork, Inline, Spawn
 from sweeprof.sweep.template import Ending, Template, child_environment
 from sweeprof.sweep.worker import Request
@@ -30,17 +35,17 @@ PRELOAD = ["sweeprof.backends.fake"]
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Template]:
     """A template for the tests that leave it alive."""
-    template = Template(PRELOAD, {}, tmp_path_factory.mktemp("template") / "template.log")
-    yield template
-    template.close()
+    made = Template(PRELOAD, {}, tmp_path_factory.mktemp("template") / "template.log")
+    yield made
+    made.close()
 
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Template]:
     """A template for the tests that kill it."""
-    template = Template(PRELOAD, {}, tmp_path / "template.log")
-    yield template
-    template.close()
+    made = Template(PRELOAD, {}, tmp_path / "template.log")
+    yield made
+    made.close()
 
 
 def request_of(folder: Path, timeout_s: float | None = 60, pass_name: PassName = "quality", **model: Any) -> Request:
@@ -206,8 +211,6 @@ def test_a_killed_template_is_a_workers_error(own: Template, tmp_path: Path) -> 
 
 
 def test_a_template_killed_during_a_trial_takes_it_along(own: Template, tmp_path: Path) -> None:
-    import threading
-
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -227,8 +230,6 @@ def test_a_template_killed_during_a_trial_takes_it_along(own: Template, tmp_path
 
 
 def test_closing_during_a_trial_leaves_no_process(own: Template, tmp_path: Path) -> None:
-    import threading
-
     request = request_of(tmp_path, None, on_step="hang")
 
     def run() -> None:
@@ -245,6 +246,99 @@ def test_closing_during_a_trial_leaves_no_process(own: Template, tmp_path: Path)
     assert is_gone(own.pid)
 
 
+def in_background(step: Callable[[], object]) -> Future[object]:
+    """Run ``step`` in a thread of its own."""
+    done: Future[object] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(step())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return done
+
+
+@pytest.mark.parametrize(("limit_s", "reason"), [(0.5, "did not answer within 0.9 s"), (None, "was stopped")])
+def test_a_stopped_fork_server_does_not_stop_the_sweep(
+    own: Template, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_s: float | None, reason: str
+) -> None:
+    monkeypatch.setattr(template, "GRACE_S", 0.4)
+    running = in_background(lambda: own.run(request_of(tmp_path, limit_s, on_step="hang")))
+    child = running_child(own)
+    os.kill(own.pid, signal.SIGSTOP)
+    with pytest.raises(NoAnswer, match=f"the fork server {reason}"):
+        running.result(20)
+    assert wait_until(lambda: is_gone(own.pid) and is_gone(child.pid))
+
+
+def test_a_stopped_trial_is_ended_by_its_limit(shared: Template, tmp_path: Path) -> None:
+    running = in_background(lambda: shared.run(request_of(tmp_path, 0.5, on_step="hang")))
+    os.kill(running_child(shared).pid, signal.SIGSTOP)
+    assert running.result(20) == Ending(-signal.SIGKILL, timed_out=True)
+
+
+def test_an_idle_fork_server_that_is_stopped_is_replaced(tmp_path: Path) -> None:
+    with Fork(tmp_path / "logs") as fork:
+        assert fork.run(request_of(tmp_path)) == Ending(0)
+        (idle,) = fork._idle.values()
+        os.kill(idle.pid, signal.SIGSTOP)
+        assert wait_until(lambda: not idle.alive)
+        assert fork.run(request_of(tmp_path)) == Ending(0)
+        assert is_gone(idle.pid)
+
+
+def importing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """A module ``slow_module`` whose import does not end; returns what waits for the process that imports it."""
+    pid = folder / "pid"
+    (folder / "slow_module.py").write_text(
+        f"import os, pathlib, time\npathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\ntime.sleep(600)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
+
+    def process() -> int:
+        assert wait_until(lambda: pid.exists() and bool(pid.read_text()))
+        return int(pid.read_text())
+
+    return process
+
+
+def test_a_fork_server_that_is_stopped_during_its_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template, "GRACE_S", 0.4)
+    process = importing(tmp_path, monkeypatch)
+    starting = in_background(lambda: Template(["slow_module"], {}, tmp_path / "template.log"))
+    pid = process()
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(NoAnswer, match="the fork server was stopped"):
+        starting.result(20)
+    assert is_gone(pid)
+
+
+DRIVER = """
+import pathlib, sys
+from sweeprof.sweep.template import Template
+Template(["slow_module"], {}, pathlib.Path(sys.argv[1], "template.log"))
+"""
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_fork_server_whose_driver_is_killed_during_the_import_exits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool
+) -> None:
+    process = importing(tmp_path, monkeypatch)
+    with subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path)]) as driver:
+        pid = process()
+        if stopped:
+            os.kill(pid, signal.SIGSTOP)
+        driver.kill()
+    try:
+        assert wait_until(lambda: is_gone(pid), 10)
+    finally:
+        if not is_gone(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
 SHARD = """
 import json, pathlib, sys, time
 from sweeprof.sweep.isolation import Fork, Inline
@@ -256,11 +350,8 @@ template.run(Request(**json.loads(sys.stdin.readline())))
 """
 
 
-def test_a_killed_shard_leaves_no_process(tmp_path: Path) -> None:
-    import json
-    import subprocess
-    from dataclasses import asdict
-
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_killed_shard_leaves_no_process(tmp_path: Path, stopped: bool) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", SHARD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as shard:
@@ -271,6 +362,9 @@ def test_a_killed_shard_leaves_no_process(tmp_path: Path) -> None:
         shard.stdin.flush()
         assert wait_until(lambda: bool(template.children()))
         child = template.children()[0]
+        if stopped:
+            child.suspend()
+            template.suspend()
         shard.kill()
     assert wait_until(lambda: is_gone(template.pid) and is_gone(child.pid))
 
