@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import pwd
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -23,6 +26,8 @@ from sweeprof.errors import UserError, WorkerError
 from sweeprof.sweep import lock
 from sweeprof.sweep.lock import Holder, Turns
 
+NOTE = "note-0123456789ab-0.json"
+NOBODY = 65534
 ROOT = Path(__file__).parents[3]
 HOLD = """
 import os, pathlib, sys
@@ -128,7 +133,7 @@ def test_who_waits_is_told_for_whom_once_and_then_has_the_turn(folder: Path) -> 
 
         with turns(folder).taken(True, (), waiting):
             assert process.wait(30) == 0
-    assert told == [f"sweep other (s7) of user someone, pid {process.pid}"]
+    assert told == [f"sweep other (s7) of user {pwd.getpwuid(os.getuid()).pw_name}, pid {process.pid}"]
 
 
 def test_threads_exclude_each_other(folder: Path) -> None:
@@ -223,7 +228,7 @@ def test_users_exclude_each_other_whoever_made_the_files(folder: Path) -> None:
     with held(folder, GPU_B):
         assert (folder / "gpu-B.lock").stat().st_uid == 0
         with held(folder, ASIDE, user=nobody):
-            assert {str(h.user) for h in turns(folder).holders()} == {"someone"}
+            assert {str(h.user) for h in turns(folder).holders()} == {"nobody", "root"}
     with turns(folder).taken(True, ("B",)), held(folder, (True, ("B", "A")), user=nobody):
         pass
 
@@ -236,7 +241,7 @@ def test_a_file_of_a_user_who_lets_nobody_write_can_be_locked_by_who_may_read_it
 
 def test_a_note_that_is_being_written_is_no_holder(folder: Path) -> None:
     mine = turns(folder)
-    note = folder / "note-0-0.json"
+    note = folder / NOTE
     note.touch()
     assert mine.holders() == []
     with note.open("w") as file:
@@ -248,7 +253,7 @@ def test_a_note_that_is_being_written_is_no_holder(folder: Path) -> None:
 
 def test_a_folder_that_cannot_be_used_is_the_users_mistake(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"limits\.locks: '.*file' cannot be used: File exists; name a folder"):
+    with pytest.raises(UserError, match=r"limits\.locks: '.*file' is not a folder, which .*; name a folder"):
         turns(tmp_path / "file")
 
 
@@ -257,3 +262,161 @@ def test_the_folder_is_the_hosts_whatever_a_jobs_own_is() -> None:
     environment = {**os.environ, "TMPDIR": "/somewhere/else", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
     assert Path(done.stdout.strip()) == Path("/tmp/sweeprof-locks") == lock.FOLDER
+
+
+def as_nobody(action: Callable[[], object]) -> str:
+    """What ``action`` returns or raises as another user, as text."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            text = str(action())
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+        finally:
+            os.write(writing, text.encode())
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as file:
+        text = file.read()
+    os.waitpid(child, 0)
+    return text
+
+
+only_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+
+
+def test_a_link_in_the_place_of_the_lock_folder_is_refused_and_its_target_left_alone(folder: Path) -> None:
+    target = folder.with_name("private")
+    target.mkdir(mode=0o700)
+    folder.symlink_to(target)
+    with pytest.raises(UserError, match=r"limits\.locks: '.*locks' is a symbolic link"):
+        turns(folder)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o700
+    assert list(target.iterdir()) == []
+
+
+def test_a_folder_that_exists_already_keeps_its_mode(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    assert taken_at_once(folder, CPU)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_folder_that_was_removed_is_made_again_for_the_next_turn(folder: Path) -> None:
+    mine = turns(folder)
+    shutil.rmtree(folder)
+    with mine.taken(True):
+        assert (folder / "host.lock").is_file()
+
+
+@pytest.mark.parametrize("name", ["gate.lock", "host.lock"])
+@pytest.mark.parametrize("kind", ["link", "broken link", "fifo", "socket", "device", "hard link"])
+def test_a_lock_that_is_no_plain_file_is_refused_at_once_and_its_target_left_alone(
+    folder: Path, kind: str, name: str
+) -> None:
+    if kind == "device" and os.getuid() != 0:
+        pytest.skip("only root can make a device")
+    folder.mkdir()
+    target, lock_file = folder.with_name("private"), folder / name
+    if kind != "broken link":
+        target.write_text("precious")
+        target.chmod(0o600)
+    if kind.endswith("link") and kind != "hard link":
+        lock_file.symlink_to(target)
+    elif kind == "hard link":
+        lock_file.hardlink_to(target)
+    elif kind == "fifo":
+        os.mkfifo(lock_file)
+    elif kind == "device":
+        os.mknod(lock_file, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    else:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(lock_file))
+    with pytest.raises(UserError, match=r"limits\.locks"):
+        taken_at_once(folder, CPU)
+    if kind == "broken link":
+        assert not target.exists()
+    else:
+        assert (target.read_text(), stat.S_IMODE(target.stat().st_mode)) == ("precious", 0o600)
+
+
+@only_root
+def test_another_users_folder_is_used_only_if_it_was_made_to_be_shared(folder: Path) -> None:
+    folder.parent.chmod(0o777)
+
+    def use() -> object:
+        return taken_at_once(folder, CPU)
+
+    folder.mkdir()
+    os.chown(folder, 1, 1)
+    assert "belongs to user daemon and is not shared (mode 1777)" in as_nobody(use)
+    folder.chmod(0o777)  # anyone could replace the files of others
+    assert "is not shared (mode 1777)" in as_nobody(use)
+    folder.chmod(0o1777)
+    assert "belongs to user daemon and was not made by sweeprof (it has no gate.lock)" in as_nobody(use)
+    mark = folder / "gate.lock"
+    mark.touch()
+    os.chown(mark, NOBODY, NOBODY)
+    assert "its gate.lock is not that user's file" in as_nobody(use)
+    os.chown(mark, 1, 1)
+    assert as_nobody(use) == "True"
+
+
+@only_root
+def test_a_shared_folder_that_root_made_needs_no_mark(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o1777)
+    assert as_nobody(lambda: taken_at_once(folder, CPU)) == "True"
+
+
+@only_root
+def test_whoever_comes_first_makes_a_folder_that_others_can_use_and_not_break(folder: Path) -> None:
+    folder.parent.chmod(0o777)
+    assert as_nobody(lambda: taken_at_once(folder, CPU)) == "True"
+    assert (folder.stat().st_uid, stat.S_IMODE(folder.stat().st_mode)) == (NOBODY, 0o1777)
+    assert [path.name for path in folder.parent.iterdir()] == ["locks"]
+    with turns(folder).taken(True):
+        (note,) = folder.glob("note-*")
+        assert note.stat().st_uid == 0
+        assert as_nobody(lambda: taken_at_once(folder, CPU)) == "False"
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        ({"pid": 7, "sweep_id": "\x1b[2J", "name": "a\u202eb\n" + "x" * 500, "since": 1.0}, "sweep a?b?x"),
+        ({"pid": 7, "sweep_id": "s", "name": {"a": 1}, "user": "root\x1b[31m", "since": 1.0}, "sweep "),
+        ({"pid": "7", "sweep_id": "s", "name": "n", "since": 1.0}, None),
+        ({"pid": 7, "sweep_id": "s", "name": "n", "since": "now"}, None),
+        ([1], None),
+        (None, None),
+    ],
+)
+def test_what_others_write_into_notes_is_validated_and_printable(
+    folder: Path, content: object, shown: str | None
+) -> None:
+    mine = turns(folder)
+    with (folder / NOTE).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write("[" * 60000 if content is None else json.dumps(content))
+        file.flush()
+        holders = mine.holders()
+    assert len(holders) == (shown is not None)
+    for holder in holders:
+        assert str(holder).isprintable()
+        assert len(str(holder)) < 300
+        assert str(holder).startswith(str(shown))
+        assert holder.user == pwd.getpwuid(os.getuid()).pw_name
+
+
+def test_a_note_that_is_a_link_or_a_fifo_is_no_holder(folder: Path) -> None:
+    mine = turns(folder)
+    os.mkfifo(folder / NOTE)
+    elsewhere = folder.with_name("private")
+    elsewhere.write_text("{}")
+    (folder / "note-aaaaaaaaaaaa-0.json").symlink_to(elsewhere)
+    assert mine.holders() == []
+    assert elsewhere.read_text() == "{}"
