@@ -39,7 +39,7 @@ CONFIG_DIR = {"--config-dir", "-cd"}
 FLAGS = sorted(HYDRA_MODES | VALUED_FLAGS | {"--help", "-h", "--version", "--resolve", "--config-path", "-cp"})
 
 OPEN_KEYS = (
-    r"(model|dataset|axes|variants)\.[\w.\-]+$|cluster\.(options|environment)(\.[\w\-]+)?$"
+    r"(model|dataset|backend|axes|variants)\.[\w.\-]+$|(axes|variants)$|cluster\.(options|environment)(\.[\w\-]+)?$"
     r"|compare\.(baseline|thresholds)$|hydra\.launcher\.ray\.(init|remote)\.\w+$"
 )
 """Keys that the config need not have; a mapping that is given for one is merged."""

@@ -18,6 +18,10 @@ from dataclasses import dataclass
 
 _ALIKE = 0.75
 """How alike keys of different groups must be for one to be taken for the other."""
+_LISTED = 400
+"""Characters of a list of options; of a longer one, only the options most like what was given are listed."""
+_SHOWN = 8
+"""How many these are."""
 
 
 class SweeprofError(Exception):
@@ -36,17 +40,36 @@ class Problem:
     """What would be accepted, in words."""
     nearest: str | None = None
     """The accepted value or key closest to what was given, when one is close."""
+    source: str | None = None
+    """The line of the user's file that has it, as ``conf/sweep/mine.yaml:7``; None if it was not read from a file."""
 
     def __str__(self) -> str:
+        place = f"{self.source}: " if self.source else ""
         hint = f" Did you mean '{self.nearest}'?" if self.nearest else ""
-        return f"{self.key}: {self.value!r} {self.allowed}{hint}"
+        # The list of what is known may be long: the suggestion comes before it.
+        message, known, options = self.allowed.partition(" Known: ")
+        return f"{place}{self.key}: {self.value!r} {message}{hint}{known}{options}"
 
 
 def choice_problem(key: str, value: object, noun: str, known: Iterable[str]) -> Problem:
     """The problem of ``value`` not being one of ``known``; ``noun`` reads as in "is not a backend"."""
     options = sorted(known)
     article = "an" if noun[0] in "aeiou" else "a"
-    return Problem(key, value, f"is not {article} {noun}. Known: {', '.join(options)}.", nearest(str(value), options))
+    return Problem(key, value, f"is not {article} {noun}. {_known(value, options)}", nearest(str(value), options))
+
+
+def _known(value: object, options: Sequence[str]) -> str:
+    """The sentence that lists ``options``; of a long list, those most like ``value``."""
+    if len(", ".join(options)) <= _LISTED:
+        return f"Known: {', '.join(options)}."
+    matcher = difflib.SequenceMatcher(b=str(value))
+
+    def likeness(option: str) -> float:
+        matcher.set_seq1(option)
+        return matcher.ratio()
+
+    shown = sorted(sorted(options, key=likeness, reverse=True)[:_SHOWN])
+    return f"Known: {', '.join(shown)} and {len(options) - len(shown)} more."
 
 
 def key_problem(key: str, value: object, known: Iterable[str]) -> Problem:
@@ -57,7 +80,7 @@ def key_problem(key: str, value: object, known: Iterable[str]) -> Problem:
         o for o in options if "." not in o
     ]
     return Problem(
-        key, value, f"is given to a key that does not exist. Known: {', '.join(beside)}.", _nearest_key(key, options)
+        key, value, f"is given to a key that does not exist. {_known(key, beside)}", _nearest_key(key, options)
     )
 
 
@@ -73,9 +96,24 @@ def _nearest_key(key: str, options: Sequence[str]) -> str | None:
 
 
 def nearest(word: str, options: Sequence[str], likeness: float = 0.6) -> str | None:
-    """The option most like ``word``, or None when none is at least so alike, of 1."""
-    close = difflib.get_close_matches(word, options, n=1, cutoff=likeness)
-    return close[0] if close else None
+    """The option that ``word`` most probably misspells, or None when none is at least so alike, of 1."""
+    close = difflib.get_close_matches(word, options, n=5, cutoff=likeness)
+    # `modle` is one slip away from `mode` and from `model`; only the second has the same letters.
+    return min(close, key=lambda option: (_slips(word, option), sorted(word) != sorted(option)), default=None)
+
+
+def _slips(word: str, other: str) -> int:
+    """How many letters to insert, delete, replace, or exchange with their neighbour, to make ``other`` of ``word``."""
+    rows = [list(range(len(other) + 1))]
+    for i, letter in enumerate(word, 1):
+        row = [i]
+        for j, wanted in enumerate(other, 1):
+            cost = min(rows[-1][j] + 1, row[-1] + 1, rows[-1][j - 1] + (letter != wanted))
+            if i > 1 and j > 1 and letter == other[j - 2] and word[i - 2] == wanted:
+                cost = min(cost, rows[-2][j - 2] + 1)
+            row.append(cost)
+        rows.append(row)
+    return rows[-1][-1]
 
 
 class UserError(SweeprofError, ValueError):

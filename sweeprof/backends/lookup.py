@@ -18,6 +18,8 @@ _HOMES = {
     "litert": ("sweeprof.backends.litert.adapter", "LitertBackend"),
     "fake": ("sweeprof.backends.fake", "FakeBackend"),
 }
+TARGETS = tuple(dict.fromkeys(f"{module}.{kind}" for module, kind in _HOMES.values()))
+"""The dotted names of sweeprof's own backends."""
 _PACKAGES = {
     "torch": "torch",
     "keras": "keras",

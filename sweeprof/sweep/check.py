@@ -15,6 +15,7 @@ from sweeprof.metrics.select import select
 from sweeprof.profiling.recipe import LOSSES, OPTIMIZERS
 from sweeprof.results.record import STATUSES
 from sweeprof.sweep.amounts import is_gpus, parse_minutes, parse_size
+from sweeprof.sweep.signatures import argument_problems
 
 PRECISIONS = ("fp32", "bf16", "fp16", "int8-dynamic")
 ISOLATIONS = ("fork", "spawn", "inline")
@@ -289,6 +290,13 @@ def _metric_problems(metrics: Any) -> list[Problem]:
 def _dataset_problems(dataset: Any) -> Iterator[Problem]:
     if not isinstance(dataset, Mapping) or not dataset.get("_target_"):
         yield Problem("dataset._target_", None, "is missing: it names what to construct.")
+    else:
+        yield from _argument_problems("dataset", dataset)
+
+
+def _argument_problems(key: str, node: Mapping[str, Any]) -> Iterable[Problem]:
+    """Arguments that a function of sweeprof does not accept; other targets are imported by the probe, in a process of its own."""
+    return argument_problems(key, node) if node["_target_"].startswith("sweeprof.") else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +333,8 @@ def _model_problems(model: Any) -> Iterator[Problem]:
             yield Problem(
                 f"model.{framework}._target_", node.get("_target_"), "is not the dotted name of a class or function."
             )
+        elif isinstance(node, Mapping):
+            yield from _argument_problems(f"model.{framework}", node)
 
 
 def _tracking_problems(tracking: Any) -> Iterator[Problem]:

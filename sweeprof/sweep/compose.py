@@ -58,10 +58,16 @@ class Composer:
             )
         if problems := list(self._part_problems()):
             raise UserError([*problems, *self._key_problems()])
+        for section in self.sections:
+            section.targets = lambda: self._backend_targets
         shape_problems = [problem for section in self.sections for problem in section.shape_problems()]
         axis_problems = [problem for section in self.sections for problem in self._axis_problems(section)]
-        problems = [*self._key_problems(), *shape_problems, *axis_problems, *self._wide_problems()]
-        if shape_problems or any(self._is_unknown(key) for section in self.sections for key in section.keys):
+        backend_problems = [problem for section in self.sections for problem in section.backend_problems()]
+        unknown = any(self._is_unknown(key) for section in self.sections for key in section.keys)
+        problems = [*self._key_problems(), *shape_problems, *axis_problems, *backend_problems, *self._wide_problems()]
+        if shape_problems or backend_problems or unknown:
+            problems += [problem for key in IDENTITY for problem in part_problems(key, self._plain(key))]
+            problems += [problem for section in self.sections for problem in section.value_problems()]
             raise UserError(list({str(problem): problem for problem in problems}.values()))
         found: list[Combination] = []
         excluded: list[Excluded] = []
@@ -166,6 +172,10 @@ class Composer:
             for key, values in section.axes.items():
                 found.setdefault(key, []).extend(values)
         return {key: distinct(values) for key, values in found.items()}
+
+    @cached_property
+    def _backend_targets(self) -> set[str]:
+        return {target for section in self.sections for target in section.backend_targets}
 
     @cached_property
     def _narrowed(self) -> set[str]:

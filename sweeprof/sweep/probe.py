@@ -9,7 +9,7 @@ import dataclasses
 import importlib
 import inspect
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,6 +19,7 @@ from sweeprof.profiling.build import chosen_builder, instantiate
 from sweeprof.sweep.child import Child, answer, inherited_socket, messages
 from sweeprof.sweep.isolation import environment
 from sweeprof.sweep.plan import Combination
+from sweeprof.sweep.signatures import given_arguments
 from sweeprof.sweep.template import child_environment
 
 PROBE_S = 120.0
@@ -45,21 +46,20 @@ def _unusual_devices(combinations: Sequence[Combination]) -> list[tuple[dict[str
     return [(backend, device) for (_, device), backend in pairs.items() if device != "cpu"]
 
 
-def _targets(config: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Key, target, and the arguments that it is called with as they stand; those of a model or dataset may need building first."""
+def _targets(config: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
+    """Key, target, and the names of the arguments that it is called with."""
     try:
         builder, node = chosen_builder(config["backend"], config["model"])
     except Unsupported:  # which the combination's row says
         pass
     else:
-        yield f"model.{builder}._target_", node["_target_"], {}
+        yield f"model.{builder}._target_", node["_target_"], list(given_arguments(node))
     for group in ("dataset", "backend"):
-        yield f"{group}._target_", config[group]["_target_"], {}
+        yield f"{group}._target_", config[group]["_target_"], list(given_arguments(config[group]))
     for key in ("optimizer", "loss"):
         node = config["training"][key]
         if isinstance(node, Mapping):
-            arguments = {name: value for name, value in node.items() if name != "_target_"}
-            yield f"training.{key}._target_", node["_target_"], arguments
+            yield f"training.{key}._target_", node["_target_"], list(given_arguments(node))
 
 
 def _asked(question: Mapping[str, Any], variables: Mapping[str, str]) -> list[Problem]:
@@ -75,7 +75,7 @@ def _asked(question: Mapping[str, Any], variables: Mapping[str, str]) -> list[Pr
     return [Problem(**problem) for problem in answered["problems"]]
 
 
-def target_problems(key: str, target: str, arguments: Mapping[str, Any]) -> list[Problem]:
+def target_problems(key: str, target: str, arguments: Iterable[str]) -> list[Problem]:
     """What is wrong with a ``_target_`` and the names of its arguments; imports it."""
     problem = target_problem(key, target)
     if problem is not None:

@@ -151,8 +151,8 @@ class Resolver:
 
 
 def is_open(key: str) -> bool:
-    """Whether a key may be new: the arguments of a model's or dataset's constructor are the user's."""
-    return key.startswith(("model.", "dataset."))
+    """Whether a key may be new: arguments of a model's, a dataset's or another backend's constructor."""
+    return key.startswith(("model.", "dataset.", "backend."))
 
 
 def _is_read(item: tuple[str, Any], words: frozenset[str]) -> bool:

@@ -6,7 +6,8 @@ A run has one section, or one for each of several sweep files that have a shape 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -20,7 +21,8 @@ from sweeprof.profiling.build import builders_of, chosen_builder
 from sweeprof.results.compare import Excluded
 from sweeprof.results.record import Json
 from sweeprof.sweep.arguments import Arguments, Expander
-from sweeprof.sweep.check import part_problems
+from sweeprof.sweep.backend_settings import Fitted, fitted, is_setting, unknown_setting
+from sweeprof.sweep.check import part_problems, rule_problems
 from sweeprof.sweep.groups import Groups, plain_message
 from sweeprof.sweep.models import custom_model, framework_problems, without_other_builders
 from sweeprof.sweep.plan import IDENTITY, Combination, Point, identity
@@ -49,6 +51,8 @@ class Section:
     """The command without its overrides."""
     line: str | None = None
     """The override that names its file alone, where the command line names several."""
+    targets: Callable[[], Collection[str]] = frozenset
+    """Returns the targets of all backends of the run, other sections' too."""
     problems: list[Problem] = field(default_factory=list)
     """What is wrong with the parts of configs that were looked at."""
     _judged: dict[tuple[str, int], Any] = field(default_factory=dict)
@@ -126,6 +130,15 @@ class Section:
             problems = [Problem("command line", told, "leaves nothing of the tied or included axes.")]
         return problems
 
+    def value_problems(self) -> Iterator[Problem]:
+        """Values of its axes that no combination can have, without composing any."""
+        for key, values in self.keys.items():
+            for value in values:
+                node: Any = value
+                for name in reversed(key.split(".")):
+                    node = {name: node}
+                yield from rule_problems(node)
+
     def combinations(self, axes: Sequence[str]) -> tuple[list[Combination], list[Excluded]]:
         """Its combinations, with a value for each of ``axes``, and the points that rules leave out."""
         found: list[Combination] = []
@@ -174,17 +187,46 @@ class Section:
     def _made(
         self, point: Point, settings: Point, choices: tuple[str, ...], composed: Json, axes: Sequence[str]
     ) -> Combination:
-        config = {key: composed[key] for key in IDENTITY}
+        backend = self._fitted(composed["backend"], str(self.resolver.choice(choices, "backend")))
+        config = {key: backend.node if key == "backend" else composed[key] for key in IDENTITY}
         for key, part in config.items():
             self._judge(key, part)
         keys = self._model_keys(tuple(settings))
         self._judge_frameworks(keys, builders_of(composed["backend"]))
-        unsupported = _without_builder(composed["backend"], composed["model"])
+        unsupported = _without_builder(composed["backend"], composed["model"]) or backend.unsupported
         row = {axis: point[axis] if axis in point else self._found(axis, choices, composed) for axis in axes}
         label = custom_model(keys, composed["model"])
-        return Combination(
-            identity(config), {**row, "model": label} if label else row, config, self._command(settings), unsupported
-        )
+        command = self._command(settings, backend.dropped)
+        return Combination(identity(config), {**row, "model": label} if label else row, config, command, unsupported)
+
+    def _fitted(self, node: Json, name: str) -> Fitted:
+        """The backend's node without the settings that it lacks, once for each different node."""
+        key = (f"fitted {name}", id(node))
+        if key not in self._judged:
+            found = fitted(node, name, self.targets)
+            self._judged[key] = node, found
+            self.problems += found.problems
+        result: Fitted = self._judged[key][1]
+        return result
+
+    @cached_property
+    def backend_targets(self) -> set[str]:
+        """The targets of the backends that its combinations choose."""
+        names = [name for name in self.keys.get("backend", []) if name in self.groups.options("backend")]
+        if names in ([], [self._always["backend"]]):
+            return {str(plain_node(self.config, "backend._target_"))}
+        found = set()
+        for choices in [(f"{self.groups.key('backend')}={name}",) for name in names]:
+            with suppress(HydraException, OmegaConfBaseException):  # reported with the combination
+                found.add(str(self.resolver.resolved(choices, ())["backend"].get("_target_")))
+        return found
+
+    def backend_problems(self) -> Iterator[Problem]:
+        """Settings of a backend, on the command line or of axes, that no backend of the run has."""
+        fixed = {key: [override.value()] for key, override in self.arguments.fixed.items()}
+        for key, values in {**fixed, **self.keys}.items():
+            if key.startswith("backend.") and not is_setting(key, self.targets()):
+                yield unknown_setting(key, ",".join(map(str, values)), self.targets())
 
     def _found(self, axis: str, choices: tuple[str, ...], composed: Json) -> Any:
         """The value that an axis of other points has in this one; None where it has none."""
@@ -215,21 +257,27 @@ class Section:
         return without_other_builders(model, self._model_keys(settings))
 
     @cached_property
-    def _start(self) -> str:
-        """The command up to what a point sets."""
-        words = []
+    def _fixed_words(self) -> dict[str, str]:
+        """What the command line sets for all points, by key."""
+        words = {}
         for key, override in self.arguments.fixed.items():
             line = override.input_line
             is_measured = key.split(".", maxsplit=1)[0].split("/", maxsplit=1)[0] not in NOT_MEASURED
             if line and is_measured and key not in self.keys:
-                words.append(as_typed(line))
-        alone = [] if self.shape.is_product and self.line is None else ["alone=true"]
-        return shlex.join([*self.program, *words, *alone])
+                words[key] = as_typed(line)
+        return words
 
-    def _command(self, settings: Point) -> str:
-        """The sweep's own command with every key of a point set to one value."""
-        pinned = (f"{self.groups.key(key) if key in self.groups else key}={spelled(v)}" for key, v in settings.items())
-        return f"{self._start} {shlex.join(pinned)}"
+    def _command(self, settings: Point, dropped: Collection[str]) -> str:
+        """The sweep's own command with every key of a point set to one value, without settings that its backend lacks."""
+        without = {f"backend.{name}" for name in dropped}
+        fixed = [word for key, word in self._fixed_words.items() if key not in without]
+        alone = [] if self.shape.is_product and self.line is None else ["alone=true"]
+        pinned = [
+            f"{self.groups.key(key) if key in self.groups else key}={spelled(value)}"
+            for key, value in settings.items()
+            if key not in without
+        ]
+        return shlex.join([*self.program, *fixed, *alone, *pinned])
 
 
 class _Known(Mapping[str, Any]):

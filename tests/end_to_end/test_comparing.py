@@ -85,7 +85,7 @@ def test_the_gate_asks_what_it_is_told_to(nights: Path, arguments: tuple[str, ..
         (("last~9", "last"), "BASE: 'last~9' is not there: there are 2 sweeps"),
         (
             ("tag:nigthly", "last"),
-            "Known: nightly; tag one: python -m sweeprof.compare DIR --tag NAME. Did you mean 'nightly'?",
+            "Did you mean 'nightly'? Known: nightly; tag one: python -m sweeprof.compare DIR --tag NAME.",
         ),
         (("mlflow:abc", "last"), "BASE: 'mlflow:abc' is in no MLflow"),
         (("x.txt", "last"), "BASE: 'x.txt' cannot be read"),

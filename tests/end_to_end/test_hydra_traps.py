@@ -55,7 +55,7 @@ WRONG = {
             "ties axes with different numbers of values: backend.threads has 2, backend.slowdown has 1.",
             "variants.kind: 3 is not {name: {key: value}}.",
             "include[1]: 5 is not {axis: value}.",
-            "grids[0]: 'axs' is not a key of a grid. Known: axes, exclude, include, zip. Did you mean 'axes'?",
+            "grids[0]: 'axs' is not a key of a grid. Did you mean 'axes'? Known: axes, exclude, include, zip.",
         ],
     ),
     "keys that do not exist": (

@@ -295,7 +295,7 @@ def test_two_at_once_are_no_trouble(
         (["nightly", "--keep", "1", "--days", "1e99"], "--days: '1e99' is no number of days"),
         (
             ["nihgtly", "--keep", "1"],
-            "NAME: 'nihgtly' is not a name of sweeps. Known: nightly. Did you mean 'nightly'?",
+            "NAME: 'nihgtly' is not a name of sweeps. Did you mean 'nightly'? Known: nightly.",
         ),
         (["../outputs/nightly", "--keep", "1"], "is not a name of sweeps"),
         (["nightly", "--keep", "1", "--output", "absent"], "--output: 'absent' has no sweeps."),

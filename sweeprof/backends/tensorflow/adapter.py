@@ -55,8 +55,8 @@ class TensorflowBackend:
     operator by operator."""
     layout: Literal["channels_last", "channels_first"] = "channels_last"
     """Where the model expects the channels of an image; datasets give them first."""
-    precision: str | None = None
-    """``fp32``, ``bf16`` or ``fp16``: of weights, computation and inputs; None: as the model is."""
+    precision: Literal["fp32", "bf16", "fp16"] | None = None
+    """Of weights, computation and inputs; None: as the model is."""
 
     def __post_init__(self) -> None:
         self._variant()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 
@@ -46,8 +46,8 @@ class TorchBackend:
     }
     threads: int = 1
     """Threads within an operator."""
-    precision: str | None = None
-    """``fp32``, ``bf16``, ``fp16`` or ``int8-dynamic``; None: as the model is."""
+    precision: Literal["fp32", "bf16", "fp16", "int8-dynamic"] | None = None
+    """Of parameters and inputs, or of the weights of linear and recurrent layers; None: as the model is."""
     channels_last: bool = False
     """Whether images are stored with their channels last."""
     compile: bool = False

@@ -219,8 +219,8 @@ def test_a_loss_may_be_a_class() -> None:
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
-        ({"optimizer": "adamm"}, ["optimizer: 'adamm' is not an optimizer. Known: adam, adamw, momentum, none, sgd."]),
-        ({"loss": "mea"}, ["loss: 'mea' is not a loss. Known: cross_entropy, mean, mse, own. Did you mean 'mean'?"]),
+        ({"optimizer": "adamm"}, ["optimizer: 'adamm' is not an optimizer. Did you mean 'adam'? Known: adam, adamw"]),
+        ({"loss": "mea"}, ["loss: 'mea' is not a loss. Did you mean 'mean'? Known: cross_entropy, mean, mse, own."]),
         ({"optimizer": None, "loss": 3}, ["optimizer: None is not", "loss: 3 is not"]),
     ],
 )

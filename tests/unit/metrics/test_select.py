@@ -58,7 +58,12 @@ def test_every_built_in_metric_can_be_selected() -> None:
 def test_an_unknown_metric_names_the_nearest() -> None:
     (problem,) = problems("params/totl")
     assert (problem.key, problem.value, problem.nearest) == ("metrics.select", "params/totl", "params/total")
-    assert "is not a metric. Known: compat/" in problem.allowed
+    assert "is not a metric. Known: " in problem.allowed
+    message = str(problem)
+    assert message.index("Did you mean 'params/total'?") < message.index("Known: ")
+    assert len(message) < 300
+    assert "params/trainable, " in message  # one of those most alike
+    assert message.endswith(" more.")
 
 
 def test_all_problems_at_once() -> None:

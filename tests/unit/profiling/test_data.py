@@ -64,7 +64,7 @@ def test_splits() -> None:
     assert data.first()[0] == Inputs(("b",))
     assert list(data.split("train")) == [("a", 0)]
     assert [targets for _, targets in data.labelled("test")] == [1, 2]
-    with pytest.raises(UserError, match=r"split: 'trian' is not a split\. Known: test, train\. Did you mean 'train'\?"):
+    with pytest.raises(UserError, match=r"split: 'trian' is not a split\. Did you mean 'train'\? Known: test, train\."):
         data.split("trian")
 
 

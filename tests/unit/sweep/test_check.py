@@ -146,19 +146,19 @@ def test_losses(value: Any) -> None:
         (
             "optimizer",
             "adamm",
-            "training.optimizer: 'adamm' is not an optimizer. Known: adam, adamw, momentum, none, sgd. "
-            "Did you mean 'adam'?",
+            "training.optimizer: 'adamm' is not an optimizer. Did you mean 'adam'? "
+            "Known: adam, adamw, momentum, none, sgd.",
         ),
         (
             "loss",
             "mea",
-            "training.loss: 'mea' is not a loss. Known: cross_entropy, mean, mse, own. Did you mean 'mean'?",
+            "training.loss: 'mea' is not a loss. Did you mean 'mean'? Known: cross_entropy, mean, mse, own.",
         ),
         ("loss", None, "training.loss: None is not a loss. Known: cross_entropy, mean, mse, own."),
         (
             "optimizer",
             ["sgd"],
-            "training.optimizer: ['sgd'] is not an optimizer. Known: adam, adamw, momentum, none, sgd.",
+            "training.optimizer: ['sgd'] is not an optimizer. Did you mean 'sgd'? Known: adam, adamw, momentum, none, sgd.",
         ),
         ("optimizer", {"lr": 1}, "training.optimizer._target_: None is not the dotted name of a class or function."),
     ],

@@ -105,4 +105,4 @@ def test_a_launcher_that_an_extra_brings_says_so_where_it_is_not_installed() -> 
         said = str(choice_of_hydra("hydra/launcher", launcher, "launcher", ["basic", "slurm"]))
         assert said == f"hydra/launcher: '{launcher}' is not installed here: pip install 'sweeprof[{extra}]'."
     said = str(choice_of_hydra("hydra/launcher", "slrum", "launcher", ["basic", "slurm"]))
-    assert said.endswith("is not a launcher. Known: basic, slurm. Did you mean 'slurm'?")
+    assert said.endswith("is not a launcher. Did you mean 'slurm'? Known: basic, slurm.")

@@ -86,7 +86,7 @@ def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], m
     assert command.main([str(folder.path), "--format", "parquett,samples,pdf"]) == 1
     said = capsys.readouterr().err
     assert (
-        "--format: 'parquett' is not a format. Known: all, parquet, pictures, samples, svg. Did you mean 'parquet'?"
+        "--format: 'parquett' is not a format. Did you mean 'parquet'? Known: all, parquet, pictures, samples, svg."
         in said
     )
     assert "'pdf'" in said

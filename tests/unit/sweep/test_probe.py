@@ -72,7 +72,7 @@ def test_odd_names_are_problems_too(modules: Path, target: str) -> None:
 
 def combination(target: str, device: str = "cpu") -> Combination:
     config = copy.deepcopy(fake_config())
-    config["model"]["fake"]["_target_"] = target
+    config["model"]["fake"] = {"_target_": target}
     config["device"]["type"] = device
     return Combination("c", {}, config, "")
 

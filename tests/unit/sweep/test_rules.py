@@ -39,7 +39,7 @@ def test_a_rule_tells_itself() -> None:
 @pytest.mark.parametrize(
     ("rule", "told"),
     [
-        ({"aa": 1}, "exclude: 'aa' is not an axis of this sweep. Known: a, b."),
+        ({"aa": 1}, "exclude: 'aa' is not an axis of this sweep. Did you mean 'a'? Known: a, b."),
         ({"a": 3}, "exclude a: 3 is not a value of that axis. Known: 1, 2."),
         ({"a": "> 1"}, "exclude a: '> 1' is no value of that axis; a condition is a text of its own: 'a > 1'."),
         ("aa > 1", "speaks of 'aa', which is not known. Did you mean 'a'?"),
