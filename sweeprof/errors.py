@@ -2,6 +2,7 @@
 
     SweeprofError                 everything below; catch this one
     ├── UserError                 a mistake in a config or a command: printed without a traceback, exit code 1
+    ├── UnknownMetric             a metric that was not measured is looked up in results; also a KeyError
     ├── Unsupported               a combination that cannot exist (no builder for this backend, ...): a row with a reason
     ├── Uncounted                 an operator has no formula, and `strict=error` was asked for
     ├── OverrideError             two metrics both override a third
@@ -122,6 +123,19 @@ class UserError(SweeprofError, ValueError):
     def __init__(self, problems: Sequence[Problem] | str) -> None:
         self.problems: tuple[Problem, ...] = () if isinstance(problems, str) else tuple(problems)
         super().__init__(problems if isinstance(problems, str) else "\n".join(str(problem) for problem in problems))
+
+
+class UnknownMetric(SweeprofError, KeyError):
+    """A metric is looked up that is not among the measured ones."""
+
+    def __init__(self, name: object, measured: Iterable[str]) -> None:
+        options = list(measured)
+        close = nearest(str(name), options)
+        hint = f" Did you mean {close!r}?" if close else f" There are: {', '.join(options) or 'none'}."
+        super().__init__(f"{name!r} is not among the measured metrics.{hint}")
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # a KeyError shows the repr of its argument
 
 
 class Unsupported(SweeprofError):

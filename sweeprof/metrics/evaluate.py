@@ -20,7 +20,7 @@ from sweeprof.metrics.certainty import (
     warnings_of,
     watching,
 )
-from sweeprof.metrics.metric import SOURCES, Estimate, Metric, Missing, declared
+from sweeprof.metrics.metric import SOURCES, Estimate, Metric, Missing, declared, parameter_name
 from sweeprof.metrics.select import Selected
 from sweeprof.profiling.live import Live
 from sweeprof.profiling.memory import Memory
@@ -73,9 +73,11 @@ def measured(
     """Every selected metric of ``values``: what each source is, or :class:`Missing`; live results are under ``live``.
 
     Args:
-        known: the metrics that others may read, by their names as parameters; None for all that are declared.
+        known: the metrics that others may read, by their names as parameters; None for those selected and all that are declared.
     """
-    reading = _Reading(selected, values, declared() if known is None else known)
+    if known is None:
+        known = {**declared(), **{parameter_name(s.metric.info.name): s.metric for s in selected}}
+    reading = _Reading(selected, values, known)
     return {s.metric.info.name: reading.measurement(s) for s in selected}
 
 

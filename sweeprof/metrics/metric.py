@@ -130,7 +130,10 @@ _DECLARED: dict[str, Metric] = {}
 
 
 def declared() -> Mapping[str, Metric]:
-    """Every metric that can be read by another one, by its name as a parameter; the newest of a name."""
+    """Every metric that can be read by another one, by its name as a parameter.
+
+    Of one name it is the newest, but a built-in metric stays: who wants to replace it for its readers selects or registers another.
+    """
     return _DECLARED
 
 
@@ -145,6 +148,7 @@ def metric(*, name: str, unit: str, better: Better) -> Callable[[Callable[..., R
     Raises:
         TypeError: it takes ``*args``, ``**kwargs`` or a positional-only parameter, a parameter without a default that nothing
             provides, or a live object together with what a pass saw.
+        ValueError: as a parameter it would be called like another metric.
     """
 
     def register(function: Callable[..., Result]) -> Metric:
@@ -158,7 +162,7 @@ def metric_group(*infos: MetricInfo) -> Callable[[Callable[..., Mapping[str, Res
     """Register a function that returns several metrics, as a mapping from their names; it is called once for all of them.
 
     Raises:
-        TypeError: as :func:`metric`.
+        TypeError, ValueError: as :func:`metric`.
     """
 
     def register(function: Callable[..., Mapping[str, Result]]) -> tuple[Metric, ...]:
@@ -176,8 +180,41 @@ def _made(info: MetricInfo, function: Function, part: str | None) -> Metric:
         raise TypeError(
             f"metric {info.name!r} reads {', '.join(sorted(live))}, which are not there when {others} can be read"
         )
-    _DECLARED[parameter_name(info.name)] = made
+    _declare(made)
     return made
+
+
+def _declare(made: Metric) -> None:
+    """Let other metrics read this one by its name as a parameter.
+
+    Raises:
+        ValueError: another metric has that name.
+    """
+    readable, key = _readable(made.function), parameter_name(made.info.name)
+    other = readable.get(key)
+    if other is not None and other.info.name != made.info.name and not _is_newer(made.function, other.function):
+        raise ValueError(
+            f"a metric cannot be called {made.info.name!r}: as a parameter both it and the metric {other.info.name!r} would be "
+            f"{key}. Choose another name"
+        )
+    if other is None or _is_builtin(made.function) or not _is_builtin(other.function):
+        _DECLARED[key] = made
+
+
+def _is_newer(function: Function, other: Function) -> bool:
+    """Whether both are one function of a user's, defined again, as in a notebook."""
+    return _origin(function) == _origin(other)
+
+
+def _is_builtin(function: Function) -> bool:
+    """Whether it is a metric of sweeprof's own; :func:`sweeprof.evaluation` wraps functions of the user's."""
+    module, _ = _origin(function)
+    return module.startswith("sweeprof.metrics.") and module != "sweeprof.metrics.evaluation"
+
+
+def _origin(function: Function) -> tuple[str, str]:
+    """Module and qualified name; a callable object may have neither."""
+    return str(getattr(function, "__module__", "")), str(getattr(function, "__qualname__", id(function)))
 
 
 def _parameters(name: str, function: Function) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -203,7 +240,7 @@ def _parameters(name: str, function: Function) -> tuple[tuple[str, ...], tuple[s
 
 def _readable(function: Function) -> Mapping[str, Metric]:
     """The metrics declared so far; the built-in ones too, for a function that is not one of them."""
-    if not function.__module__.startswith("sweeprof.metrics."):
+    if not _is_builtin(function):
         from sweeprof.metrics.select import builtin_metrics
 
         builtin_metrics()

@@ -14,7 +14,7 @@ from sweeprof.profiling.timing import Protocol
 from sweeprof.report.units import scaled
 from sweeprof.results.differences import Difference, differences
 from sweeprof.results.layer_times import Mode
-from sweeprof.results.measurement import Measurement
+from sweeprof.results.measurement import Measurement, Measurements
 
 if TYPE_CHECKING:
     import pandas
@@ -30,7 +30,7 @@ PLACES = ("layer", "line", "operator")
 class Profile(Mapping[str, Measurement]):
     """Measurements by metric name, and the layers behind them."""
 
-    measurements: dict[str, Measurement]
+    measurements: Measurements
     profiler: Profiler
 
     @property

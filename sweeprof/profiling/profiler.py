@@ -26,7 +26,7 @@ from sweeprof.profiling.timing import Protocol, Timing
 from sweeprof.results.differences import Difference, differences
 from sweeprof.results.layer_times import LayerTimes, Mode
 from sweeprof.results.layers import LayerTable
-from sweeprof.results.measurement import Measurement
+from sweeprof.results.measurement import Measurement, Measurements
 from sweeprof.results.record import PassName
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Profiler:
         self._overriding: set[str] = set()
         self._seen: dict[PassName, Observations | Missing] = {}
         self._computed: dict[tuple[str, str], Measurement] = {}
-        self._newest: dict[str, Measurement] = {}
+        self._newest = Measurements()
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Profiler:
@@ -224,7 +224,7 @@ class Profiler:
         *,
         recompute: bool = False,
         options: Mapping[str, Options] | None = None,
-    ) -> dict[str, Measurement]:
+    ) -> Measurements:
         """Several metrics at once.
 
         Args:
@@ -247,7 +247,7 @@ class Profiler:
             for name, _ in names:
                 self._forget(name)
         self._compute([s for s in selected if _key(s) not in self._computed])
-        found = {s.metric.info.name: self._computed[_key(s)] for s in selected}
+        found = Measurements((s.metric.info.name, self._computed[_key(s)]) for s in selected)
         self._newest.update(found)
         return found
 
@@ -277,7 +277,11 @@ class Profiler:
         made.session.formulas = session.formulas
         made._registered, made._overriding = dict(self._registered), set(self._overriding)
         if model is None and data is None and inputs is None:
-            made._seen, made._computed, made._newest = dict(self._seen), dict(self._computed), dict(self._newest)
+            made._seen, made._computed, made._newest = (
+                dict(self._seen),
+                dict(self._computed),
+                Measurements(self._newest),
+            )
         return made
 
     @staticmethod

@@ -24,17 +24,20 @@ def by_type(table: LayerTable, depth: int | None = None, top: int | None = None,
     Args:
         table: the layers.
         depth: sums the figures that include what is within, over the rows of exactly this depth, as the profilers of this
-            field do; a row within another row of that depth counts in both. None sums every row's own figures, so that the
-            shares make 1.
-        top: how many to return; None returns all.
+            field do; a row within another row of that depth counts in both. -1 is the deepest level, as in DeepSpeed's profiler.
+            None sums every row's own figures, so that the shares make 1.
+        top: how many to return, the largest first; None returns all.
         column: a figure of :data:`sweeprof.report.layers.cells.FIGURES` that adds up; without a depth, ``forward_s`` and
             ``backward_s`` are own seconds.
 
     Raises:
         ValueError: a depth is given, and the table does not tell which call was made in which.
-        UserError: the column does not exist, is no figure, or is a rate.
+        UserError: the column does not exist, is no figure, or is a rate; the depth is below -1, or ``top`` below 0.
     """
     cells.figure(column)
+    depth = level(table, depth)
+    if top is not None and top < 0:
+        raise UserError([Problem("top", top, "must be at least 0, or None for all.")])
     if column in cells.RATES:
         raise UserError([Problem("column", column, "is a rate: rates do not add up.")])
     if depth is None and table.is_inclusive:
@@ -48,6 +51,19 @@ def by_type(table: LayerTable, depth: int | None = None, top: int | None = None,
     whole = figures.total(column)
     found = [(name, value, _share(value, whole)) for name, values in groups.items() for value in (_sum(values),)]
     return sorted(found, key=lambda item: _order(item[1]))[:top]
+
+
+def level(table: LayerTable, depth: int | None) -> int | None:
+    """The depth that ``depth`` stands for in this table: -1 is the deepest level.
+
+    Raises:
+        UserError: it is below -1.
+    """
+    if depth is None or depth >= 0:
+        return depth
+    if depth < -1:
+        raise UserError([Problem("depth", depth, "must be at least 0, -1 for the deepest level, or None.")])
+    return max((row.depth for row in table.rows), default=0)
 
 
 def top_layers(table: LayerTable, column: str = "macs", top: int = 3) -> list[tuple[LayerRow, Number, float | None]]:

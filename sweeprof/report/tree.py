@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 from sweeprof.errors import UserError, choice_problem
+from sweeprof.report.aggregate import level
 from sweeprof.report.cells import one_line
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.figures import Figures
@@ -33,7 +34,7 @@ def tree(
 
     Args:
         table: where it does not tell which call was made in which, the figures are each row's own, and the last line says so.
-        depth: the deepest level that is drawn; 0 is the model alone. Figures and totals do not change by it.
+        depth: the deepest level that is drawn; 0 is the model alone, None and -1 draw all. Figures and totals do not change by it.
         columns: of :mod:`sweeprof.report.layers.cells`, e.g. ``("params", "macs_share", "forward_s")``; by default the usual
             ones and the times where the table has any.
         unit: SI prefix of all counts, e.g. ``"M"``; by default each has the one that suits it, and so do times always.
@@ -42,7 +43,7 @@ def tree(
             a module that is called again; that it is, ``(recursive)``, is always said.
 
     Raises:
-        UserError: a column, a style or a row annotation does not exist.
+        UserError: a column, a style or a row annotation does not exist, or the depth is below -1.
         ValueError: there is no such prefix.
     """
     if style not in STYLES:
@@ -51,6 +52,7 @@ def tree(
         raise UserError([choice_problem("rows", name, "row annotation", ROWS) for name in unknown])
     table, reason = cells.with_figures(table)
     chosen = cells.chosen(columns, cells.SHOWN if style == "table" else REPR_COLUMNS, table)
+    depth = level(table, depth)
     shown = [node for node in nodes(table) if depth is None or node.depth <= depth]
     draw = _table if style == "table" else _brackets
     lines = draw(Figures(table), shown, chosen, unit, rows)

@@ -12,6 +12,9 @@ _SI = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 
+MOST_EXACT = 10**15
+"""Integers below this are written in full; the scripts of the pages cannot hold larger ones exactly."""
+
 _SUFFIXES = {"MAC": "MAC", "FLOP": "FLOP", "FLOP/s": "FLOP/s", "B/s": "B/s", "samples/s": "/s", "params": ""}
 """Of counts and rates, what comes after the prefix."""
 
@@ -79,10 +82,15 @@ def _with_prefix(value: Number, prefixes: tuple[tuple[float, str], ...]) -> str:
 
 
 def significant(value: Number, digits: int = 3) -> str:
-    """``value`` rounded to significant digits, trailing zeros kept; with an exponent only where it would not stay readable."""
+    """``value`` rounded to significant digits, trailing zeros kept; with an exponent only where it would not stay readable.
+
+    An integer is exact and is not rounded: 3744 bits are ``3,744``.
+    """
+    if isinstance(value, int) and abs(value) < MOST_EXACT:
+        return f"{value:,}"
     rounded = float(f"{value:.{digits - 1}e}")
-    if rounded == 0 or (isinstance(value, int) and abs(value) < 10**digits):
-        return str(int(rounded))
+    if rounded == 0:
+        return "0"
     exponent = math.floor(math.log10(abs(rounded)))
     if -4 <= exponent < 6:
         return f"{rounded:,.{max(0, digits - 1 - exponent)}f}"
@@ -102,5 +110,7 @@ def fixed_factor(unit: str) -> float:
 
 
 def fixed_value(value: Number, unit: str, digits: int = 5) -> float:
-    """``value`` in the fixed unit of :func:`fixed_key`, rounded to significant digits."""
+    """``value`` in the fixed unit of :func:`fixed_key`, rounded to significant digits; integers are not, but for bytes."""
+    if isinstance(value, int) and unit != "B":
+        digits = max(digits, 15)
     return float(f"{value * fixed_factor(unit):.{digits - 1}e}")

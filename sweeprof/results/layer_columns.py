@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sweeprof.results.layers import FRAME_COLUMNS, LayerRow, LayerTable
+from sweeprof.results.layers import FRAME_COLUMNS, LayerRow, LayerTable, Weights
 from sweeprof.results.paths import above
 
 if TYPE_CHECKING:
@@ -83,6 +83,36 @@ def without(rows: Sequence[LayerRow], dropped: Sequence[int]) -> list[LayerRow]:
         dataclasses.replace(row, forward_s=_less(row.forward_s, forward), backward_s=_less(row.backward_s, backward))
         for row, (forward, backward) in zip(rows, gone, strict=True)
     ]
+
+
+def without_weights(rows: Sequence[LayerRow], dropped: Sequence[int]) -> list[LayerRow]:
+    """The rows, the weights of their subtrees without those that the rows at the positions ``dropped`` hold themselves."""
+    gone: dict[str, list[LayerRow]] = {}
+    for row in (rows[index] for index in dropped):
+        if row.params or row.buffers:
+            for path in (row.path, *above(row.path)):
+                gone.setdefault(path, []).append(row)
+    return [
+        row
+        if row.subtree is None
+        else dataclasses.replace(row, subtree=_less_weights(row.subtree, gone.get(row.path, ())))
+        for row in rows
+    ]
+
+
+def _less_weights(subtree: Weights, gone: Sequence[LayerRow]) -> Weights:
+    dtypes = dict(subtree.dtypes)
+    for row in gone:
+        for dtype, count in row.dtypes.items():
+            dtypes[dtype] = dtypes.get(dtype, 0) - count
+    return Weights(
+        params=subtree.params - sum(row.params for row in gone),
+        trainable=subtree.trainable - sum(row.trainable for row in gone),
+        params_bytes=subtree.params_bytes - sum(row.params_bytes for row in gone),
+        buffers=subtree.buffers - sum(row.buffers for row in gone),
+        buffers_bytes=subtree.buffers_bytes - sum(row.buffers_bytes for row in gone),
+        dtypes={dtype: count for dtype, count in dtypes.items() if count},
+    )
 
 
 def _callers(rows: Sequence[LayerRow], index: int) -> Iterator[int]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sweeprof.results.layer_times import LayerTimes, Seconds, TimingSummary
 from sweeprof.results.paths import OUTSIDE as OUTSIDE  # noqa: PLC0414  # others have both from here
 from sweeprof.results.paths import ROOT as ROOT  # noqa: PLC0414
+from sweeprof.results.paths import above
 
 if TYPE_CHECKING:
     import pandas
@@ -176,23 +177,23 @@ class LayerTable:
 
     @property
     def params(self) -> int:
-        return sum(row.params for row in self._summed)
+        return sum(row.params for row in self._summed_weights)
 
     @property
     def trainable(self) -> int:
-        return sum(row.trainable for row in self._summed)
+        return sum(row.trainable for row in self._summed_weights)
 
     @property
     def params_bytes(self) -> Bytes:
-        return sum(row.params_bytes for row in self._summed)
+        return sum(row.params_bytes for row in self._summed_weights)
 
     @property
     def buffers(self) -> int:
-        return sum(row.buffers for row in self._summed)
+        return sum(row.buffers for row in self._summed_weights)
 
     @property
     def buffers_bytes(self) -> Bytes:
-        return sum(row.buffers_bytes for row in self._summed)
+        return sum(row.buffers_bytes for row in self._summed_weights)
 
     @property
     def macs(self) -> int:
@@ -212,7 +213,19 @@ class LayerTable:
 
     @property
     def _summed(self) -> list[LayerRow]:
-        return [row for row in self.rows if row.depth == 0] if self.is_inclusive else list(self.rows)
+        """The rows that add up to the whole table: all, or of an inclusive table those that no other row includes."""
+        if not self.is_inclusive:
+            return list(self.rows)
+        paths = {row.path for row in self.rows}
+        return [row for row in self.rows if row.parent is None and paths.isdisjoint(above(row.path))]
+
+    @property
+    def _summed_weights(self) -> list[LayerRow]:
+        """The same, but a module that is called several times once."""
+        summed = self._summed
+        if not self.is_inclusive:
+            return summed
+        return list({row.path: row for row in reversed(summed)}.values())
 
     @property
     def coverage(self) -> float | None:
@@ -231,8 +244,9 @@ class LayerTable:
         """
         if self.is_inclusive:
             return self
-        inner = [row for row in self.rows if row.call >= 0 and row.path not in (ROOT, OUTSIDE)]
-        if inner and all(row.parent is None for row in inner):
+        called = {row.path for row in self.rows if row.call >= 0}
+        within = [row for row in self.rows if row.call >= 0 and not called.isdisjoint(above(row.path))]
+        if within and all(row.parent is None for row in self.rows):
             raise ValueError("this backend does not tell which call was made within which")
         sums: list[list[Any]] = [[row.macs, row.flops, row.ops, row.act_bytes] for row in self.rows]
         for index in range(len(self.rows) - 1, -1, -1):  # a call comes after the one it was made in
@@ -253,19 +267,24 @@ class LayerTable:
     def where(self, keep: Callable[[LayerRow], bool]) -> LayerTable:
         """The rows for which ``keep`` is true; calls made within a row that is dropped move up to the next one kept.
 
-        What a dropped row took itself is no longer in the seconds of the calls around it.
+        What a dropped row took, computed or held itself is no longer part of the rows around it, in :meth:`inclusive` too. The rows
+        of a table that is inclusive already keep their figures, which include what is within them: ``inclusive().where(...)``
+        shows whole modules, ``where(...).inclusive()`` leaves layers out.
         """
-        from sweeprof.results.layer_columns import without
+        from sweeprof.results.layer_columns import without, without_weights
 
         kept = [index for index, row in enumerate(self.rows) if keep(row)]
-        timed = self.rows if self.timing is None else without(self.rows, sorted({*range(len(self.rows))} - {*kept}))
+        dropped = sorted({*range(len(self.rows))} - {*kept})
+        left: Sequence[LayerRow] = self.rows
+        if not self.is_inclusive:
+            left = without_weights(left if self.timing is None else without(left, dropped), dropped)
         position = {old: new for new, old in enumerate(kept)}
         rows = []
         for index in kept:
             parent = self.rows[index].parent
             while parent is not None and parent not in position:
                 parent = self.rows[parent].parent
-            rows.append(dataclasses.replace(timed[index], parent=None if parent is None else position[parent]))
+            rows.append(dataclasses.replace(left[index], parent=None if parent is None else position[parent]))
         return dataclasses.replace(self, rows=tuple(rows))
 
     def with_times(self, times: LayerTimes) -> LayerTable:

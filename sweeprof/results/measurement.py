@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from sweeprof.errors import UnknownMetric
 from sweeprof.results.record import Warning
 from sweeprof.text import stored
 
@@ -64,3 +65,10 @@ class Measurement:
         """Estimate by number of the round; of a duel also the ``paired`` ones."""
         estimates = self.paired if which == "paired" else self.rounds
         return dict(zip(self.round_numbers or range(len(estimates)), estimates, strict=True))
+
+
+class Measurements(dict[str, Measurement]):
+    """Measurements by metric name; a name that is not among them is an error that names the closest one."""
+
+    def __missing__(self, name: str) -> Measurement:
+        raise UnknownMetric(name, self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeprof.report.aggregate import summary_lines
+from sweeprof.report.aggregate import level, summary_lines
 from sweeprof.report.cells import MISSING
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.figures import Figures
@@ -16,10 +16,11 @@ def overview(table: LayerTable, depth: int | None = None, top: int | None = 3, d
 
     Args:
         table: with times or without; leave modules out by ``table.where(…)``.
-        depth: the deepest level of the tree and of the sums; None is all of them, the innermost included.
+        depth: the deepest level of the tree and of the sums; None and -1 are all of them, the innermost included.
         top: how many classes are named per depth and figure; None names all.
         detailed: whether the tree is in it.
     """
+    depth = level(table, depth)
     shown, reason = cells.with_figures(table)
     parts = [_totals(shown)]
     if reason is None:

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import sweeprof
-from sweeprof.metrics.metric import SOURCES, Metric, metric
-from sweeprof.metrics.select import builtin_metrics
+from sweeprof.metrics import metric as metrics_module
+from sweeprof.metrics.evaluate import measured
+from sweeprof.metrics.metric import SOURCES, Metric, declared, metric
+from sweeprof.metrics.select import Selected, builtin_metrics
+from sweeprof.results.layers import LayerTable
 
 declare = metric(name="mine/x", unit="ratio", better="higher")
+
+
+@pytest.fixture(autouse=True)
+def declarations() -> Iterator[None]:
+    """What a test declares is forgotten after it."""
+    builtin_metrics()
+    before = dict(metrics_module._DECLARED)
+    yield
+    metrics_module._DECLARED.clear()
+    metrics_module._DECLARED.update(before)
 
 
 def test_parameters_are_resolved_by_name() -> None:
@@ -93,6 +107,49 @@ def test_positional_only_parameters_are_called_or_refused() -> None:
     except TypeError:
         return
     assert found({"batch_size": 4}) == 4
+
+
+@pytest.mark.parametrize("name", ["compute_macs", "compute.macs", "compute macs"])
+def test_a_name_that_reads_like_that_of_another_metric_is_refused(name: str) -> None:
+    """Or whatever reads ``compute_macs`` would be given this one."""
+    with pytest.raises(
+        ValueError, match=rf"cannot be called '{name}': .* the metric 'compute/macs' would be compute_macs"
+    ):
+
+        @metric(name=name, unit="MAC", better="lower")
+        def compute_macs(layers: Any) -> int:
+            return 0
+
+    assert declared()["compute_macs"] is builtin_metrics()["compute/macs"]
+
+
+def test_two_metrics_of_ones_own_must_not_read_alike_either() -> None:
+    def first(batch_size: int) -> int:
+        return batch_size
+
+    def second(batch_size: int) -> int:
+        return -batch_size
+
+    metric(name="mine/a_b", unit="", better=None)(first)
+    with pytest.raises(ValueError, match="both it and the metric 'mine/a_b' would be mine_a_b"):
+        metric(name="mine_a/b", unit="", better=None)(second)
+    renamed = metric(name="mine_a/b", unit="", better=None)(first)  # as when a cell of a notebook is run again
+    assert declared()["mine_a_b"] is renamed
+
+
+@pytest.mark.parametrize("is_selected", [False, True])
+def test_a_built_in_metric_keeps_its_readers_unless_another_is_selected(is_selected: bool) -> None:
+    @metric(name="params/total", unit="params", better="lower")
+    def total(batch_size: int) -> int:
+        return 7
+
+    @declare
+    def found(params_total: int) -> int:
+        return params_total
+
+    selected = [Selected(found), *([Selected(total)] if is_selected else [])]
+    values = {"layers": LayerTable(()), "batch_size": 1}
+    assert measured(selected, values)["mine/x"].value == (7 if is_selected else 0)
 
 
 def test_the_public_name_is_this_decorator() -> None:

@@ -6,7 +6,7 @@ import copy
 import math
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -646,6 +646,25 @@ def test_all_that_there_is() -> None:
     assert set(found) == {*builtin_metrics(), "mine/x"}
     assert found["mine/x"].value == 7
     assert all((m.value is None) != (m.reason is None) for m in found.values())
+
+
+def test_a_metric_that_was_not_measured_is_an_error_that_names_the_closest() -> None:
+    made = profiler()
+    found = sweeprof.profile(mlp(), (3, 4), ["compute/macs", "params/total"])
+    results: tuple[Mapping[str, Measurement], ...] = (
+        found,
+        made.compute_all(["compute/macs", "params/total"]),
+        made.status,
+    )
+    for results_of in results:
+        with pytest.raises(KeyError) as caught:
+            results_of["compute/mac"]
+        assert str(caught.value) == "'compute/mac' is not among the measured metrics. Did you mean 'compute/macs'?"
+        assert isinstance(caught.value, sweeprof.SweeprofError)
+        with pytest.raises(KeyError, match=r"There are: compute/macs, params/total\.$"):
+            results_of["xyz"]
+        assert results_of.get("compute/mac") is None
+        assert "compute/mac" not in results_of
 
 
 def test_status_is_the_newest_and_cannot_be_written() -> None:

@@ -37,6 +37,7 @@ def test_the_innermost_depth_works_and_there_is_none_below() -> None:
     assert innermost == 3
     # Two layers of a list, each called twice.
     assert by_type(reused(), depth=innermost) == [("Linear", 4 * 32, 128 / 208)]
+    assert by_type(reused(), depth=-1) == by_type(reused(), depth=innermost)
     assert by_type(reused(), depth=innermost + 1) == []
     assert summary_lines(reused(), depth=9) == ["params: –", "MACs: –", "FLOPs: –", "activations: –"]
 
@@ -90,3 +91,17 @@ def test_the_largest_rows_by_weights_name_a_module_once() -> None:
 def test_the_tables_own_methods() -> None:
     assert Layers.of(lenet5()).by_type(2, 3, "params") == by_type(lenet5(), 2, 3, "params")
     assert Layers.of(lenet5()).top("params", 2) == top_layers(lenet5(), "params", 2)
+
+
+def test_depth_minus_one_is_the_deepest_level_everywhere() -> None:
+    layers = Layers.of(lenet5())
+    assert layers.by_type(depth=-1) == layers.by_type(depth=2) != []
+    assert layers.tree(depth=-1) == layers.tree()
+    assert layers.summary(depth=-1) == layers.summary()
+
+
+@pytest.mark.parametrize("given", [{"depth": -2}, {"top": -1}])
+def test_what_is_below_is_an_error(given: dict[str, int]) -> None:
+    ((key, value),) = given.items()
+    with pytest.raises(UserError, match=f"^{key}: {value} must be at least 0"):
+        Layers.of(lenet5()).by_type(**given)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sweeprof.report import units
 from sweeprof.report.scaled import percent, scaled
 
 
@@ -95,3 +96,26 @@ def test_no_value_is_more_than_half_a_hundredth_off_or_reads_thousand(value: int
 @pytest.mark.parametrize(("unit", "text"), [("MAC", "429.25 KMACs"), ("FLOP", "429.25 KFLOPs"), ("op", "429.25 Kops")])
 def test_the_unit_of_a_metric_is_written_in_the_plural(unit: str, text: str) -> None:
     assert scaled(429_248, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (3744, "bit", "3,744"),
+        (123_456, "bit", "123,456"),
+        (2_240_000_000_001, "bit", "2,240,000,000,001"),
+        (1023, "B", "1,023 B"),
+        (1023, "calls", "1,023"),
+        (10**15, "bit", "1.0e+15"),
+        (3744.4, "kernels", "3,740"),
+        (61_706, "params", "61.7 k"),
+    ],
+)
+def test_a_measurement_that_is_an_exact_number_is_not_rounded(value: float, unit: str, text: str) -> None:
+    assert units.scaled(value, unit) == text
+
+
+def test_an_exact_number_is_tracked_in_full() -> None:
+    assert units.fixed_value(11_173_962, "params") == 11_173.962
+    assert units.fixed_value(123_456_789, "bit") == 123_456_789
+    assert units.fixed_value(0.123456789, "s") == 123.46

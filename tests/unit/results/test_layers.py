@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeprof.results.layers import ROOT, LayerRow, LayerTable
+from sweeprof.results.layers import ROOT, LayerRow, LayerTable, Weights
 
 TABLE = LayerTable(
     (
@@ -45,3 +46,57 @@ def test_any_table_survives_json(rows: tuple[LayerRow, ...], uncovered: dict[str
     read = LayerTable.from_dict(json.loads(json.dumps(table.to_dict())))
     assert read == table
     assert (read.params, read.macs) == (sum(r.params for r in rows), sum(r.macs for r in rows))
+
+
+def weighed(path: str, depth: int, own: int, below: int, parent: int | None, call: int = 0) -> LayerRow:
+    subtree = Weights(below, below, 4 * below, 0, 0, {"float32": below} if below else {})
+    dtypes = {"float32": own} if own else {}
+    return LayerRow(
+        *(path, path, depth, call, own, own, 4 * own, 0, 10 * own), dtypes=dtypes, subtree=subtree, parent=parent
+    )
+
+
+NESTED = LayerTable(
+    (
+        weighed(ROOT, 0, 0, 6346, None),
+        weighed("block", 1, 0, 6336, 0),
+        weighed("block.a", 2, 6272, 6272, 1),
+        weighed("block.b", 2, 64, 64, 1),
+        weighed("head", 1, 10, 10, 0),
+        weighed("head", 1, 0, 10, 0, call=1),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("kept", "params"),
+    [
+        ({ROOT, "block", "block.a", "block.b", "head"}, 6346),
+        ({"block"}, 0),
+        ({"block", "block.b"}, 64),
+        ({ROOT, "block"}, 0),
+        ({ROOT, "block.a", "head"}, 6282),
+        ({"block.a", "head"}, 6282),
+        ({"head"}, 10),
+        (set(), 0),
+    ],
+)
+def test_the_totals_of_chosen_rows_are_the_same_with_and_without_what_is_within(kept: set[str], params: int) -> None:
+    chosen = NESTED.where(lambda row: row.path in kept)
+    assert (chosen.params, chosen.trainable, chosen.params_bytes) == (params, params, 4 * params)
+    inclusive = chosen.inclusive()
+    assert (inclusive.params, inclusive.trainable, inclusive.params_bytes) == (params, params, 4 * params)
+    assert inclusive.macs == chosen.macs == 10 * params
+    assert sum(sum(row.dtypes.values()) for row in inclusive._summed_weights) == params
+
+
+def test_whole_modules_are_chosen_from_the_inclusive_table() -> None:
+    blocks = NESTED.inclusive().where(lambda row: row.depth == 1)
+    assert [row.params for row in blocks.rows] == [6336, 10, 10]
+    assert (blocks.params, blocks.macs) == (6346, 63_460)
+    assert NESTED.inclusive().where(lambda row: row.path == "block").params == 6336
+
+
+def test_only_a_repeated_call_has_no_weights() -> None:
+    again = NESTED.where(lambda row: row.call == 1)
+    assert (again.params, again.inclusive().params) == (0, 0)

@@ -8,8 +8,9 @@ const MEASURED = new Set(["s", "samples/s", "FLOP/s", "B/s", "ratio", "abs", "sh
 
 const grouped = (text) => text.replace(/^(-?\d+)/, (digits) => digits.replace(/\B(?=(\d{3})+$)/g, ","));
 const significant = (value, digits = 3, isCount = false) => {
+  if (isCount && Math.abs(value) < 1e15) return grouped(String(value));
   const rounded = Number(value.toExponential(digits - 1));
-  if (rounded === 0 || (isCount && Math.abs(value) < 10 ** digits)) return String(rounded);
+  if (rounded === 0) return "0";
   const exponent = Math.floor(Math.log10(Math.abs(rounded)));
   if (exponent >= -4 && exponent < 6) return grouped(rounded.toFixed(Math.max(0, digits - 1 - exponent)));
   return rounded.toExponential(1).replace(/e([+-])(\d)$/, "e$10$2");
