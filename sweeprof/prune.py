@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from sweeprof.errors import Problem, UserError, choice_problem
@@ -37,9 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rule = _rule(given.keep, given.days)
         _check_name(name, output)
         # Told as they happen: it may take long, and what was removed before an interruption is known.
-        done = [
-            _say(fate, given.dry_run) for fate in fates(output, name, rule, datetime.now().astimezone(), given.dry_run)
-        ]
+        done = [_say(fate, given.dry_run) for fate in fates(output, name, rule, datetime.now(UTC), given.dry_run)]
     except (UserError, OSError) as error:
         return told(error, name)
     except KeyboardInterrupt:  # what was begun is removed first by the next run

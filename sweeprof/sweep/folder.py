@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sweeprof.results.files import read_json, write_atomically
@@ -12,7 +13,12 @@ from sweeprof.results.record import Record, readable_record
 from sweeprof.sweep.plan import Plan, Trial
 
 _RECORD = re.compile(r"[^.]\w*-r\d+\.json")
-_STAMP = re.compile(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(?:-(\d+))?")
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(Z?)(?:-(\d+))?")
+_STAMP_FORMAT = "%Y-%m-%d_%H-%M-%S"
+_CREATED = re.compile(rb'"created": ?"([^"\\]{1,40})"')
+_HEAD_BYTES = 4096
+_FARTHEST_ZONE = timedelta(hours=14)
+_ZONE_STEP = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +107,54 @@ class Folder:
 
 def sweeps(output: Path, name: str | None = None) -> Iterator[Folder]:
     """The sweeps below ``output``, of one name or of all, the newest first."""
-    found = [(stamp, path.parent) for path in output.glob("*/*/plan.json") if (stamp := _stamp(path.parent))]
+    found = [(order, path.parent) for path in output.glob("*/*/plan.json") if (order := _order(path.parent))]
     for _, path in sorted(found, reverse=True):
         if name is None or path.parent.name == name:
             yield Folder(path)
 
 
-def _stamp(path: Path) -> tuple[str, int] | None:
+def stamp_of(created: str) -> str:
+    """The name of the folder of a sweep that was created at an ISO 8601 time: that time in UTC, e.g. ``2026-11-21_02-07-40Z``."""
+    return f"{datetime.fromisoformat(created).astimezone(UTC):{_STAMP_FORMAT}}Z"
+
+
+def created_at(path: Path) -> datetime | None:
+    """When the sweep in a folder was created, in UTC; None if the name of the folder is not a time.
+
+    Folders of earlier versions have local times, which come twice when daylight saving time ends; their plan has the time in UTC.
+    """
     match = _STAMP.fullmatch(path.name)
-    return (match[1], int(match[2] or 1)) if match else None
+    if match is None:
+        return None
+    try:
+        stamp = datetime.strptime(match[1], _STAMP_FORMAT).replace(tzinfo=UTC)
+        if match[2]:
+            return stamp
+        recorded = _recorded(path)
+        if recorded is not None and _is_local_time_of(stamp, recorded):
+            return recorded
+        return stamp.replace(tzinfo=None).astimezone(UTC)  # local time of this machine
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _recorded(path: Path) -> datetime | None:
+    """The time of creation in a plan; of a large plan only the beginning is read, where it is."""
+    try:
+        with (path / "plan.json").open("rb") as file:
+            found = _CREATED.search(file.read(_HEAD_BYTES))
+        created = None if found is None else datetime.fromisoformat(found[1].decode())
+    except (OSError, ValueError):
+        return None
+    return None if created is None or created.tzinfo is None else created.astimezone(UTC)
+
+
+def _is_local_time_of(stamp: datetime, recorded: datetime) -> bool:
+    """Whether the clocks of some time zone show ``stamp`` at the moment ``recorded``."""
+    offset = stamp - recorded
+    return abs(offset) <= _FARTHEST_ZONE and offset % _ZONE_STEP == timedelta(0)
+
+
+def _order(path: Path) -> tuple[datetime, int] | None:
+    created, match = created_at(path), _STAMP.fullmatch(path.name)
+    return None if created is None or match is None else (created, int(match[3] or 1))

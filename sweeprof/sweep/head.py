@@ -9,7 +9,6 @@ import logging
 import shlex
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 from rich.console import Console
@@ -26,7 +25,7 @@ from sweeprof.sweep.baseline import keep_baseline
 from sweeprof.sweep.cluster.launch import Detached
 from sweeprof.sweep.crowding import warn_of_crowding
 from sweeprof.sweep.finish import comparison_of, write_reports
-from sweeprof.sweep.folder import Folder
+from sweeprof.sweep.folder import Folder, stamp_of
 from sweeprof.sweep.hold import heading, reporting
 from sweeprof.sweep.interrupts import heard_by_the_main_thread, terminable
 from sweeprof.sweep.plan import Plan
@@ -137,7 +136,7 @@ def _resuming(folder: Folder) -> str:
 
 def _new_folder(output: Path, plan: Plan) -> Folder:
     """``<output>/<name>/<stamp>``, which did not exist before; two sweeps of one second get different folders."""
-    stamp = datetime.fromisoformat(plan.created).astimezone().strftime("%Y-%m-%d_%H-%M-%S")
+    stamp = stamp_of(plan.created)
     for suffix in ("", *(f"-{i}" for i in range(2, 1000))):
         path = output / plan.name / (stamp + suffix)
         try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sweeprof.results.files import read_json
 from sweeprof.sweep.cluster.launch import may_be_at_work
-from sweeprof.sweep.folder import Folder, sweeps
+from sweeprof.sweep.folder import Folder, created_at, sweeps
 from sweeprof.sweep.hold import claimed
 from sweeprof.sweep.queued import is_unsent, sending_command
 from sweeprof.sweep.references import Place, tagged
@@ -33,8 +33,8 @@ class Rule:
         """Why the sweep stays, which has ``number - 1`` newer ones; None where it may go."""
         if number <= self.keep:
             return f"one of the newest {self.keep}" if self.keep > 1 else "the newest"
-        # Stamps are local time, and in the order of their letters.
-        if self.days is not None and folder.path.name >= f"{now - timedelta(days=self.days):%Y-%m-%d_%H-%M-%S}":
+        created = created_at(folder.path)
+        if self.days is not None and created is not None and created >= now - timedelta(days=self.days):
             return f"begun in the last {self.days:g} days"
         return None
 
@@ -56,7 +56,7 @@ def fates(output: Path, name: str, rule: Rule, now: datetime, dry_run: bool = Fa
     """Remove the sweeps of a name that need not stay, one after the other, the newest first.
 
     Args:
-        now: in local time.
+        now: with its time zone.
         dry_run: remove nothing, say what would be.
 
     Raises:

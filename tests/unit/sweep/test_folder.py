@@ -1,0 +1,113 @@
+"""Sweeps in the order of their creation, whatever the clock of the wall says."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from support.plans import fake_plan
+from sweeprof.prune import main as prune
+from sweeprof.results.files import write_json
+from sweeprof.sweep import head
+from sweeprof.sweep.folder import Folder, created_at, sweeps
+from sweeprof.sweep.plan import Plan
+from sweeprof.sweep.references import Place, located
+
+BEFORE = datetime(2026, 10, 25, 0, 45, tzinfo=UTC)
+"""02:45 in Berlin; an hour later daylight saving time has ended, and it is 02:45 again."""
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def planned(created: datetime) -> Plan:
+    return dataclasses.replace(fake_plan({"a": {}}), name="nightly", created=created.isoformat(timespec="seconds"))
+
+
+def new(output: Path, created: datetime) -> Path:
+    """The folder of a sweep as this version makes it."""
+    folder = head._new_folder(output, planned(created))
+    write_json(folder.plan, planned(created).to_dict())
+    return folder.path
+
+
+def old(output: Path, created: datetime) -> Path:
+    """The folder of a sweep as earlier versions made it: named by the local time."""
+    path = output / "nightly" / f"{created.astimezone():%Y-%m-%d_%H-%M-%S}"
+    write_json(path / "plan.json", planned(created).to_dict())
+    return path
+
+
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize("make", [old, new])
+def test_last_and_prune_are_right_when_daylight_saving_time_ends(
+    tmp_path: Path, make: Callable[[Path, datetime], Path]
+) -> None:
+    first = make(tmp_path, BEFORE)
+    second = make(tmp_path, BEFORE + timedelta(minutes=30))  # 02:15 by the clock, after 02:45
+    assert located("last", Place(tmp_path), "BASE") == second
+    assert located("last~1", Place(tmp_path), "BASE") == first
+    assert prune(["nightly", "--keep", "1", "--output", str(tmp_path)]) == 0
+    assert second.is_dir()
+    assert not first.exists()
+
+
+@pytest.mark.usefixtures("berlin")
+def test_folders_of_earlier_versions_and_of_this_one_are_in_one_order(tmp_path: Path) -> None:
+    made = [
+        old(tmp_path, BEFORE),
+        new(tmp_path, BEFORE + timedelta(minutes=20)),
+        old(tmp_path, BEFORE + timedelta(minutes=40)),
+        new(tmp_path, BEFORE + timedelta(minutes=50)),
+    ]
+    assert [path.name for path in made[1::2]] == ["2026-10-25_01-05-00Z", "2026-10-25_01-35-00Z"]
+    assert [folder.path for folder in sweeps(tmp_path)] == made[::-1]
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_plan_that_does_not_tell_leaves_the_name(tmp_path: Path) -> None:
+    """Damaged plans, and plans whose time is not that of any time zone."""
+    path = tmp_path / "nightly" / "2026-07-01_12-00-00"
+    path.mkdir(parents=True)
+    expected = datetime(2026, 7, 1, 10, tzinfo=UTC)
+    for content in ("", "{", '{"created": "yesterday"}', '{"created": "2031-01-01T00:00:00+00:00"}', '{"created": 5}'):
+        (path / "plan.json").write_text(content)
+        assert created_at(path) == expected
+    for name in ("release", "2026-13-01_12-00-00Z", "9999-99-99_99-99-99"):
+        assert created_at(path.with_name(name)) is None
+    assert [folder.path for folder in sweeps(tmp_path)] == [path]
+
+
+@pytest.mark.usefixtures("berlin")
+def test_the_last_days_are_days_of_24_hours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    now = datetime.now(UTC)
+    young, aged = (
+        new(tmp_path, now - timedelta(hours=23, minutes=50)),
+        new(tmp_path, now - timedelta(hours=24, minutes=10)),
+    )
+    newest = new(tmp_path, now)
+    assert prune(["nightly", "--keep", "1", "--days", "1", "--output", str(tmp_path)]) == 0
+    assert "begun in the last 1 days" in capsys.readouterr().out
+    assert [path.is_dir() for path in (aged, young, newest)] == [False, True, True]
+
+
+def test_two_sweeps_of_one_second_have_different_folders(tmp_path: Path) -> None:
+    made = [new(tmp_path, BEFORE) for _ in range(11)]
+    assert [path.name for path in made[:3]] == [
+        "2026-10-25_00-45-00Z",
+        "2026-10-25_00-45-00Z-2",
+        "2026-10-25_00-45-00Z-3",
+    ]
+    assert [folder.path for folder in sweeps(tmp_path)] == made[::-1]
+    assert Folder(made[0]).read_plan().created == "2026-10-25T00:45:00+00:00"
