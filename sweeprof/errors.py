@@ -2,6 +2,7 @@
 
     SweeprofError                 everything below; catch this one
     ├── UserError                 a mistake in a config or a command: printed without a traceback, exit code 1
+    ├── Damaged                   a file does not hold what it should: it was cut, edited, or comes from a later version
     ├── Unsupported               a combination that cannot exist (no builder for this backend, ...): a row with a reason
     ├── Uncounted                 an operator has no formula, and `strict=error` was asked for
     ├── OverrideError             two metrics both override a third
@@ -84,6 +85,10 @@ class UserError(SweeprofError, ValueError):
     def __init__(self, problems: Sequence[Problem] | str) -> None:
         self.problems: tuple[Problem, ...] = () if isinstance(problems, str) else tuple(problems)
         super().__init__(problems if isinstance(problems, str) else "\n".join(str(problem) for problem in problems))
+
+
+class Damaged(SweeprofError, ValueError):
+    """A file does not hold what it should: it was cut, edited, or comes from a later version."""
 
 
 class Unsupported(SweeprofError):
