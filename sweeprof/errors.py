@@ -3,6 +3,7 @@
     SweeprofError                 everything below; catch this one
     ├── UserError                 a mistake in a config or a command: printed without a traceback, exit code 1
     ├── UnknownMetric             a metric that was not measured is looked up in results; also a KeyError
+    ├── Damaged                   a file does not hold what it should: it was cut, edited, or comes from a later version
     ├── Unsupported               a combination that cannot exist (no builder for this backend, ...): a row with a reason
     ├── Uncounted                 an operator has no formula, and `strict=error` was asked for
     ├── OverrideError             two metrics both override a third
@@ -136,6 +137,10 @@ class UnknownMetric(SweeprofError, KeyError):
 
     def __str__(self) -> str:
         return str(self.args[0])  # a KeyError shows the repr of its argument
+
+
+class Damaged(SweeprofError, ValueError):
+    """A file does not hold what it should: it was cut, edited, or comes from a later version."""
 
 
 class Unsupported(SweeprofError):

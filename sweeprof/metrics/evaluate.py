@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,37 +22,11 @@ from sweeprof.metrics.certainty import (
 )
 from sweeprof.metrics.metric import SOURCES, Estimate, Metric, Missing, declared, parameter_name
 from sweeprof.metrics.select import Selected
-from sweeprof.profiling.live import Live
-from sweeprof.profiling.memory import Memory
-from sweeprof.profiling.quality import Quality
+from sweeprof.profiling.observations import READERS
 from sweeprof.profiling.timing import Timing
-from sweeprof.results.allocations import Allocations
-from sweeprof.results.artifact import Artifact
-from sweeprof.results.layer_times import LayerTimes
-from sweeprof.results.layers import LayerTable, Training
-from sweeprof.results.lines import Lines
 from sweeprof.results.measurement import Measurement
-from sweeprof.results.operators import Operators
-from sweeprof.results.own_counts import OwnCounts
-from sweeprof.results.peaks import Peaks
 from sweeprof.results.record import PASS_KINDS, PassKind, PassName, Record, Warning
 from sweeprof.results.verdicts import ALL_ROUNDS
-
-_READERS: dict[PassName, Callable[[Mapping[str, Any]], Any]] = {
-    "analysis": LayerTable.from_dict,
-    "training": Training.from_dict,
-    "own_counts": OwnCounts.from_dict,
-    "artifact": Artifact.from_dict,
-    "peaks": Peaks.from_dict,
-    "timing": Timing.from_dict,
-    "layer_times": LayerTimes.from_dict,
-    "operators": Operators.from_dict,
-    "memory": Memory.from_dict,
-    "allocations": Allocations.from_dict,
-    "lines": Lines.from_dict,
-    "quality": Quality.from_dict,
-    "live": Live.from_dict,
-}
 
 
 def evaluate(
@@ -88,7 +62,7 @@ def _values(records: Sequence[Record], baseline: Sequence[Record] | None, batch_
         "timing": _rounds(records, baseline),
         "baseline_quality": _baseline_quality(baseline),
         "batch_size": batch_size,
-        **{name: _single(records, name) for name in _READERS if name not in ("analysis", "training", "timing")},
+        **{name: _single(records, name) for name in READERS if name not in ("analysis", "training", "timing")},
     }
 
 
@@ -98,7 +72,7 @@ def _single(records: Sequence[Record], pass_name: PassName) -> Any:
         return Missing(f"{pass_name}: not run")
     if record.status != "ok" or record.observations is None:
         return Missing(f"{pass_name}: {record.status}: {record.reason}")
-    return _READERS[pass_name](record.observations)
+    return READERS[pass_name](record.observations)
 
 
 def _rounds(records: Sequence[Record], baseline: Sequence[Record] | None) -> Any:
@@ -312,4 +286,4 @@ def _number(value: Any) -> Any:
     return float(value) if isinstance(value, numbers.Real) else value
 
 
-assert {p for p in SOURCES.values() if p} == set(_READERS)
+assert {p for p in SOURCES.values() if p} == set(READERS)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sweeprof.results.validation import validated
+
 KernelName = Literal["convolution", "matmul"]
 CHANNELS, SIDE = 64, 28
 """As in the first stages of a ResNet, and small enough to stay in a processor's own cache, whatever memory a process was given."""
@@ -45,7 +47,7 @@ class KernelTimes:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> KernelTimes:
         """The times in the observations of a record."""
-        return cls(data["name"], data["loops"], tuple(data["samples"]), data["reason"])
+        return validated(cls, data)
 
 
 def resembling(convolutions: int, linears: int) -> KernelName:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from sweeprof.results.validation import validated
+
 
 class LiveMetric(Protocol):
     """A metric, bound to its options, that reads the model or its data."""
@@ -36,4 +38,4 @@ class Live:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Live:
         """What :meth:`to_dict` wrote."""
-        return cls(dict(data["results"]))
+        return validated(cls, data)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeprof.errors import Unsupported
+from sweeprof.results.validation import validated
 
 PROC = Path("/proc/self")
 
@@ -35,7 +36,7 @@ class Memory:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Memory:
         """The memory in a record's observations."""
-        return cls(**data)
+        return validated(cls, data)
 
 
 class MemoryMeter(typing.Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from sweeprof.errors import Damaged
+from sweeprof.results.validation import damaged, validated
+
+MOST_OUTPUT_BYTES = 2**31
+"""Of the outputs of a combination, unpacked."""
 
 KEPT_BYTES = 4 * 2**20
 """Outputs kept in a record at most; enough for 1,000 classes of 1,000 samples."""
@@ -64,16 +71,42 @@ class Quality:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Quality:
         """The quality in a record's observations."""
-        packed = data["outputs"]
-        raw = zlib.decompress(base64.b64decode(packed["zlib_f4"]))
+        stored = validated(_Stored, data)
         return cls(
-            None if data["predictions"] is None else tuple(data["predictions"]),
-            None if data["targets"] is None else tuple(data["targets"]),
-            np.frombuffer(raw, dtype="<f4").reshape(packed["shape"]),
-            None if data.get("ranks") is None else tuple(data["ranks"]),
-            data.get("loss_sum"),
-            data.get("seconds"),
+            stored.predictions, stored.targets, _unpacked(stored.outputs), stored.ranks, stored.loss_sum, stored.seconds
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    shape: tuple[int, ...]
+    zlib_f4: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """:class:`Quality` as it is in a record."""
+
+    predictions: tuple[int, ...] | None
+    targets: tuple[int, ...] | None
+    outputs: _Packed
+    ranks: tuple[int, ...] | None = None
+    loss_sum: float | None = None
+    seconds: float | None = None
+
+
+def _unpacked(packed: _Packed) -> npt.NDArray[np.float32]:
+    size = 4 * math.prod(packed.shape)
+    if min(packed.shape, default=0) < 0 or size > MOST_OUTPUT_BYTES:
+        raise damaged(str(packed.shape), "the shape of outputs", ["outputs", "shape"])
+    try:
+        # No more than was announced: a few bytes may stand for gigabytes.
+        raw = zlib.decompressobj().decompress(base64.b64decode(packed.zlib_f4, validate=True), size + 1)
+    except (ValueError, zlib.error) as error:
+        raise Damaged(f"outputs.zlib_f4: cannot be unpacked: {error}") from None
+    if len(raw) != size:
+        raise Damaged(f"outputs.zlib_f4: does not have the {size} bytes of its shape")
+    return np.frombuffer(raw, dtype="<f4").reshape(packed.shape)
 
 
 def _class_scores(answers: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | None:

@@ -20,6 +20,7 @@ from sweeprof.profiling.noise import doubts
 from sweeprof.profiling.turns import Alone, Duel, State, Turns
 from sweeprof.results.record import Warning
 from sweeprof.results.stats import spread
+from sweeprof.results.validation import damaged, validated
 
 MAX_LOOPS = 2**20
 """Steps per sample at most, should a step take no time at all."""
@@ -132,20 +133,12 @@ class Timing:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], round: int = 0) -> Timing:
         """The timing in the observations of the record of a round."""
-        return cls(
-            first_step_s=data["first_step_s"],
-            warmup_steps=data["warmup_steps"],
-            loops=data["loops"],
-            samples=tuple(data["samples"]),
-            unmet=tuple(data["unmet"]),
-            round=round,
-            phases={name: tuple(samples) for name, samples in data.get("phases", {}).items()},
-            transfers={name: tuple(samples) for name, samples in data.get("transfers", {}).items()},
-            compiles=data.get("compiles", False),
-            duel=Duel.from_dict(data["duel"]) if data.get("duel") else None,
-            kernel=KernelTimes.from_dict(data["kernel"]) if data.get("kernel") else None,
-            trace_s=data.get("trace_s"),
-        )
+        timing = validated(cls, data)
+        if not timing.samples or min(timing.samples) < 0:
+            raise damaged(timing.samples, "a list of at least one time", ["samples"])
+        if timing.loops < 1:
+            raise damaged(timing.loops, "a number of steps per sample", ["loops"])
+        return replace(timing, round=round, warnings=(), rival=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for a record."""

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from sweeprof.results.validation import validated
+
 State = Literal["going", "met", "spent"]
 """What a sample leaves: the protocol asks for more, asks for no more, or allows no more."""
 
@@ -30,7 +32,7 @@ class Duel:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Duel:
         """The duel in the observations of a record."""
-        return cls(data["id"], tuple(data["partners"]), tuple(data["turns"]), tuple(data.get("processors", ())))
+        return validated(cls, data)
 
 
 class Turns(Protocol):

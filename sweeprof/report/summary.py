@@ -16,6 +16,7 @@ from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.settings import spelled
 from sweeprof.results.verdicts import REASONS
 
+MOST_DAMAGED = 20
 _STEP = "latency/iteration"
 _BEST = (
     (_STEP, "shortest training step", min),
@@ -105,7 +106,20 @@ def footnotes(comparison: Comparison) -> list[Footnote]:
         rows.update(seen.keys())
         first = {**seen, **first}
     warnings = [Footnote(code, rows[code], text, advice) for code, text, advice in first.values()]
-    return sorted([*warnings, *_missing(comparison), *_incomplete(comparison)], key=lambda note: (note.code, note.text))
+    found = [*warnings, *_missing(comparison), *_incomplete(comparison), *_damaged(comparison)]
+    return sorted(found, key=lambda note: (note.code, note.text))
+
+
+def _damaged(comparison: Comparison) -> Iterator[Footnote]:
+    """One note per file that could not be read, up to :data:`MOST_DAMAGED`."""
+    shown, hidden = comparison.damaged[:MOST_DAMAGED], len(comparison.damaged) - MOST_DAMAGED
+    for line in shown:
+        is_record = line.startswith("records/")
+        rows = 1 if is_record else len(comparison.rows)
+        advice = "resume=DIR sets it aside and measures the trial again" if is_record else ""
+        yield Footnote("damaged_file", rows, one_line(line), advice)
+    if hidden > 0:
+        yield Footnote("damaged_file", hidden, f"{hidden} more files cannot be read", "")
 
 
 def _missing(comparison: Comparison) -> Iterator[Footnote]:

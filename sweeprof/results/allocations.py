@@ -9,6 +9,7 @@ from typing import Any
 
 from sweeprof.results.layer_times import Mode
 from sweeprof.results.tensors import TensorRow
+from sweeprof.results.validation import validated
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +74,4 @@ class Allocations:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Allocations:
         """What :meth:`to_dict` wrote."""
-        return cls(
-            **{
-                **data,
-                "timeline": tuple(Moment(**m) for m in data["timeline"]),
-                "by_layer": tuple(LayerMemory(**m) for m in data["by_layer"]),
-                "tensors": tuple(TensorRow.from_dict(t) for t in data["tensors"]),
-                "step_peaks_bytes": tuple(data.get("step_peaks_bytes", ())),
-            }
-        )
+        return validated(cls, data)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sweeprof.results.validation import validated
+
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
@@ -24,4 +26,4 @@ class Artifact:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Artifact:
         """What :meth:`to_dict` wrote."""
-        return cls(**data)
+        return validated(cls, data)

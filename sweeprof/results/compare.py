@@ -138,6 +138,8 @@ class Comparison:
     """Metrics of the Pareto front."""
     constraints: tuple[str, ...] = ()
     """What a combination must fulfil to qualify."""
+    damaged: tuple[str, ...] = ()
+    """Files of the sweep's folder that could not be read, a line each: the path in the folder and the reason."""
     schema_version: int = SCHEMA_VERSION
 
     def to_dict(self) -> Json:

@@ -6,13 +6,17 @@ import dataclasses
 import errno
 import json
 import os
+import stat
 import threading
 from pathlib import Path
 from typing import Any
 
+from sweeprof.errors import Damaged
+
 LONGEST_TAIL = 64 * 1024
 """Bytes that are read of the end of a log."""
-
+MOST_BYTES = 512 * 2**20
+"""Of a file that is read at once: parsed it takes several times as much memory."""
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -76,5 +80,47 @@ def tail_lines(path: Path, lines: int) -> str | None:
 
 
 def read_json(path: Path) -> Any:
-    """The parsed content of ``path``."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """The parsed content of ``path``.
+
+    Raises:
+        Damaged: it is not JSON that a sweep writes: cut, repeats a key, nested too deeply, not a number, not a regular file, or
+            larger than :data:`MOST_BYTES`.
+        OSError: it cannot be read.
+    """
+    content = read_bytes(path)
+    try:
+        data = json.loads(content, object_pairs_hook=_unique, parse_constant=_refuse)
+        if b"\\ud" in content or b"\\uD" in content:  # half of a pair of surrogates, which no file can hold
+            json.dumps(data, ensure_ascii=False).encode()
+    except RecursionError:
+        raise Damaged("is nested too deeply") from None
+    except UnicodeEncodeError:
+        raise Damaged("has text that is not Unicode") from None
+    except Damaged:
+        raise
+    except ValueError as error:
+        raise Damaged(f"is not JSON: {error}") from None
+    return data
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a regular file of at most :data:`MOST_BYTES`; raises :class:`Damaged` for another one."""
+    # O_NONBLOCK: or opening a fifo would wait for its other end.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise Damaged("is not a regular file")
+        if found.st_size > MOST_BYTES:
+            raise Damaged(f"has {found.st_size:,} bytes, more than the {MOST_BYTES:,} that are read")
+        return file.read()
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise Damaged("repeats a key")
+    return found
+
+
+def _refuse(constant: str) -> Any:
+    raise Damaged(f"has {constant}, which is not a number")

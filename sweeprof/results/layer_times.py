@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sweeprof.errors import Problem, UserError
 from sweeprof.results.paths import OUTSIDE
+from sweeprof.results.validation import damaged, validated
 
 if TYPE_CHECKING:
     import pandas
@@ -96,9 +97,7 @@ class TimingSummary:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TimingSummary:
         """What ``dataclasses.asdict`` wrote."""
-        backward = None if data["backward"] is None else PhaseSummary(**data["backward"])
-        known = {"forward": PhaseSummary(**data["forward"]), "backward": backward, "unplaced": tuple(data["unplaced"])}
-        return cls(**{**data, **known})
+        return validated(cls, data)
 
 
 @dataclass(frozen=True)
@@ -230,14 +229,8 @@ class LayerTimes:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LayerTimes:
         """What :meth:`to_dict` wrote."""
-        calls = tuple(
-            CallTime(**{**call, "forward": tuple(call["forward"]), "backward": tuple(call["backward"])})
-            for call in data["calls"]
-        )
-        backward = None if data["backward"] is None else _phase(data["backward"])
-        unmet = tuple(data.get("unmet", ()))
-        return cls(**{**data, "calls": calls, "forward": _phase(data["forward"]), "backward": backward, "unmet": unmet})
-
-
-def _phase(data: Mapping[str, Any]) -> PhaseTimes:
-    return PhaseTimes(tuple(data["plain"]), tuple(data["probed"]))
+        times = validated(cls, data)
+        for place, call in enumerate(times.calls):
+            if call.parent is not None and not 0 <= call.parent < place:
+                raise damaged(call.parent, "the position of an earlier call", ["calls", place, "parent"])
+        return times

@@ -11,6 +11,7 @@ from sweeprof.results.layer_times import LayerTimes, Seconds, TimingSummary
 from sweeprof.results.paths import OUTSIDE as OUTSIDE  # noqa: PLC0414  # others have both from here
 from sweeprof.results.paths import ROOT as ROOT  # noqa: PLC0414
 from sweeprof.results.paths import above
+from sweeprof.results.validation import damaged, validated
 
 if TYPE_CHECKING:
     import pandas
@@ -155,7 +156,7 @@ class Training:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Training:
         """What :meth:`to_dict` wrote."""
-        return cls(**{**data, "liveness": None if data["liveness"] is None else Liveness(**data["liveness"])})
+        return validated(cls, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,16 +315,11 @@ class LayerTable:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LayerTable:
         """The table that :meth:`to_dict` wrote, by this version or an earlier one."""
-        liveness, timing = data.get("liveness"), data.get("timing")
-        return cls(
-            tuple(_row(row) for row in data["rows"]),
-            dict(data["uncovered"]),
-            data["method"],
-            data.get("operator_calls", 0),
-            None if liveness is None else Liveness(**liveness),
-            data.get("is_inclusive", False),
-            None if timing is None else TimingSummary.from_dict(timing),
-        )
+        table = validated(cls, data)
+        for place, row in enumerate(table.rows):
+            if row.parent is not None and not 0 <= row.parent < place:
+                raise damaged(row.parent, "the position of an earlier row", ["rows", place, "parent"])
+        return table
 
 
 _Number = TypeVar("_Number", int, int | float)
@@ -362,14 +358,3 @@ def _with_subtree(row: LayerRow, macs: int, flops: int | None, ops: int | None, 
         return counted
     weights = {spec.name: getattr(row.subtree, spec.name) for spec in dataclasses.fields(Weights)}
     return dataclasses.replace(counted, **weights)
-
-
-def _row(data: Mapping[str, Any]) -> LayerRow:
-    made = dict(data)
-    for key in ("input_shapes", "output_shapes"):
-        made[key] = tuple(tuple(shape) for shape in data[key])
-    for key in ("input_dtypes", "output_dtypes"):
-        made[key] = tuple(data.get(key, ()))
-    made["operators"] = tuple(OperatorCount(**count) for count in data.get("operators", ()))
-    made["subtree"] = None if data.get("subtree") is None else Weights(**data["subtree"])
-    return LayerRow(**made)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sweeprof.results.validation import validated
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -70,7 +72,4 @@ class Lines:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Lines:
         """What :meth:`to_dict` wrote."""
-        functions = tuple(
-            FunctionLines(**{**f, "lines": tuple(Line(**line) for line in f["lines"])}) for f in data["functions"]
-        )
-        return cls(**{**data, "functions": functions})
+        return validated(cls, data)

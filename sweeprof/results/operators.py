@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from sweeprof.results.layer_times import Mode
+from sweeprof.results.validation import validated
 
 if TYPE_CHECKING:
     import pandas
@@ -107,10 +108,7 @@ class Operators:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Operators:
         """What :meth:`to_dict` wrote."""
-        rows = tuple(
-            OperatorRow(**{**row, "input_shapes": tuple(tuple(s) for s in row["input_shapes"])}) for row in data["rows"]
-        )
-        return cls(**{**data, "rows": rows})
+        return validated(cls, data)
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sweeprof.results.validation import validated
+
 
 @dataclass(frozen=True, slots=True)
 class PeakSettings:
@@ -56,4 +58,4 @@ class Peaks:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Peaks:
         """What :meth:`to_dict` wrote."""
-        return cls(**data)
+        return validated(cls, data)

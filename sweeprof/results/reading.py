@@ -3,95 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-from sweeprof.results.compare import SCHEMA_VERSION, Against, Comparison, Excluded, Row
-from sweeprof.results.measurement import Measurement, MetricInfo
-from sweeprof.results.record import Warning
-from sweeprof.results.verdicts import Cell
-
-T = TypeVar("T")
+from sweeprof.errors import Damaged
+from sweeprof.results.compare import SCHEMA_VERSION, Comparison
+from sweeprof.results.record import check_version
+from sweeprof.results.validation import damaged, validated
 
 
 def comparison_from(data: Any) -> Comparison:
     """The comparison; fields that this version does not know are ignored.
 
     Raises:
-        ValueError: the data are no comparison, or come from a later version.
+        Damaged: the data are not a comparison, or come from a later version.
     """
+    if not isinstance(data, dict):
+        raise damaged(data, "a comparison of sweeprof")
+    check_version(data, "comparison", SCHEMA_VERSION, 1)
     try:
-        version = int(data.get("schema_version", 1))
-        if version > SCHEMA_VERSION:
-            raise ValueError(f"comparison schema {version} is newer than this sweeprof, which reads {SCHEMA_VERSION}")
-        return _comparison(data)
-    except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"is no comparison of sweeprof ({type(error).__name__}: {error})") from None
-
-
-def _comparison(data: Mapping[str, Any]) -> Comparison:
-    against = data.get("against")
-    return _made(
-        Comparison,
-        data,
-        axes=tuple(data["axes"]),
-        metrics=tuple(_made(MetricInfo, one) for one in data["metrics"]),
-        rows=tuple(map(_row, data["rows"])),
-        excluded=tuple(_made(Excluded, one) for one in data.get("excluded", ())),
-        against=_against(against) if against else None,
-        pareto=tuple(data.get("pareto", ())),
-        constraints=tuple(data.get("constraints", ())),
-        schema_version=SCHEMA_VERSION,
-    )
-
-
-def _against(data: Mapping[str, Any]) -> Against:
-    return _made(
-        Against,
-        data,
-        software={key: _pair(value) for key, value in data["software"].items()},
-        settings={key: tuple(map(_pair, values)) for key, values in data["settings"].items()},
-        absent=tuple(data["absent"]),
-    )
-
-
-def _row(data: Mapping[str, Any]) -> Row:
-    return _made(
-        Row,
-        data,
-        cells={name: _cell(cell) for name, cell in data["cells"].items()},
-        warnings=tuple(_made(Warning, one) for one in data.get("warnings", ())),
-        differs={key: _pair(value) for key, value in data.get("differs", {}).items()},
-        misses=tuple(data.get("misses", ())),
-        sessions=tuple(data.get("sessions", ())),
-    )
-
-
-def _cell(data: Mapping[str, Any]) -> Cell:
-    interval = data.get("ratio_interval")
-    return _made(
-        Cell, data, measurement=_measurement(data["measurement"]), ratio_interval=_pair(interval) if interval else None
-    )
-
-
-def _measurement(data: Mapping[str, Any]) -> Measurement:
-    interval = data.get("interval")
-    lists = {name: tuple(data.get(name, ())) for name in ("rounds", "round_numbers", "paired", "calibrated")}
-    return _made(
-        Measurement,
-        data,
-        interval=_pair(interval) if interval else None,
-        warnings=tuple(_made(Warning, one) for one in data.get("warnings", ())),
-        **lists,
-    )
-
-
-def _pair(values: Any) -> tuple[Any, Any]:
-    first, second = values
-    return first, second
-
-
-def _made(kind: type[T], data: Mapping[str, Any], **given: Any) -> T:
-    """A ``kind`` of the fields that it has, those ``given`` instead of the data's."""
-    names = {spec.name for spec in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    return kind(**{**{key: value for key, value in data.items() if key in names}, **given})
+        comparison = validated(Comparison, data)
+    except Damaged as error:
+        raise Damaged(f"is not a comparison of sweeprof: {error}") from None
+    names = [metric.name for metric in comparison.metrics]
+    for place, row in enumerate(comparison.rows):
+        missing = [name for name in names if name not in row.cells]
+        if missing:
+            raise damaged(row.cells, f"complete: there is no {missing[0]!r}", ["rows", place, "cells"])
+    return dataclasses.replace(comparison, schema_version=SCHEMA_VERSION)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
-from sweeprof.errors import UserError
+from sweeprof.errors import Damaged
 from sweeprof.results.files import read_json, write_json
+from sweeprof.results.validation import damaged, validated
 from sweeprof.text import LONGEST_TRACEBACK, stored
 
 SCHEMA_VERSION = 2
@@ -33,10 +36,40 @@ PassName = Literal[
     "live",
 ]
 
+MOST_ROUNDS = 1_000_000
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
+
 STATUSES: tuple[Status, ...] = get_args(Status)
 PASSES: tuple[PassName, ...] = get_args(PassName)
 
 Json = dict[str, Any]
+
+
+class Processor(TypedDict, total=False):
+    """The parts of ``cpu`` that readers look into."""
+
+    model: str | None
+    logical: int | None
+    physical: int | None
+    available: int | None
+
+
+class Environment(TypedDict, total=False):
+    """The parts of an environment that readers look into; others are shown as they are, or not at all."""
+
+    host: str | None
+    user: str | None
+    os: str | None
+    python: str | None
+    cpu: Processor | None
+    memory_bytes: int | None
+    memory_limit_bytes: int | None
+    gpus: list[Any] | None
+    load: list[float] | None
+    versions: dict[str, str] | None
+    git: Json | None
+    scheduler: Json | None
+    session: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,17 +174,18 @@ class Record:
         """The record that :meth:`to_dict` wrote; unknown fields are ignored.
 
         Raises:
-            ValueError: the data come from a later schema version.
+            Damaged: the data are not a record, or come from a later schema version.
         """
-        version = data.get("schema_version", 0)
-        if version > SCHEMA_VERSION:
-            raise ValueError(f"record schema {version} is newer than this sweeprof, which reads up to {SCHEMA_VERSION}")
-        known = {f.name for f in dataclasses.fields(cls)} - {"pass_name", "warnings"}
-        return cls(
-            pass_name=data["pass"],
-            warnings=tuple(Warning(**warning) for warning in data.get("warnings", ())),
-            **{key: value for key, value in data.items() if key in known and key != "schema_version"},
-        )
+        if not isinstance(data, dict):
+            raise damaged(data, "a record")
+        check_version(data, "record", SCHEMA_VERSION, 0)
+        named = {"pass_name" if key == "pass" else key: value for key, value in data.items() if key != "schema_version"}
+        record = validated(cls, named)
+        check_environment(record.environment, "environment")
+        check_id(record.combination_id, "combination_id")
+        if not 0 <= record.round <= MOST_ROUNDS:
+            raise damaged(record.round, f"a round from 0 to {MOST_ROUNDS}", ["round"])
+        return record
 
     def write(self, records: Path) -> Path:
         """Write this record below the folder ``records``; returns its path."""
@@ -160,26 +194,46 @@ class Record:
         return path
 
 
-def readable_record(path: Path) -> Record | None:
-    """The record in a file; None where a power loss or a stranger left something else there.
+def check_version(data: Mapping[str, Any], noun: str, known: int, default: Any = None) -> None:
+    """Raise :class:`Damaged` for data of no schema version, or of a later one than is ``known``."""
+    version = data.get("schema_version", default)
+    if type(version) is not int or version < 0:
+        raise damaged(version, "a schema version", ["schema_version"])
+    if version > known:
+        raise Damaged(f"{noun} schema {version} is newer than this sweeprof, which reads up to {known}")
+
+
+def check_environment(data: Any, *where: str) -> None:
+    """Raise :class:`Damaged` for what is not an environment; ``where`` it is in a file."""
+    try:
+        validated(Environment, data)
+    except Damaged as error:
+        raise Damaged(".".join((*where, str(error)))) from None
+
+
+def check_id(id: str, *where: str | int) -> None:
+    """Raise :class:`Damaged` for an id that is not one: files are named by it."""
+    if not _ID.fullmatch(id):
+        raise damaged(id, "an id: up to 80 letters, digits, '-' and '_', beginning with a letter or digit", where)
+
+
+def stored_record(path: Path) -> Record:
+    """The record in the file ``PASS-rROUND.json`` below the folder of its combination.
 
     Raises:
-        UserError: the record is of a later version.
+        Damaged: the file holds something else, or the record of another trial.
+        OSError: it cannot be read.
     """
-    try:
-        data = read_json(path)
-        data["pass"], data["combination_id"]
-    except (ValueError, KeyError, TypeError, OSError):
-        return None
-    try:
-        return Record.from_dict(data)
-    except ValueError as error:
-        raise UserError(f"{path}: {error}") from None
-    except (KeyError, TypeError, AttributeError):
-        return None
+    record = Record.from_dict(read_json(path))
+    if record.file_name != f"{path.parent.name}/{path.name}":
+        raise Damaged(f"is the record of another trial, {record.file_name}")
+    return record
 
 
 def read_records(records: Path) -> list[Record]:
-    """Every record below the folder, in the order of their paths; a file that was cut is no record."""
-    found = map(readable_record, sorted(records.glob("*/*-r*.json")))
-    return [record for record in found if record is not None]
+    """Every record below the folder, in the order of their paths; damaged files are left out."""
+    found = []
+    for path in sorted(records.glob("*/*-r*.json")):
+        with suppress(Damaged, OSError):
+            found.append(stored_record(path))
+    return found

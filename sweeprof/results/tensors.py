@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from sweeprof.results.validation import validated
+
 Kind = Literal["parameter", "buffer", "gradient", "optimizer", "input", "other"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -29,7 +31,7 @@ class TensorRow:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TensorRow:
         """A row of a record's observations."""
-        return cls(**{**data, "names": tuple(data["names"]), "shape": tuple(data["shape"])})
+        return validated(cls, data)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,20 +32,29 @@ class Absence:
     def __post_init__(self) -> None:
         self._shard_of = {id: shard for shard, ids in enumerate(self.plan.shards) for id in ids}
 
-    def stand_ins(self, combination: Combination, found: Sequence[Record]) -> list[Record]:
-        """Records of a combination's other trials; they are never written, so that the trials can still be run."""
+    def stand_ins(
+        self, combination: Combination, found: Sequence[Record], damaged: Mapping[str, str] | None = None
+    ) -> list[Record]:
+        """Records of a combination's other trials; they are never written, so that the trials can still be run.
+
+        Args:
+            damaged: by file name, why the record of a trial cannot be read.
+        """
         plan = self.plan
         if combination.unsupported is not None:
             reason = combination.unsupported
             return [Record(plan.sweep_id, combination.id, p, "unsupported", reason) for p in plan.passes]
         there = {(r.pass_name, r.round) for r in found}
         return [
-            Record(plan.sweep_id, combination.id, trial.pass_name, *self._why(trial), trial.round)
+            Record(plan.sweep_id, combination.id, trial.pass_name, *self._why(trial, damaged or {}), trial.round)
             for (trial,) in bouts([combination], plan.passes, 0, {})
             if (trial.pass_name, trial.round) not in there
         ]
 
-    def _why(self, trial: Trial) -> tuple[Status, str]:
+    def _why(self, trial: Trial, damaged: Mapping[str, str]) -> tuple[Status, str]:
+        name = f"{trial.pass_name}-r{trial.round}.json"
+        if name in damaged:
+            return "lost", f"its record is damaged: {damaged[name]}"
         ending = self.endings.get(self._shard_of.get(trial.combination_id, -1))
         if (trial.combination_id, trial.pass_name, trial.round) not in self.unfinished:
             return "skipped", ending["missing"] if ending else self.missing

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweeprof.errors import Problem, UserError, choice_problem
+from sweeprof.errors import Damaged, Problem, UserError, choice_problem
 from sweeprof.report.choices import chosen, conditions, metric_names
 from sweeprof.results.against import set_against
 from sweeprof.results.compare import Comparison
@@ -88,11 +88,20 @@ def keep_baseline(folder: Folder, plan: Plan) -> None:
         write_json(folder.path / FILE, other.to_dict())
 
 
-def judged(comparison: Comparison, plan: Plan, folder: Path) -> Comparison:
-    """The comparison beside the other sweep, where the plan names one, and with what qualifies."""
+def judged(comparison: Comparison, plan: Plan, folder: Path, damaged: list[str]) -> Comparison:
+    """The comparison beside the other sweep, where the plan names one, and with what qualifies.
+
+    Args:
+        damaged: gets why the other sweep's comparison cannot be read.
+    """
     against = plan.compare.get("against")
     if against and (folder / FILE).exists():
-        comparison = set_against(comparison, comparison_from(read_json(folder / FILE)), against["label"])
+        try:
+            other = comparison_from(read_json(folder / FILE))
+        except (Damaged, OSError) as error:
+            damaged.append(f"{FILE}: {error}")
+        else:
+            comparison = set_against(comparison, other, against["label"])
     return chosen(comparison, plan.compare.get("pareto") or (), plan.compare.get("constraints") or ())
 
 

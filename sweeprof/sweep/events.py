@@ -12,9 +12,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
-from sweeprof.results.record import PassName
+from sweeprof.errors import Damaged
+from sweeprof.results.files import read_bytes
+from sweeprof.results.record import PassName, Status
+from sweeprof.results.validation import validated
 from sweeprof.sweep.plan import Trial
 
 TrialKey = tuple[str, PassName, int]
@@ -62,34 +65,68 @@ class EventLog:
                 raise OSError(errno.ENOSPC, "the disk took a part of an event", self._file.name)
 
 
-def parsed(line: bytes) -> dict[str, Any] | None:
-    """The event of a line; None for a line that was cut."""
+Event = TypedDict(
+    "Event",
+    {
+        "event": str,
+        "time": float,
+        "combination_id": str,
+        "pass": PassName,
+        "round": int,
+        "status": NotRequired[Status],
+        "reason": NotRequired[str | None],
+        "for": NotRequired[str | None],
+    },
+)
+"""A line of an event log."""
+
+
+def parsed(line: bytes) -> Event | None:
+    """The event of a line; None for a line that was cut or holds something else."""
     try:
-        event = json.loads(line)
-    except ValueError:
+        event = validated(Event, json.loads(line))
+    except (ValueError, RecursionError):
         return None
-    return event if isinstance(event, dict) and event.keys() >= {"event", "combination_id", "pass", "round"} else None
+    needed = {"begin": "time", "running": "time", "waiting": "for", "end": "status"}.get(event["event"])
+    return event if needed in event else None
 
 
-def events_of(folder: Path, shard: int | None = None) -> Iterator[dict[str, Any]]:
-    """Every event in the files of ``events/``, shard by shard, or those of one shard."""
+def events_of(folder: Path, shard: int | None = None, damaged: list[str] | None = None) -> Iterator[Event]:
+    """Every event in the files of ``events/``, shard by shard, or those of one shard.
+
+    Args:
+        damaged: gets a line for each file of which something could not be read.
+    """
     for path in sorted(folder.glob(f"shard-{'*' if shard is None else shard}.jsonl")):
-        with path.open("rb") as file:
-            for line in file:
-                event = parsed(line)
-                if event is not None:
-                    yield event
+        unread = 0
+        try:
+            lines = read_bytes(path).splitlines(keepends=True)
+        except (Damaged, OSError) as error:
+            lines = []
+            if damaged is not None:
+                damaged.append(f"events/{path.name}: {error}")
+        for line in lines:
+            event = parsed(line)
+            if event is not None:
+                yield event
+            elif line.endswith(b"\n") and line.strip():  # the last line may be half written
+                unread += 1
+        if unread and damaged is not None:
+            damaged.append(f"events/{path.name}: {unread} line{'s' * (unread > 1)} cannot be read")
 
 
-def begun(folder: Path, shard: int | None = None, since: float = 0.0) -> set[TrialKey]:
+def begun(
+    folder: Path, shard: int | None = None, since: float = 0.0, damaged: list[str] | None = None
+) -> set[TrialKey]:
     """The trials, of all shards or of one, that had their turn and of which no end was told since.
 
     Args:
         since: seconds since the epoch; what was told earlier is passed over, as by an earlier task of the shard.
+        damaged: as in :func:`events_of`.
     """
     found: set[TrialKey] = set()
-    for event in events_of(folder, shard):
-        if event.get("time", since) < since:
+    for event in events_of(folder, shard, damaged):
+        if event["time"] < since:
             continue
         key = (event["combination_id"], event["pass"], event["round"])
         if event["event"] in ("begin", "running"):

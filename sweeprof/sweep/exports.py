@@ -19,7 +19,7 @@ from sweeprof.report.table import Table
 from sweeprof.report.tidy import Tidy, csv_chunks, measurements, problems, rounds, samples
 from sweeprof.results.compare import Comparison
 from sweeprof.results.files import write_atomically, write_bytes
-from sweeprof.results.record import Record, readable_record
+from sweeprof.results.record import Record
 from sweeprof.sweep.folder import Folder
 
 Format = Literal["samples", "svg", "parquet", "pictures"]
@@ -114,8 +114,7 @@ def _write_table(into: Path, make: Callable[[], Tidy], is_parquet_wanted: bool) 
 def _timings(folder: Folder, comparison: Comparison) -> Iterator[Record]:
     """The timing records of all combinations, one combination in memory at a time."""
     for row in comparison.rows:
-        found = map(readable_record, (folder.records / row.combination_id).glob("timing-r*.json"))
-        done = [record for record in found if record is not None and record.status == "ok"]
+        done = [record for record in folder.records_of(row.combination_id, "timing") if record.status == "ok"]
         yield from sorted(done, key=lambda record: record.round)
 
 

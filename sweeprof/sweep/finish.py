@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from sweeprof.errors import Damaged
 from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.select import select
 from sweeprof.report.cells import axes_text
@@ -22,7 +23,7 @@ from sweeprof.results.comparable import key_of
 from sweeprof.results.compare import Comparison, Row, compare_rows, find_baselines
 from sweeprof.results.files import read_json, write_atomically, write_json
 from sweeprof.results.measurement import Measurement
-from sweeprof.results.record import Json, Record, Status, Warning
+from sweeprof.results.record import Json, Record, Status, Warning, check_environment
 from sweeprof.results.settings import common_and_own
 from sweeprof.sweep.absence import Absence
 from sweeprof.sweep.agreement import disagreement, tolerance_of, unjudged
@@ -67,10 +68,11 @@ def comparison_of(
     thresholds = thresholds_of(plan, metrics)
     bases = find_baselines(plan.baseline, {c.id: c.axes for c in plan.combinations})
     common, settings = common_and_own([c.config for c in plan.combinations])
-    absence = Absence(plan, Jobs(folder.path).endings(), begun(folder.events), missing, running)
+    damaged: list[str] = []
+    absence = Absence(plan, Jobs(folder.path).endings(), begun(folder.events, damaged=damaged), missing, running)
 
-    def records_of(id: str) -> list[Record]:
-        return folder.records_of(id) if only is None or id in only else []
+    def records_of(id: str, unread: dict[str, str] | None = None) -> list[Record]:
+        return folder.records_of(id, damaged=unread) if only is None or id in only else []
 
     @lru_cache(BASELINES_KEPT)  # of a baseline nothing is kept but what others are held against
     def of_baseline(id: str) -> tuple[Record, ...]:
@@ -80,10 +82,12 @@ def comparison_of(
     rows, measurements = [], {}
     hosts: dict[str, Json] = {}
     for combination, own_settings in zip(plan.combinations, settings, strict=True):
-        own = records_of(combination.id)
+        unread: dict[str, str] = {}
+        own = records_of(combination.id, unread)
+        damaged += (f"records/{combination.id}/{name}: {reason}" for name, reason in unread.items())
         if plan.cluster:
             seen_hosts(own, hosts)
-        own += absence.stand_ins(combination, own)
+        own += absence.stand_ins(combination, own, unread)
         base = bases[combination.id]
         compared = own if base == combination.id else of_baseline(base) if base else None
         measured = evaluate(selected, own, compared, combination.config["batch_size"])
@@ -95,7 +99,7 @@ def comparison_of(
             doubt = unjudged(own, compared or (), apart if "quality" in plan.passes else None)
             row = dataclasses.replace(row, warnings=(*row.warnings, doubt)) if doubt and row.has_values else row
         rows.append(row)
-    head = read_json(folder.path / "environment.json")
+    head = _environment(folder, damaged)
     comparison = Comparison(
         sweep_id=plan.sweep_id,
         name=plan.name,
@@ -112,7 +116,19 @@ def comparison_of(
         protocol=protocol_of(plan.combinations),
         settings=common,
     )
-    return judged(comparison, plan, folder.path)
+    comparison = judged(comparison, plan, folder.path, damaged)
+    return dataclasses.replace(comparison, damaged=tuple(damaged))
+
+
+def _environment(folder: Folder, damaged: list[str]) -> Json:
+    """The environment of the process that ran the sweep; empty where it cannot be read, which ``damaged`` gets."""
+    try:
+        environment: Json = read_json(folder.path / "environment.json")
+        check_environment(environment)
+    except (Damaged, OSError) as error:
+        damaged.append(f"environment.json: {error if isinstance(error, Damaged) else error.strerror}")
+        return {}
+    return environment
 
 
 def _row(

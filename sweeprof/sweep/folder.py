@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sweeprof.results.files import read_json, write_atomically
-from sweeprof.results.record import Record, readable_record
+from sweeprof.errors import Damaged
+from sweeprof.profiling.observations import checked_record
+from sweeprof.results.files import read_bytes, read_json, write_atomically
+from sweeprof.results.record import PassName, Record
 from sweeprof.sweep.plan import Plan, Trial
 
-_RECORD = re.compile(r"[^.]\w*-r\d+\.json")
+MOST_REASON = 500
+"""Characters of the reason for which a sweep is stopped."""
+_RECORD = re.compile(r"([^.]\w*)-r\d+\.json")
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(Z?)(?:-(\d+))?")
 _STAMP_FORMAT = "%Y-%m-%d_%H-%M-%S"
 _CREATED = re.compile(rb'"created": ?"([^"\\]{1,40})"')
@@ -31,7 +35,8 @@ class Folder:
         environment.json     the head's
         tracking.json        where the sweep is sent, and whether it was
         records/ID/PASS-rK.json
-        records/ID/superseded/PASS-rK-aN.json  what was tried again, and files that cannot be read
+        records/ID/superseded/PASS-rK-aN.json  what was tried again
+        damaged/records/ID/PASS-rK-N.json  files that are not what they should be, set aside
         artifacts/ID/*       what passes left beside their records
         events/shard-I.jsonl begin and end of every trial, for the progress display
         logs/                what processes printed
@@ -67,7 +72,12 @@ class Folder:
         return self.path / "stop"
 
     def read_plan(self) -> Plan:
-        """The plan; raises ``ValueError`` for one of a later version."""
+        """The plan.
+
+        Raises:
+            Damaged: it is not one, or comes from a later version.
+            OSError: it cannot be read.
+        """
         return Plan.from_dict(read_json(self.plan))
 
     def record_path(self, trial: Trial) -> Path:
@@ -90,15 +100,44 @@ class Folder:
         number = sum(1 for _ in aside.glob(f"{path.stem}-a*.json"))
         path.replace(aside / f"{path.stem}-a{number}.json")
 
-    def records_of(self, combination_id: str) -> list[Record]:
-        """The records of one combination, in the order of their paths; a file that was cut is no record."""
+    def set_aside_damaged(self, path: Path) -> Path:
+        """Move a damaged file out of the readers' way; returns where it is now."""
+        place = self.path / "damaged" / path.relative_to(self.path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        number = sum(1 for _ in place.parent.glob(f"{path.stem}-*"))
+        return path.replace(place.with_name(f"{path.stem}-{number}{path.suffix}"))
+
+    def records_of(
+        self, combination_id: str, pass_name: PassName | None = None, damaged: dict[str, str] | None = None
+    ) -> list[Record]:
+        """The records of one combination, in the order of their paths; damaged files are left out.
+
+        Args:
+            pass_name: None for those of all passes.
+            damaged: gets why a file is left out, by the file's name.
+        """
         folder = self.records / combination_id
-        paths = sorted(p for p in folder.iterdir() if _RECORD.fullmatch(p.name)) if folder.is_dir() else []
-        return [record for path in paths if (record := readable_record(path)) is not None]
+        names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+        found = []
+        for name in names:
+            match = _RECORD.fullmatch(name)
+            if match is None or pass_name not in (None, match[1]):
+                continue
+            try:
+                found.append(checked_record(folder / name))
+            except (Damaged, OSError) as error:
+                if damaged is not None:
+                    damaged[name] = str(error) if isinstance(error, Damaged) else str(error.strerror)
+        return found
 
     def stopped(self) -> str | None:
         """Why no further trial is to be run; None while the sweep goes on."""
-        return self.stop.read_text(encoding="utf-8").strip() if self.stop.exists() else None
+        if not self.stop.exists():
+            return None
+        try:
+            return read_bytes(self.stop).decode(errors="replace").strip()[:MOST_REASON]
+        except (Damaged, OSError) as error:
+            return f"a file that {error}"
 
     def stop_because(self, reason: str) -> None:
         """Let every shard end after the trial that it runs."""

@@ -11,23 +11,17 @@ measures nothing   shared          shared, if any
 The locks are the system's (``flock``): it frees them when their holder dies, and wakes who waits without anyone polling. Whoever
 wants the host passes a gate first and keeps it while waiting, so that a stream of shared holders cannot starve an exclusive one,
 nor the other way round. Beside the locks lie notes that say who holds them, each locked as long as it is true.
-
-Every user of the host writes to the folder, so nothing in it is trusted: no link is followed, only regular files with one name are
-opened, existing files are neither changed nor truncated, and what a note says is shown only after it was validated.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import getpass
 import itertools
 import json
 import os
-import pwd
 import re
 import secrets
-import stat
 import subprocess
 import sys
 import threading
@@ -38,7 +32,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sweeprof.errors import Problem, UserError, WorkerError
+from sweeprof.errors import UserError, WorkerError
+from sweeprof.sweep.lock_folder import MARK, checked, created, opened, opened_folder, unusable, user_of
 from sweeprof.sweep.plan import Plan
 
 FOLDER = Path("/tmp/sweeprof-locks")
@@ -52,15 +47,9 @@ if os.getppid() == parent:
     fcntl.flock(descriptor, kind)
 """
 
-SHARED_MODE = 0o1777
-"""Every user may add files and remove only their own, as in ``/tmp``."""
-MARK = "gate.lock"
-"""The file by which a folder of another user is known to be a lock folder: made with it, by the same user."""
 MOST_NOTES = 1000
 """More are not read: any user may write as many as the disk takes."""
 NOTE_BYTES = 1 << 16
-PERMISSION_S = 1.0
-"""For another process to finish creating a lock file."""
 _NOTE = re.compile(r"(note-[0-9a-f]{12})-\d+\.json")
 _UNPRINTABLE = re.compile(r"[^\w .:@+/\-]")
 
@@ -157,7 +146,7 @@ class Turns:
     @contextmanager
     def _directory(self) -> Iterator[int]:
         """A descriptor of the lock folder; opened each time, as a cleaner of ``/tmp`` may have removed the folder."""
-        descriptor = _opened_folder(self._folder)
+        descriptor = opened_folder(self._folder)
         try:
             yield descriptor
         finally:
@@ -166,9 +155,9 @@ class Turns:
     def _open(self, name: str) -> int:
         try:
             with self._directory() as directory:
-                return _opened(directory, name)
+                return opened(directory, name)
         except OSError as error:
-            raise _unusable(self._folder, f"cannot be used: {name}: {error.strerror}") from None
+            raise unusable(self._folder, f"cannot be used: {name}: {error.strerror}") from None
 
     def _first_free(self, gpus: Sequence[str], kind: int, held_up: Callable[[], None]) -> tuple[str | None, int | None]:
         if not gpus:
@@ -224,7 +213,7 @@ class Turns:
     def _noted(self, holder: Holder) -> Iterator[None]:
         name = f"{self._notes}-{next(_counter)}.json"
         with self._directory() as directory:
-            descriptor = _created(directory, name)
+            descriptor = created(directory, name)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             os.write(descriptor, json.dumps(asdict(holder)).encode())
@@ -250,129 +239,6 @@ def this_process(sweep_id: str, name: str) -> Holder:
     return Holder(os.getpid(), user, sweep_id, name)
 
 
-def _unusable(folder: Path, reason: str) -> UserError:
-    advice = "name a folder that every user of this host may write, or one that does not exist yet."
-    return UserError([Problem("limits.locks", str(folder), f"{reason}; {advice}")])
-
-
-def _opened_folder(folder: Path) -> int:
-    """A descriptor of the lock folder, which is created if it does not exist.
-
-    Raises:
-        OSError: it cannot be created or opened.
-        UserError: it is a link, or another user's and not a shared lock folder.
-    """
-    for _ in range(10):
-        try:
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            _create_folder(folder)
-            continue
-        except NotADirectoryError:
-            kind = "a symbolic link" if folder.is_symlink() else "not a folder"
-            raise _unusable(folder, f"is {kind}, which a lock folder must not be") from None
-        reason = _distrusted(descriptor)
-        if reason is None:
-            return descriptor
-        os.close(descriptor)
-        raise _unusable(folder, reason)
-    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
-
-
-def _create_folder(folder: Path) -> None:
-    """Create the lock folder with its mark, under another name first: nobody sees it before everyone may use it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = folder.with_name(f".{folder.name}-{secrets.token_hex(6)}")
-    draft.mkdir(mode=0o700)
-    descriptor = os.open(draft, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        os.close(_created(descriptor, MARK))
-        os.fchmod(descriptor, SHARED_MODE)
-        with suppress(OSError):  # another process was faster
-            draft.rename(folder)
-            return
-        os.unlink(MARK, dir_fd=descriptor)
-        draft.rmdir()
-    finally:
-        os.close(descriptor)
-
-
-def _distrusted(directory: int) -> str | None:
-    """The reason not to use an existing lock folder; None for one's own, for root's, and for one that sweeprof made to be shared.
-
-    Its owner can remove and rename what others have in it, so that it must be a folder that is meant for this.
-    """
-    found = os.fstat(directory)
-    if found.st_uid == os.geteuid():
-        return None
-    owner = _user_of(found.st_uid)
-    if stat.S_IMODE(found.st_mode) & SHARED_MODE != SHARED_MODE:
-        return f"belongs to user {owner} and is not shared (mode 1777)"
-    if found.st_uid == 0:
-        return None
-    try:
-        mark = os.stat(MARK, dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
-        return f"belongs to user {owner} and was not made by sweeprof (it has no {MARK})"
-    if not stat.S_ISREG(mark.st_mode) or mark.st_uid != found.st_uid:
-        return f"belongs to user {owner}, and its {MARK} is not that user's file"
-    return None
-
-
-def _user_of(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:  # of another container, or a directory service that does not answer
-        return f"with uid {uid}"
-
-
-def _opened(directory: int, name: str) -> int:
-    """The lock file ``name``, created if it does not exist, which every user may lock.
-
-    Raises:
-        OSError: it cannot be opened; ELOOP for a link.
-        UserError: it is not a regular file with one name.
-    """
-    # O_NONBLOCK: or opening a fifo would wait for its other end. O_CREAT only for a new file: in a folder like /tmp the
-    # kernel may refuse it for another user's file, even though that exists.
-    flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    deadline = time.monotonic() + PERMISSION_S
-    while True:
-        try:
-            return _checked(os.open(name, flags | os.O_RDWR, dir_fd=directory), name)
-        except PermissionError:
-            pass
-        except FileNotFoundError:
-            with suppress(FileExistsError):  # another process was faster
-                return _created(directory, name)
-            continue
-        try:  # the system also locks what may only be read
-            return _checked(os.open(name, flags, dir_fd=directory), name)
-        except PermissionError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)  # its creator may be about to open it to all
-
-
-def _created(directory: int, name: str) -> int:
-    """A new file that every user may lock; raises ``FileExistsError`` for one that exists, be it a broken link."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(name, flags, 0o666, dir_fd=directory)
-    os.fchmod(descriptor, 0o666)
-    return descriptor
-
-
-def _checked(descriptor: int, name: str) -> int:
-    found = os.fstat(descriptor)
-    if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
-        return descriptor
-    os.close(descriptor)
-    kind = "has another name elsewhere (a hard link)" if stat.S_ISREG(found.st_mode) else "is not a regular file"
-    raise UserError(
-        [Problem("limits.locks", name, f"{kind}, which a lock must not be: remove it from the lock folder.")]
-    )
-
-
 def _try(descriptor: int, kind: int) -> bool:
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
@@ -389,7 +255,7 @@ def _release(descriptor: int) -> None:
 def _read_note(directory: int, name: str) -> Holder | None:
     """Who wrote the note; None where the writer is gone, has not written yet, or wrote something else than a note."""
     try:
-        descriptor = _checked(
+        descriptor = checked(
             os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory), name
         )
     except (OSError, UserError):
@@ -423,4 +289,4 @@ def _holder(data: Any, uid: int) -> Holder:
     if type(pid) is not int or not 0 < pid < 2**31 or type(since) not in (int, float) or not 0 <= since < 2**40:
         raise ValueError("not a note")
     sweep_id, title, device = (_UNPRINTABLE.sub("?", str(data.get(key)))[:80] for key in ("sweep_id", "name", "device"))
-    return Holder(pid, _user_of(uid), sweep_id, title, data.get("measures") is True, device, float(since))
+    return Holder(pid, user_of(uid), sweep_id, title, data.get("measures") is True, device, float(since))

@@ -9,12 +9,16 @@ import dataclasses
 import hashlib
 import json
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
+from sweeprof.errors import Damaged
 from sweeprof.results.compare import Excluded
-from sweeprof.results.record import Json, PassName
+from sweeprof.results.record import MOST_ROUNDS, Json, PassName, check_id, check_version
+from sweeprof.results.validation import damaged, validated
 
 SCHEMA_VERSION = 2
 """1: trials were listed, and every combination had its config in full. 2: trials follow from the passes and the order's seed, and
@@ -25,6 +29,9 @@ MEASURING = frozenset[PassName](("peaks", "timing", "layer_times", "operators", 
 
 IDENTITY = ("model", "dataset", "backend", "device", "batch_size", "mode", "training", "metrics", "protocol", "seed")
 """What makes a combination that combination. Tracking, launcher, limits and paths do not, nor does ``training`` of an inference."""
+
+_NAME = re.compile(r"[\w.\- ]+")
+"""Of a sweep: that of a folder."""
 
 Point = dict[str, Any]
 """One value per axis."""
@@ -105,25 +112,19 @@ class Plan:
         """The plan that :meth:`to_dict` wrote, of this or an earlier schema version.
 
         Raises:
-            ValueError: the data come from a later schema version.
+            Damaged: the data are not a plan, or come from a later schema version.
         """
-        if data["schema_version"] > SCHEMA_VERSION:
-            raise ValueError(
-                f"plan schema {data['schema_version']} is newer than this sweeprof, which reads {SCHEMA_VERSION}"
-            )
+        if not isinstance(data, dict):
+            raise damaged(data, "a plan")
+        check_version(data, "plan", SCHEMA_VERSION)
         if data["schema_version"] == 1:
             data = _from_version_1(data)
-        known = {spec.name for spec in dataclasses.fields(cls)}
-        return cls(
-            **{
-                **{key: value for key, value in data.items() if key in known},
-                "combinations": tuple(_unpacked(c, data["parts"]) for c in data["combinations"]),
-                "excluded": tuple(Excluded(**e) for e in data["excluded"]),
-                "shards": tuple(map(tuple, data["shards"])),
-                "passes": tuple(data["passes"]),
-                "schema_version": SCHEMA_VERSION,
-            }
-        )
+        parts = validated(dict[str, list[Any]], data.get("parts"))
+        combinations = validated(list[Json], data.get("combinations"))
+        plain = {**data, "combinations": [_unpacked(c, parts) for c in combinations], "schema_version": SCHEMA_VERSION}
+        plan = validated(cls, plain)
+        _check(plan)
+        return plan
 
     def combination(self, id: str) -> Combination:
         """The combination with this id."""
@@ -163,17 +164,72 @@ def _packed(combinations: Sequence[Combination]) -> tuple[list[Json], dict[str, 
     return packed, parts
 
 
-def _unpacked(data: Mapping[str, Any], parts: Mapping[str, Sequence[Any]]) -> Combination:
-    config = {key: parts[key][value] if key in parts else value for key, value in data["config"].items()}
-    return Combination(**{**data, "config": config})
+def _unpacked(data: Json, parts: Mapping[str, Sequence[Any]]) -> Json:
+    config = {}
+    for key, value in validated(Json, data.get("config")).items():
+        config[key] = value
+        if key in parts:
+            if type(value) is not int or not 0 <= value < len(parts[key]):
+                raise damaged(value, "the position of a part", ["combinations", "config", key])
+            config[key] = parts[key][value]
+    return {**data, "config": config}
 
 
-def _from_version_1(data: Mapping[str, Any]) -> Json:
+def _from_version_1(data: Json) -> Json:
     """A plan of version 1 as one of version 2."""
-    listed = [trial for shard in data["shards"] for trial in shard]
-    passes = list(dict.fromkeys(trial["pass_name"] for trial in listed))
-    shards = [list(dict.fromkeys(trial["combination_id"] for trial in shard)) for shard in data["shards"]]
+    listed = validated(list[list[Trial]], data.get("shards"))
+    passes = list(dict.fromkeys(trial.pass_name for shard in listed for trial in shard))
+    shards = [list(dict.fromkeys(trial.combination_id for trial in shard)) for shard in listed]
     return {**data, "parts": {}, "passes": passes, "shards": shards}
+
+
+@dataclass(frozen=True, slots=True)
+class _Protocol:
+    """What every reader of a plan needs of a combination's protocol."""
+
+    rounds: int
+    interleave: str = "rounds"
+
+
+@dataclass(frozen=True, slots=True)
+class _Config:
+    """What every reader of a plan needs of a combination's config."""
+
+    batch_size: int
+    protocol: _Protocol
+    model: Json = field(default_factory=dict)
+    dataset: Json = field(default_factory=dict)
+    backend: Json = field(default_factory=dict)
+
+
+def _check(plan: Plan) -> None:
+    """Raise :class:`Damaged` for a plan that its types alone allow: files and folders are named by its ids and its name."""
+    check_id(plan.sweep_id, "sweep_id")
+    if not _NAME.fullmatch(plan.name) or not plan.name.strip(". "):
+        raise damaged(plan.name, "the name of a sweep", ["name"])
+    try:
+        datetime.fromisoformat(plan.created).astimezone()
+    except (ValueError, OverflowError):
+        raise damaged(plan.created, "a time", ["created"]) from None
+    ids = set()
+    for place, combination in enumerate(plan.combinations):
+        where = ("combinations", place)
+        check_id(combination.id, *where, "id")
+        if combination.id in ids:
+            raise damaged(combination.id, "an id of one combination", [*where, "id"])
+        ids.add(combination.id)
+        try:
+            config = validated(_Config, combination.config)
+        except Damaged as error:
+            raise Damaged(f"combinations[{place}].config.{error}") from None
+        if not 1 <= config.protocol.rounds <= MOST_ROUNDS:
+            raise damaged(
+                config.protocol.rounds, f"a number from 1 to {MOST_ROUNDS}", [*where, "config", "protocol", "rounds"]
+            )
+    for place, shard in enumerate(plan.shards):
+        for id in shard:
+            if id not in ids:
+                raise damaged(id, "the id of a combination", ["shards", place])
 
 
 def identity(config: Mapping[str, Any]) -> str:

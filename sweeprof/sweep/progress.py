@@ -11,7 +11,6 @@ import threading
 import time
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -20,7 +19,7 @@ from rich.text import Text
 
 from sweeprof.results.record import PassName
 from sweeprof.sweep.cluster.jobs import Jobs
-from sweeprof.sweep.events import parsed
+from sweeprof.sweep.events import Event, parsed
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.plan import Combination, Plan, Trial, expected_seconds
 
@@ -54,7 +53,7 @@ class State:
         left = sum(taken.get(key[1], guess) for key, guess in self.trials.items())
         return left / max(1, len(self.begun))  # so many at once
 
-    def take(self, event: dict[str, Any], label: str) -> str | None:
+    def take(self, event: Event, label: str) -> str | None:
         """Account for an event; returns a line to print, if it is worth one."""
         key = (event["combination_id"], event["pass"], event["round"])
         if event["event"] == "begin":

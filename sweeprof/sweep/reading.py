@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from sweeprof.errors import Problem, UserError
+from sweeprof.errors import Damaged, Problem, UserError
 from sweeprof.sweep.folder import Folder, sweeps
 from sweeprof.sweep.spelling import redacted
 
@@ -36,8 +36,8 @@ def sweep_folder(given: str, output: Path) -> Folder:
         raise UserError([Problem("DIR", given, "is no folder of a sweep: it has no plan.json.")])
     try:
         folder.read_plan()
-    except (ValueError, KeyError, TypeError) as error:
-        said = f"has a plan.json that cannot be read: {type(error).__name__}: {error}"
+    except Damaged as error:
+        said = f"has a plan.json that cannot be read: {error}"
         raise UserError([Problem("DIR", given, said)]) from None
     return folder
 

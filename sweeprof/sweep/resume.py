@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweeprof.errors import Problem, UserError, choice_problem
+from sweeprof.errors import Damaged, Problem, UserError, choice_problem
+from sweeprof.profiling.observations import checked_record
 from sweeprof.results.files import remove_unfinished, write_bytes, write_json
-from sweeprof.results.record import STATUSES, Json, Status, readable_record
+from sweeprof.results.record import STATUSES, Json, Status
 from sweeprof.sweep.cluster.shards import Shards
 from sweeprof.sweep.difference import difference
 from sweeprof.sweep.folder import Folder, sweeps
@@ -21,8 +22,8 @@ FINE: tuple[Status, ...] = ("ok", "unsupported")
 """What is not run again, unless it is asked for."""
 SETTINGS = ("limits", "jobs", "fail_fast", "isolation")
 """Keys of the plan that the command line may set anew without another plan."""
-UNREADABLE = "unreadable"
-"""How a trial ended whose record was cut."""
+DAMAGED = "damaged"
+"""How a trial ended whose record is not one: it was cut, edited, or comes from a later version."""
 NOT_DECIDING = (
     *SETTINGS,
     *("resume", "retry", "output", "shards", "cluster", "wait", "tracking", "hydra", "dry_run", "name", "job"),
@@ -67,8 +68,8 @@ def stored_plan(folder: Folder) -> Plan:
     """The plan of a sweep; raises :class:`UserError` where it cannot be read."""
     try:
         return folder.read_plan()
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        said = f"has a plan.json that cannot be read: {type(error).__name__}: {error}"
+    except (OSError, Damaged) as error:
+        said = f"has a plan.json that cannot be read: {error}"
         raise UserError([Problem("resume", str(folder.path), said)]) from None
 
 
@@ -146,7 +147,7 @@ def tally(folder: Folder, plan: Plan, retry: frozenset[Status], move: bool) -> T
     kept, missing, again = 0, 0, Counter[str]()
     for bout in (bout for index in range(len(plan.shards)) for bout in plan.bouts(index)):
         found = [(folder.record_path(trial), _ending(folder.record_path(trial))) for trial in bout]
-        if all(ending is not None and ending not in (UNREADABLE, *retry) for _, ending in found):
+        if all(ending is not None and ending not in (DAMAGED, *retry) for _, ending in found):
             kept += len(bout)
             continue
         for path, ending in found:  # also those of a duel that ended well, for a pair needs both
@@ -154,17 +155,21 @@ def tally(folder: Folder, plan: Plan, retry: frozenset[Status], move: bool) -> T
                 missing += 1
                 continue
             again[ending] += 1
-            if move:
+            if move and ending == DAMAGED:
+                folder.set_aside_damaged(path)
+            elif move:
                 folder.set_aside(path)
     return Tally(kept, dict(again), missing)
 
 
 def _ending(path: Path) -> str | None:
     """How a trial ended; None for one without a record."""
-    if not path.exists():
+    try:
+        return checked_record(path).status
+    except FileNotFoundError:
         return None
-    record = readable_record(path)
-    return record.status if record else UNREADABLE
+    except (Damaged, OSError):
+        return DAMAGED
 
 
 def tidied(folder: Folder, at_work: bool = False) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from sweeprof.report.explore.samples import room, thinned
 from sweeprof.results.compare import Comparison
-from sweeprof.results.record import readable_record
 from sweeprof.sweep.folder import Folder
 
 
@@ -16,6 +15,5 @@ def samples_of(folder: Folder, comparison: Comparison) -> dict[str, list[list[fl
     most = room(len(comparison.rows))
     found = {}
     for row in comparison.rows:
-        paths = sorted((folder.records / row.combination_id).glob("timing-r*.json"))
-        found[row.combination_id] = thinned(filter(None, map(readable_record, paths)), most)
+        found[row.combination_id] = thinned(folder.records_of(row.combination_id, "timing"), most)
     return found

@@ -21,10 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sweeprof.errors import WorkerError
+from sweeprof.errors import Damaged, WorkerError
 from sweeprof.results.environment import capture, oom_kills
-from sweeprof.results.files import read_json, tail_lines
-from sweeprof.results.record import Record, Status
+from sweeprof.results.files import tail_lines
+from sweeprof.results.record import Record, Status, stored_record
 from sweeprof.sweep.amounts import parse_size
 from sweeprof.sweep.child import NoAnswer, signal_name
 from sweeprof.sweep.devices import Place, Places, places
@@ -214,7 +214,7 @@ class _Shard:
             if self._is_ending:
                 raise
             if path.exists():  # it was done before whatever happened
-                return Record.from_dict(read_json(path))
+                return self._written(path, blank)
             status: Status = "timeout" if isinstance(error, NoAnswer) else "lost"
             record = replace(blank, status=status, reason=str(error), wall_s=time.monotonic() - asked)
             record.write(self.folder.records)
@@ -223,13 +223,24 @@ class _Shard:
             raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} for the record of a trial", str(path))
         if path.exists():  # also of a process that was killed when it had written it
             _remove_if_empty(log)
-            return Record.from_dict(read_json(path))
+            return self._written(path, blank)
         status, reason = _judged(ending, limits["timeout_s"], oom_kills() > kills, tail_lines(log, 1))
         record = replace(
             blank, status=status, reason=reason, wall_s=time.monotonic() - asked, traceback=tail_lines(log, 50)
         )
         record.write(self.folder.records)
         return record
+
+    def _written(self, path: Path, blank: Record) -> Record:
+        """The record that a trial's process wrote; one that is damaged is replaced by one that says so."""
+        try:
+            return stored_record(path)
+        except Damaged as error:
+            aside = self.folder.set_aside_damaged(path)
+            reason = f"it left a damaged record, {aside.relative_to(self.folder.path)}: {error}"
+            record = replace(blank, status="crashed", reason=reason)
+            record.write(self.folder.records)
+            return record
 
 
 @dataclass(slots=True)

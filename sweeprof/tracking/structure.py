@@ -8,8 +8,9 @@ from collections import Counter
 from pathlib import Path
 
 from sweeprof.report.tree import tree
+from sweeprof.results.files import read_json
 from sweeprof.results.layers import LayerTable
-from sweeprof.results.record import readable_record
+from sweeprof.results.record import Record
 
 FILE = "model.txt"
 TAG = "model.structure"
@@ -20,9 +21,15 @@ _LAST = "structure"
 
 
 def structure_text(record: Path) -> str | None:
-    """The tree of the layers in the record of an analysis, its digest in the last line; None where there is no such record."""
-    found = readable_record(record)
-    if found is None or found.status != "ok" or found.observations is None:
+    """The tree of the layers in the record of an analysis, its digest in the last line; None where there is no such record.
+
+    Raises:
+        Damaged: the file is not a record.
+    """
+    if not record.is_file():
+        return None
+    found = Record.from_dict(read_json(record))
+    if found.status != "ok" or found.observations is None:
         return None
     table = LayerTable.from_dict(found.observations)
     depth = _depth(table)

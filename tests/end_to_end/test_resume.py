@@ -258,9 +258,9 @@ def test_what_a_power_loss_cut_is_measured_again(sweeprof: Command, tmp_path: Pa
     assert (report.returncode, list(table(folder)["status"]).count("ok")) == (0, 1), report.stderr
     ran = sweeprof("resume=last")
     assert ran.code == 0
-    assert "2 again (2 unreadable)" in ran.err
+    assert "2 again (2 damaged)" in ran.err
     pd.testing.assert_frame_equal(table(folder), whole)
-    assert (cut.parent / "superseded" / f"{cut.stem}-a0.json").stat().st_size == 100
+    assert (folder / "damaged" / "records" / cut.parent.name / f"{cut.stem}-0.json").stat().st_size == 100
 
 
 @pytest.mark.slow

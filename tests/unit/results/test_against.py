@@ -148,7 +148,7 @@ def test_an_earlier_version_is_read_and_a_later_one_refused() -> None:
 
 @pytest.mark.parametrize("data", [{}, [], 3, {"rows": []}, {"axes": None}, {"axes": [], "metrics": [1], "rows": []}])
 def test_what_is_no_comparison_is_said_to_be_none(data: Any) -> None:
-    with pytest.raises(ValueError, match="is no comparison of sweeprof"):
+    with pytest.raises(ValueError, match="is not a comparison of sweeprof"):
         comparison_from(data)
 
 

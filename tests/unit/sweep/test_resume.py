@@ -104,14 +104,15 @@ def test_a_plan_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkey
     assert Folder(tmp_path).plan.with_name("plan-1.json").is_file()
 
 
-def test_a_record_of_a_later_version_is_told_and_left_alone(tmp_path: Path) -> None:
+def test_a_record_of_a_later_version_is_set_aside_and_measured_again(tmp_path: Path) -> None:
     plan = fake_plan({"a": {}}, ["quality"])
     folder = sweep_folder(tmp_path, plan)
     path = folder.record_path(plan.trials()[0])
     write_json(path, {**Record("s1", "ca", "quality", "failed").to_dict(), "schema_version": 99})
-    with pytest.raises(UserError, match=r"quality-r0.json: record schema 99 is newer"):
-        tally(folder, plan, retried([]), move=True)
-    assert path.exists()
+    before = path.read_bytes()
+    assert str(tally(folder, plan, retried([]), move=True)) == "0 trials are measured, 0 missing, 1 again (1 damaged)"
+    assert not path.exists()
+    assert (tmp_path / "damaged" / "records" / "ca" / "quality-r0-0.json").read_bytes() == before
 
 
 def test_two_threads_may_tell_a_sweep_to_stop(tmp_path: Path) -> None:

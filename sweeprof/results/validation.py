@@ -1,0 +1,314 @@
+"""Data read from files as instances of the types that describe them, or one error that says what does not fit.
+
+Files of a sweep may be cut, edited, or written by somebody else. :func:`validated` checks parsed JSON against a dataclass, a
+``TypedDict`` or any other type that is made of JSON's kinds of values: names of fields, strict types (text is not a number, 1.5 is
+not an integer, true is neither), the values of a ``Literal``. Fields that the type does not have are ignored, as a later version
+may have added them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from sweeprof.errors import Damaged
+
+LARGEST = 2**128
+"""No integer of a sweep is larger; those of JSON may be as long as a file, and then cannot be converted to anything else."""
+DEEPEST = 64
+"""How deep values of any kind may be nested: functions that follow the nesting call themselves."""
+SHOWN = 60
+"""Characters of a value that an error quotes."""
+
+T = TypeVar("T")
+_Check = Callable[[Any], Any]
+
+
+def validated(kind: type[T], data: Any) -> T:
+    """``data``, parsed from JSON, as a ``kind``.
+
+    Raises:
+        Damaged: it is not one; says where in it, and why.
+    """
+    try:
+        made: T = _check_of(kind)(data)
+    except RecursionError:
+        raise Damaged("is nested too deeply") from None
+    return made
+
+
+def damaged(value: Any, expected: str, where: Sequence[str | int] = ()) -> Damaged:
+    """The error of a value that is not what was ``expected``; ``where`` are the keys that lead to it."""
+    text = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
+    shown = text if len(text) <= SHOWN else text[:SHOWN] + "…"
+    path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in where).removeprefix(".")
+    return Damaged(f"{path}: {shown} is not {expected}" if path else f"{shown} is not {expected}")
+
+
+class _MismatchError(Exception):
+    """A value does not fit; containers add where it is on the way out."""
+
+    def __init__(self, value: Any, expected: str) -> None:
+        super().__init__()
+        self.value, self.expected = value, expected
+        self.where: list[str | int] = []
+
+
+@cache
+def _check_of(kind: Any) -> _Check:
+    """The function that checks a value of the outermost type."""
+    check = _compiled(kind)
+
+    def outermost(value: Any) -> Any:
+        try:
+            return check(value)
+        except _MismatchError as error:
+            raise damaged(error.value, error.expected, error.where[::-1]) from None
+
+    return outermost
+
+
+@cache
+def _compiled(kind: Any) -> _Check:
+    simple: dict[Any, _Check] = {
+        Any: plain,
+        object: plain,
+        int: _integer,
+        float: _number,
+        bool: _bool,
+        str: _text,
+        type(None): _null,
+        dict: _plain_mapping,
+        list: _plain_list,
+    }
+    if kind in simple:
+        return simple[kind]
+    if dataclasses.is_dataclass(kind):
+        return _dataclass(kind)
+    if typing.is_typeddict(kind):
+        return _typed_dict(kind)
+    return _generic(kind, get_origin(kind), get_args(kind))
+
+
+def _generic(kind: Any, origin: Any, arguments: tuple[Any, ...]) -> _Check:
+    if origin is Literal:
+        return _literal(arguments)
+    if origin in (Union, types.UnionType):
+        return _union(arguments)
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        return _fixed(arguments)
+    if origin in (tuple, list, Sequence):
+        return _list(arguments[0], tuple if origin is tuple else list)
+    if origin in (dict, Mapping):
+        return _mapping(arguments[1])
+    raise TypeError(f"{kind} cannot be read from JSON")
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """``value``, if it is of JSON's kinds of values, finite and not nested too deeply."""
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, int):
+        return _integer(value)
+    if isinstance(value, float):
+        return _number(value)
+    if depth == DEEPEST:
+        raise _MismatchError(value, f"allowed: it is nested more than {DEEPEST} levels deep")
+    if isinstance(value, list | tuple):
+        items: Any = enumerate(value)
+    elif isinstance(value, dict):
+        items = value.items()
+    else:
+        raise _MismatchError(value, "a value of JSON")
+    for key, one in items:
+        if type(one) is not str:
+            try:
+                plain(one, depth + 1)
+            except _MismatchError as error:
+                error.where.append(key)
+                raise
+    return value
+
+
+def _plain_mapping(value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise _MismatchError(value, "an object")
+    return plain(value)
+
+
+def _plain_list(value: Any) -> Any:
+    if not isinstance(value, list):
+        raise _MismatchError(value, "a list")
+    return plain(value)
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int or not -LARGEST <= value <= LARGEST:
+        raise _MismatchError(value, "an integer of a plausible size" if type(value) is int else "an integer")
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) is float and math.isfinite(value):
+        return value
+    if type(value) is int and -LARGEST <= value <= LARGEST:
+        return value
+    raise _MismatchError(value, "a finite number")
+
+
+def _bool(value: Any) -> bool:
+    if type(value) is not bool:
+        raise _MismatchError(value, "true or false")
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise _MismatchError(value, "text")
+    return value
+
+
+def _null(value: Any) -> None:
+    if value is not None:
+        raise _MismatchError(value, "null")
+
+
+def _literal(allowed: tuple[Any, ...]) -> _Check:
+    listed = ", ".join(map(str, allowed))
+
+    def check(value: Any) -> Any:
+        if type(value) is not str or value not in allowed:
+            raise _MismatchError(value, f"one of {listed}")
+        return value
+
+    return check
+
+
+def _union(kinds: tuple[Any, ...]) -> _Check:
+    checks = [_compiled(kind) for kind in kinds if kind is not type(None)]
+    is_optional = len(checks) < len(kinds)
+
+    def check(value: Any) -> Any:
+        if value is None and is_optional:
+            return None
+        for one in checks[:-1]:
+            try:
+                return one(value)
+            except _MismatchError:
+                pass
+        return checks[-1](value)
+
+    return check
+
+
+def _list(kind: Any, made: Callable[[Any], Any]) -> _Check:
+    item = _compiled(kind)
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            raise _MismatchError(value, "a list")
+        if item is _number and set(map(type, value)) == {float} and all(map(math.isfinite, value)):
+            return made(value)  # samples: thousands of numbers
+        found = []
+        for one in value:
+            try:
+                found.append(item(one))
+            except _MismatchError as error:
+                error.where.append(len(found))
+                raise
+        return made(found)
+
+    return check
+
+
+def _fixed(kinds: tuple[Any, ...]) -> _Check:
+    items = [_compiled(kind) for kind in kinds]
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, list | tuple) or len(value) != len(items):
+            raise _MismatchError(value, f"a list of {len(items)}")
+        return tuple(item(one) for item, one in zip(items, value, strict=True))
+
+    return check
+
+
+def _mapping(kind: Any) -> _Check:
+    item = _compiled(kind)
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise _MismatchError(value, "an object")
+        if item is plain:
+            return plain(value)
+        return _items(value, dict.fromkeys(value, item))
+
+    return check
+
+
+def _items(value: Mapping[str, Any], checks: Mapping[str, _Check]) -> dict[str, Any]:
+    """What is in ``value`` of the keys of ``checks``, checked."""
+    found = {}
+    for key, check in checks.items():
+        if key in value:
+            try:
+                found[key] = check(value[key])
+            except _MismatchError as error:
+                error.where.append(key)
+                raise
+    return found
+
+
+def _dataclass(kind: Any) -> _Check:
+    fields = [spec for spec in dataclasses.fields(kind) if spec.init]
+    missing = dataclasses.MISSING
+    needed = [spec.name for spec in fields if spec.default is missing and spec.default_factory is missing]
+    checks: dict[str, _Check] = {}  # filled at first use: a type may have fields of its own type
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise _MismatchError(value, "an object")
+        if not checks:
+            hints = typing.get_type_hints(kind)
+            checks.update({spec.name: _readable(hints[spec.name]) for spec in fields})
+        found = _items(value, checks)
+        for name in needed:
+            if name not in found:
+                raise _MismatchError(value, f"complete: it has no {name!r}")
+        return kind(**found)
+
+    return check
+
+
+def _readable(kind: Any) -> _Check:
+    """The check of a field; what no JSON holds, as bytes, is never read from it."""
+    try:
+        return _compiled(kind)
+    except TypeError:
+
+        def refuse(value: Any) -> Any:
+            raise _MismatchError(value, "stored in JSON")
+
+        return refuse
+
+
+def _typed_dict(kind: Any) -> _Check:
+    hints = typing.get_type_hints(kind)
+    checks = {key: _compiled(hint) for key, hint in hints.items()}
+    needed = sorted(kind.__required_keys__)
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise _MismatchError(value, "an object")
+        found = _items(value, checks)
+        for name in needed:
+            if name not in found:
+                raise _MismatchError(value, f"complete: it has no {name!r}")
+        others = {key: one for key, one in value.items() if key not in checks}
+        return {**plain(others), **found}
+
+    return check
