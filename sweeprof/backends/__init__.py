@@ -144,6 +144,20 @@ class Quantizes(Protocol):
 
 
 @runtime_checkable
+class ReportsSettings(Protocol):
+    """A backend whose framework tells which of its settings are in effect; a model can change them."""
+
+    def settings_in_effect(self, model: LoadedModel | None = None) -> Mapping[str, Any]:
+        """Return the settings of the framework that influence what is measured, as JSON values by name.
+
+        ``threads`` is the number of threads within an operator, which is compared with ``backend.threads``.
+
+        Args:
+            model: as it was measured, for settings that are its own, such as ``device``; None before it is loaded.
+        """
+
+
+@runtime_checkable
 class Analyzes(Protocol):
     """Can count parameters, operations and activations from shapes alone."""
 

@@ -61,6 +61,8 @@ class FakeModel:
     """What happens, for real, when the model is built or stepped."""
     calm_steps: int = 0
     """Steps before ``on_step`` happens."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that every step changes, e.g. ``{"threads": 2}``, as a model does that calls ``torch.set_num_threads``."""
 
 
 class FakeClock:
@@ -128,12 +130,17 @@ class FakeBackend:
     baseline_bytes: int = 100 << 20
     _clock: FakeClock = field(init=False, repr=False, default_factory=FakeClock)
     _memory: FakeMemory = field(init=False, repr=False)
+    _settings: dict[str, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_memory", FakeMemory(self.baseline_bytes))
+        object.__setattr__(self, "_settings", {"threads": self.threads})
 
     def configure(self, seed: int) -> None:
         """Nothing to set: there are no threads and nothing is drawn."""
+
+    def settings_in_effect(self, model: FakeLoaded | None = None) -> Mapping[str, Any]:
+        return dict(self._settings)
 
     def devices(self) -> list[str]:
         return ["cpu"]
@@ -141,7 +148,7 @@ class FakeBackend:
     def load(self, build: Build, device: str, channel_axis: int | None) -> FakeLoaded:
         model = _built(build)
         self._memory.allocate(model.bytes)
-        return FakeLoaded(model, self._clock, self._memory, self.slowdown)
+        return FakeLoaded(model, self._clock, self._memory, self.slowdown, self._settings)
 
     def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
         model, (batch,) = _built(build), inputs.args
@@ -183,8 +190,11 @@ class FakeTraining:
 class FakeLoaded:
     """A fake model on its fake device."""
 
-    def __init__(self, model: FakeModel, clock: FakeClock, memory: FakeMemory, slowdown: float) -> None:
+    def __init__(
+        self, model: FakeModel, clock: FakeClock, memory: FakeMemory, slowdown: float, settings: dict[str, Any]
+    ) -> None:
         self.native = model
+        self._settings = settings
         self._model, self._clock, self._memory, self._slowdown = model, clock, memory, slowdown
         steps = itertools.cycle([model.step_s] if isinstance(model.step_s, int | float) else model.step_s)
         first = () if model.first_step_s is None else (model.first_step_s,)
@@ -218,6 +228,7 @@ class FakeLoaded:
         def step() -> Array:
             if next(self._steps) >= self._model.calm_steps:
                 happen(self._model.on_step)
+            self._settings.update(self._model.changes)
             seconds = next(self._durations) + self._model.per_sample_s * len(batch)
             self._clock.advance(seconds * self._slowdown)
             return outputs

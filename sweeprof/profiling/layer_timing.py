@@ -8,11 +8,13 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sweeprof.profiling.spans import NOT_DIFFERENTIATED, Cost, Span, Step
+from sweeprof.profiling.spans import NOT_DIFFERENTIATED, Cost, Span, Step, without_probes
 from sweeprof.profiling.timing import Protocol
 from sweeprof.results.layer_times import CallTime, LayerTimes, PhaseTimes
 from sweeprof.results.paths import OUTSIDE
 
+MOST_ATTEMPTS = 3
+"""Calibrations and groups of repeats, should the calls not add up to the step."""
 MOST_REPEATS = 200
 """Repeats that are kept at most: a small model takes as many in a fraction of a second."""
 LEAST_PAIRS = 8
@@ -23,7 +25,7 @@ DOUBT = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One step: what it took, and with probes which call took how much."""
+    """One step: what it took, and with probes which call took how much, their cost included."""
 
     forward: float
     backward: float
@@ -48,25 +50,45 @@ def in_turns(plain: Callable[[], Turn], probed: Callable[[], Turn]) -> TakePair:
 
 
 def timed_in_turns(
-    pairs_at: Callable[[Cost], TakePair], cost: Cost, now: Callable[[], float], protocol: Protocol, is_training: bool
+    pair: TakePair, calibrate: Callable[[], Cost], now: Callable[[], float], protocol: Protocol, is_training: bool
 ) -> LayerTimes:
-    """The times of every call, of as many repeats as the protocol asks of a round.
+    """Return the times of every call, of as many repeats as the protocol asks of a round.
+
+    If the calls do not add up to the step without probes, the probes are calibrated again and more repeats are taken, at most
+    :data:`MOST_ATTEMPTS` times and within the protocol's longest time.
 
     Args:
-        pairs_at: what takes the pairs, of which this much is taken off for the probes.
-        cost: of a probe, as calibrated; warming up refines it.
+        pair: takes the pairs.
+        calibrate: measures what a probe costs.
         now: seconds since any fixed point.
         protocol: how long to warm up and to measure.
         is_training: whether a step has a backward.
     """
-    warmup, cost = _warmed_up(pairs_at(cost), now, cost, protocol)
-    kept = _measured(pairs_at(cost), now, protocol)
-    plain, probed = zip(*warmup, *kept, strict=True)
+    costs = [calibrate()]
+    warmup = _warmed_up(pair, now, protocol)
+    kept: Pairs = []
+    spent = 0.0
+    while True:
+        begin = now()
+        kept += _measured(pair, now, protocol, protocol.max_s - spent)
+        spent += now() - begin
+        times = _times(warmup, kept, _middle(costs), protocol, is_training)
+        if not times.warnings or len(costs) == MOST_ATTEMPTS or spent >= protocol.max_s:
+            return times
+        costs.append(calibrate())
+
+
+def _times(warmup: Pairs, kept: Pairs, cost: Cost, protocol: Protocol, is_training: bool) -> LayerTimes:
+    """Return the times of all pairs but those that only prolonged the warm-up."""
+    cost = fitted(cost, [*warmup[protocol.warmup_steps :], *kept])
+    shown = warmup[: protocol.warmup_steps]
+    plain, probed = zip(*shown, *kept, strict=True)
     backward = PhaseTimes(tuple(turn.backward for turn in plain), tuple(turn.backward for turn in probed))
+    steps = [without_probes(turn.step, cost) for turn in probed if turn.step is not None]
     return LayerTimes(
         mode="training" if is_training else "inference",
-        calls=calls_of([turn.step for turn in probed if turn.step is not None], is_training, len(warmup)),
-        warmup=len(warmup),
+        calls=calls_of(steps, is_training, len(shown)),
+        warmup=len(shown),
         forward=PhaseTimes(tuple(turn.forward for turn in plain), tuple(turn.forward for turn in probed)),
         backward=backward if is_training else None,
         unmet=(f"min_samples={protocol.min_samples}",) if len(kept) < protocol.min_samples else (),
@@ -74,25 +96,23 @@ def timed_in_turns(
     )
 
 
-def _warmed_up(pair: TakePair, now: Callable[[], float], cost: Cost, protocol: Protocol) -> tuple[Pairs, Cost]:
-    """The protocol's first steps, which are kept, and what the probes cost as all of its warming up shows."""
+def _middle(costs: Sequence[Cost]) -> Cost:
+    """Return the median of several calibrations."""
+    return Cost(*map(statistics.median, zip(*map(dataclasses.astuple, costs), strict=True)))
+
+
+def _warmed_up(pair: TakePair, now: Callable[[], float], protocol: Protocol) -> Pairs:
     begin = now()
     pairs: Pairs = []
     while len(pairs) < protocol.warmup_steps or (
         now() - begin < min(protocol.warmup_s, protocol.max_s) and len(pairs) < MOST_REPEATS
     ):
         pairs.append(pair(len(pairs)))
-    steps = [probed.step for _, probed in pairs if probed.step is not None]
-    if not steps:
-        return [], cost
-    forward = [probed.forward - plain.forward for plain, probed in pairs]
-    backward = [probed.backward - plain.backward for plain, probed in pairs]
-    nodes = sum(span.nodes for span in steps[-1].spans)
-    return pairs[: protocol.warmup_steps], refined(cost, len(steps[-1].spans) - 1, forward, nodes, backward)
+    return pairs
 
 
-def _measured(pair: TakePair, now: Callable[[], float], protocol: Protocol) -> Pairs:
-    """The repeats that count."""
+def _measured(pair: TakePair, now: Callable[[], float], protocol: Protocol, max_s: float) -> Pairs:
+    """Return the repeats that count."""
     begin = now()
 
     def elapsed() -> float:
@@ -101,38 +121,63 @@ def _measured(pair: TakePair, now: Callable[[], float], protocol: Protocol) -> P
     kept: Pairs = []
     while not kept or (
         (len(kept) < protocol.min_samples or (elapsed() < protocol.min_s and len(kept) < MOST_REPEATS))
-        and elapsed() < protocol.max_s
+        and elapsed() < max_s
     ):
         kept.append(pair(len(kept)))
     return kept
 
 
-def refined(cost: Cost, calls: int, forward: Sequence[float], nodes: int, backward: Sequence[float]) -> Cost:
-    """The cost, moved towards what probes added to real steps, the further the more certain that is.
+def fitted(cost: Cost, pairs: Pairs) -> Cost:
+    """Return the cost, moved towards what probes added to these steps, the further the more certain that is.
 
     In a small model the probes are much of a step, and what they add is measured well; in a large one it is lost in the noise, and
-    the calibration stands.
-
-    Args:
-        cost: as calibrated.
-        calls: of modules in a step.
-        forward: seconds that the forward of a step took longer with probes than without, one value per pair of steps.
-        nodes: of the backward of a step.
-        backward: the same of the backward.
+    the calibration stands. It is never more than what they added, so that the calls add up to no less than the step without probes.
     """
-    grown = _factor(calls * (cost.inside + cost.outside), forward)
-    return Cost(cost.inside * grown, cost.outside * grown, cost.backward * _factor(nodes * cost.backward, backward))
+    steps = [probed.step for _, probed in pairs if probed.step is not None]
+    if not steps:
+        return cost
+    spans = steps[-1].spans
+    forward = _factor(
+        sum(span.forward_probes.seconds(cost) for span in spans),
+        [probed.forward - plain.forward for plain, probed in pairs],
+    )
+    backward = _factor(
+        sum(span.backward_probes.seconds(cost) for span in spans),
+        [probed.backward - plain.backward for plain, probed in pairs],
+    )
+    return Cost(cost.inside * forward, cost.outside * forward, cost.backward * backward)
 
 
 def _factor(calibrated: float, added: Sequence[float]) -> float:
-    """The mean of both figures, weighted by how certain they are, over the calibrated one."""
-    if calibrated <= 0 or len(added) < LEAST_PAIRS:
+    """Return the factor for the calibrated cost: the mean of it and of what was added, weighted by how certain they are."""
+    if calibrated <= 0:
         return 1.0
-    low, median, high = statistics.quantiles(added, n=4)
+    observed = max(0.0, statistics.median(added)) / calibrated
+    if len(added) < LEAST_PAIRS:
+        return min(1.0, observed)
+    low, _, high = statistics.quantiles(added, n=4)
     error = 0.93 * (high - low) / math.sqrt(len(added))  # of a median, where the values are normally distributed
     doubt = DOUBT * calibrated
     weight = doubt**2 / (doubt**2 + error**2)
-    return max(0.0, 1 + weight * (median / calibrated - 1))
+    return min(observed, 1 + weight * (observed - 1))
+
+
+def seconds_added(plain: Callable[[], float], probed: Callable[[], float], pairs: int) -> float:
+    """Return how much longer ``probed`` takes than ``plain``: the median of paired differences, never less than 0.
+
+    Both return the seconds that they took. Which of them comes first alternates, and a difference is of two runs that follow each
+    other, so that neither a trend nor a machine that is busy for a while looks like a cost. Keep them short: what another process
+    takes is then in few of the runs, which a median ignores.
+    """
+    differences = []
+    for number in range(pairs):
+        if number % 2:
+            before = plain()
+            differences.append(probed() - before)
+        else:
+            after = probed()
+            differences.append(after - plain())
+    return max(0.0, statistics.median(differences))
 
 
 def calls_of(steps: Sequence[Step], is_training: bool, warmup: int = 0) -> tuple[CallTime, ...]:

@@ -25,6 +25,7 @@ from sweeprof.backends import (
     MeasuresPeaks,
     ProfilesLines,
     Quantizes,
+    ReportsSettings,
     TimesLayers,
     Traces,
     TracesOperators,
@@ -48,6 +49,7 @@ from sweeprof.profiling.timing import Protocol, Timing, measure, measure_trainin
 from sweeprof.profiling.turns import Turns
 from sweeprof.results.allocations import Allocations
 from sweeprof.results.artifact import Artifact
+from sweeprof.results.comparable import Deviations, deviations_of, warnings_of
 from sweeprof.results.layer_times import LayerTimes, Mode
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
@@ -100,6 +102,12 @@ class Session(ABC):
     """Who else takes samples while the ``timing`` pass does; None: nobody."""
     costs: dict[str, float] = field(default_factory=dict)
     """Seconds spent per activity (``build``, ``measure``), filled in by :meth:`run`."""
+    requested: dict[str, Any] = field(default_factory=dict)
+    """Settings of the framework that were in effect before the last pass that ran the model; filled in by :meth:`run`."""
+    in_effect: dict[str, Any] = field(default_factory=dict)
+    """The same after it ran: the model may have changed them. Empty where the pass did not run the model."""
+    _left: dict[str, Any] | None = None
+    """The settings after the last pass: if they are the same now, nobody but the model has changed them."""
 
     def check(self) -> None:
         """Raises :class:`UserError` for a setting that is not one of those allowed."""
@@ -118,12 +126,40 @@ class Session(ABC):
             Exception: whatever the model raised.
         """
         self.prepare()
+        current = self._settings_now()
+        if current != self._left:
+            self.requested = {**current, **self._configured()}
+        self.in_effect = {}
         if isinstance(self.backend, Expects):
             self.backend.expect(self.inputs())
         if isinstance(self.backend, Quantizes):
             self.backend.ranges_from(self.samples)
-        found: Observations = getattr(self, f"_{pass_name}")()
+        try:
+            found: Observations = getattr(self, f"_{pass_name}")()
+        finally:
+            self._left = self._settings_now()
+        if isinstance(found, Timing) and self.deviations:
+            found = replace(found, warnings=(*found.warnings, *warnings_of(self.deviations)))
         return found
+
+    @property
+    def deviations(self) -> Deviations:
+        """Settings that were not as requested while the last pass ran the model, with the requested and the actual value."""
+        return deviations_of(self.requested, self.in_effect)
+
+    def _configured(self) -> dict[str, Any]:
+        """Return the settings that a config requests, by the names that the backend gives them; none where there is no config."""
+        return {}
+
+    def _settings_now(self) -> dict[str, Any]:
+        if not isinstance(self.backend, ReportsSettings):
+            return {}
+        return {**self.backend.settings_in_effect(), "device": self.place()}
+
+    def _observe(self, model: LoadedModel) -> None:
+        """Read the settings that are in effect now that the model has run."""
+        if isinstance(self.backend, ReportsSettings):
+            self.in_effect = dict(self.backend.settings_in_effect(model))
 
     @abstractmethod
     def prepare(self) -> None:

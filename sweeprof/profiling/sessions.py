@@ -50,7 +50,14 @@ class BuiltSession(Session):
     def loaded(self) -> Iterator[LoadedModel]:
         with Stopwatch(self.costs, "build"):
             model = self.backend.load(self.build, self.device, self.dataset.channel_axis)
-        yield model
+        try:
+            yield model
+        finally:
+            self._observe(model)
+
+    def _configured(self) -> dict[str, Any]:
+        threads = getattr(self.backend, "threads", None)
+        return {} if threads is None else {"threads": threads}
 
     def labelled(self) -> Iterator[tuple[Inputs, Any]]:
         test = self.dataset.split("test")
@@ -122,7 +129,10 @@ class LiveSession(Session):
         with self._borrowed():
             with Stopwatch(self.costs, "build"):
                 model = self.backend.load(lambda: self.model, device, None)
-            yield model
+            try:
+                yield model
+            finally:
+                self._observe(model)
 
     def _borrowed(self) -> AbstractContextManager[None]:
         is_trained = self.mode == "training"

@@ -1,4 +1,8 @@
-"""From marks in time to the seconds of every call: pure bookkeeping, whatever made the marks."""
+"""From marks in time to the seconds of every call: pure bookkeeping, whatever made the marks.
+
+A reader returns observed windows, which include what the probes cost. :func:`without_probes` subtracts that cost afterwards, when
+it is known how far the steps themselves agree with the calibration.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,11 @@ Between = Callable[[Any, Any], float]
 Timeline = list[tuple[int, int]]
 """How far autograd had numbered its nodes when a call began to run, or went on; rising."""
 NOT_DIFFERENTIATED = "no gradient is computed in it"
+LEAST_KEPT = 0.1
+"""Share of an observed window that remains at least: what ran took some time, however little of it was the layer's own."""
+MOST_EXCESS = 0.05
+"""Share of the subtracted cost that may exceed the windows it is subtracted from. A higher share means that a probe costs less than
+was calibrated, as it cannot cost more than the windows that it is part of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +48,21 @@ class Cost:
 
 
 @dataclass(slots=True)
+class ProbeCount:
+    """How many probes ran within a window, by what each of them costs."""
+
+    inside: int = 0
+    outside: int = 0
+    backward: int = 0
+
+    def seconds(self, cost: Cost) -> float:
+        """Return what these probes cost together."""
+        return self.inside * cost.inside + self.outside * cost.outside + self.backward * cost.backward
+
+
+@dataclass(slots=True)
 class Span:
-    """One call within one step; seconds of its own, without the calls within it, the probes' cost subtracted."""
+    """One call within one step; seconds of its own, without the calls within it."""
 
     path: str
     type: str
@@ -50,7 +72,8 @@ class Span:
     backward: float = 0.0
     nodes: int = 0
     """Nodes of the backward that belong to it."""
-    children: int = 0
+    forward_probes: ProbeCount = field(default_factory=ProbeCount)
+    backward_probes: ProbeCount = field(default_factory=ProbeCount)
     is_recomputed: bool = False
 
 
@@ -76,21 +99,15 @@ class Reader:
     Args:
         modules: per index, the paths and the class name of a module.
         between: seconds from one mark to another.
-        cost: what to subtract.
     """
 
-    def __init__(self, modules: Sequence[tuple[list[str], str]], between: Between, cost: Cost) -> None:
-        self._modules, self._between, self._cost = modules, between, cost
-
-    @property
-    def cost_s(self) -> dict[str, float]:
-        """What is subtracted, by its name."""
-        return dataclasses.asdict(self._cost)
+    def __init__(self, modules: Sequence[tuple[list[str], str]], between: Between) -> None:
+        self._modules, self._between = modules, between
 
     def step(self, forward: Sequence[Event], begin: Any, end: Any) -> tuple[Step, Timeline]:
         """The calls of a forward that lasted from ``begin`` to ``end``, and which call was running as nodes were numbered."""
         step, timeline = Step([Span(OUTSIDE, "", 0, None)]), [(0, 0)]
-        spans, between, cost = step.spans, self._between, self._cost
+        spans, between = step.spans, self._between
         times: Counter[str] = Counter()
         current, last = 0, begin
         for what, number, mark in forward:
@@ -100,43 +117,82 @@ class Reader:
                 current = spans[current].parent or 0
             elif what is not None:
                 above = spans[current]
-                above.children += 1
+                above.forward_probes.outside += 1
                 names, kind = self._modules[what]
                 path = path_below(names, above.path)
-                spans.append(Span(path, kind, times[path], current or None))
+                spans.append(Span(path, kind, times[path], current or None, forward_probes=ProbeCount(inside=1)))
                 times[path] += 1
                 current = len(spans) - 1
             timeline.append((number, current))
         spans[current].forward += between(last, end)
-        for index, span in enumerate(spans):
-            own = cost.inside if index else 0.0
-            span.forward = max(0.0, span.forward - own - cost.outside * span.children)
         return step, timeline
 
     def backward(self, step: Step, timeline: Timeline, events: Sequence[Event], begin: Any, end: Any) -> None:
         """Add the backward of a step that lasted from ``begin`` to ``end``; what was computed anew meanwhile is part of it."""
-        spans, between, cost = step.spans, self._between, self._cost
+        spans, between = step.spans, self._between
         again = _Again(spans, self._modules)
-        owner, inner, last, extra = 0, list[int](), begin, 0.0
+        owner, inner, last = 0, list[int](), begin
         for what, number, mark in events:
             if what == FOLLOWED:
                 last = mark
                 continue
-            spans[inner[-1] if inner else owner].backward += max(0.0, between(last, mark) - extra)
+            spans[inner[-1] if inner else owner].backward += between(last, mark)
             last = mark
             if what is None:
                 owner = timeline[bisect_right(timeline, number, key=lambda entry: entry[0]) - 1][1]
                 spans[owner].nodes += 1
-                extra = cost.backward
+                spans[inner[-1] if inner else owner].backward_probes.backward += 1
                 continue
             if what == LEFT:
                 inner.pop()
-                extra = cost.outside
+                spans[inner[-1] if inner else owner].backward_probes.outside += 1
             else:
                 inner.append(again.call(what, inner[-1] if inner else None))
-                extra = cost.inside
+                spans[inner[-1]].backward_probes.inside += 1
             timeline.append((number, inner[-1] if inner else owner))
-        spans[inner[-1] if inner else owner].backward += max(0.0, between(last, end) - extra)
+        spans[inner[-1] if inner else owner].backward += between(last, end)
+
+
+def without_probes(step: Step, cost: Cost) -> Step:
+    """Return the step with the probes' cost subtracted from each call, as far as the observed windows allow.
+
+    The cost is lowered if it exceeds the windows by more than :data:`MOST_EXCESS`, and a call keeps at least :data:`LEAST_KEPT` of
+    its window: a call that took time is never shown with none.
+    """
+    forward = bounded([span.forward for span in step.spans], [span.forward_probes.seconds(cost) for span in step.spans])
+    backward = bounded(
+        [span.backward for span in step.spans], [span.backward_probes.seconds(cost) for span in step.spans]
+    )
+    return Step(
+        [
+            dataclasses.replace(span, forward=ahead, backward=back)
+            for span, ahead, back in zip(step.spans, forward, backward, strict=True)
+        ]
+    )
+
+
+def bounded(windows: Sequence[float], costs: Sequence[float]) -> list[float]:
+    """Return the windows less the costs, bounded as in :func:`without_probes`."""
+    scale = _consistent_share(windows, costs)
+    return [max(window - scale * cost, LEAST_KEPT * window) for window, cost in zip(windows, costs, strict=True)]
+
+
+def _consistent_share(windows: Sequence[float], costs: Sequence[float]) -> float:
+    """Return the largest share of the costs, at most 1, of which no more than :data:`MOST_EXCESS` exceeds the windows."""
+    allowed = MOST_EXCESS * sum(costs)
+    if sum(max(0.0, cost - window) for window, cost in zip(windows, costs, strict=True)) <= allowed:
+        return 1.0
+    # In the order in which growing costs exceed their windows; `share * (cost - allowed) = window` is where too much does.
+    pairs = sorted(((w, c) for w, c in zip(windows, costs, strict=True) if c > 0), key=lambda pair: pair[0] / pair[1])
+    window = cost = 0.0
+    share = 1.0
+    for index, (own_window, own_cost) in enumerate(pairs):
+        window, cost = window + own_window, cost + own_cost
+        following = pairs[index + 1][0] / pairs[index + 1][1] if index + 1 < len(pairs) else float("inf")
+        if cost > allowed and window / (cost - allowed) <= following:
+            share = window / (cost - allowed)
+            break
+    return min(1.0, share)
 
 
 def joined(calls: Sequence[tuple[Step, Timeline]]) -> tuple[Step, Timeline]:
@@ -147,7 +203,7 @@ def joined(calls: Sequence[tuple[Step, Timeline]]) -> tuple[Step, Timeline]:
     for step, entries in calls:
         offset = len(spans) - 1
         outside.forward += step.spans[0].forward
-        outside.children += step.spans[0].children
+        outside.forward_probes.outside += step.spans[0].forward_probes.outside
         for span in step.spans[1:]:
             parent = None if span.parent is None else span.parent + offset
             spans.append(dataclasses.replace(span, call=times[span.path], parent=parent))

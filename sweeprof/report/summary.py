@@ -11,6 +11,7 @@ from sweeprof.report.columns import MODEL_AXIS, is_optional, shown_metrics
 from sweeprof.report.judged import percent, settling_text
 from sweeprof.report.table import rows_by_table
 from sweeprof.report.units import scaled
+from sweeprof.results.comparable import DEVIATION
 from sweeprof.results.compare import MIN_ROUNDS, Cell, Comparison, Row
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.settings import spelled
@@ -186,6 +187,8 @@ def _uncalled(row: Row, cell: Cell, threshold: float | None, settling: str) -> t
     if code == "different_environment":
         said = ", ".join(f"{field} {spelled(before)} → {spelled(now)}" for field, (before, now) in row.differs.items())
         advice = "compare on one host, or with a calibration kernel (protocol.kernel=auto) on hosts of one kind"
+        if DEVIATION in row.differs:
+            advice = "the row's warnings, or those of its baseline, name the setting that the model changed"
         return code, f"{UNCLEAR} not comparable with the baseline: {one_line(said)}", advice
     return code, f"{UNCLEAR} not called better or worse: {REASONS.get(code, one_line(code))}", ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sweeprof.errors import Problem, UserError
 from sweeprof.results.paths import OUTSIDE
+from sweeprof.results.record import Warning
 from sweeprof.results.validation import damaged, validated
 
 if TYPE_CHECKING:
@@ -18,6 +20,29 @@ if TYPE_CHECKING:
 
 Mode = Literal["inference", "training"]
 PhaseName = Literal["forward", "backward"]
+TOLERANCE = 0.1
+"""How far the calls may add up to more or less than the step before their times are marked as doubtful; a share of the step."""
+
+
+def disagreement(whole: Sequence[float], parts: Sequence[float]) -> float | None:
+    """Return what the parts come to as a share of the whole, if that is off by more than :data:`TOLERANCE`; else None.
+
+    Compared are both the medians, as a table shows them, and the pairs of one repeat: the larger difference counts.
+
+    Args:
+        whole: seconds of a step, one value per repeat.
+        parts: seconds of all its calls together, one value per repeat.
+    """
+    of_medians = _share(statistics.median(parts), statistics.median(whole))
+    of_pairs = statistics.median(_share(part, step) for part, step in zip(parts, whole, strict=True))
+    ratio = max(of_medians, of_pairs, key=lambda share: abs(share - 1))
+    return None if abs(ratio - 1) <= TOLERANCE else ratio
+
+
+def _share(part: float, whole: float) -> float:
+    if whole > 0:
+        return part / whole
+    return math.inf if part > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +105,8 @@ class PhaseSummary:
     """Time with the probes over time without, the median over the repeats."""
     outside_s: float = 0.0
     """What was covered outside any module, e.g. the loss; seconds."""
+    doubt: str | None = None
+    """Why the times of this phase may be wrong by more than :data:`TOLERANCE`; None if the calls add up to the step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +184,35 @@ class LayerTimes:
         kept = PhaseTimes(phase.plain[self.warmup :], phase.probed[self.warmup :])
         outside = [own or 0.0 for call, own in zip(self.calls, self._own(name), strict=True) if call.path == OUTSIDE]
         plain = statistics.median(kept.plain) if kept.plain else None
-        return PhaseSummary(plain, self._covered(name, phase), kept.overhead, sum(outside))
+        return PhaseSummary(plain, self._covered(name, phase), kept.overhead, sum(outside), self._doubt(name, kept))
+
+    def _doubt(self, name: PhaseName, phase: PhaseTimes) -> str | None:
+        parts = self._totals(name)
+        if not parts:
+            return None
+        ratio = disagreement(phase.plain or phase.probed, parts)
+        if ratio is None:
+            return None
+        share = "more than 1000 %" if ratio > 10 else f"{100 * ratio:.0f} %"
+        if phase.plain:
+            return f"the times of the calls add up to {share} of the {name} without probes"
+        cost = f"the times of the calls add up to {share} of the {name} with probes; the rest is what probes are estimated to cost"
+        return f"{cost}, which no step without probes confirms"
+
+    @property
+    def warnings(self) -> tuple[Warning, ...]:
+        """One for each phase whose calls do not add up to the step."""
+        return (*self.warnings_of("forward"), *self.warnings_of("backward"))
+
+    def warnings_of(self, name: PhaseName) -> tuple[Warning, ...]:
+        """The warning about one phase, if there is one."""
+        phase = self.summary.forward if name == "forward" else self.summary.backward
+        if phase is None or phase.doubt is None:
+            return ()
+        advice = "use sweeprof.Profiler or metrics=layers, which also run steps without probes"
+        if phase.plain_s is not None:
+            advice = "measure on an idle machine, or raise protocol.min_samples"
+        return (Warning("layer_times_off", phase.doubt, advice),)
 
     def with_warmup(self, drop_first: int) -> LayerTimes:
         """The same measurements, of which the first ``drop_first`` repeats are for warming up.

@@ -19,7 +19,7 @@ from sweeprof.report.pictures.combination import Observed
 from sweeprof.report.pictures.details import details
 from sweeprof.report.plots import plots
 from sweeprof.report.table import tables
-from sweeprof.results.comparable import key_of
+from sweeprof.results.comparable import key_of, unsteady_warnings
 from sweeprof.results.compare import Comparison, Row, compare_rows, find_baselines
 from sweeprof.results.files import read_json, write_atomically, write_json
 from sweeprof.results.measurement import Measurement
@@ -34,7 +34,7 @@ from sweeprof.sweep.events import begun
 from sweeprof.sweep.exports import Format, standing, write_exports
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.places import of_cluster, seen_hosts
-from sweeprof.sweep.plan import Combination, Plan
+from sweeprof.sweep.plan import MEASURING, Combination, Plan
 from sweeprof.sweep.samples import samples_of
 
 MOST_INDENTED = 1000
@@ -143,6 +143,7 @@ def _row(
     complete = timed.count("ok")
     is_incomplete = status not in ("ok", "unsupported") and complete > 0
     warnings = [w for record in records for w in record.warnings] + [w for m in measured.values() for w in m.warnings]
+    warnings += unsteady_warnings(record.environment for record in records if record.pass_name in MEASURING)
     return Row(
         combination_id=combination.id,
         axes=combination.axes,

@@ -7,7 +7,7 @@ from typing import Any
 
 from sweeprof.results.record import Json, Record
 
-OF_A_TRIAL = ("scheduler", "session", "ran", "others", "threads", "load", "gpu")
+OF_A_TRIAL = ("scheduler", "session", "ran", "others", "threads", "load", "gpu", "settings", "deviations")
 """What of a record's environment is not its host's."""
 
 

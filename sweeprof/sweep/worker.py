@@ -17,6 +17,7 @@ import psutil
 
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.profiling.profiler import Profiler
+from sweeprof.results.comparable import warnings_of
 from sweeprof.results.environment import load
 from sweeprof.results.files import write_bytes
 from sweeprof.results.record import Json, Record, Status, Warning
@@ -87,18 +88,31 @@ def _run(request: Request, turns: Player | None) -> None:
     if turns and "measure" in own:  # which others' turns are no part of
         own |= {"measure": own["measure"] - turns.waited_s, "wait": turns.waited_s}
     others, disturbed = company.seen()
+    deviating = warnings_of(profiler.session.deviations) if profiler else ()
     replace(
         blank,
         status=status,
         reason=reason,
         traceback=trace,
         observations=observations,
-        warnings=(*disturbed, *warnings),
+        warnings=tuple(dict.fromkeys((*disturbed, *warnings, *deviating))),
         started=started,
         wall_s=time.monotonic() - request.asked,
         costs={**costs, **own},
-        environment={**blank.environment, "load": load(), "threads": blank.config["backend"].get("threads"), **others},
+        environment={**blank.environment, "load": load(), **_settings(blank, profiler), **others},
     ).write(Path(request.records))
+
+
+def _settings(blank: Record, profiler: Profiler | None) -> Json:
+    """Return the settings that were in effect while the model ran, and where they were not as requested."""
+    threads = blank.config["backend"].get("threads")
+    if profiler is None or not profiler.session.in_effect:
+        return {"threads": threads}
+    session = profiler.session
+    found: Json = {"threads": session.in_effect.get("threads", threads), "settings": session.in_effect}
+    if session.deviations:
+        found["deviations"] = {name: list(values) for name, values in session.deviations.items()}
+    return found
 
 
 def _outcome(error: Exception, profiler: Profiler | None) -> tuple[Status, str, str | None]:

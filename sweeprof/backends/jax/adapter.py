@@ -67,6 +67,17 @@ class JaxBackend:
         random.seed(seed)
         np.random.seed(seed)
 
+    def settings_in_effect(self, model: JaxModel | None = None) -> Mapping[str, Any]:
+        # Threads are fixed when JAX starts, and it does not tell their number.
+        return {
+            "64 bits": bool(jax.config.jax_enable_x64),
+            "default matmul precision": jax.config.jax_default_matmul_precision,
+            "jit disabled": bool(jax.config.jax_disable_jit),
+            "default device": None if jax.config.jax_default_device is None else str(jax.config.jax_default_device),
+            "dtype policy": keras.config.dtype_policy().name,
+            "floatx": keras.config.floatx(),
+        }
+
     def devices(self) -> list[str]:
         return device_names()
 

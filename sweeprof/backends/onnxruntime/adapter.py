@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import onnxruntime
 
@@ -63,6 +63,13 @@ class OnnxruntimeBackend:
 
     def expect(self, inputs: Inputs) -> None:
         self.expected = inputs
+
+    def settings_in_effect(self, model: OnnxModel | None = None) -> Mapping[str, Any]:
+        # They belong to each session; a model's builder, which makes the graph, has no influence on them.
+        if model is None or model.native is None:
+            return {}
+        options = model.native.get_session_options()
+        return {"threads": options.intra_op_num_threads, "inter-op threads": options.inter_op_num_threads}
 
     def devices(self) -> list[str]:
         gpus = [device for device in onnxruntime.get_ep_devices() if device.ep_name == "CUDAExecutionProvider"]

@@ -21,9 +21,10 @@ from onnx import TensorProto, helper
 from sweeprof.backends.onnxruntime.kernel import IR_VERSION, OPSET
 from sweeprof.backends.onnxruntime.model import Feed, OnnxModel
 from sweeprof.backends.onnxruntime.trace import profiling, steps_of
+from sweeprof.profiling.layer_timing import seconds_added
 from sweeprof.profiling.timing import Clock
 
-NODES, STEPS = 100, 30
+NODES, STEPS, WARMUP_STEPS = 100, 31, 30
 MOST = 3.0
 """A real node has more inputs to write down than one of the chain; twice as much is usual."""
 
@@ -52,20 +53,27 @@ def calibrated(model: OnnxModel) -> Cost:
     with TemporaryDirectory(prefix="sweeprof-profile-") as folder:
         session = settings.open(chain, model.device, partial(profiling, folder=Path(folder)))
         profiled = model.steps_of(session, batch)
-        bare, whole = (_median(step, model.clock()) / NODES for step in (plain, profiled))
+        for step in (plain, profiled):
+            for _ in range(WARMUP_STEPS):
+                step()
+        bare_steps: list[float] = []
+
+        def bare_step() -> float:
+            bare_steps.append(_lasting(plain, model.clock()))
+            return bare_steps[-1]
+
+        whole = seconds_added(bare_step, lambda: _lasting(profiled, model.clock()), STEPS) / NODES
+        bare = statistics.median(bare_steps) / NODES
         traced = list(steps_of(Path(session.end_profiling()).read_bytes()))[-STEPS:]
     window = statistics.median(sum(node["dur"] for node in step.nodes) / 1e6 for step in traced) / NODES
-    return Cost(max(0.0, window - bare), max(0.0, whole - window))
+    inside = max(0.0, window - bare)
+    return Cost(inside, max(0.0, whole - inside))
 
 
-def _median(step: Callable[[], object], clock: Clock) -> float:
-    """Seconds of a step, after as many that do not count."""
-    lasted = []
-    for _ in range(2 * STEPS):
-        begin = clock.mark()
-        step()
-        lasted.append(clock.between(begin, clock.mark()))
-    return statistics.median(lasted[STEPS:])
+def _lasting(step: Callable[[], object], clock: Clock) -> float:
+    begin = clock.mark()
+    step()
+    return clock.between(begin, clock.mark())
 
 
 def _chain() -> bytes:

@@ -2,7 +2,7 @@
 
 The graph is the one that the run-time has optimised, as it runs without the profiler: a module whose nodes are fused into another's
 has no time of its own. What a step takes beside its nodes, the run-time's own walk over the graph, is the root's. What the profiler
-costs for each node is calibrated (``calibration.py``), corrected by what it added to the steps while warming up, and subtracted.
+costs for each node is calibrated (``calibration.py``), corrected by what it added to the steps, and subtracted.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from sweeprof.backends.onnxruntime.model import Feed, OnnxModel
 from sweeprof.backends.onnxruntime.profile import Profiled, Ran, profiled
 from sweeprof.backends.onnxruntime.rows import NEVER_CALLED, ordered
 from sweeprof.errors import Unsupported
+from sweeprof.profiling.layer_timing import MOST_ATTEMPTS
+from sweeprof.profiling.spans import bounded
 from sweeprof.profiling.timing import Clock, Protocol, without_collection
-from sweeprof.results.layer_times import CallTime, LayerTimes, PhaseTimes
+from sweeprof.results.layer_times import CallTime, LayerTimes, PhaseTimes, disagreement
 from sweeprof.results.paths import ROOT, above
 
 MOST_REPEATS = 200
@@ -43,7 +45,7 @@ def layer_times(model: OnnxModel, batch: Feed, protocol: Protocol) -> LayerTimes
             raise Unsupported("the optimised graph has no nodes: its results are constants")
         warmup, kept = _taken(plain, seen, model.clock(), protocol)
         cost = calibrated(model)
-    cost = cost.refined(_added(warmup, seen))
+    cost = cost.refined(_added([*warmup[protocol.warmup_steps :], *kept]) / max(1, len(seen.steps[0])))
     warmup_kept = warmup[: protocol.warmup_steps]
     pairs = [*warmup_kept, *kept]
     steps = [*seen.steps[: len(warmup_kept)], *seen.steps[len(warmup) :]]
@@ -58,20 +60,39 @@ def layer_times(model: OnnxModel, batch: Feed, protocol: Protocol) -> LayerTimes
 
 
 def _taken(plain: Step, seen: Profiled, clock: Clock, protocol: Protocol) -> tuple[list[Pair], list[Pair]]:
-    """The pairs of steps for warming up, and those that count."""
+    """The pairs of steps for warming up, and those that count.
+
+    More are taken, at most :data:`MOST_ATTEMPTS` times as many, while steps less what the profiler adds to them differ from steps
+    without it.
+    """
     most = max(FEWEST_REPEATS, min(MOST_REPEATS, MOST_EVENTS // seen.nodes // 2))
+    spent = 0.0
 
     def pairs(fewest: int, seconds: float) -> list[Pair]:
+        nonlocal spent
         begin = clock.now()
         taken: list[Pair] = []
         while len(taken) < most and (
             not taken
-            or ((len(taken) < fewest or clock.now() - begin < seconds) and clock.now() - begin < protocol.max_s)
+            or ((len(taken) < fewest or clock.now() - begin < seconds) and spent + clock.now() - begin < protocol.max_s)
         ):
             taken.append(_pair(plain, seen, clock, len(taken)))
+        spent += clock.now() - begin
         return taken
 
-    return pairs(protocol.warmup_steps, protocol.warmup_s), pairs(protocol.min_samples, protocol.min_s)
+    warmup = pairs(protocol.warmup_steps, protocol.warmup_s)
+    spent = 0.0
+    kept = pairs(protocol.min_samples, protocol.min_s)
+    for _ in range(MOST_ATTEMPTS - 1):
+        if spent >= protocol.max_s or _agree(kept):
+            break
+        kept += pairs(protocol.min_samples, protocol.min_s)
+    return warmup, kept
+
+
+def _agree(pairs: Sequence[Pair]) -> bool:
+    plain, probed = zip(*pairs, strict=True)
+    return disagreement(plain, [seconds - _added(pairs) for seconds in probed]) is None
 
 
 def _pair(plain: Step, seen: Profiled, clock: Clock, number: int) -> Pair:
@@ -88,28 +109,26 @@ def _lasting(step: Step, clock: Clock) -> float:
     return clock.between(begin, clock.mark())
 
 
-def _added(warmup: Sequence[Pair], seen: Profiled) -> float:
-    """What the profiler adds to a step for each node of it, in seconds; never less than nothing."""
-    nodes = len(seen.steps[0])
-    return max(0.0, statistics.median(probed - plain for plain, probed in warmup)) / nodes if nodes else 0.0
+def _added(pairs: Sequence[Pair]) -> float:
+    """Return what the profiler adds to a step, in seconds; never less than nothing."""
+    return max(0.0, statistics.median(probed - plain for plain, probed in pairs))
 
 
 def _calls(
     steps: Sequence[Sequence[Ran]], seconds: Sequence[float], cost: Cost, file: Exported
 ) -> tuple[CallTime, ...]:
     """One per module that nodes belong to, and those around it."""
-    own: dict[str, list[float]] = {
-        path: [0.0] * len(steps)
-        for path in ordered(ran.path for step in steps for ran in step)
-        if file.types.get(path) not in NEVER_CALLED
-    }
-    for index, (step, lasted) in enumerate(zip(steps, seconds, strict=True)):
+    paths = ordered(ran.path for step in steps for ran in step)
+    own: dict[str, list[float]] = {path: [] for path in paths if file.types.get(path) not in NEVER_CALLED}
+    for step, lasted in zip(steps, seconds, strict=True):
+        windows, costs = dict.fromkeys(own, 0.0), dict.fromkeys(own, 0.0)
         for ran in step:
-            own[ran.path][index] += ran.seconds - cost.inside
-        beside = lasted - sum(ran.seconds for ran in step) - cost.outside * len(step)
-        own[ROOT][index] += max(0.0, beside)
-        for values in own.values():
-            values[index] = max(0.0, values[index])
+            windows[ran.path] += ran.seconds
+            costs[ran.path] += cost.inside
+        windows[ROOT] += max(0.0, lasted - sum(ran.seconds for ran in step))
+        costs[ROOT] += cost.outside * len(step)
+        for path, value in zip(own, bounded(list(windows.values()), list(costs.values())), strict=True):
+            own[path].append(value)
     position = {path: index for index, path in enumerate(own)}
     return tuple(
         CallTime(

@@ -64,6 +64,9 @@ class TensorflowBackend:
     def configure(self, seed: int) -> None:
         runtime.configure(self.threads, seed)
 
+    def settings_in_effect(self, model: TensorflowModel | None = None) -> Mapping[str, Any]:
+        return runtime.settings_in_effect()
+
     def devices(self) -> list[str]:
         return runtime.devices()
 

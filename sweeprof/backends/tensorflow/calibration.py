@@ -17,8 +17,8 @@ from sweeprof.profiling.spans import LEFT, Cost
 
 CALLS = 40
 """Empty layers in one step."""
-REPEATS = 25
-"""Steps with probes, and as many without, in turns; medians count."""
+PAIRS = 25
+"""Steps with probes, and as many without, in alternating order; medians count."""
 
 
 def calibrated(is_eager: bool, with_backward: bool) -> Cost:
@@ -32,9 +32,9 @@ def calibrated(is_eager: bool, with_backward: bool) -> Cost:
     plain, probed = [], []
     with _without_keras():
         laps = laps_of(Task(root, forward, (), (weight,) if with_backward else ()), is_eager)
-        for _ in range(REPEATS):
-            plain.append(laps.lap(False))
-            probed.append(laps.lap(True))
+        for number in range(PAIRS):
+            for is_probed in (False, True) if number % 2 else (True, False):
+                (probed if is_probed else plain).append(laps.lap(is_probed))
     inside = statistics.median(map(_window, probed))
     whole = _added(plain, probed, lambda lap: lap.turned - lap.begin) / (CALLS + 1)
     backward = _added(plain, probed, lambda lap: lap.end - lap.turned) / max(1, len(probed[-1].backward))
@@ -54,13 +54,14 @@ def _without_keras() -> Iterator[None]:
 
 
 def _added(plain: list[Lap], probed: list[Lap], seconds: Callable[[Lap], float]) -> float:
-    return statistics.median(map(seconds, probed)) - statistics.median(map(seconds, plain))
+    """Return the median of what probes added to the step beside them."""
+    return statistics.median(seconds(b) - seconds(a) for a, b in zip(plain, probed, strict=True))
 
 
 def _window(lap: Lap) -> float:
-    """Mean seconds within the window of an empty call."""
+    """Median seconds within the window of an empty call; an interrupted one does not count."""
     windows = [b[2] - a[2] for a, b in zip(lap.forward, lap.forward[1:], strict=False) if a[0] != LEFT and b[0] == LEFT]
-    return statistics.fmean(windows)
+    return statistics.median(windows)
 
 
 class _Empty(keras.Layer):  # type: ignore[misc]

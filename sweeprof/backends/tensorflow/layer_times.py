@@ -7,6 +7,8 @@ is part of the difference between the two, which is told beside the times.
 
 from __future__ import annotations
 
+from functools import partial
+
 import tensorflow as tf
 
 from sweeprof.backends.tensorflow.calibration import calibrated
@@ -14,9 +16,9 @@ from sweeprof.backends.tensorflow.laps import Lap, laps_of
 from sweeprof.backends.tensorflow.model import TensorflowModel
 from sweeprof.backends.tensorflow.tasks import task_of
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.layer_timing import TakePair, Turn, in_turns, timed_in_turns
+from sweeprof.profiling.layer_timing import Turn, in_turns, timed_in_turns
 from sweeprof.profiling.recipe import Work
-from sweeprof.profiling.spans import Cost, Reader
+from sweeprof.profiling.spans import Reader
 from sweeprof.profiling.timing import Protocol, without_collection
 from sweeprof.results.layer_times import LayerTimes
 
@@ -34,11 +36,10 @@ def layer_times(model: TensorflowModel, work: Work, protocol: Protocol) -> Layer
     with tf.device(model.device), without_collection():
         laps = laps_of(task, is_eager)
 
-        def pairs_at(cost: Cost) -> TakePair:
-            reader = Reader(laps.described, clock.between, cost)
-            return in_turns(lambda: _read(laps.lap(False), None), lambda: _read(laps.lap(True), reader))
-
-        return timed_in_turns(pairs_at, calibrated(is_eager, task.trains), clock.now, protocol, task.trains)
+        reader = Reader(laps.described, clock.between)
+        pairs = in_turns(lambda: _read(laps.lap(False), None), lambda: _read(laps.lap(True), reader))
+        calibrate = partial(calibrated, is_eager, task.trains)
+        return timed_in_turns(pairs, calibrate, clock.now, protocol, task.trains)
 
 
 def _read(lap: Lap, reader: Reader | None) -> Turn:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -43,6 +45,21 @@ def _too_late(error: str) -> str:
         f"operators, now {set_now}; 0: one per processor) and the way it takes memory of GPUs only before it starts "
         f"({error}). Set them before its first operation, or use isolation=fork."
     )
+
+
+def settings_in_effect() -> dict[str, Any]:
+    """Return the settings that influence how fast a model runs, by name."""
+    threading = tf.config.threading
+    return {
+        "threads": threading.get_intra_op_parallelism_threads(),
+        "inter-op threads": threading.get_inter_op_parallelism_threads(),
+        "dtype policy": keras.config.dtype_policy().name,
+        "floatx": keras.config.floatx(),
+        "XLA": tf.config.optimizer.get_jit(),
+        "TF32": tf.config.experimental.tensor_float_32_execution_enabled(),
+        "functions run eagerly": tf.config.functions_run_eagerly(),
+        "graph optimizer": {name: str(value) for name, value in tf.config.optimizer.get_experimental_options().items()},
+    }
 
 
 def devices() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -58,6 +59,26 @@ class TorchBackend:
         if torch.get_num_interop_threads() != 1:  # can be set once in a process
             torch.set_num_interop_threads(1)
         torch.manual_seed(seed)
+
+    def settings_in_effect(self, model: TorchModel | None = None) -> Mapping[str, Any]:
+        device = None if model is None else device_of(model.native)
+        inductor = sys.modules.get("torch._inductor.config")
+        return {
+            "threads": torch.get_num_threads(),
+            "inter-op threads": torch.get_num_interop_threads(),
+            "float32 matmul precision": torch.get_float32_matmul_precision(),
+            "TF32 in cuDNN": torch.backends.cudnn.allow_tf32,
+            "cudnn.benchmark": torch.backends.cudnn.benchmark,
+            "cudnn.deterministic": torch.backends.cudnn.deterministic,
+            "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+            "oneDNN": torch.backends.mkldnn.enabled,  # type: ignore[attr-defined]
+            "default dtype": str(torch.get_default_dtype()),
+            "default device": str(torch.get_default_device()),
+            **{f"autocast on {kind}": _autocast(kind) for kind in ("cpu", "cuda")},
+            # Only what is not at its default; until something compiles, the module is not imported.
+            "inductor": "" if inductor is None else inductor.codegen_config(),
+            **({} if device is None else {"device": str(device)}),
+        }
 
     def devices(self) -> list[str]:
         found = ["cpu"]
@@ -153,6 +174,11 @@ class TorchBackend:
     def is_out_of_memory(self, error: BaseException) -> bool:
         # The CPU allocator raises a plain RuntimeError.
         return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _autocast(device: str) -> str | None:
+    """Return the data type that autocast computes in; None where it is off."""
+    return str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None
 
 
 def _made(variant: Variant, build: Build) -> torch.nn.Module:

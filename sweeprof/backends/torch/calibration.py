@@ -1,27 +1,34 @@
-"""What a probe costs on this machine: measured on modules and on a backward that do nothing."""
+"""What a probe costs on this machine: measured on modules and on a backward that do nothing.
+
+Every run is short, about 0.1 ms, so that few of them are interrupted where other processes keep the processor busy.
+"""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import torch
 
 from sweeprof.backends.torch.probes import Probes
+from sweeprof.profiling.layer_timing import seconds_added
 from sweeprof.profiling.spans import LEFT, Cost
 from sweeprof.profiling.timing import Clock, without_collection
 
-CALLS = 100
+CALLS = 20
 """Empty modules in one step."""
-NODES = 200
+NODES = 20
 """Nodes in one backward."""
-REPEATS = 25
-"""Steps with probes, and as many without, in turns; medians count."""
-REPEATS_AMONG_WORK = 5
-"""The same with work between the calls: each step has a window per call, and takes long where the processor is shared."""
+PAIRS = 101
+"""Steps with probes, and as many without, in alternating order; medians count."""
+STEPS_AMONG_WORK = 25
+"""Steps with work between the calls; each has a window per call."""
+MOST_GROWTH = 3.0
+"""How much more a probe may cost among work: 1.5 to 2.5 times as much is usual, and more is another process's work."""
 
 
 def calibrated(clock: Clock, device: torch.device, with_backward: bool) -> Cost:
@@ -34,11 +41,15 @@ def calibrated(clock: Clock, device: torch.device, with_backward: bool) -> Cost:
     x = torch.zeros(1, device=device)
     image, kernel = torch.zeros(1, 16, 32, 32, device=device), torch.zeros(16, 16, 3, 3, device=device)
     with without_collection(), _one_thread():
-        inside, whole = _probed(_Many(), x, clock, with_backward, REPEATS)
-        among_work, _ = _probed(_Many(lambda: torch.conv2d(image, kernel)), x, clock, with_backward, REPEATS_AMONG_WORK)
-        growth = among_work / inside if inside > 0 else 1.0
+        added = _Calls(_Many(), x, clock, with_backward)
+        whole = seconds_added(added.plain, added.probed, PAIRS) / (CALLS + 1)
+        among_work = _Calls(_Many(lambda: torch.conv2d(image, kernel)), x, clock, with_backward)
+        for _ in range(STEPS_AMONG_WORK):
+            among_work.probed()
+        inside, inside_among_work = added.window, among_work.window
+        growth = min(max(1.0, inside_among_work / inside), MOST_GROWTH) if inside > 0 else 1.0
         node = _node(clock, device) if with_backward else 0.0
-    return Cost(among_work, max(0.0, whole - inside) * growth, node * growth)
+    return Cost(inside * growth, max(0.0, whole - inside) * growth, node * growth)
 
 
 @contextmanager
@@ -73,31 +84,46 @@ class _Many(torch.nn.Module):
         return x
 
 
-def _probed(module: _Many, x: torch.Tensor, clock: Clock, with_backward: bool, repeats: int) -> tuple[float, float]:
-    """Seconds within the window of an empty call, and what its probes add to a step altogether: medians."""
-    probes = Probes(module, clock.mark, with_backward)
-    plain, probed, windows = [], [], []
-    for _ in range(repeats):
-        plain.append(_lasting(lambda: module(x), clock))
-        with probes.attached():
-            probed.append(_lasting(lambda: module(x), clock))
-            events = probes.forget()
-        windows += [clock.between(a[2], b[2]) for a, b in pairwise(events) if a[0] != LEFT and b[0] == LEFT]
-    whole = (statistics.median(probed) - statistics.median(plain)) / (CALLS + 1)
-    return statistics.median(windows), whole
+class _Calls:
+    """Steps of a module, with probes and without."""
+
+    def __init__(self, module: _Many, x: torch.Tensor, clock: Clock, with_backward: bool) -> None:
+        self._step, self._clock = partial(module, x), clock
+        self._probes = Probes(module, clock.mark, with_backward)
+        self._windows: list[float] = []
+
+    def plain(self) -> float:
+        return _lasting(self._step, self._clock)
+
+    def probed(self) -> float:
+        with self._probes.attached():
+            lasted = _lasting(self._step, self._clock)
+            events = self._probes.forget()
+        between = self._clock.between
+        self._windows += [between(a[2], b[2]) for a, b in pairwise(events) if a[0] != LEFT and b[0] == LEFT]
+        return lasted
+
+    @property
+    def window(self) -> float:
+        """Median seconds within the window of an empty call."""
+        return statistics.median(self._windows)
 
 
 def _node(clock: Clock, device: torch.device) -> float:
     """Seconds of following one node of a backward."""
-    plain, followed = [], []
     probes = Probes(torch.nn.Identity(), clock.mark, with_backward=True)
-    for _ in range(REPEATS):
-        plain.append(_lasting(_chain(device).backward, clock))
+
+    def plain() -> float:
+        return _lasting(_chain(device).backward, clock)
+
+    def followed() -> float:
         last = _chain(device)
         probes.follow(last)
-        followed.append(_lasting(last.backward, clock))
+        lasted = _lasting(last.backward, clock)
         probes.forget()
-    return max(0.0, (statistics.median(followed) - statistics.median(plain)) / NODES)
+        return lasted
+
+    return seconds_added(plain, followed, PAIRS) / (NODES + 1)  # the node that adds to the gradient is followed too
 
 
 def _chain(device: torch.device) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sweeprof.backends.torch.calibration import calibrated
@@ -13,7 +14,7 @@ from sweeprof.backends.torch.steps import Steps, stepping
 from sweeprof.errors import Unsupported
 from sweeprof.profiling.layer_timing import TakePair, Turn, in_turns, timed_in_turns
 from sweeprof.profiling.recipe import Work
-from sweeprof.profiling.spans import Cost, Event, Reader
+from sweeprof.profiling.spans import Event, Reader
 from sweeprof.profiling.timing import Clock, Protocol, without_collection
 from sweeprof.results.layer_times import LayerTimes
 
@@ -30,12 +31,9 @@ def layer_times(model: TorchModel, work: Work, protocol: Protocol) -> LayerTimes
     is_training, clock = work.recipe is not None, model.clock()
     probes = Probes(model.module, clock.mark, with_backward=is_training)
     with stepping(model, work) as steps, without_collection():
-        cost = calibrated(clock, model.device, with_backward=is_training)
-
-        def pairs_at(cost: Cost) -> TakePair:
-            return _Measuring(steps, probes, Reader(probes.described(), clock.between, cost), clock).pairs()
-
-        times = timed_in_turns(pairs_at, cost, clock.now, protocol, is_training)
+        measuring = _Measuring(steps, probes, Reader(probes.described(), clock.between), clock)
+        calibrate = partial(calibrated, clock, model.device, with_backward=is_training)
+        times = timed_in_turns(measuring.pairs(), calibrate, clock.now, protocol, is_training)
     if len(times.calls) < 2:
         raise Unsupported("no Python module of the model was called: a scripted model has no layers when it runs")
     return times

@@ -6,6 +6,7 @@ backward are a step each.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,7 +26,7 @@ from sweeprof.backends.torch.state import WrappedForward, forwards_wrapped, is_c
 from sweeprof.errors import Problem, Unsupported, UserError
 from sweeprof.profiling.inputs import Inputs
 from sweeprof.profiling.layer_timing import calls_of
-from sweeprof.profiling.spans import Cost, Event, Reader, Step, joined
+from sweeprof.profiling.spans import Cost, Event, Reader, Step, joined, without_probes
 from sweeprof.profiling.timing import Clock, WallClock
 from sweeprof.results.iteration import Iteration
 from sweeprof.results.layer_times import LayerTimes, PhaseTimes
@@ -87,7 +88,8 @@ class TorchWatch:
         self._root = model
         self._clock: Clock = WallClock()
         self._probes = Probes(model, self._clock.mark, with_backward=True)
-        self._reader = Reader([], self._clock.between, Cost())
+        self._reader = Reader([], self._clock.between)
+        self._cost = Cost()
         self._attached = ExitStack()
         self._is_paused = False
         self.reset()
@@ -121,8 +123,8 @@ class TorchWatch:
         device = device_of(self._root) or torch.device("cpu")
         self._clock = clock_of(device)
         self._probes = Probes(self._root, self._clock.mark, with_backward=True)
-        cost = calibrated(self._clock, device, with_backward=True)
-        self._reader = Reader(self._probes.described(), self._clock.between, cost)
+        self._cost = calibrated(self._clock, device, with_backward=True)
+        self._reader = Reader(self._probes.described(), self._clock.between)
         with ExitStack() as attached:
             attached.enter_context(self._probes.attached())
             attached.enter_context(forwards_wrapped([self._root], lambda root: self._stepping(root.forward)))
@@ -171,7 +173,7 @@ class TorchWatch:
             warmup=0,
             forward=PhaseTimes((), tuple(read.forward for read in steps)),
             backward=PhaseTimes((), tuple(read.backward or 0.0 for read in steps)) if trained else None,
-            probe_s=self._reader.cost_s,
+            probe_s=dataclasses.asdict(self._cost),
         )
 
     def iteration(self) -> Iteration:
@@ -269,7 +271,7 @@ class TorchWatch:
         done = [backward for backward in seen.backwards if backward.end is not None]
         if not done:  # calls that nobody differentiates have nothing to do with each other
             for call, (step, _), forward in zip(seen.calls, read, seconds, strict=True):
-                self._keep(_Read(step, forward, None, call.batch_size))
+                self._keep(_Read(without_probes(step, self._cost), forward, None, call.batch_size))
             return
         step, timeline = joined(read)
         for backward in done:
@@ -277,7 +279,8 @@ class TorchWatch:
             self._reader.backward(step, timeline, own, backward.begin, backward.end)
         sizes = [call.batch_size for call in seen.calls]
         batch_size = None if None in sizes else sum(size or 0 for size in sizes)
-        self._keep(_Read(step, sum(seconds), sum(between(b.begin, b.end) for b in done), batch_size))
+        seconds_of_backwards = sum(between(b.begin, b.end) for b in done)
+        self._keep(_Read(without_probes(step, self._cost), sum(seconds), seconds_of_backwards, batch_size))
 
     def _keep(self, read: _Read) -> None:
         self._steps.append(read)

@@ -42,6 +42,11 @@ def _how(steps: int, mode: Mode) -> str:
 
 
 def _phase(name: str, phase: PhaseSummary, mode: Mode) -> str:
+    explained = _explained(name, phase, mode)
+    return f"{explained} Warning: {phase.doubt}." if phase.doubt else explained
+
+
+def _explained(name: str, phase: PhaseSummary, mode: Mode) -> str:
     if phase.plain_s is None or phase.covered is None or phase.overhead is None:
         return f"Every {name} had probes; what they cost is subtracted."
     what = ": the loss and whatever else runs there" if mode == "training" else ""

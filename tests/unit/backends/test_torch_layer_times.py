@@ -29,6 +29,7 @@ from sweeprof.backends.torch.clock import EventClock
 from sweeprof.backends.torch.probes import Probes
 from sweeprof.backends.torch.recipes import TorchTraining
 from sweeprof.errors import Unsupported
+from sweeprof.profiling import layer_timing
 from sweeprof.profiling.layer_timing import MOST_REPEATS
 from sweeprof.profiling.spans import NOT_DIFFERENTIATED, Cost
 from sweeprof.profiling.timing import WallClock
@@ -51,6 +52,9 @@ def one_thread(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     torch.set_num_threads(1)
     if "calibrates" not in request.fixturenames:
         monkeypatch.setattr(pass_module, "calibrated", lambda *_args, **_given: COST)
+        monkeypatch.setattr(
+            layer_timing, "MOST_ATTEMPTS", 1
+        )  # so that a busy machine takes no more steps than an idle one
     yield
     torch.set_num_threads(threads)
 

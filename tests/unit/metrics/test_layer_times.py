@@ -33,6 +33,7 @@ TRAINING = LayerTimes(
     forward=PhaseTimes((SLOW, 10.0, 13.0, 14.0, 10.0), (9 * SLOW, 11.0, 26.0, 14.0, 12.0)),
     backward=PhaseTimes((SLOW, 10.0, 9.0, 9.0, 9.0), (SLOW, 1.0, 1.0, 1.0, 1.0)),
 )
+ADDS_UP = replace(TRAINING, forward=PhaseTimes((SLOW, *[13.0] * 4), (SLOW, *[14.0] * 4)))
 BARE = [replace(one, backward=(), reason=None) for one in TRAINING.calls]
 INFERENCE = replace(TRAINING, mode="inference", calls=tuple(BARE), backward=None)
 
@@ -67,8 +68,9 @@ def test_the_slowest_layer_is_named_and_what_is_outside_is_none() -> None:
 
 
 def test_each_tells_of_how_many_repeats_it_is_and_warns_of_too_few() -> None:
-    assert all(one.detail["n"] == 4 and not one.warnings for one in metrics_of(TRAINING).values())
-    for one in metrics_of(replace(TRAINING, unmet=("min_samples=10",))).values():
+    assert all(one.detail["n"] == 4 for one in metrics_of(TRAINING).values())
+    assert all(one.warnings == () for one in metrics_of(ADDS_UP).values())
+    for one in metrics_of(replace(ADDS_UP, unmet=("min_samples=10",))).values():
         (warning,) = one.warnings
         assert warning.code == "few_repeats"
         assert "4 repeats: protocol.max_s ended them before min_samples=10" in warning.text
@@ -89,6 +91,20 @@ def test_a_model_whose_layers_are_all_frozen_has_no_slowest_backward() -> None:
 
 
 def test_without_a_step_that_had_no_probes_there_is_nothing_to_compare_with() -> None:
-    found = metrics_of(replace(TRAINING, forward=PhaseTimes((), (11.0, 26.0)), backward=PhaseTimes((), (1.0, 1.0))))
+    found = metrics_of(replace(TRAINING, forward=PhaseTimes((), (11.0,) * 5), backward=PhaseTimes((), (9.0,) * 5)))
     missing = {name for name, one in found.items() if one.reason == "no step was without probes"}
     assert missing == {"layers/forward_covered", "layers/backward_covered", "layers/probe_overhead"}
+
+
+def test_layers_that_do_not_add_up_to_the_step_say_so_beside_every_figure_of_that_phase() -> None:
+    """The forward takes 11.5 s without probes, and its layers 13 s together; the backward adds up."""
+    found = metrics_of(TRAINING)
+    for name, one in found.items():
+        if "backward" in name:
+            assert one.warnings == ()
+            continue
+        (warning,) = one.warnings
+        assert warning.code == "layer_times_off"
+        assert warning.text == "the times of the calls add up to 115 % of the forward without probes"
+        assert "protocol.min_samples" in warning.advice
+    assert found["layers/slowest_self_s"].value == 3.0

@@ -9,15 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeprof.profiling.spans import FOLLOWED, LEFT, Cost, Event, Reader, Span, Step, path_below
+from sweeprof.profiling.spans import (
+    FOLLOWED,
+    LEFT,
+    Cost,
+    Event,
+    Reader,
+    Span,
+    Step,
+    bounded,
+    path_below,
+    without_probes,
+)
 from sweeprof.results.layers import OUTSIDE, ROOT
 
 NET, A, B = range(3)
 MODULES = [([ROOT], "Net"), (["a"], "A"), (["a.b"], "B")]
 
 
-def reader(modules: Sequence[tuple[list[str], str]] = MODULES, cost: Cost | None = None) -> Reader:
-    return Reader(modules, lambda begin, end: end - begin, cost or Cost())
+def reader(modules: Sequence[tuple[list[str], str]] = MODULES) -> Reader:
+    return Reader(modules, lambda begin, end: end - begin)
 
 
 def forward_of(step: Step) -> dict[tuple[str, int], float]:
@@ -35,10 +46,10 @@ def both(
     cost: Cost | None = None,
 ) -> Step:
     """A forward from 0 to 100 and a backward from 100 to 200."""
-    read = reader(modules, cost)
+    read = reader(modules)
     step, timeline = read.step(forward, 0, 100)
     read.backward(step, timeline, backward, 100, 200)
-    return step
+    return without_probes(step, cost or Cost())
 
 
 # Forward
@@ -53,7 +64,7 @@ def test_a_call_has_the_time_between_its_marks_that_no_call_within_it_has() -> N
 
 def test_each_call_knows_its_class_its_caller_and_how_many_it_made() -> None:
     step, _ = reader().step(NESTED, 0, 100)
-    assert [(span.type, span.parent, span.children) for span in step.spans] == [
+    assert [(span.type, span.parent, span.forward_probes.outside) for span in step.spans] == [
         ("", None, 1),
         ("Net", None, 1),
         ("A", 1, 1),
@@ -92,8 +103,8 @@ def test_calls_without_a_root_lie_outside_each_other() -> None:
 
 
 def test_a_probe_costs_its_call_and_the_call_around_it() -> None:
-    step, _ = reader(cost=Cost(inside=1.5, outside=2)).step(NESTED, 0, 100)
-    assert forward_of(step) == {
+    step, _ = reader().step(NESTED, 0, 100)
+    assert forward_of(without_probes(step, Cost(inside=1.5, outside=2))) == {
         (OUTSIDE, 0): 8 - 2,
         (ROOT, 0): 71 - 1.5 - 2,
         ("a", 0): 5 - 1.5 - 2,
@@ -101,10 +112,35 @@ def test_a_probe_costs_its_call_and_the_call_around_it() -> None:
     }
 
 
-def test_what_is_subtracted_leaves_no_less_than_nothing() -> None:
-    step = both(NESTED, [(None, 0, 110), (None, 0, 112)], cost=Cost(inside=50, outside=20, backward=30))
-    assert forward_of(step) == {(OUTSIDE, 0): 0, (ROOT, 0): 71 - 50 - 20, ("a", 0): 0, ("a.b", 0): 0}
-    assert sum(backward_of(step).values()) == 10 + 0 + (88 - 30)
+def test_a_cost_that_exceeds_one_short_window_leaves_a_tenth_of_it() -> None:
+    """Layers a and b take 5 and 16 s, the others 8 and 71 s: 5.2 s is little too much for one of them."""
+    step, _ = reader().step(NESTED, 0, 100)
+    corrected = forward_of(without_probes(step, Cost(inside=5.2)))
+    assert corrected == pytest.approx({(OUTSIDE, 0): 8, (ROOT, 0): 71 - 5.2, ("a", 0): 0.5, ("a.b", 0): 16 - 5.2})
+
+
+def test_a_cost_that_the_windows_contradict_is_lowered_until_it_fits() -> None:
+    """A calibration that another process slowed down: 101 s for each of five nodes that took 10 to 40 s with it."""
+    nodes: list[Event] = [(None, 16, 100), (None, 16, 110), (None, 16, 125), (None, 13, 140), (None, 10, 160)]
+    corrected = backward_of(both(NUMBERED, nodes, cost=Cost(backward=101)))
+    # b has three nodes in 40 s, so that one costs at most 13.3 s, and a little more where that contradicts nobody else.
+    assert corrected[ROOT, 0] == pytest.approx(40 - 13.8, abs=2)
+    assert corrected["a", 0] == pytest.approx(20 - 13.8, abs=2)
+    assert corrected["a.b", 0] == pytest.approx(0.1 * 40)
+    assert sum(corrected.values()) > 100 / 3
+
+
+def test_windows_that_a_clock_shows_as_nothing_stay_nothing() -> None:
+    assert bounded([0.0, 10.0], [1.0, 1.0]) == [0.0, pytest.approx(10.0, abs=1)]
+    assert bounded([], []) == []
+    assert bounded([0.0, 0.0], [1.0, 0.0]) == [0.0, 0.0]
+
+
+@given(st.lists(st.tuples(st.floats(1e-9, 1), st.floats(0, 10)), min_size=1))
+def test_what_took_time_keeps_some_of_it_whatever_the_probes_are_said_to_cost(rows: list[tuple[float, float]]) -> None:
+    windows, costs = [window for window, _ in rows], [cost for _, cost in rows]
+    for window, cost, kept in zip(windows, costs, bounded(windows, costs), strict=True):
+        assert max(0.1 * window, window - cost) * (1 - 1e-9) <= kept <= window
 
 
 SHARED = [([ROOT], "Net"), (["a"], "A"), (["b"], "B"), (["a.s", "b.s"], "Shared")]
@@ -328,5 +364,6 @@ def test_whatever_a_probe_costs_no_call_takes_less_than_nothing_or_more_than_was
     pieces: Pieces, inside: float, outside: float
 ) -> None:
     script = Script(pieces)
-    step, _ = reader(script.modules, Cost(inside, outside)).step(script.events, 0, script.now)
+    step, _ = reader(script.modules).step(script.events, 0, script.now)
+    step = without_probes(step, Cost(inside, outside))
     assert all(0 <= span.forward <= played for span, played in zip(step.spans, script.seconds, strict=True))

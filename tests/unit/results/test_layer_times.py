@@ -200,3 +200,43 @@ class TestTable:
         old = TIMES.to_dict()
         del old["unmet"]
         assert LayerTimes.from_dict(old) == TIMES
+
+
+def whole(seconds: list[float], parts: list[float], has_plain: bool = True) -> LayerTimes:
+    """Of an inference whose one layer took ``parts`` in steps that took ``seconds``."""
+    phase = PhaseTimes(tuple(seconds) if has_plain else (), tuple(seconds))
+    return LayerTimes("inference", (CallTime(ROOT, "Net", 0, None, tuple(parts)),), 0, phase)
+
+
+class TestDoubt:
+    @pytest.mark.parametrize("factor", [0.91, 1.0, 1.09])
+    def test_calls_that_add_up_to_within_a_tenth_are_not_marked(self, factor: float) -> None:
+        assert whole([1.0] * 5, [factor] * 5).warnings == ()
+
+    @pytest.mark.parametrize(
+        ("factor", "share"), [(0.2, "20 %"), (0.89, "89 %"), (1.25, "125 %"), (50, "more than 1000 %")]
+    )
+    def test_calls_that_add_up_to_less_or_more_are(self, factor: float, share: str) -> None:
+        times = whole([1.0] * 5, [factor] * 5)
+        (warning,) = times.warnings
+        assert warning.text == f"the times of the calls add up to {share} of the forward without probes"
+        assert times.summary.forward.doubt == warning.text
+
+    def test_the_medians_count_that_a_table_shows_and_the_pairs_as_well(self) -> None:
+        assert whole([1.0, 1.0, 5.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0, 5.0]).warnings == ()
+        assert whole([1.0, 2.0, 3.0], [3.0, 1.0, 2.0]).warnings != (), "pairs of 3, 0.5 and 0.67"
+        assert whole([1.0, 1.0, 1.0, 5.0, 5.0], [1.0, 1.0, 5.0, 5.0, 5.0]).warnings != (), "medians of 1 and 5"
+
+    def test_without_steps_that_had_no_probes_the_rest_is_an_estimate(self) -> None:
+        (warning,) = whole([1.0], [0.6], has_plain=False).warnings
+        assert "add up to 60 % of the forward with probes" in warning.text
+        assert "which no step without probes confirms" in warning.text
+        assert "sweeprof.Profiler" in warning.advice
+        assert whole([1.0], [0.95], has_plain=False).warnings == ()
+
+    def test_a_table_keeps_the_doubt_through_json(self) -> None:
+        times = whole([1.0] * 3, [0.5] * 3)
+        table = LayerTable((LayerRow(ROOT, "Net", 0, 0, 0, 0, 0, 0, 0),)).with_times(times)
+        restored = LayerTable.from_dict(json.loads(json.dumps(table.to_dict())))
+        assert restored.timing is not None
+        assert restored.timing.forward.doubt == times.warnings[0].text

@@ -1,16 +1,23 @@
-"""What a trial's process leaves behind when something raises."""
+"""What a trial's process leaves behind when something raises, and when a model changes its settings."""
 
 from __future__ import annotations
 
 import importlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
-from support.plans import fake_plan
+from support.fakes import composed_of
+from support.plans import QUICK, fake_plan, sweep_folder
 from sweeprof.results.files import read_json
-from sweeprof.results.record import Record
+from sweeprof.results.record import PassName, Record
+from sweeprof.sweep.finish import comparison_of
+from sweeprof.sweep.shard import run_shard
 from sweeprof.sweep.worker import Request, run_trial
 
 MODULE = """
@@ -24,6 +31,12 @@ def surprised():
 """
 
 
+def recorded(path: Path, blank: Record) -> Record:
+    """The record of a trial that runs in this process."""
+    run_trial(Request(blank.to_dict(), str(path / "records"), str(path / "log"), None, None, time.monotonic()))
+    return Record.from_dict(read_json(path / "records" / blank.file_name))
+
+
 @pytest.mark.parametrize(
     ("builder", "reason"),
     [("mistaken", "training.loss: 'mse' needs as many targets as outputs."), ("surprised", "ValueError: two")],
@@ -35,8 +48,90 @@ def test_a_mistake_is_told_in_its_own_words(
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
     combination = fake_plan({"x": {"_target_": f"raising_builders.{builder}"}}).combinations[0]
-    blank = Record("s", combination.id, "quality", "crashed", config=combination.config)
-    run_trial(Request(blank.to_dict(), str(tmp_path / "records"), str(tmp_path / "log"), None, None, time.monotonic()))
-    record = Record.from_dict(read_json(tmp_path / "records" / blank.file_name))
+    record = recorded(tmp_path, Record("s", combination.id, "quality", "crashed", config=combination.config))
     assert (record.status, record.reason) == ("failed", reason)
     assert record.traceback is not None
+
+
+class TwoThreads(nn.Module):
+    """Sets threads as some models do to be quick."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.set_num_threads(2)
+        y: torch.Tensor = self.linear(x)
+        return y
+
+
+class NewDefaults(TwoThreads):
+    """Changes what everything else in the process does as well."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.backends.cudnn.benchmark = True
+        torch.set_float32_matmul_precision("medium")
+        y: torch.Tensor = self.linear(x)
+        return y
+
+
+@pytest.fixture
+def settings_restored() -> Iterator[None]:
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    yield
+    torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision(precision)
+    torch.backends.cudnn.benchmark = False
+
+
+@pytest.mark.usefixtures("settings_restored")
+@pytest.mark.parametrize("pass_name", ["timing", "quality"])
+@pytest.mark.parametrize(
+    ("model", "deviations"),
+    [
+        ("TwoThreads", {"threads": [1, 2]}),
+        ("NewDefaults", {"cudnn.benchmark": [False, True], "float32 matmul precision": ["highest", "medium"]}),
+    ],
+)
+def test_a_record_has_the_settings_as_they_were_while_the_model_ran(
+    tmp_path: Path, model: str, deviations: dict[str, list[Any]], pass_name: PassName
+) -> None:
+    config = composed_of("model=lenet5", "backend=torch", "protocol=quick")
+    config["model"] = {"torch": {"_target_": f"{__name__}.{model}"}}
+    config["dataset"] = {"_target_": "sweeprof.datasets.synthetic.Synthetic", "shape": [3], "samples": 4}
+    config["protocol"] |= QUICK
+    record = recorded(tmp_path, Record("s", "c1", pass_name, "crashed", config=config))
+    assert (record.status, record.reason) == ("ok", None)
+    assert record.environment["deviations"] == deviations
+    assert record.environment["threads"] == deviations.get("threads", [1, 1])[1]
+    assert {name: record.environment["settings"][name] for name in deviations} == {
+        name: actual for name, (_, actual) in deviations.items()
+    }
+    found = {warning.text: warning.advice for warning in record.warnings if warning.code == "settings_differ"}
+    assert len(found) == len(deviations)
+    assert all(any(text.startswith(f"{name} was ") for text in found) for name in deviations)
+
+
+def test_a_model_that_changes_nothing_has_its_settings_and_no_warning(tmp_path: Path) -> None:
+    combination = fake_plan({"x": {}}).combinations[0]
+    record = recorded(tmp_path, Record("s", combination.id, "timing", "crashed", config=combination.config))
+    assert (record.environment["threads"], record.environment["settings"]) == (1, {"threads": 1})
+    assert "deviations" not in record.environment
+    assert not [warning for warning in record.warnings if warning.code == "settings_differ"]
+
+
+def test_a_row_whose_model_changes_threads_is_not_comparable_and_says_why(tmp_path: Path) -> None:
+    models: dict[str, dict[str, Any]] = {"calm": {}, "changes": {"changes": {"threads": 2}}, "slow": {"step_s": 0.5}}
+    folder = sweep_folder(tmp_path, fake_plan(models, ["analysis", "timing"], rounds=3))
+    run_shard(folder, 0)
+    rows = {row.combination_id: row for row in comparison_of(folder).rows}
+    cell = rows["cchanges"].cells["latency/forward"]
+    assert (cell.verdict, cell.verdict_reason) == ("not_comparable", "different_environment")
+    assert rows["cchanges"].differs == {"settings in effect": ("as requested", "threads 2 instead of 1")}
+    assert [w.text for w in rows["cchanges"].warnings if w.code == "settings_differ"] == [
+        "threads was 2 while the model ran, and 1 was requested: not comparable"
+    ]
+    assert rows["cslow"].cells["latency/forward"].verdict == "worse"
+    assert rows["cchanges"].cells["compute/macs"].verdict is not None, "counts do not depend on threads"
+    assert rows["cchanges"].cells["compute/macs"].verdict != "not_comparable"

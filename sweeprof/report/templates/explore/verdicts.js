@@ -47,10 +47,14 @@ const exactly = (ratio, own, theirs, better) => {
   return { ratio, verdict: (own < theirs) === (better === "lower") ? "better" : "worse", reason: "unequal" };
 };
 
+// Only rows whose settings were not as requested have this field: they are comparable with nothing.
+const DEVIATION = "settings in effect";
+
 // How two rows came to be compared: in which fields their environments differ, and which rounds were not run in turn.
 const meetingOf = (data, row, base) => {
   const own = data.environments[row.env] ?? {}, theirs = data.environments[base.env] ?? {};
-  const differs = Object.keys(own).filter((field) => field in theirs && own[field] !== theirs[field]);
+  const differs = Object.keys(own).filter((field) => field in theirs && field !== DEVIATION && own[field] !== theirs[field]);
+  if (DEVIATION in own || DEVIATION in theirs) differs.push(DEVIATION);
   const apart = new Set();
   let pairs = 0;
   (row.sessions ?? []).forEach((session, round) => {

@@ -31,3 +31,12 @@ def test_what_lies_outside_is_named_where_a_step_has_a_loss() -> None:
     forward, backward = said("training", 3, FORWARD)[1:]
     assert f"{covered}: the loss and whatever else runs there. Probes" in forward
     assert forward.replace("forward", "backward") == backward
+
+
+def test_a_phase_whose_calls_do_not_add_up_to_it_is_marked() -> None:
+    doubtful = dataclasses.replace(
+        FORWARD, doubt="the times of the calls add up to 80 % of the backward without probes"
+    )
+    forward, backward = said("training", 3, doubtful)[1:]
+    assert "Warning" not in forward
+    assert backward.endswith("Warning: the times of the calls add up to 80 % of the backward without probes.")
