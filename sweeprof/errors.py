@@ -104,3 +104,7 @@ class OverrideError(SweeprofError, RuntimeError):
 
 class UncountedWarning(UserWarning):
     """An operator has no formula, so that counts are a lower bound."""
+
+
+class MetricWarning(UserWarning):
+    """A metric's function raised, or returned something else than a number, so that the metric has no value."""

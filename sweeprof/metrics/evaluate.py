@@ -8,7 +8,8 @@ import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sweeprof.metrics.metric import SOURCES, Estimate, Metric, Missing, declared
+from sweeprof.errors import Unsupported
+from sweeprof.metrics.metric import SOURCES, Estimate, Metric, Missing, declared, wrong_result
 from sweeprof.metrics.select import Selected
 from sweeprof.profiling.live import Live
 from sweeprof.profiling.memory import Memory
@@ -23,7 +24,8 @@ from sweeprof.results.measurement import Measurement
 from sweeprof.results.operators import Operators
 from sweeprof.results.own_counts import OwnCounts
 from sweeprof.results.peaks import Peaks
-from sweeprof.results.record import PassName, Record
+from sweeprof.results.record import Failure, PassName, Record
+from sweeprof.tracebacks import definition_of, described, formatted, location_of
 
 _READERS: dict[PassName, Callable[[Mapping[str, Any]], Any]] = {
     "analysis": LayerTable.from_dict,
@@ -126,7 +128,11 @@ class _Reading:
         """The measurement of a metric."""
         info, result = selected.metric.info, self._estimate(selected)
         if isinstance(result, Missing):
-            return Measurement(info.name, info.unit, info.better, None, result.reason)
+            failure = result.failure
+            if failure is not None:
+                location = failure.location or definition_of(selected.metric.function)
+                failure = dataclasses.replace(failure, source=f"metric {info.name}", location=location)
+            return Measurement(info.name, info.unit, info.better, None, result.reason, failure=failure)
         return Measurement(
             name=info.name,
             unit=info.unit,
@@ -167,21 +173,37 @@ class _Reading:
             result = self._estimate(self._selected.get(id(other), Selected(other)))
         finally:
             self._asked.pop()
-        return Missing(f"{other.info.name}: {result.reason}") if isinstance(result, Missing) else result.value
+        if isinstance(result, Missing):
+            return Missing(f"{other.info.name}: {result.reason}", result.failure)
+        return result.value
 
     def _found_live(self, metric: Metric) -> Estimate | Missing:
         live = self._values["live"]
         if isinstance(live, Missing):
             return live
         found = live.results.get(metric.info.name, {"reason": "live: it was not computed"})
-        return Missing(found["reason"]) if "reason" in found else Estimate(**found)
+        return missing_live(found) if "reason" in found else Estimate(**found)
 
 
 def _called(metric: Metric, arguments: Mapping[str, Any]) -> Any:
     try:
         return metric.function(**arguments)
     except Exception as error:  # a user's metric must not take the comparison with it
-        return Missing(f"the metric raised {type(error).__name__}: {error}")
+        return raised(error)
+
+
+def raised(error: Exception) -> Missing:
+    """No value, because a metric's function raised."""
+    if isinstance(error, Unsupported):
+        return Missing(str(error))
+    message = described(error)
+    return Missing(f"the metric raised {message}", Failure("", message, location_of(error), formatted(error)))
+
+
+def missing_live(found: Mapping[str, Any]) -> Missing:
+    """Why the record of the live pass has no value of a metric."""
+    failure = found.get("failure")
+    return Missing(found["reason"], None if failure is None else Failure(**failure))
 
 
 def checked(result: Any) -> Estimate | Missing:
@@ -192,7 +214,9 @@ def checked(result: Any) -> Estimate | Missing:
     value: Any = estimate.value  # a user's function may return anything
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item") and not getattr(value, "is_meta", False):
         value = value.item()
-    if not isinstance(value, numbers.Real) or not math.isfinite(value):
+    if not isinstance(value, numbers.Real):
+        return wrong_result(f"the metric gave {value!r}, which is not a finite number")
+    if not math.isfinite(value):
         return Missing(f"the metric gave {value!r}, which is not a finite number")
     return _plain(dataclasses.replace(estimate, value=_number(value)))
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sweeprof.results.measurement import Better, MetricInfo, Number
-from sweeprof.results.record import PassName, Warning
+from sweeprof.results.record import Failure, PassName, Warning
 
 SOURCES: dict[str, PassName | None] = {
     "layers": "analysis",
@@ -46,6 +46,8 @@ class Missing:
     """There is no value, and why."""
 
     reason: str
+    failure: Failure | None = None
+    """The error in the metric's function; None where nothing is wrong with it, as for a dataset without labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +109,13 @@ class Metric:
         if self.part is None:
             return result
         if not isinstance(result, Mapping):
-            return Missing(f"the function returned a {type(result).__name__}, not a mapping with {self.part!r}")
-        return result.get(self.part, Missing(f"the function returned no {self.part!r}"))
+            return wrong_result(f"the function returned a {type(result).__name__}, not a mapping with {self.part!r}")
+        return result.get(self.part, wrong_result(f"the function returned no {self.part!r}"))
+
+
+def wrong_result(reason: str) -> Missing:
+    """No value, because a metric's function returned something else than it should."""
+    return Missing(reason, Failure("", reason))
 
 
 def passes_of(metrics: Iterable[Metric]) -> frozenset[PassName]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sweeprof.results.record import Warning
+from sweeprof.results.record import Failure, Warning
 
 Better = Literal["lower", "higher"] | None
 Number = int | float
@@ -54,6 +54,8 @@ class Measurement:
     calibrated: tuple[float, ...] = ()
     """For each of the same rounds the estimate relative to the calibration kernel's time, where there was one; what a comparison
     with another hour or host uses."""
+    failure: Failure | None = None
+    """The error in the metric's function where that is why there is no value: the combination is not fully measured then."""
 
     def by_round(self, which: Literal["rounds", "paired"] = "rounds") -> dict[int, float]:
         """Estimate by number of the round; of a duel also the ``paired`` ones."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from sweeprof.results.compare import SCHEMA_VERSION, Against, Comparison, Excluded, Row
 from sweeprof.results.measurement import Measurement, MetricInfo
-from sweeprof.results.record import Warning
+from sweeprof.results.record import Failure, Warning
 from sweeprof.results.verdicts import Cell
 
 T = TypeVar("T")
@@ -64,6 +64,7 @@ def _row(data: Mapping[str, Any]) -> Row:
         differs={key: _pair(value) for key, value in data.get("differs", {}).items()},
         misses=tuple(data.get("misses", ())),
         sessions=tuple(data.get("sessions", ())),
+        failures=tuple(_made(Failure, one) for one in data.get("failures", ())),
     )
 
 
@@ -82,6 +83,7 @@ def _measurement(data: Mapping[str, Any]) -> Measurement:
         data,
         interval=_pair(interval) if interval else None,
         warnings=tuple(_made(Warning, one) for one in data.get("warnings", ())),
+        failure=_made(Failure, data["failure"]) if data.get("failure") else None,
         **lists,
     )
 

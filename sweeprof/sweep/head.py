@@ -184,8 +184,7 @@ def _measure(plan: Plan, folder: Folder, launch: Launch, live: Console) -> tuple
 
 
 def _exit_code(comparison: Comparison) -> int:
-    fine = all(row.status in ("ok", "unsupported") for row in comparison.rows)
-    return EXIT_OK if fine else EXIT_SOME_FAILED
+    return EXIT_OK if all(row.is_fully_measured for row in comparison.rows) else EXIT_SOME_FAILED
 
 
 def _ending(code: int) -> Ending:

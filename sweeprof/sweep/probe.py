@@ -20,6 +20,7 @@ from sweeprof.sweep.child import Child, answer, inherited_socket, messages
 from sweeprof.sweep.isolation import environment
 from sweeprof.sweep.plan import Combination
 from sweeprof.sweep.template import child_environment
+from sweeprof.tracebacks import described
 
 PROBE_S = 120.0
 
@@ -108,7 +109,7 @@ def target_problem(key: str, target: str) -> Problem | None:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # importing user code may raise anything
-        return Problem(key, target, f"cannot be imported: {type(error).__name__}: {error}.")
+        return Problem(key, target, f"cannot be imported: {described(error)}.")
     if not hasattr(module, attribute):
         names = [name for name in dir(module) if not name.startswith("_")]
         found = choice_problem(key, attribute, "name", names)

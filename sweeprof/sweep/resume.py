@@ -11,7 +11,7 @@ from typing import Any
 
 from sweeprof.errors import Problem, UserError, choice_problem
 from sweeprof.results.files import remove_unfinished, write_bytes, write_json
-from sweeprof.results.record import STATUSES, Json, Status, readable_record
+from sweeprof.results.record import STATUSES, Json, Status, outcome, readable_record
 from sweeprof.sweep.cluster.shards import Shards
 from sweeprof.sweep.difference import difference
 from sweeprof.sweep.folder import Folder, sweeps
@@ -164,7 +164,7 @@ def _ending(path: Path) -> str | None:
     if not path.exists():
         return None
     record = readable_record(path)
-    return record.status if record else UNREADABLE
+    return outcome(record)[0] if record else UNREADABLE
 
 
 def tidied(folder: Folder, at_work: bool = False) -> None:
