@@ -25,7 +25,9 @@ _OWN = Path(__file__).resolve().parent
 _INSTALLED = re.compile(r"[\\/](?:site|dist)-packages[\\/]([^\\/.]+)")
 _GENERATED = "__autograph_generated_file"
 """Part of the name of the files that TensorFlow's AutoGraph writes; their lines are not the user's."""
-_KERAS = re.compile(r"Exception encountered when calling [^\n]*\n\s*\n(.*?)(?:\n\s*\nArguments received by .*)?", re.DOTALL)
+_KERAS = re.compile(
+    r"Exception encountered when calling [^\n]*\n\s*\n(.*?)(?:\n\s*\nArguments received by .*)?", re.DOTALL
+)
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _LOCATION = "_sweeprof_location"
 
@@ -109,7 +111,11 @@ def located_at(error: BaseException, location: str | None) -> None:
 def definition_of(function: Callable[..., Any]) -> str | None:
     """``file:line in function`` of where a function begins; None for one of sweeprof's, or without Python source."""
     code = getattr(function, "__code__", None)
-    return None if code is None or not _is_users(code.co_filename) else _shown(code.co_filename, code.co_firstlineno, function.__qualname__)
+    return (
+        None
+        if code is None or not _is_users(code.co_filename)
+        else _shown(code.co_filename, code.co_firstlineno, function.__qualname__)
+    )
 
 
 def formatted(error: BaseException) -> str:
@@ -200,7 +206,7 @@ def _search_path() -> list[str]:
     return [
         folder
         for folder in folders
-        if os.path.isdir(folder)
+        if Path(folder).is_dir()
         and os.path.realpath(folder) not in standard
         and not folder.endswith(f"{os.sep}lib-dynload")
     ]

@@ -151,25 +151,28 @@ def _row(
 
 def _failures(folder: Folder, records: Sequence[Record], measured: Mapping[str, Measurement]) -> list[Failure]:
     """What went wrong in a combination, each error once: passes, the gravest first, then metrics."""
-    found: dict[tuple[str, str], Failure] = {}
+    by_message: dict[str, Failure] = {}
     failed = [record for record in records if record.status not in (*FINE, "skipped")]
     for record in sorted(failed, key=lambda record: SEVERITY.index(record.status)):
-        message = record.reason or "no reason was given"
-        log = _log_of(folder, record)
-        failure = Failure(record.pass_name, message, record.location, record.traceback, log)
-        found.setdefault((record.pass_name, message), failure)
+        message, name = record.reason or "no reason was given", record.pass_name
+        first = by_message.get(message)
+        if first is None:
+            by_message[message] = Failure(name, message, record.location, record.traceback, _log_of(folder, record))
+        elif name not in first.source.split(", "):
+            by_message[message] = dataclasses.replace(first, source=f"{first.source}, {name}")
+    found = list(by_message.values())
     shared: dict[tuple[str, str | None], dict[str, Failure]] = {}  # by several metrics of one function
     for name, measurement in measured.items():
         if measurement.failure is not None:
             key = (measurement.failure.message, measurement.failure.location)
             shared.setdefault(key, {})[name] = measurement.failure
     live = next((record for record in records if record.pass_name == "live"), None)
-    for (message, _), by_name in shared.items():
+    for by_name in shared.values():
         source = f"metric{'s' * (len(by_name) > 1)} {', '.join(by_name)}"
         is_live = live is not None and any(name in (live.observations or {}).get("results", {}) for name in by_name)
         log = _log_of(folder, live) if live is not None and is_live else None
-        found[source, message] = dataclasses.replace(next(iter(by_name.values())), source=source, log=log)
-    return list(found.values())
+        found.append(dataclasses.replace(next(iter(by_name.values())), source=source, log=log))
+    return found
 
 
 def _log_of(folder: Folder, record: Record) -> str | None:
@@ -182,11 +185,10 @@ def _with_new_tracebacks(failures: Sequence[Failure], known: set[str]) -> list[F
     """The failures with the tracebacks that no earlier row has; a sweep of thousands of rows may fail for one reason."""
     kept = []
     for failure in failures:
-        if failure.traceback in known or len(known) >= MOST_TRACEBACKS:
-            failure = dataclasses.replace(failure, traceback=None)
-        elif failure.traceback is not None:
-            known.add(failure.traceback)
-        kept.append(failure)
+        is_new = failure.traceback is not None and failure.traceback not in known and len(known) < MOST_TRACEBACKS
+        if is_new:
+            known.add(str(failure.traceback))
+        kept.append(failure if is_new else dataclasses.replace(failure, traceback=None))
     return kept
 
 

@@ -407,6 +407,22 @@ def test_variable_arguments_are_an_error_at_registration() -> None:
             return {}
 
 
+@pytest.mark.parametrize("name", ["latency/forward", "compute/macs", "quality/accuracy"])
+def test_what_the_model_raises_reaches_the_caller_as_it_was(name: str) -> None:
+    raised: list[Exception] = []
+
+    class Broken(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raised.append(ArithmeticError("no luck"))
+            raise raised[-1]
+
+    with pytest.raises(ArithmeticError, match="^no luck$") as caught:
+        sweeprof.Profiler(Broken(), loader(), protocol=QUICK).compute(name)
+    assert caught.value is raised[-1]
+    assert caught.traceback[-1].frame.code.name == "forward"
+    assert str(caught.traceback[-1].path) == __file__
+
+
 def test_a_metric_that_raises_takes_no_other_with_it() -> None:
     @ratio
     def broken(layers: Any) -> float:
@@ -414,7 +430,7 @@ def test_a_metric_that_raises_takes_no_other_with_it() -> None:
 
     made = profiler()
     made.register(broken)
-    with pytest.warns(sweeprof.MetricWarning, match="mine/ratio: the metric raised ArithmeticError") as caught:
+    with pytest.warns(sweeprof.MetricWarning, match="^mine/ratio: the metric raised ArithmeticError") as caught:
         found = made.compute_all(["mine/ratio", "compute/macs"])
     assert caught[0].filename == __file__
     place = f"{Path(__file__).relative_to(Path.cwd())}:{broken.function.__code__.co_firstlineno + 2} in broken"

@@ -283,7 +283,10 @@ def test_closing_an_idle_template_leaves_no_process(tmp_path: Path) -> None:
 
 
 def test_a_module_that_cannot_be_imported(tmp_path: Path) -> None:
-    with pytest.raises(WorkerError, match="ended with code 1: cannot import no_such_module: ModuleNotFoundError: No module named 'no_such_module'"):
+    with pytest.raises(
+        WorkerError,
+        match="ended with code 1: cannot import no_such_module: ModuleNotFoundError: No module named 'no_such_module'",
+    ):
         Template(["no_such_module"], {}, tmp_path / "template.log")
 
 

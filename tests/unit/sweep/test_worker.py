@@ -27,7 +27,10 @@ def surprised():
 
 @pytest.mark.parametrize(
     ("builder", "reason"),
-    [("mistaken", "training.loss: 'mse' needs as many targets as outputs."), ("surprised", "ValueError: two (raising_builders.py:8 in surprised)")],
+    [
+        ("mistaken", "training.loss: 'mse' needs as many targets as outputs."),
+        ("surprised", "ValueError: two (raising_builders.py:8 in surprised)"),
+    ],
 )
 def test_a_mistake_is_told_in_its_own_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, builder: str, reason: str
