@@ -2,6 +2,7 @@
 
     SweeprofError                 everything below; catch this one
     ├── UserError                 a mistake in a config or a command: printed without a traceback, exit code 1
+    │   └── DatasetError          a dataset returned something else than it should
     ├── Unsupported               a combination that cannot exist (no builder for this backend, ...): a row with a reason
     ├── Uncounted                 an operator has no formula, and `strict=error` was asked for
     ├── OverrideError             two metrics both override a third
@@ -84,6 +85,10 @@ class UserError(SweeprofError, ValueError):
     def __init__(self, problems: Sequence[Problem] | str) -> None:
         self.problems: tuple[Problem, ...] = () if isinstance(problems, str) else tuple(problems)
         super().__init__(problems if isinstance(problems, str) else "\n".join(str(problem) for problem in problems))
+
+
+class DatasetError(UserError):
+    """A dataset returned something else than one array of samples, and their targets."""
 
 
 class Unsupported(SweeprofError):

@@ -100,6 +100,8 @@ class Session(ABC):
     """Who else takes samples while the ``timing`` pass does; None: nobody."""
     costs: dict[str, float] = field(default_factory=dict)
     """Seconds spent per activity (``build``, ``measure``), filled in by :meth:`run`."""
+    warnings: list[Warning] = field(default_factory=list)
+    """What is doubtful about the data, filled in by :meth:`run`."""
 
     def check(self) -> None:
         """Raises :class:`UserError` for a setting that is not one of those allowed."""

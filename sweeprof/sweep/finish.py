@@ -154,7 +154,7 @@ def _failures(folder: Folder, records: Sequence[Record], measured: Mapping[str, 
     by_message: dict[str, Failure] = {}
     failed = [record for record in records if record.status not in (*FINE, "skipped")]
     for record in sorted(failed, key=lambda record: SEVERITY.index(record.status)):
-        message, name = record.reason or "no reason was given", record.pass_name
+        message, name = record.reason or "no reason was given", str(record.pass_name)
         first = by_message.get(message)
         if first is None:
             by_message[message] = Failure(name, message, record.location, record.traceback, _log_of(folder, record))

@@ -10,11 +10,13 @@ import importlib
 import inspect
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sweeprof.errors import Problem, Unsupported, WorkerError, choice_problem
+from sweeprof.datasets.checks import checked_split
+from sweeprof.errors import DatasetError, Problem, Unsupported, WorkerError, choice_problem
 from sweeprof.profiling.build import chosen_builder, instantiate
 from sweeprof.sweep.child import Child, answer, inherited_socket, messages
 from sweeprof.sweep.isolation import environment
@@ -23,6 +25,8 @@ from sweeprof.sweep.template import child_environment
 from sweeprof.tracebacks import described
 
 PROBE_S = 120.0
+DATASETS_S = 30.0
+"""How long datasets may take to load at planning; what takes longer is checked when it is measured."""
 
 
 def probe(combinations: Sequence[Combination], packaged: frozenset[str], here: bool = True) -> list[Problem]:
@@ -34,7 +38,9 @@ def probe(combinations: Sequence[Combination], packaged: frozenset[str], here: b
     """
     found = (target for c in combinations for target in _targets(c.config) if target[1] not in packaged)
     targets = list({json.dumps(target, sort_keys=True, default=str): target for target in found}.values())
-    problems = _asked({"targets": targets}, {}) if targets else []
+    nodes = (c.config["dataset"] for c in combinations if here and c.config["dataset"]["_target_"] not in packaged)
+    datasets = list({json.dumps(node, sort_keys=True, default=str): node for node in nodes}.values())
+    problems = _asked({"targets": targets}, {}, {"datasets": datasets}) if targets else []
     for backend, device in _unusual_devices(combinations) if here else ():
         problems += _asked({"backend": backend, "device": device}, environment({"backend": backend}))
     return problems
@@ -63,11 +69,17 @@ def _targets(config: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, An
             yield f"training.{key}._target_", node["_target_"], arguments
 
 
-def _asked(question: Mapping[str, Any], variables: Mapping[str, str]) -> list[Problem]:
+def _asked(
+    question: Mapping[str, Any], variables: Mapping[str, str], then: Mapping[str, Any] | None = None
+) -> list[Problem]:
+    """The problems that a child process finds; ``then`` is asked where there is none, and need not be answered."""
     with TemporaryDirectory() as folder:
         child = Child("sweeprof.sweep.probe", [], child_environment(variables), Path(folder) / "probe.log")
         try:
             answered = child.ask(question, PROBE_S)
+            if then and not answered["problems"]:
+                with suppress(WorkerError):  # the rows will say what is wrong
+                    answered = child.ask(then, DATASETS_S)
         except WorkerError as error:
             subject = ", ".join(name for _, name, _ in question.get("targets", [])) or question["backend"]["_target_"]
             return [Problem("_target_", subject, f"cannot be imported: {error}.")]
@@ -120,6 +132,17 @@ def target_problem(key: str, target: str) -> Problem | None:
     return None
 
 
+def dataset_problem(node: Mapping[str, Any]) -> Problem | None:
+    """What is wrong with what a dataset returns; what it raises is left to the trials, which may run elsewhere."""
+    try:
+        checked_split(instantiate(node), "test")
+    except DatasetError as error:
+        return Problem("dataset", node["_target_"], f"returns other data than a model can be measured on: {error}.")
+    except Exception:  # user code may raise anything
+        return None
+    return None
+
+
 def device_problem(backend: Mapping[str, Any], device: str) -> Problem | None:
     """Whether the backend offers ``device`` on this host; imports the framework."""
     offered = instantiate(backend).devices()
@@ -131,6 +154,8 @@ def _serve() -> None:
     for question in messages(connection):
         if "targets" in question:
             found = [problem for target in question["targets"] for problem in target_problems(*target)]
+        elif "datasets" in question:
+            found = list(filter(None, map(dataset_problem, question["datasets"])))
         else:
             found = list(filter(None, [device_problem(question["backend"], question["device"])]))
         answer(connection, {"problems": [dataclasses.asdict(problem) for problem in found]})

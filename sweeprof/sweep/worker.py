@@ -86,6 +86,7 @@ def _run(request: Request, turns: Player | None) -> None:
         location = location_of(error) if trace else None
         _log(Path(request.log), trace)
     own = dict(profiler.session.costs) if profiler else {}
+    warnings += tuple(profiler.session.warnings) if profiler else ()
     if turns and "measure" in own:  # which others' turns are no part of
         own |= {"measure": own["measure"] - turns.waited_s, "wait": turns.waited_s}
     others, disturbed = company.seen()

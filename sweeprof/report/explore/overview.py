@@ -18,6 +18,8 @@ from sweeprof.results.verdicts import Verdict
 
 _VERDICTS: tuple[Verdict, ...] = ("better", "worse", "same", "unclear", "not_comparable")
 
+Ending = Status | Literal["incomplete"]
+"""``incomplete``: measured, but for a metric that raised."""
 MOST_FAILURES = 20
 """Different failures that the terminal and Markdown list."""
 _PLACE = ("cpu", "memory", "gpu")
@@ -36,8 +38,7 @@ class Counts:
 class FailedRows:
     """Combinations that failed for one reason."""
 
-    status: Status | Literal["incomplete"]
-    """``incomplete``: measured, but for a metric that raised."""
+    status: Ending
     reason: str
     rows: tuple[tuple[str, str], ...]
     """Combination id and name of each."""
@@ -81,9 +82,9 @@ def verdicts(counted: Sequence[Counts]) -> list[Verdict]:
 
 def failures(comparison: Comparison) -> list[FailedRows]:
     """Combinations without a full measurement by status and reason, the most frequent first."""
-    groups: dict[tuple[Status | Literal["incomplete"], str], list[tuple[Row, Failure]]] = {}
+    groups: dict[tuple[Ending, str], list[tuple[Row, Failure]]] = {}
     for row in sorted_rows(comparison):
-        status = "incomplete" if row.status == "ok" else row.status
+        status: Ending = "incomplete" if row.status == "ok" else row.status
         for failure in row.failures:
             groups.setdefault((status, one_line(f"{failure.source}: {failure.message}")), []).append((row, failure))
         if row.status != "ok" and not row.failures:
@@ -91,8 +92,8 @@ def failures(comparison: Comparison) -> list[FailedRows]:
             groups.setdefault((status, reason), []).append((row, Failure("", reason)))
     tell = teller(comparison)
     found = []
-    for (status, reason), failed in groups.items():
+    for (ending, reason), failed in groups.items():
         rows = tuple((row.combination_id, tell(row.axes)) for row, _ in failed)
         traceback = next((failure.traceback for _, failure in failed if failure.traceback), None)
-        found.append(FailedRows(status, reason, rows, traceback, failed[0][1].log))
+        found.append(FailedRows(ending, reason, rows, traceback, failed[0][1].log))
     return sorted(found, key=lambda failure: -len(failure.rows))

@@ -416,7 +416,7 @@ def test_what_the_model_raises_reaches_the_caller_as_it_was(name: str) -> None:
             raised.append(ArithmeticError("no luck"))
             raise raised[-1]
 
-    with pytest.raises(ArithmeticError, match="^no luck$") as caught:
+    with pytest.raises(ArithmeticError, match=r"^no luck$") as caught:
         sweeprof.Profiler(Broken(), loader(), protocol=QUICK).compute(name)
     assert caught.value is raised[-1]
     assert caught.traceback[-1].frame.code.name == "forward"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import importlib
+import os
 from pathlib import Path
 
 import pytest
 
 from support.fakes import fake_config
+from sweeprof.errors import Problem
 from sweeprof.sweep.plan import Combination
 from sweeprof.sweep.probe import device_problem, probe, target_problem, target_problems
 
@@ -32,7 +34,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "probed_exiting.py").write_text("import sys\nsys.exit('bye')\n")
     (tmp_path / "probed_crashing.py").write_text("import os\nos._exit(7)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.chdir(tmp_path)
     importlib.invalidate_caches()
     return tmp_path
@@ -85,6 +87,49 @@ def test_a_syntax_error(modules: Path) -> None:
     assert problem is not None
     assert "cannot be imported: SyntaxError: " in problem.allowed
     assert "(probed_unparsable.py:1)" in problem.allowed
+
+
+DATASETS = """
+import numpy as np
+from sweeprof.datasets import Split
+
+class Good:
+    sample_shape, channel_axis = (4,), None
+
+    def split(self, name):
+        return Split(np.zeros((8, 4)), None)
+
+class Pairs(Good):
+    def split(self, name):
+        return Split((np.zeros((8, 4)), np.zeros((8, 4))), None)
+
+class Raising(Good):
+    def split(self, name):
+        raise FileNotFoundError("only on the node")
+
+class Exiting(Good):
+    def split(self, name):
+        raise SystemExit(3)
+"""
+
+
+def test_data_of_another_form_are_reported_before_anything_is_measured(modules: Path) -> None:
+    (modules / "probed_data.py").write_text(DATASETS)
+    packaged = frozenset({"sweeprof.backends.fake.FakeModel", "sweeprof.backends.fake.FakeBackend"})
+
+    def found(*names: str, here: bool = True) -> list[Problem]:
+        made = [combination("sweeprof.backends.fake.FakeModel") for _ in names]
+        for one, name in zip(made, names, strict=True):
+            one.config["dataset"] = {"_target_": f"probed_data.{name}"}
+        return probe(made, packaged, here)
+
+    (problem,) = found("Good", "Pairs", "Raising")
+    assert (problem.key, problem.value) == ("dataset", "probed_data.Pairs")
+    assert (
+        "probed_data.Pairs (probed_data.py:12 in Pairs.split): split('test').inputs is a tuple of 2" in problem.allowed
+    )
+    assert found("Pairs", here=False) == []  # the data are on the nodes of a cluster
+    assert found("Exiting") == []
 
 
 @pytest.mark.parametrize("target", [".MyNet", "probed_fine.", ""])

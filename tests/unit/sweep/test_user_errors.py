@@ -42,6 +42,19 @@ class Data:
     def read(self, name):
         raise FileNotFoundError(f"no file for {name}")
 
+class Pairs:
+    sample_shape, channel_axis = (2, 3), None
+
+    def split(self, name):
+        ids = np.zeros((8, 2, 3), np.float32)
+        return Split((ids, ids), None)
+
+class Spoilt(Pairs):
+    def split(self, name):
+        inputs = np.zeros((8, 2, 3), np.float32)
+        inputs[3] = np.nan
+        return Split(inputs, None)
+
 def build(depth):
     raise ValueError(f"depth {depth} is too large")
 
@@ -114,7 +127,7 @@ def read_back(folder: Folder) -> Comparison:
         (
             {"_target_": "failing_user.build", "depth": 7},
             None,
-            "quality, timing: ValueError: depth 7 is too large (failing_user.py:17 in build)",
+            "quality, timing: ValueError: depth 7 is too large (failing_user.py:30 in build)",
         ),
         ({}, "failing_user.Data", "quality, timing: FileNotFoundError: no file for test (failing_user.py:14 in read)"),
     ],
@@ -144,13 +157,30 @@ def test_an_error_of_the_user_is_shown_with_its_line_and_its_log(
     assert f"([log]({failure.log}))" in (folder.path / "comparison.md").read_text()
 
 
+def test_data_of_another_form_are_the_reason_of_the_row() -> None:
+    code, folder, _ = swept(plan_of({}, ["timing"], ["latency/forward"], "failing_user.Pairs"))
+    assert code == 2
+    (row,) = read_back(folder).rows
+    said = "timing: dataset failing_user.Pairs (failing_user.py:19 in Pairs.split): split('test').inputs is a tuple of 2 arrays"
+    assert row.status == "failed"
+    assert str(row.reason).startswith(said)
+    assert row.failures[0].location == "failing_user.py:19 in Pairs.split"
+
+
+def test_data_that_are_not_finite_are_a_warning_of_the_row() -> None:
+    code, folder, _ = swept(plan_of({}, ["timing"], ["latency/forward"], "failing_user.Spoilt"))
+    assert code == 0
+    (row,) = read_back(folder).rows
+    assert "1 of the 8 samples of split('test') have inputs that are NaN or infinite" in [w.text for w in row.warnings]
+
+
 def test_a_metric_that_raises_leaves_the_combination_incomplete(module: Any) -> None:
     code, folder, printed = swept(plan_of({"step_s": 0.5}, ["timing", "live"], METRICS))
     assert code == 2
     (row,) = read_back(folder).rows
     values = {name: cell.measurement.value for name, cell in row.cells.items()}
     assert values == {"latency/forward": 0.5, "mine/read": None, "mine/live": None, "mine/fine": 3}
-    said = "metrics mine/read, mine/live: ArithmeticError: no luck (failing_user.py:23 in lucky)"
+    said = "metrics mine/read, mine/live: ArithmeticError: no luck (failing_user.py:36 in lucky)"
     assert (row.status, row.reason) == ("ok", said)
     assert "1 of 1 combination measured, 1 of them incompletely" in printed
     assert f"incomplete in 1 row: {said}" in " ".join(printed.split())
@@ -183,5 +213,5 @@ def test_with_fail_fast_a_metric_that_raises_stops_the_sweep() -> None:
     plan = plan_of({}, ["live"], METRICS[2:])
     _, folder, _ = swept(dataclasses.replace(plan, fail_fast=True))
     assert folder.stopped() == (
-        "fail_fast: live failed: metric mine/live: ArithmeticError: no luck (failing_user.py:23 in lucky)"
+        "fail_fast: live failed: metric mine/live: ArithmeticError: no luck (failing_user.py:36 in lucky)"
     )
