@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sweeprof.backends.torch.tensors import live_tensors
     from sweeprof.errors import (
+        MetricWarning,
         OverrideError,
         Problem,
         SweeprofError,
@@ -69,6 +70,7 @@ _HOMES = {
     "Measurement": "sweeprof.results.measurement",
     "Metric": "sweeprof.metrics.metric",
     "MetricInfo": "sweeprof.results.measurement",
+    "MetricWarning": "sweeprof.errors",
     "Missing": "sweeprof.metrics.metric",
     "Operators": "sweeprof.results.operators",
     "OverrideError": "sweeprof.errors",
@@ -126,6 +128,7 @@ __all__ = [
     "Measurement",
     "Metric",
     "MetricInfo",
+    "MetricWarning",
     "Missing",
     "Operators",
     "OverrideError",

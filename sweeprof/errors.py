@@ -2,6 +2,7 @@
 
     SweeprofError                 everything below; catch this one
     ├── UserError                 a mistake in a config or a command: printed without a traceback, exit code 1
+    │   └── DatasetError          a dataset returned something else than it should
     ├── UnknownMetric             a metric that was not measured is looked up in results; also a KeyError
     ├── Damaged                   a file does not hold what it should: it was cut, edited, or comes from a later version
     ├── Unsupported               a combination that cannot exist (no builder for this backend, ...): a row with a reason
@@ -126,6 +127,10 @@ class UserError(SweeprofError, ValueError):
         super().__init__(problems if isinstance(problems, str) else "\n".join(str(problem) for problem in problems))
 
 
+class DatasetError(UserError):
+    """A dataset returned something else than one array of samples, and their targets."""
+
+
 class UnknownMetric(SweeprofError, KeyError):
     """A metric is looked up that is not among the measured ones."""
 
@@ -161,3 +166,7 @@ class OverrideError(SweeprofError, RuntimeError):
 
 class UncountedWarning(UserWarning):
     """An operator has no formula, so that counts are a lower bound."""
+
+
+class MetricWarning(UserWarning):
+    """A metric's function raised, or returned something else than a number, so that the metric has no value."""

@@ -12,12 +12,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
 from sweeprof.backends import Build
 from sweeprof.profiling.build import instantiate
+from sweeprof.tracebacks import formatted, located_at, location_of, message_of, original
 
 LOCK_S = 600.0
 """How long to wait for another process that makes the same file."""
@@ -40,29 +41,33 @@ class Failure:
     """The class of the error."""
     message: str
     """Its first line."""
+    location: str | None = None
+    """Where in the user's code it was raised."""
+    traceback: str = ""
 
     @classmethod
     def of(cls, stage: str, error: BaseException) -> Failure:
         """Of an error, out of Hydra's wrapping."""
-        while type(error).__module__.startswith("hydra.") and error.__cause__ is not None:
-            error = error.__cause__
-        return cls(stage, type(error).__name__, first_line(error))
+        cause = original(error)
+        message = message_of(cause)[:LONGEST]
+        return cls(stage, type(cause).__name__, message, location_of(cause), formatted(error))
 
     def reraise(self) -> None:
         """Raise it as what it was; as :class:`BuildFailed` where its class is not known here."""
         known = getattr(builtins, self.kind, None)
         if isinstance(known, type) and issubclass(known, Exception) and not issubclass(known, _STRUCTURED):
-            raise known(self.message)
-        raise BuildFailed(f"{self.kind}: {self.message}")
+            raise self._as_raised(known(self.message))
+        raise self._as_raised(BuildFailed(f"{self.kind}: {self.message}"))
+
+    def _as_raised(self, error: Exception) -> Exception:
+        located_at(error, self.location)
+        if self.traceback:
+            error.add_note(f"in the process that makes the model's file:\n{self.traceback}")
+        return error
 
 
 _STRUCTURED = (UnicodeError, BaseExceptionGroup)
 """Errors that are not made from a message alone."""
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:LONGEST]
 
 
 def described(build: Build) -> Mapping[str, Any] | None:
@@ -98,5 +103,5 @@ def asked(module: str, request: Request, variables: Mapping[str, str]) -> Failur
 def answer(carry_out: Callable[[Request], Failure | None]) -> None:
     """The child's side: read the request, carry it out, tell how that went."""
     failure = carry_out(json.load(sys.stdin))
-    error = None if failure is None else {"stage": failure.stage, "kind": failure.kind, "message": failure.message}
+    error = None if failure is None else asdict(failure)
     sys.stdout.write(f"\n{json.dumps({'error': error})}")

@@ -28,7 +28,10 @@ class Split:
 
 
 class Dataset(Protocol):
-    """What the profiler asks of a dataset."""
+    """What the profiler asks of a dataset.
+
+    What it returns is checked against ``sample_shape``, and against ``dtype`` where it has an attribute of that name.
+    """
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -42,13 +45,13 @@ class Dataset(Protocol):
         """The samples of a split; the same ones in the same order on every call and every machine."""
 
 
-def batch_of(dataset: Dataset, size: int) -> npt.NDArray[Any]:
-    """The first ``size`` test inputs, beginning again from the first where the split is shorter: ``(size, *sample_shape)``."""
-    inputs = dataset.split("test").inputs
+def batch_of(split: Split, size: int) -> npt.NDArray[Any]:
+    """The first ``size`` inputs, beginning again from the first where the split is shorter: ``(size, *sample_shape)``."""
+    inputs = split.inputs
     return np.ascontiguousarray(np.take(inputs, np.arange(size) % len(inputs), axis=0))
 
 
-def targets_of(dataset: Dataset, size: int) -> npt.NDArray[np.int64] | None:
+def targets_of(split: Split, size: int) -> npt.NDArray[np.int64] | None:
     """The targets of :func:`batch_of`: ``(size,)``, or None where the samples have no labels."""
-    targets = dataset.split("test").targets
+    targets = split.targets
     return None if targets is None else np.take(targets, np.arange(size) % len(targets), axis=0)

@@ -6,9 +6,9 @@ import dataclasses
 import math
 import numbers
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from sweeprof.errors import Unsupported
 from sweeprof.metrics.certainty import (
     ESTIMATORS,
     Argument,
@@ -20,13 +20,14 @@ from sweeprof.metrics.certainty import (
     warnings_of,
     watching,
 )
-from sweeprof.metrics.metric import SOURCES, Estimate, Metric, Missing, declared, parameter_name
+from sweeprof.metrics.metric import SOURCES, Estimate, Metric, Missing, declared, parameter_name, wrong_result
 from sweeprof.metrics.select import Selected
 from sweeprof.profiling.observations import READERS
 from sweeprof.profiling.timing import Timing
 from sweeprof.results.measurement import Measurement
-from sweeprof.results.record import PASS_KINDS, PassKind, PassName, Record, Warning
+from sweeprof.results.record import PASS_KINDS, Failure, PassKind, PassName, Record, Warning
 from sweeprof.results.verdicts import ALL_ROUNDS
+from sweeprof.tracebacks import definition_of, described, formatted, location_of
 
 
 def evaluate(
@@ -102,11 +103,6 @@ def _baseline_quality(baseline: Sequence[Record] | None) -> Any:
     return Missing(f"of the baseline, {found.reason}") if isinstance(found, Missing) else found
 
 
-@dataclass(frozen=True, slots=True)
-class _Raised(Missing):
-    """The function raised an exception."""
-
-
 class _Reading:
     """Metrics of one set of values; functions are called the same number of times however many metrics they return."""
 
@@ -120,8 +116,12 @@ class _Reading:
     def measurement(self, selected: Selected) -> Measurement:
         """The measurement of a metric."""
         info, result = selected.metric.info, self._estimate(selected)
+        failure = result.failure
+        if failure is not None:
+            location = failure.location or definition_of(selected.metric.function)
+            failure = dataclasses.replace(failure, source=f"metric {info.name}", location=location)
         if isinstance(result, Missing):
-            return Measurement(info.name, info.unit, info.better, None, result.reason)
+            return Measurement(info.name, info.unit, info.better, None, result.reason, failure=failure)
         return Measurement(
             name=info.name,
             unit=info.unit,
@@ -135,6 +135,7 @@ class _Reading:
             warnings=result.warnings,
             paired=result.paired,
             calibrated=result.calibrated,
+            failure=failure,
         )
 
     def _estimate(self, selected: Selected) -> Estimate | Missing:
@@ -146,7 +147,7 @@ class _Reading:
             return arguments
         result = self._part(selected, arguments, None)
         numbers = common_rounds(arguments)
-        if isinstance(result, _Raised) and numbers:  # perhaps it can be computed of one round alone
+        if isinstance(result, Missing) and result.failure is not None and numbers:  # perhaps it can be computed of one round alone
             return self._derived(selected, arguments, result, numbers)
         if isinstance(result, Estimate | Missing):
             return checked(result)
@@ -190,7 +191,9 @@ class _Reading:
             for number, one in estimates.items()
             if isinstance(one, Missing)
         ]
-        return over_rounds(values, certainty_of(arguments), (*warnings_of(arguments), *failed))
+        estimate = over_rounds(values, certainty_of(arguments), (*warnings_of(arguments), *failed))
+        failure = next((one.failure for one in estimates.values() if one.failure is not None), None)
+        return dataclasses.replace(estimate, failure=failure)
 
     def _arguments_of(self, selected: Selected) -> dict[str, Argument] | Missing:
         """What the metric's function is called with; the same objects for all metrics of one function."""
@@ -232,7 +235,7 @@ class _Reading:
         finally:
             self._asked.pop()
         if isinstance(result, Missing):
-            return Missing(f"{other.info.name}: {result.reason}")
+            return Missing(f"{other.info.name}: {result.reason}", result.failure)
         return argument_of(result)
 
     def _found_live(self, metric: Metric) -> Estimate | Missing:
@@ -240,14 +243,28 @@ class _Reading:
         if isinstance(live, Missing):
             return live
         found = live.results.get(metric.info.name, {"reason": "live: it was not computed"})
-        return Missing(found["reason"]) if "reason" in found else Estimate(**found)
+        return missing_live(found) if "reason" in found else Estimate(**found)
 
 
 def _called(metric: Metric, arguments: Mapping[str, Any]) -> Any:
     try:
         return metric.function(**arguments)
     except Exception as error:  # a user's metric must not take the comparison with it
-        return _Raised(f"the metric raised {type(error).__name__}: {error}")
+        return raised(error)
+
+
+def raised(error: Exception) -> Missing:
+    """No value, because a metric's function raised."""
+    if isinstance(error, Unsupported):
+        return Missing(str(error))
+    message = described(error)
+    return Missing(f"the metric raised {message}", Failure("", message, location_of(error), formatted(error)))
+
+
+def missing_live(found: Mapping[str, Any]) -> Missing:
+    """Why the record of the live pass has no value of a metric."""
+    failure = found.get("failure")
+    return Missing(found["reason"], None if failure is None else Failure(**failure))
 
 
 def checked(result: Any) -> Estimate | Missing:
@@ -263,7 +280,9 @@ def checked(result: Any) -> Estimate | Missing:
         )
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item") and not getattr(value, "is_meta", False):
         value = value.item()
-    if not isinstance(value, numbers.Real) or not math.isfinite(value):
+    if not isinstance(value, numbers.Real):
+        return wrong_result(f"the metric gave {value!r}, which is not a finite number")
+    if not math.isfinite(value):
         return Missing(f"the metric gave {value!r}, which is not a finite number")
     return _plain(dataclasses.replace(estimate, value=_number(value)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sweeprof.metrics.metric import Metric, Missing, metric_group
+from sweeprof.metrics.metric import Metric, metric_group, wrong_result
 from sweeprof.results.measurement import Better, MetricInfo
 
 
@@ -42,7 +42,7 @@ def evaluation(
         values = returned if isinstance(returned, Mapping) else {key or name: returned}
         chosen = {name: _main(values, key)}
         for entry, info in others.items():
-            chosen[info.name] = values.get(entry, Missing(f"the function returned no {entry!r}"))
+            chosen[info.name] = values.get(entry, wrong_result(f"the function returned no {entry!r}"))
         return chosen
 
     return evaluated
@@ -52,5 +52,5 @@ def _main(values: Mapping[str, Any], key: str | None) -> Any:
     if key is None:
         if len(values) == 1:
             return next(iter(values.values()))
-        return Missing(f"the function returned {', '.join(map(repr, values))}: say which one by `key=`")
-    return values.get(key, Missing(f"the function returned no {key!r}"))
+        return wrong_result(f"the function returned {', '.join(map(repr, values))}: say which one by `key=`")
+    return values.get(key, wrong_result(f"the function returned no {key!r}"))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from sweeprof.metrics.evaluate import checked
+from sweeprof.metrics.evaluate import checked, raised
 from sweeprof.metrics.metric import SOURCES, Metric, Missing, declared
 from sweeprof.metrics.select import Selected
 
@@ -24,7 +24,7 @@ class LiveFunction:
         try:
             returned = first.metric.function(**{name: there[name] for name in first.metric.reads}, **first.options)
         except Exception as error:  # a user's metric must not take the others with it
-            returned = Missing(f"the metric raised {type(error).__name__}: {error}")
+            returned = raised(error)
         return {s.metric.info.name: _result(s, returned) for s in self.selected}
 
 
@@ -53,5 +53,6 @@ def _with_what_they_read(selected: Sequence[Selected], known: Mapping[str, Metri
 def _result(selected: Selected, returned: Any) -> dict[str, Any]:
     result = checked(returned if isinstance(returned, Missing) else selected.metric.part_of(returned))
     if isinstance(result, Missing):
-        return {"reason": result.reason}
+        failure = {} if result.failure is None else {"failure": asdict(result.failure)}
+        return {"reason": result.reason, **failure}
     return {"value": result.value, "estimator": result.estimator, "detail": result.detail}

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sweeprof.results.measurement import Better, MetricInfo, Number
-from sweeprof.results.record import PassName, Warning
+from sweeprof.results.record import Failure, PassName, Warning
 from sweeprof.text import stored
 
 SOURCES: dict[str, PassName | None] = {
@@ -52,6 +52,8 @@ class Missing:
     """There is no value, and why."""
 
     reason: str
+    failure: Failure | None = None
+    """The error in the metric's function; None where nothing is wrong with it, as for a dataset without labels."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", stored(self.reason))
@@ -70,6 +72,7 @@ class Estimate:
     round_numbers: tuple[int, ...] = ()
     paired: tuple[float, ...] = ()
     calibrated: tuple[float, ...] = ()
+    failure: Failure | None = None
     """As of :class:`~sweeprof.results.measurement.Measurement`."""
 
 
@@ -116,8 +119,13 @@ class Metric:
         if self.part is None:
             return result
         if not isinstance(result, Mapping):
-            return Missing(f"the function returned a {type(result).__name__}, not a mapping with {self.part!r}")
-        return result.get(self.part, Missing(f"the function returned no {self.part!r}"))
+            return wrong_result(f"the function returned a {type(result).__name__}, not a mapping with {self.part!r}")
+        return result.get(self.part, wrong_result(f"the function returned no {self.part!r}"))
+
+
+def wrong_result(reason: str) -> Missing:
+    """No value, because a metric's function returned something else than it should."""
+    return Missing(reason, Failure("", reason))
 
 
 def passes_of(metrics: Iterable[Metric]) -> frozenset[PassName]:

@@ -15,6 +15,7 @@ from sweeprof.errors import Problem, UserError, choice_problem
 from sweeprof.metrics.metric import Metric
 from sweeprof.results.layer_times import Mode
 from sweeprof.results.record import PASSES, PassName
+from sweeprof.tracebacks import described
 
 FAMILIES = (
     "params",
@@ -137,7 +138,7 @@ def _imported(target: str) -> list[Metric] | Problem:
     try:
         found = getattr(import_module(module), name)
     except Exception as error:  # importing a user's module may raise anything
-        return Problem("metrics.select", target, f"cannot be imported: {type(error).__name__}: {error}.")
+        return Problem("metrics.select", target, f"cannot be imported: {described(error)}.")
     several = list(found) if isinstance(found, tuple) else [found]
     if all(isinstance(one, Metric) for one in several):
         return several

@@ -11,6 +11,7 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from sweeprof.errors import Problem, Unsupported, UserError, nearest
+from sweeprof.tracebacks import described
 
 KEY = "metrics.functions"
 
@@ -91,7 +92,7 @@ def _imported(name: str, classes: Sequence[type]) -> Any:
         except Exception as error:  # importing a user's module may raise anything
             if isinstance(error, ModuleNotFoundError) and error.name == path:
                 break  # what follows are attributes
-            return Problem(KEY, name, f"cannot be imported: {path} raised {type(error).__name__}: {error}.")
+            return Problem(KEY, name, f"cannot be imported: {path} raised {described(error)}.")
     if found is None:
         guesses = [f"{c.__name__}.forward" for c in classes]
         return Problem(KEY, name, "is not the dotted name of a function that can be imported.", nearest(name, guesses))

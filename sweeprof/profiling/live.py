@@ -31,6 +31,12 @@ class Live:
             found.update({name: dict(result) for name, result in metric.live_results(model, data).items()})
         return cls(found)
 
+    @property
+    def tracebacks(self) -> list[str]:
+        """The tracebacks of the metrics that raised, each once."""
+        failures = (result.get("failure") or {} for result in self.results.values())
+        return list(dict.fromkeys(trace for failure in failures if (trace := failure.get("traceback"))))
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
         return dataclasses.asdict(self)

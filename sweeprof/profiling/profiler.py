@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from sweeprof.backends import Backend
 from sweeprof.backends.lookup import backend_named, backend_of
-from sweeprof.errors import OverrideError, Problem, UncountedWarning, Unsupported, UserError, choice_problem
+from sweeprof.errors import (
+    MetricWarning,
+    OverrideError,
+    Problem,
+    UncountedWarning,
+    Unsupported,
+    UserError,
+    choice_problem,
+)
 from sweeprof.metrics.evaluate import measured
 from sweeprof.metrics.live import live_functions
 from sweeprof.metrics.metric import SOURCES, Metric, Missing, declared, parameter_name, passes_of
@@ -335,7 +343,9 @@ class Profiler:
         values["timing"] = (timing,) if isinstance(timing, Timing) else timing
         values["baseline_quality"] = Missing("a single profiler has no baseline: use sweeprof.compare")
         values["live"] = self._saw_live(selected)
-        for name, measurement in measured(selected, values, known).items():
+        found = measured(selected, values, known)
+        _warn_of_failures(found)
+        for name, measurement in found.items():
             (one,) = (s for s in selected if s.metric.info.name == name)
             self._computed[_key(one)] = measurement
 
@@ -381,6 +391,18 @@ class Profiler:
             self._seen.pop(pass_name, None)
         self._computed = {key: value for key, value in self._computed.items() if key[0] != name}
         self._newest.pop(name, None)
+
+
+def _warn_of_failures(measurements: Mapping[str, Measurement]) -> None:
+    """One warning for each error, which several metrics of one function share."""
+    names: dict[tuple[str, str | None], list[str]] = {}
+    for name, measurement in measurements.items():
+        if measurement.failure is not None:
+            key = (measurement.reason or "", measurement.failure.location)
+            names.setdefault(key, []).append(name)
+    for (reason, location), failed in names.items():
+        where = f" ({location})" if location is not None and location not in reason else ""
+        warnings.warn(f"{', '.join(failed)}: {reason}{where}", MetricWarning, stacklevel=_callers_level())
 
 
 def _callers_level() -> int:

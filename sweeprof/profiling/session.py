@@ -108,6 +108,8 @@ class Session(ABC):
     """The same after it ran: the model may have changed them. Empty where the pass did not run the model."""
     _left: dict[str, Any] | None = None
     """The settings after the last pass: if they are the same now, nobody but the model has changed them."""
+    warnings: list[Warning] = field(default_factory=list)
+    """What is doubtful about the data, filled in by :meth:`run`."""
 
     def check(self) -> None:
         """Raises :class:`UserError` for a setting that is not one of those allowed."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sweeprof.backends import Borrows, Build, LoadedModel
-from sweeprof.datasets import Dataset, batch_of, targets_of
+from sweeprof.datasets import Dataset, Split, SplitName, batch_of, targets_of
+from sweeprof.datasets.checks import checked_split, not_finite
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.profiling.data import Data
 from sweeprof.profiling.inputs import Inputs
@@ -27,6 +28,8 @@ class BuiltSession(Session):
     device: str = "cpu"
     seed: int = 0
     """Seed of the weights and of whatever the framework draws."""
+    _checked: set[SplitName] = field(default_factory=set)
+    """Splits that have been loaded."""
 
     def prepare(self) -> None:
         self.backend.configure(self.seed)
@@ -35,13 +38,22 @@ class BuiltSession(Session):
         return self.device
 
     def inputs(self) -> Inputs:
-        return Inputs((batch_of(self.dataset, self.batch_size),))
+        return Inputs((batch_of(self._split("test"), self.batch_size),))
 
     def targets(self) -> Any:
-        return targets_of(self.dataset, self.batch_size)
+        return targets_of(self._split("test"), self.batch_size)
 
     def samples(self) -> Any:
-        return self.dataset.split("train").inputs
+        return self._split("train").inputs
+
+    def _split(self, name: SplitName) -> Split:
+        """The samples of a split, checked when they are first loaded."""
+        if name in self._checked:
+            return self.dataset.split(name)
+        split = checked_split(self.dataset, name)
+        self.warnings += not_finite(name, split)
+        self._checked.add(name)
+        return split
 
     def described(self) -> AbstractContextManager[Built]:
         return nullcontext((self.build, self.dataset.channel_axis))
@@ -60,7 +72,7 @@ class BuiltSession(Session):
         return {} if threads is None else {"threads": threads}
 
     def labelled(self) -> Iterator[tuple[Inputs, Any]]:
-        test = self.dataset.split("test")
+        test = self._split("test")
         for begin, batch in enumerate(batches(test.inputs, self.batch_size)):
             labels = test.targets
             first = begin * self.batch_size

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             report = write_reports(folder, comparison, formats)
     except (UserError, OSError) as error:
         return told(error, given.folder)
-    out.print(Report(comparison))
+    out.print(Report(comparison, folder.path))
     out.print()
     out.print(Text.assemble((f"{'Report':<11}", "bold"), str(report)), soft_wrap=True)
     note = left_out(comparison, formats | standing(folder))

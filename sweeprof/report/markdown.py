@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from urllib.parse import quote
 
 from sweeprof.report.cells import MISSING, axes_text, one_line
 from sweeprof.report.chosen import sections
+from sweeprof.report.explore.overview import MOST_FAILURES, failures, rows_text
 from sweeprof.report.judged import Section, protocol_text
 from sweeprof.report.summary import Footnote, best_rows, environment_items, footnotes, headline
 from sweeprof.report.table import Line, Table, tables
@@ -28,6 +30,7 @@ def markdown(comparison: Comparison, made: Sequence[Table] | None = None) -> str
     parts = [f"**{headline(comparison)}.**", escaped(protocol_text(comparison)), _best(comparison)]
     parts += [_table(table) for table in (tables(comparison) if made is None else made)]
     parts += map(_section, sections(comparison))
+    parts.append(_failures(comparison))
     parts += [
         _excluded(comparison.excluded),
         _footnotes(footnotes(comparison)),
@@ -78,6 +81,20 @@ def _row(line: Line, table: Table, all_ok: bool) -> list[str]:
 
 def _section(section: Section) -> str:
     return "\n".join([f"**{escaped(section.title)}**", "", *(f"- {escaped(line)}" for line in section.lines)])
+
+
+def _failures(comparison: Comparison) -> str:
+    """What raised, with its location and log; the page has the tracebacks."""
+    found = [one for one in failures(comparison) if one.traceback or one.log or one.status == "incomplete"]
+    if not found:
+        return ""
+    lines = ["**Errors**", ""]
+    for one in found[:MOST_FAILURES]:
+        log = f" ([log]({quote(one.log)}))" if one.log else ""
+        lines.append(f"- {one.status} in {rows_text(len(one.rows))}: {escaped(one.reason)}{log}")
+    if len(found) > MOST_FAILURES:
+        lines.append(f"- and {len(found) - MOST_FAILURES} more in report.html")
+    return "\n".join(lines)
 
 
 def _excluded(excluded: tuple[Excluded, ...]) -> str:

@@ -60,8 +60,9 @@ def pull_request(comparison: Comparison, made: Sequence[Table] | None = None) ->
     by_verdict = {v: sorted((c for c in calls if c.verdict == v), key=lambda c: -c.size) for v in _ORDER}
     worse = by_verdict["worse"]
     comment.table(f"Worse ({len(worse)})", head, map(_cells, worse), len(worse), _MOST, fold=False)
-    failed = [row for row in rows if not row.has_values]
-    title, why = f"Not measured ({len(failed)})", _left("combination", "status", "why")
+    failed = [row for row in rows if not row.has_values or row.failures]
+    fully = " fully" if any(row.has_values for row in failed) else ""
+    title, why = f"Not{fully} measured ({len(failed)})", _left("combination", "status", "why")
     comment.table(title, why, _failures(comparison, failed), len(failed), _MOST, fold=False)
     if comparison.against is not None:
         comment.add(
@@ -138,7 +139,8 @@ def _failures(comparison: Comparison, failed: Sequence[Row]) -> Iterator[tuple[s
     tell = teller(comparison)
     for row in failed:
         was = f" (was {row.baseline_status})" if comparison.against and row.baseline_status else ""
-        yield inert(tell(row.axes)), f"{row.status}{was}", inert(row.reason or "no reason was given", 300)
+        status = "incomplete" if row.status == "ok" else row.status
+        yield inert(tell(row.axes)), f"{status}{was}", inert(row.reason or "no reason was given", 300)
 
 
 def _around(comparison: Comparison) -> str:

@@ -55,6 +55,9 @@ def headline(comparison: Comparison) -> str:
     total = len(comparison.rows)
     noun = "combination" if total == 1 else "combinations"
     measured = f"{counts.pop('ok')} of {total} {noun} measured"
+    incomplete = sum(row.status == "ok" and bool(row.failures) for row in comparison.rows)
+    if incomplete:
+        measured += f", {incomplete} of them incompletely"
     return "; ".join([measured, ", ".join(f"{number} {status}" for status, number in counts.items())]).rstrip("; ")
 
 
@@ -130,7 +133,9 @@ def _missing(comparison: Comparison) -> Iterator[Footnote]:
     expected = [info.name for info in shown_metrics(comparison) if not is_optional(info.name)]
     for row in comparison.rows:
         for name in expected:
-            if row.has_values and value_of(row, name) is None:
+            cell = row.cells.get(name)
+            has_failed = cell is not None and cell.measurement.failure is not None  # which is shown with its location
+            if row.has_values and value_of(row, name) is None and not has_failed:
                 reason = reason_of(row, name)
                 names.setdefault(reason, {})[one_line(name)] = None
                 rows.setdefault(reason, set()).add(row.combination_id)

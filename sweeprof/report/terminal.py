@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -13,6 +14,7 @@ from rich.text import Text
 from sweeprof.report.cells import axes_text, one_line
 from sweeprof.report.chosen import sections
 from sweeprof.report.columns import Column
+from sweeprof.report.explore.overview import MOST_FAILURES, failures, rows_text
 from sweeprof.report.judged import protocol_text
 from sweeprof.report.summary import footnotes, headline
 from sweeprof.report.table import Entry, Line, Table, tables
@@ -33,9 +35,11 @@ _ASCII = str.maketrans(
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A rich renderable: headline, one table per model, notes."""
+    """A rich renderable: headline, one table per model, errors with their locations and logs, notes."""
 
     comparison: Comparison
+    folder: Path | None = None
+    """Of the sweep, for the full paths of logs."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(options.max_width, _NARROWEST)
@@ -56,6 +60,7 @@ class Report:
             yield Text()
             yield Text(section.title, style="bold")
             yield from map(Text, section.lines)
+        yield from self._errors()
         notes = footnotes(self.comparison)
         if notes:
             yield Text()
@@ -64,6 +69,19 @@ class Report:
             yield Text.assemble((where, "bold dim"), (" – ".join(t for t in (note.text, note.advice) if t), "dim"))
         for item in self.comparison.excluded:
             yield Text(f"excluded: {axes_text(item.axes)} ({one_line(item.reason)})", style="dim")
+
+    def _errors(self) -> Iterator[Text]:
+        """Every error in full: in the tables a row ends with the line."""
+        found = [one for one in failures(self.comparison) if one.traceback or one.log or one.status == "incomplete"]
+        if found:
+            yield Text()
+        for one in found[:MOST_FAILURES]:
+            yield Text.assemble((f"{one.status} in {rows_text(len(one.rows))}: ", f"bold {_FAILED}"), one.reason)
+            if one.log:
+                log = one.log if self.folder is None else str(self.folder / one.log)
+                yield Text(f"  log: {log}", style="dim", no_wrap=True, overflow="ignore")
+        if len(found) > MOST_FAILURES:
+            yield Text(f"and {len(found) - MOST_FAILURES} more errors in report.html")
 
 
 def text(comparison: Comparison, width: int = 100) -> str:

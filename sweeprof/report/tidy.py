@@ -200,6 +200,8 @@ def _sampled(timing: Mapping[str, Any]) -> Iterator[list[Value]]:
 def _problems(row: Row) -> Iterator[list[Value]]:
     if row.status != "ok":
         yield ["failure", row.status, row.reason or "no reason was given", None]
+    elif row.failures:
+        yield ["failure", "incomplete", row.reason, None]
     of_cells = (warning for cell in row.cells.values() for warning in cell.measurement.warnings)
     for warning in dict.fromkeys((*row.warnings, *of_cells)):
         yield ["warning", warning.code, warning.text, warning.advice]

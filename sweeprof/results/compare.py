@@ -11,7 +11,7 @@ from typing import Any
 
 from sweeprof.results.comparable import differing
 from sweeprof.results.measurement import Measurement, MetricInfo
-from sweeprof.results.record import Json, Status, Warning
+from sweeprof.results.record import Failure, Json, Status, Warning
 from sweeprof.results.verdicts import MIN_ROUNDS, Cell, Meeting, Verdict, compare_cell
 
 __all__ = ["MIN_ROUNDS", "Cell", "Comparison", "Excluded", "Row", "Verdict", "compare_cell", "compare_rows"]
@@ -77,6 +77,13 @@ class Row:
     def baseline_has_values(self) -> bool:
         """:attr:`has_values` of the combination it is compared with."""
         return self.baseline_status == "ok" or self.baseline_is_incomplete
+    failures: tuple[Failure, ...] = ()
+    """What raised: passes, the gravest first, and metrics. A row that is ``ok`` with failures lacks the metrics that they name."""
+
+    @property
+    def is_fully_measured(self) -> bool:
+        """Whether nothing is missing that could have been measured."""
+        return self.status in ("ok", "unsupported") and not self.failures
 
     @property
     def is_baseline(self) -> bool:

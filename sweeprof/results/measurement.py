@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sweeprof.errors import UnknownMetric
-from sweeprof.results.record import Warning
+from sweeprof.results.record import Failure, Warning
 from sweeprof.text import stored
 
 Better = Literal["lower", "higher"] | None
@@ -56,6 +56,9 @@ class Measurement:
     calibrated: tuple[float, ...] = ()
     """For each of the same rounds the estimate relative to the calibration kernel's time, where there was one; what a comparison
     with another hour or host uses."""
+    failure: Failure | None = None
+    """The error in the metric's function because of which there is no value, or none of one round: the combination is not fully
+    measured then."""
 
     def __post_init__(self) -> None:
         if self.reason is not None:

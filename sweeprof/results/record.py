@@ -119,6 +119,22 @@ class Warning:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """An error of a pass or a metric: what a report shows of it."""
+
+    source: str
+    """The pass or the metrics, e.g. ``timing`` or ``metric quality/mine``."""
+    message: str
+    """Type, message and location, in one line."""
+    location: str | None = None
+    """``file:line in function``; None if it is not known."""
+    traceback: str | None = None
+    """None also where an earlier row has the same one."""
+    log: str | None = None
+    """Path of the trial's log below the sweep's folder; None if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One trial: a combination, a pass, a round; written once, atomically, when the trial ends."""
 
@@ -140,6 +156,8 @@ class Record:
     """What the pass saw, raw, in base SI units; its form is the dataclass of that pass."""
     warnings: tuple[Warning, ...] = ()
     traceback: str | None = None
+    location: str | None = None
+    """Where in the user's code it was raised, as ``file:line in function``; None in records of an earlier version."""
     started: str = ""
     """ISO 8601, UTC."""
     wall_s: float = 0.0
@@ -215,6 +233,22 @@ def check_id(id: str, *where: str | int) -> None:
     """Raise :class:`Damaged` for an id that is not one: files are named by it."""
     if not _ID.fullmatch(id):
         raise damaged(id, "an id: up to 80 letters, digits, '-' and '_', beginning with a letter or digit", where)
+
+
+def outcome(record: Record) -> tuple[Status, str | None]:
+    """Status and reason of a trial; ``failed`` also where one of its metrics raised, though the record has the other metrics."""
+    for name, result in _results(record).items():
+        failure = result.get("failure") if isinstance(result, Mapping) else None
+        if isinstance(failure, Mapping):
+            return "failed", f"metric {name}: {failure.get('message')}"
+    return record.status, record.reason
+
+
+def _results(record: Record) -> Mapping[str, Any]:
+    """By metric name, what the metrics that read the model or its data returned."""
+    seen = record.observations if record.pass_name == "live" and record.status == "ok" else None
+    results = seen.get("results") if isinstance(seen, Mapping) else None
+    return results if isinstance(results, Mapping) else {}
 
 
 def stored_record(path: Path) -> Record:

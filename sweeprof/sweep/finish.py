@@ -23,7 +23,7 @@ from sweeprof.results.comparable import key_of, unsteady_warnings
 from sweeprof.results.compare import Comparison, Row, compare_rows, find_baselines
 from sweeprof.results.files import read_json, write_atomically, write_json
 from sweeprof.results.measurement import Measurement
-from sweeprof.results.record import Json, Record, Status, Warning, check_environment
+from sweeprof.results.record import Failure, Json, Record, Status, Warning, check_environment
 from sweeprof.results.settings import common_and_own
 from sweeprof.sweep.absence import Absence
 from sweeprof.sweep.agreement import disagreement, tolerance_of, unjudged
@@ -34,7 +34,8 @@ from sweeprof.sweep.events import begun
 from sweeprof.sweep.exports import Format, standing, write_exports
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.places import of_cluster, seen_hosts
-from sweeprof.sweep.plan import MEASURING, Combination, Plan
+from sweeprof.sweep.plan import MEASURING, Combination, Plan, Trial
+from sweeprof.sweep.resume import FINE
 from sweeprof.sweep.samples import samples_of
 
 MOST_INDENTED = 1000
@@ -45,6 +46,8 @@ SEVERITY: tuple[Status, ...] = ("lost", "crashed", "oom", "timeout", "failed", "
 """A combination has the gravest status of its trials."""
 
 
+MOST_TRACEBACKS = 50
+"""Different tracebacks in a comparison; those of further failures are in their logs alone."""
 HELD_AGAINST = ("quality", "timing")
 BASELINES_KEPT = 64
 
@@ -81,6 +84,7 @@ def comparison_of(
     configs = {c.id: c.config for c in plan.combinations}
     rows, measurements = [], {}
     hosts: dict[str, Json] = {}
+    tracebacks: set[str] = set()
     for combination, own_settings in zip(plan.combinations, settings, strict=True):
         unread: dict[str, str] = {}
         own = records_of(combination.id, unread)
@@ -91,8 +95,9 @@ def comparison_of(
         base = bases[combination.id]
         compared = own if base == combination.id else of_baseline(base) if base else None
         measured = evaluate(selected, own, compared, combination.config["batch_size"])
-        measurements[combination.id] = measured
-        row = _row(combination, own, measured, base, own_settings)
+        failures = _with_new_tracebacks(_failures(folder, own, measured), tracebacks)
+        row = _row(combination, own, measured, base, own_settings, failures)
+        measurements[combination.id] = {name: _without_traceback(one) for name, one in measured.items()}
         if base is not None and base != combination.id:
             apart = tolerance_of(combination.config, configs[base], plan.compare.get("tolerance"))
             row = _judged_by(row, disagreement(own, compared or (), apart))
@@ -137,11 +142,14 @@ def _row(
     measured: dict[str, Measurement],
     base: str | None,
     settings: Json,
+    failures: Sequence[Failure],
 ) -> Row:
     status, reason = _status(records)
     timed = [record.status for record in records if record.pass_name == "timing"]
     complete = timed.count("ok")
     is_incomplete = status not in ("ok", "unsupported") and complete > 0
+    if status == "ok" and failures:
+        reason = f"{failures[0].source}: {failures[0].message}"
     warnings = [w for record in records for w in record.warnings] + [w for m in measured.values() for w in m.warnings]
     warnings += unsteady_warnings(record.environment for record in records if record.pass_name in MEASURING)
     return Row(
@@ -160,7 +168,58 @@ def _row(
         rounds_complete=complete,
         rounds_planned=len(timed),
         is_incomplete=is_incomplete,
+        failures=tuple(failures),
     )
+
+
+def _failures(folder: Folder, records: Sequence[Record], measured: Mapping[str, Measurement]) -> list[Failure]:
+    """What went wrong in a combination, each error once: passes, the gravest first, then metrics."""
+    by_message: dict[str, Failure] = {}
+    failed = [record for record in records if record.status not in (*FINE, "skipped")]
+    for record in sorted(failed, key=lambda record: SEVERITY.index(record.status)):
+        message, name = record.reason or "no reason was given", str(record.pass_name)
+        first = by_message.get(message)
+        if first is None:
+            by_message[message] = Failure(name, message, record.location, record.traceback, _log_of(folder, record))
+        elif name not in first.source.split(", "):
+            by_message[message] = dataclasses.replace(first, source=f"{first.source}, {name}")
+    found = list(by_message.values())
+    shared: dict[tuple[str, str | None], dict[str, Failure]] = {}  # by several metrics of one function
+    for name, measurement in measured.items():
+        if measurement.failure is not None:
+            key = (measurement.failure.message, measurement.failure.location)
+            shared.setdefault(key, {})[name] = measurement.failure
+    live = next((record for record in records if record.pass_name == "live"), None)
+    for by_name in shared.values():
+        source = f"metric{'s' * (len(by_name) > 1)} {', '.join(by_name)}"
+        is_live = live is not None and any(name in (live.observations or {}).get("results", {}) for name in by_name)
+        log = _log_of(folder, live) if live is not None and is_live else None
+        found.append(dataclasses.replace(next(iter(by_name.values())), source=source, log=log))
+    return found
+
+
+def _log_of(folder: Folder, record: Record) -> str | None:
+    """The path of a trial's log below the sweep's folder, where there is one."""
+    log = folder.log_path(Trial(record.combination_id, record.pass_name, record.round))
+    return str(log.relative_to(folder.path)) if log.is_file() else None
+
+
+def _with_new_tracebacks(failures: Sequence[Failure], known: set[str]) -> list[Failure]:
+    """The failures with the tracebacks that no earlier row has; a sweep of thousands of rows may fail for one reason."""
+    kept = []
+    for failure in failures:
+        is_new = failure.traceback is not None and failure.traceback not in known and len(known) < MOST_TRACEBACKS
+        if is_new:
+            known.add(str(failure.traceback))
+        kept.append(failure if is_new else dataclasses.replace(failure, traceback=None))
+    return kept
+
+
+def _without_traceback(measurement: Measurement) -> Measurement:
+    """The measurement without its error's traceback, which the row has."""
+    if measurement.failure is None:
+        return measurement
+    return dataclasses.replace(measurement, failure=dataclasses.replace(measurement.failure, traceback=None))
 
 
 def _judged_by(row: Row, difference: str | None) -> Row:

@@ -84,6 +84,10 @@ class Folder:
         """Where the record of a trial is, once there is one."""
         return self.records / trial.combination_id / f"{trial.pass_name}-r{trial.round}.json"
 
+    def log_path(self, trial: Trial) -> Path:
+        """The log of a trial: what its process printed, and the traceback where it raised."""
+        return self.logs / trial.combination_id / f"{trial.pass_name}-r{trial.round}.log"
+
     def is_done(self, trial: Trial) -> bool:
         """Whether the trial has left a record; what is to be tried again has its record moved away first."""
         return self.record_path(trial).exists()

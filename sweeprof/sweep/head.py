@@ -89,7 +89,7 @@ def go_on(folder: Folder, plan: Plan, tracking: Json, launch: Launch, out: Conso
             comparison = comparison_of(folder, missing)
             report = write_reports(folder, comparison)
         with suppress(SystemExit, BrokenPipeError):  # nobody reads on, as with `| head`
-            out.print(Report(comparison))
+            out.print(Report(comparison, folder.path))
         code = EXIT_INTERRUPTED if interrupted else _exit_code(comparison)
         note_ending(folder, _ending(code), missing)
         try:
@@ -122,7 +122,7 @@ def _left(folder: Folder, running: str, out: Console, links: Links | None) -> Ou
             comparison = comparison_of(folder, "its turn has not come yet", running=True)
             write_reports(folder, comparison)
         with suppress(SystemExit, BrokenPipeError):
-            out.print(Report(comparison))
+            out.print(Report(comparison, folder.path))
             out.print()
     lines = [("Running", running), ("Collect", collect), *([("Compare", links.comparison)] if links else [])]
     for name, value in lines:
@@ -183,8 +183,7 @@ def _measure(plan: Plan, folder: Folder, launch: Launch, live: Console) -> tuple
 
 
 def _exit_code(comparison: Comparison) -> int:
-    fine = all(row.status in ("ok", "unsupported") for row in comparison.rows)
-    return EXIT_OK if fine else EXIT_SOME_FAILED
+    return EXIT_OK if all(row.is_fully_measured for row in comparison.rows) else EXIT_SOME_FAILED
 
 
 def _ending(code: int) -> Ending:

@@ -10,19 +10,24 @@ import importlib
 import inspect
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sweeprof.errors import Problem, Unsupported, WorkerError, choice_problem
+from sweeprof.datasets.checks import checked_split
+from sweeprof.errors import DatasetError, Problem, Unsupported, WorkerError, choice_problem
 from sweeprof.profiling.build import chosen_builder, instantiate
 from sweeprof.sweep.child import Child, answer, inherited_socket, messages
 from sweeprof.sweep.isolation import environment
 from sweeprof.sweep.plan import Combination
 from sweeprof.sweep.signatures import given_arguments
 from sweeprof.sweep.template import child_environment
+from sweeprof.tracebacks import described
 
 PROBE_S = 120.0
+DATASETS_S = 30.0
+"""How long datasets may take to load at planning; what takes longer is checked when it is measured."""
 
 
 def probe(combinations: Sequence[Combination], packaged: frozenset[str], here: bool = True) -> list[Problem]:
@@ -34,7 +39,9 @@ def probe(combinations: Sequence[Combination], packaged: frozenset[str], here: b
     """
     found = (target for c in combinations for target in _targets(c.config) if target[1] not in packaged)
     targets = list({json.dumps(target, sort_keys=True, default=str): target for target in found}.values())
-    problems = _asked({"targets": targets}, {}) if targets else []
+    nodes = (c.config["dataset"] for c in combinations if here and c.config["dataset"]["_target_"] not in packaged)
+    datasets = list({json.dumps(node, sort_keys=True, default=str): node for node in nodes}.values())
+    problems = _asked({"targets": targets}, {}, {"datasets": datasets}) if targets else []
     for backend, device in _unusual_devices(combinations) if here else ():
         problems += _asked({"backend": backend, "device": device}, environment({"backend": backend}))
     return problems
@@ -62,11 +69,17 @@ def _targets(config: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
             yield f"training.{key}._target_", node["_target_"], list(given_arguments(node))
 
 
-def _asked(question: Mapping[str, Any], variables: Mapping[str, str]) -> list[Problem]:
+def _asked(
+    question: Mapping[str, Any], variables: Mapping[str, str], then: Mapping[str, Any] | None = None
+) -> list[Problem]:
+    """The problems that a child process finds; ``then`` is asked where there is none, and need not be answered."""
     with TemporaryDirectory() as folder:
         child = Child("sweeprof.sweep.probe", [], child_environment(variables), Path(folder) / "probe.log")
         try:
             answered = child.ask(question, PROBE_S)
+            if then and not answered["problems"]:
+                with suppress(WorkerError):  # the rows will say what is wrong
+                    answered = child.ask(then, DATASETS_S)
         except WorkerError as error:
             subject = ", ".join(name for _, name, _ in question.get("targets", [])) or question["backend"]["_target_"]
             return [Problem("_target_", subject, f"cannot be imported: {error}.")]
@@ -108,7 +121,7 @@ def target_problem(key: str, target: str) -> Problem | None:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # importing user code may raise anything
-        return Problem(key, target, f"cannot be imported: {type(error).__name__}: {error}.")
+        return Problem(key, target, f"cannot be imported: {described(error)}.")
     if not hasattr(module, attribute):
         names = [name for name in dir(module) if not name.startswith("_")]
         found = choice_problem(key, attribute, "name", names)
@@ -116,6 +129,17 @@ def target_problem(key: str, target: str) -> Problem | None:
     if not callable(getattr(module, attribute)):
         kind = type(getattr(module, attribute)).__name__
         return Problem(key, target, f"is a {kind}, which cannot be called; name a class or a function.")
+    return None
+
+
+def dataset_problem(node: Mapping[str, Any]) -> Problem | None:
+    """What is wrong with what a dataset returns; what it raises is left to the trials, which may run elsewhere."""
+    try:
+        checked_split(instantiate(node), "test")
+    except DatasetError as error:
+        return Problem("dataset", node["_target_"], f"returns other data than a model can be measured on: {error}.")
+    except Exception:  # user code may raise anything
+        return None
     return None
 
 
@@ -130,6 +154,8 @@ def _serve() -> None:
     for question in messages(connection):
         if "targets" in question:
             found = [problem for target in question["targets"] for problem in target_problems(*target)]
+        elif "datasets" in question:
+            found = list(filter(None, map(dataset_problem, question["datasets"])))
         else:
             found = list(filter(None, [device_problem(question["backend"], question["device"])]))
         answer(connection, {"problems": [dataclasses.asdict(problem) for problem in found]})

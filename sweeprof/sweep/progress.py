@@ -71,6 +71,8 @@ class State:
         if event["status"] in ("ok", "unsupported"):
             return None
         line = f"{label} {event['pass']}: {event['status']}: {event['reason']}"
+        if event.get("log"):
+            line += f"; log: {event['log']}"
         self.failures.append(line)
         return line
 

@@ -12,7 +12,7 @@ from typing import Any
 from sweeprof.errors import Damaged, Problem, UserError, choice_problem
 from sweeprof.profiling.observations import checked_record
 from sweeprof.results.files import remove_unfinished, write_bytes, write_json
-from sweeprof.results.record import STATUSES, Json, Status
+from sweeprof.results.record import STATUSES, Json, Status, outcome
 from sweeprof.sweep.cluster.shards import Shards
 from sweeprof.sweep.difference import difference
 from sweeprof.sweep.folder import Folder, sweeps
@@ -165,7 +165,7 @@ def tally(folder: Folder, plan: Plan, retry: frozenset[Status], move: bool) -> T
 def _ending(path: Path) -> str | None:
     """How a trial ended; None for one without a record."""
     try:
-        return checked_record(path).status
+        return outcome(checked_record(path))[0]
     except FileNotFoundError:
         return None
     except (Damaged, OSError):

@@ -24,7 +24,7 @@ from typing import Any
 from sweeprof.errors import Damaged, WorkerError
 from sweeprof.results.environment import capture, oom_kills
 from sweeprof.results.files import tail_lines
-from sweeprof.results.record import Record, Status, stored_record
+from sweeprof.results.record import Record, Status, outcome, stored_record
 from sweeprof.sweep.amounts import parse_size
 from sweeprof.sweep.child import NoAnswer, signal_name
 from sweeprof.sweep.devices import Place, Places, places
@@ -167,9 +167,12 @@ class _Shard:
         self._ended(trial, record)
 
     def _ended(self, trial: Trial, record: Record) -> None:
-        self.events.tell("end", trial, status=record.status, reason=record.reason)
-        if self.plan.fail_fast and record.status not in FINE:
-            self.folder.stop_because(f"fail_fast: {record.pass_name} {record.status}: {record.reason}")
+        status, reason = outcome(record)
+        log = self.folder.log_path(trial)
+        known = {"log": str(log)} if status not in FINE and log.is_file() else {}
+        self.events.tell("end", trial, status=status, reason=reason, **known)
+        if self.plan.fail_fast and status not in FINE:
+            self.folder.stop_because(f"fail_fast: {record.pass_name} {status}: {reason}")
 
     def _blank(self, trial: Trial) -> Record:
         """The record as it stands if the process leaves none."""
@@ -192,7 +195,7 @@ class _Shard:
     def _run(self, seat: Isolation, place: Place, blank: Record) -> Record:
         """Run one trial; the record is the worker's own, or made here from the way it ended."""
         blank = place.noted(blank)
-        log = self.folder.logs / blank.combination_id / f"{blank.pass_name}-r{blank.round}.log"
+        log = self.folder.log_path(Trial(blank.combination_id, blank.pass_name, blank.round))
         path = self.folder.records / blank.file_name
         kills = oom_kills()
         asked = time.monotonic()

@@ -38,6 +38,7 @@ from sweeprof.results.files import is_full
 from sweeprof.sweep.child import Child, NoAnswer, answer, die_with, inherited_socket, is_stopped, messages
 from sweeprof.sweep.hold import working
 from sweeprof.sweep.worker import DISK_FULL, Request, redirect_output, run_trial
+from sweeprof.tracebacks import described, formatted
 
 PRELOAD_S = 600.0
 """An import that takes longer hangs."""
@@ -151,7 +152,7 @@ def serve(connection: socket.socket, preload: Sequence[str]) -> None:
     # An import may take minutes, in which nobody looks at the socket.
     _send_when_closed(connection, signal.SIGKILL)
     for module in preload:
-        importlib.import_module(module)
+        _imported(module)
     residency.remember()
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     own = {process.pid for process in psutil.Process().children()}
@@ -175,6 +176,15 @@ def serve(connection: socket.socket, preload: Sequence[str]) -> None:
         if ending is None:
             return
         answer(connection, asdict(ending))
+
+
+def _imported(module: str) -> None:
+    """Import a module; of an error the last line printed, which the shard reports, says where it was raised."""
+    try:
+        importlib.import_module(module)
+    except Exception as error:  # of a user's dataset, which may raise anything
+        print(formatted(error), f"cannot import {module}: {described(error)}", sep="\n", file=sys.stderr, flush=True)
+        sys.exit(1)
 
 
 def _send_when_closed(connection: socket.socket, number: signal.Signals) -> None:
@@ -204,7 +214,7 @@ def _be_worker(request: Request, connection: socket.socket, template: int) -> No
         code = DISK_FULL if is_full(error) else 1
         print(f"worker: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
     except BaseException as error:
-        print(f"worker: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        print(f"worker: {described(error)}", file=sys.stderr, flush=True)
     finally:
         with suppress(BaseException):
             atexit._run_exitfuncs()  # what the trial did register: AutoGraph's files, for one, are removed so

@@ -7,7 +7,6 @@ import os
 import random
 import resource
 import time
-import traceback
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from sweeprof.errors import Unsupported, UserError
+from sweeprof.errors import Unsupported
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.results.comparable import warnings_of
 from sweeprof.results.environment import load
@@ -24,8 +23,8 @@ from sweeprof.results.record import Json, Record, Status, Warning
 from sweeprof.sweep.company import Company
 from sweeprof.sweep.player import Player, joined
 from sweeprof.text import LONGEST_TRACEBACK, stored
+from sweeprof.tracebacks import described, formatted, location_of, original
 
-REASON_LENGTH = 500
 DISK_FULL = 74
 """Exit code of a process that could not write its record."""
 
@@ -70,6 +69,7 @@ def _run(request: Request, turns: Player | None) -> None:
     status: Status = "ok"
     reason: str | None = None
     trace: str | None = None
+    location: str | None = None
     try:
         if request.memory is not None:
             _limit_memory(request.memory)
@@ -81,10 +81,14 @@ def _run(request: Request, turns: Player | None) -> None:
         for name, content in getattr(seen, "files", {}).items():
             write_bytes(Path(request.records).parent / "artifacts" / blank.combination_id / name, content)
         warnings += getattr(seen, "warnings", ())
+        for one in getattr(seen, "tracebacks", ()):
+            _log(Path(request.log), one)
     except Exception as error:
         status, reason, trace = _outcome(error, profiler)
+        location = location_of(error) if trace else None
         _log(Path(request.log), trace)
     own = dict(profiler.session.costs) if profiler else {}
+    warnings += tuple(profiler.session.warnings) if profiler else ()
     if turns and "measure" in own:  # which others' turns are no part of
         own |= {"measure": own["measure"] - turns.waited_s, "wait": turns.waited_s}
     others, disturbed = company.seen()
@@ -94,6 +98,7 @@ def _run(request: Request, turns: Player | None) -> None:
         status=status,
         reason=reason,
         traceback=trace,
+        location=location,
         observations=observations,
         warnings=tuple(dict.fromkeys((*disturbed, *warnings, *deviating))),
         started=started,
@@ -116,34 +121,20 @@ def _settings(blank: Record, profiler: Profiler | None) -> Json:
 
 
 def _outcome(error: Exception, profiler: Profiler | None) -> tuple[Status, str, str | None]:
-    cause = _original(error)
-    trace = "".join(traceback.format_exception(error))
+    cause = original(error)
     if isinstance(cause, Unsupported):
         return "unsupported", str(cause), None
     ran_out = isinstance(cause, MemoryError) or (
         profiler is not None and profiler.session.backend.is_out_of_memory(cause)
     )
-    message, kind = _first_line(str(cause)), type(cause).__name__
-    reason = message if isinstance(cause, UserError) else f"{kind}: {message}" if message else kind
-    return "oom" if ran_out else "failed", reason[:REASON_LENGTH], trace
+    return "oom" if ran_out else "failed", described(error), formatted(error)
 
 
 def _log(log: Path, trace: str | None) -> None:
     if trace is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a", encoding="utf-8") as file:
+        with log.open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(stored(trace, LONGEST_TRACEBACK))
-
-
-def _original(error: BaseException) -> BaseException:
-    """What a builder raised, out of Hydra's wrapping."""
-    while type(error).__module__.startswith("hydra.") and error.__cause__ is not None:
-        error = error.__cause__
-    return error
-
-
-def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
 def _seed(seed: int) -> None:

@@ -199,7 +199,7 @@ def test_through_a_whole_trial(tmp_path: Path) -> None:
     config = {**composed(model="lenet5", batch_size=BATCH), "protocol": asdict(SHORT)}
     torch.set_num_threads(1)
     module = instantiate(config["model"]["torch"]).eval()
-    inputs = torch.from_numpy(batch_of(Digits(), BATCH))
+    inputs = torch.from_numpy(batch_of(Digits().split("test"), BATCH))
     timer = Timer("model(batch)", globals={"model": module, "batch": inputs}, num_threads=1)
     template = Template(preload(config, "timing"), {}, tmp_path / "template.log")
     ratios = []

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from sweeprof.report.cells import one_line
 from sweeprof.report.columns import called_metrics, metric_title
 from sweeprof.report.judged import teller
 from sweeprof.report.summary import environment_items
 from sweeprof.report.table import sorted_rows
-from sweeprof.results.compare import Comparison
-from sweeprof.results.record import Status
+from sweeprof.results.compare import Comparison, Row
+from sweeprof.results.record import Failure, Status
 from sweeprof.results.verdicts import Verdict
 
 _VERDICTS: tuple[Verdict, ...] = ("better", "worse", "same", "unclear", "not_comparable")
 
+Ending = Status | Literal["incomplete"]
+"""``incomplete``: measured, but for a metric that raised."""
+MOST_FAILURES = 20
+"""Different failures that the terminal and Markdown list."""
 _PLACE = ("cpu", "memory", "gpu")
 _NOT_SOFTWARE = (*_PLACE, "host", "submitted from", "cpu governor", "cpu quota", "load", "git")
 
@@ -30,13 +35,21 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedRows:
     """Combinations that failed for one reason."""
 
-    status: Status
+    status: Ending
     reason: str
     rows: tuple[tuple[str, str], ...]
     """Combination id and name of each."""
+    traceback: str | None = None
+    log: str | None = None
+    """Of the first of them, below the sweep's folder."""
+
+
+def rows_text(count: int) -> str:
+    """``1 row``, ``2 rows``."""
+    return f"{count} {'row' if count == 1 else 'rows'}"
 
 
 def places(comparison: Comparison) -> list[tuple[str, str]]:
@@ -67,13 +80,23 @@ def verdicts(counted: Sequence[Counts]) -> list[Verdict]:
     ]
 
 
-def failures(comparison: Comparison) -> list[Failure]:
-    """Combinations without values by status and reason, the most frequent first; :func:`footnotes` lists incomplete ones."""
-    groups: dict[tuple[Status, str], list[tuple[str, str]]] = {}
-    tell = teller(comparison)
+def failures(comparison: Comparison) -> list[FailedRows]:
+    """Combinations without a full measurement by status and reason, the most frequent first.
+
+    Combinations with values that lack rounds are listed by :func:`footnotes`, and here where something raised.
+    """
+    groups: dict[tuple[Ending, str], list[tuple[Row, Failure]]] = {}
     for row in sorted_rows(comparison):
-        if not row.has_values:
-            key = (row.status, one_line(row.reason or "no reason was given"))
-            groups.setdefault(key, []).append((row.combination_id, tell(row.axes)))
-    found: Iterator[Failure] = (Failure(*key, tuple(rows)) for key, rows in groups.items())
+        status: Ending = "incomplete" if row.has_values else row.status
+        for failure in row.failures:
+            groups.setdefault((status, one_line(f"{failure.source}: {failure.message}")), []).append((row, failure))
+        if not row.has_values and not row.failures:
+            reason = one_line(row.reason or "no reason was given")
+            groups.setdefault((status, reason), []).append((row, Failure("", reason)))
+    tell = teller(comparison)
+    found = []
+    for (ending, reason), failed in groups.items():
+        rows = tuple((row.combination_id, tell(row.axes)) for row, _ in failed)
+        traceback = next((failure.traceback for _, failure in failed if failure.traceback), None)
+        found.append(FailedRows(ending, reason, rows, traceback, failed[0][1].log))
     return sorted(found, key=lambda failure: -len(failure.rows))

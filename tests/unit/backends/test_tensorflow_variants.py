@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any, Literal
 
 import keras
@@ -19,6 +20,7 @@ from sweeprof.errors import Unsupported, UserError
 from sweeprof.profiling.inputs import Inputs, TensorSpec
 from sweeprof.profiling.timing import Protocol, Timing
 from sweeprof.results.lines import Lines
+from sweeprof.tracebacks import described
 
 Mode = Literal["eager", "function", "xla"]
 MODES: tuple[Mode, ...] = ("eager", "function", "xla")
@@ -55,6 +57,25 @@ def test_every_mode_computes_the_same(mode: Mode) -> None:
     with loaded.stepping(loaded.put(Inputs((np.moveaxis(X, -1, 1),)))) as step:
         np.testing.assert_allclose(loaded.host_outputs(step()), expected, rtol=1e-4, atol=1e-5)
     assert loaded.compiles == (mode != "eager")
+
+
+class Raising(keras.Model):  # type: ignore[misc]
+    def call(self, x: Any) -> Any:
+        return of_width(x)
+
+
+def of_width(x: Any) -> Any:
+    raise ValueError(f"width {x.shape[-1]} is wrong")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("model", [Raising(), lambda x: of_width(x + 1)], ids=["keras", "function"])
+def test_an_error_in_a_model_has_the_line_of_the_users_code(mode: Mode, model: Any) -> None:
+    """Not that of AutoGraph's translation, nor the words that Keras puts before it."""
+    with pytest.raises(ValueError, match="is wrong") as caught:
+        outputs(model, Inputs((X,)), mode=mode)
+    place = f"{Path(__file__).relative_to(Path.cwd())}:{of_width.__code__.co_firstlineno + 1} in of_width"
+    assert described(caught.value) == f"ValueError: width 2 is wrong ({place})"
 
 
 @pytest.mark.parametrize("mode", ["function", "xla"])

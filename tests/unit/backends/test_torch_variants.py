@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from sweeprof.profiling.inputs import Inputs, TensorSpec
 from sweeprof.profiling.recipe import Recipe
 from sweeprof.profiling.sessions import LiveSession
 from sweeprof.profiling.timing import Protocol, Timing
+from sweeprof.tracebacks import location_of
 from sweeprof.zoo.lenet5 import torch_model as lenet5
 
 SHORT = Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=2, min_s=0)
@@ -141,6 +143,25 @@ def test_compiling_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(Unsupported, match="there is no no-such-compiler: install it, or set CXX"):
         TorchBackend(compile=True).load(lenet5, "cpu", 1)
+
+
+@pytest.mark.slow  # importing what compiles takes seconds
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.compile itself
+def test_an_error_in_a_compiled_forward_has_the_line_of_the_users_code() -> None:
+    """torch.compile reads the forward without running it: the traceback has frames of torch alone."""
+
+    class Narrow(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(7, 3)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.linear(x)
+
+    with pytest.raises(Exception, match="must have same reduction dim") as caught:
+        torch.compile(Narrow())(torch.zeros(2, 5))
+    place = f"{Path(__file__).relative_to(Path.cwd())}:{Narrow.forward.__code__.co_firstlineno + 1} in forward"
+    assert location_of(caught.value) == place
 
 
 def test_quantizing_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,7 @@ def test_another_seed_is_another_split() -> None:
 def test_a_batch_begins_again_from_the_first(size: int, samples: int) -> None:
     dataset = Synthetic((2,), samples=samples)
     inputs = dataset.split("test").inputs
-    batch = batch_of(dataset, size)
+    batch = batch_of(dataset.split("test"), size)
     assert batch.shape == (size, 2)
     assert batch.flags["C_CONTIGUOUS"]
     for i, sample in enumerate(batch):
@@ -85,8 +85,9 @@ def test_a_batch_begins_again_from_the_first(size: int, samples: int) -> None:
 
 @pytest.mark.parametrize("dataset", [Digits(), Synthetic((1, 8, 8), channels=1)])
 def test_a_batch_is_of_test_samples(dataset: Dataset) -> None:
-    np.testing.assert_array_equal(batch_of(dataset, 3), dataset.split("test").inputs[:3])
-    assert dataset.sample_shape == batch_of(dataset, 1).shape[1:]
+    split = dataset.split("test")
+    np.testing.assert_array_equal(batch_of(split, 3), split.inputs[:3])
+    assert dataset.sample_shape == batch_of(split, 1).shape[1:]
     assert dataset.channel_axis == 1
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
+from sweeprof.errors import Unsupported
 from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.metric import Estimate, Missing, metric
 from sweeprof.metrics.select import Selected, builtin_metrics, select
@@ -174,10 +177,44 @@ def one(function: Any, **options: Any) -> Measurement:
 
 
 def test_a_metric_that_raises_is_a_reason() -> None:
+    line = inspect.currentframe().f_lineno + 3  # type: ignore[union-attr]
+
     def function(layers: Any) -> float:
         raise KeyError("no luck")
 
-    assert one(function).reason == "the metric raised KeyError: 'no luck'"
+    found = one(function)
+    assert found.failure is not None
+    assert found.failure.location == f"{Path(__file__).relative_to(Path.cwd())}:{line} in function"
+    assert found.reason == f"the metric raised KeyError: 'no luck' ({found.failure.location})"
+    assert "raise KeyError" in str(found.failure.traceback)
+
+
+def test_a_metric_that_returns_no_number_is_named_with_its_definition() -> None:
+    def function(layers: Any) -> None:
+        """Has no return statement."""
+
+    found = one(function)
+    assert found.failure is not None
+    assert str(found.failure.location).endswith(f"in {function.__qualname__}")
+
+
+def test_a_metric_that_reads_one_that_raised_has_its_failure() -> None:
+    @metric(name="mine/first", unit="u", better=None)
+    def first(layers: Any) -> float:
+        raise KeyError("no luck")
+
+    found = one(lambda mine_first: 1)
+    assert found.failure is not None
+    assert "KeyError" in found.failure.message
+    assert str(found.reason).startswith("mine/first: the metric raised KeyError")
+
+
+def test_what_a_metric_says_it_cannot_compute_is_no_failure() -> None:
+    def function(layers: Any) -> float:
+        raise Unsupported("needs a GPU")
+
+    found = one(function)
+    assert (found.value, found.reason, found.failure) == (None, "needs a GPU", None)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -8,6 +8,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -406,6 +407,22 @@ def test_variable_arguments_are_an_error_at_registration() -> None:
             return {}
 
 
+@pytest.mark.parametrize("name", ["latency/forward", "compute/macs", "quality/accuracy"])
+def test_what_the_model_raises_reaches_the_caller_as_it_was(name: str) -> None:
+    raised: list[Exception] = []
+
+    class Broken(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raised.append(ArithmeticError("no luck"))
+            raise raised[-1]
+
+    with pytest.raises(ArithmeticError, match=r"^no luck$") as caught:
+        sweeprof.Profiler(Broken(), loader(), protocol=QUICK).compute(name)
+    assert caught.value is raised[-1]
+    assert caught.traceback[-1].frame.code.name == "forward"
+    assert str(caught.traceback[-1].path) == __file__
+
+
 def test_a_metric_that_raises_takes_no_other_with_it() -> None:
     @ratio
     def broken(layers: Any) -> float:
@@ -413,8 +430,11 @@ def test_a_metric_that_raises_takes_no_other_with_it() -> None:
 
     made = profiler()
     made.register(broken)
-    found = made.compute_all(["mine/ratio", "compute/macs"])
-    assert found["mine/ratio"].reason == "the metric raised ArithmeticError: no luck"
+    with pytest.warns(sweeprof.MetricWarning, match="^mine/ratio: the metric raised ArithmeticError") as caught:
+        found = made.compute_all(["mine/ratio", "compute/macs"])
+    assert caught[0].filename == __file__
+    place = f"{Path(__file__).relative_to(Path.cwd())}:{broken.function.__code__.co_firstlineno + 2} in broken"
+    assert found["mine/ratio"].reason == f"the metric raised ArithmeticError: no luck ({place})"
     assert found["compute/macs"].value == 144
 
 
@@ -438,6 +458,7 @@ def test_a_metric_that_raises_takes_no_other_with_it() -> None:
         (None, None),
     ],
 )
+@pytest.mark.filterwarnings("ignore::sweeprof.MetricWarning")
 def test_what_a_metric_may_return(returned: Any, value: Any) -> None:
     made = profiler()
     made.register(giving(returned))
@@ -508,6 +529,7 @@ def test_metrics_that_read_each_other() -> None:
     assert "read each other" in str(found.reason)
 
 
+@pytest.mark.filterwarnings("ignore::sweeprof.MetricWarning")
 def test_several_metrics_of_one_function() -> None:
     calls: list[int] = []
 
@@ -530,6 +552,7 @@ def test_several_metrics_of_one_function() -> None:
     assert made.compute("mine/a", factor=2).value == 288
 
 
+@pytest.mark.filterwarnings("ignore::sweeprof.MetricWarning")
 def test_a_group_that_returns_something_else() -> None:
     @sweeprof.metric_group(MetricInfo("mine/a", "", None, ""))
     def group() -> Any:
@@ -869,6 +892,7 @@ def test_secondary_metrics_may_be_described() -> None:
         ({"a": "x"}, {}, None, "the metric gave 'x', which is not a finite number"),
     ],
 )
+@pytest.mark.filterwarnings("ignore::sweeprof.MetricWarning")
 def test_what_the_function_may_return(returned: Any, given: Any, value: Any, reason: str | None) -> None:
     made = sweeprof.Profiler(mlp(), loader())
     made.register(sweeprof.evaluation(lambda model, batches: returned, **given))
@@ -877,6 +901,7 @@ def test_what_the_function_may_return(returned: Any, given: Any, value: Any, rea
     assert found.reason == reason or (value is None and reason is None and found.reason)
 
 
+@pytest.mark.filterwarnings("ignore::sweeprof.MetricWarning")
 def test_a_secondary_entry_that_is_not_there() -> None:
     made = sweeprof.Profiler(mlp(), loader())
     made.register(sweeprof.evaluation(lambda model, batches: {"a": 1}, key="a", secondary=["b"]))
@@ -890,9 +915,14 @@ def test_a_function_that_raises() -> None:
 
     made = sweeprof.Profiler(mlp(), loader())
     made.register(sweeprof.evaluation(evaluate, secondary=["b"]))
-    assert made.compute("quality/eval").reason == "the metric raised ArithmeticError: no luck"
+    with pytest.warns(sweeprof.MetricWarning, match="^quality/eval, quality/b: the metric raised") as caught:
+        found = made.compute("quality/eval")
+    assert len(caught) == 1
+    assert str(found.reason).startswith("the metric raised ArithmeticError: no luck (")
+    assert str(found.reason).endswith(" in evaluate)")
 
 
+@pytest.mark.filterwarnings("ignore::sweeprof.MetricWarning")
 def test_the_split_that_is_evaluated() -> None:
     made = sweeprof.Profiler(mlp(), {"train": loader(3), "test": loader(1)})
     made.register(sweeprof.evaluation(lambda model, batches: len(batches), split="train"))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import importlib
+import os
 from pathlib import Path
 
 import pytest
 
 from support.fakes import fake_config
+from sweeprof.errors import Problem
 from sweeprof.sweep.plan import Combination
 from sweeprof.sweep.probe import device_problem, probe, target_problem, target_problems
 
@@ -32,7 +34,8 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "probed_exiting.py").write_text("import sys\nsys.exit('bye')\n")
     (tmp_path / "probed_crashing.py").write_text("import os\nos._exit(7)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.chdir(tmp_path)
     importlib.invalidate_caches()
     return tmp_path
 
@@ -46,8 +49,11 @@ def test_fine(modules: Path, target: str) -> None:
     ("target", "said", "nearest"),
     [
         ("MyNet", "is not the dotted name of a class or function, such as my_package.MyNet.", None),
-        ("no_such_module.MyNet", "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'.", None),
-        ("probed_raising.MyNet", "cannot be imported: RuntimeError: no luck.", None),
+        (
+            "probed_raising.MyNet",
+            "cannot be imported: RuntimeError: no luck (probed_raising.py:1 in <module>).",
+            None,
+        ),
         ("probed_fine.MyNett", "cannot be imported: probed_fine has no 'MyNett'.", "MyNet"),
         ("probed_fine.zzz", "cannot be imported: probed_fine has no 'zzz'.", None),
         ("probed_fine.SIZE", "is a int, which cannot be called; name a class or a function.", None),
@@ -59,10 +65,71 @@ def test_problems(modules: Path, target: str, said: str, nearest: str | None) ->
     assert (problem.key, problem.value, problem.allowed, problem.nearest) == (KEY, target, said, nearest)
 
 
+def test_a_module_that_does_not_exist_comes_with_the_search_path(modules: Path) -> None:
+    problem = target_problem(KEY, "no_such_module.MyNet")
+    assert problem is not None
+    said = "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'; sys.path: "
+    assert problem.allowed.startswith(said)
+    assert str(modules) in problem.allowed
+
+
+def test_an_import_within_a_users_module_names_that_module(modules: Path) -> None:
+    (modules / "probed_importing.py").write_text("import json\nfrom no_such_package import layer\n")
+    problem = target_problem(KEY, "probed_importing.MyNet")
+    assert problem is not None
+    said = "ModuleNotFoundError: No module named 'no_such_package' (probed_importing.py:2 in <module>); sys.path: "
+    assert said in problem.allowed
+    assert str(modules) in problem.allowed
+
+
 def test_a_syntax_error(modules: Path) -> None:
     problem = target_problem(KEY, "probed_unparsable.MyNet")
     assert problem is not None
-    assert "cannot be imported: SyntaxError" in problem.allowed
+    assert "cannot be imported: SyntaxError: " in problem.allowed
+    assert "(probed_unparsable.py:1)" in problem.allowed
+
+
+DATASETS = """
+import numpy as np
+from sweeprof.datasets import Split
+
+class Good:
+    sample_shape, channel_axis = (4,), None
+
+    def split(self, name):
+        return Split(np.zeros((8, 4)), None)
+
+class Pairs(Good):
+    def split(self, name):
+        return Split((np.zeros((8, 4)), np.zeros((8, 4))), None)
+
+class Raising(Good):
+    def split(self, name):
+        raise FileNotFoundError("only on the node")
+
+class Exiting(Good):
+    def split(self, name):
+        raise SystemExit(3)
+"""
+
+
+def test_data_of_another_form_are_reported_before_anything_is_measured(modules: Path) -> None:
+    (modules / "probed_data.py").write_text(DATASETS)
+    packaged = frozenset({"sweeprof.backends.fake.FakeModel", "sweeprof.backends.fake.FakeBackend"})
+
+    def found(*names: str, here: bool = True) -> list[Problem]:
+        made = [combination("sweeprof.backends.fake.FakeModel") for _ in names]
+        for one, name in zip(made, names, strict=True):
+            one.config["dataset"] = {"_target_": f"probed_data.{name}"}
+        return probe(made, packaged, here)
+
+    (problem,) = found("Good", "Pairs", "Raising")
+    assert (problem.key, problem.value) == ("dataset", "probed_data.Pairs")
+    assert (
+        "probed_data.Pairs (probed_data.py:12 in Pairs.split): split('test').inputs is a tuple of 2" in problem.allowed
+    )
+    assert found("Pairs", here=False) == []  # the data are on the nodes of a cluster
+    assert found("Exiting") == []
 
 
 @pytest.mark.parametrize("target", [".MyNet", "probed_fine.", ""])

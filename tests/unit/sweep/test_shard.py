@@ -85,7 +85,9 @@ def test_every_trial_has_its_record(tmp_path: Path, place: str) -> None:
     assert list(found) == sorted(f"c{name}/{p}-0" for name in names for p in passes)
     for name in names:
         record = found[f"c{name}/quality-0"]
-        assert (record.status, record.reason) == REASONS[name]
+        status, reason = REASONS[name]
+        assert record.status == status
+        assert record.reason == reason or str(record.reason).startswith(f"{reason} (")
         combination = plan.combination(f"c{name}")
         assert (record.axes, record.config, record.command) == (
             combination.axes,
@@ -270,6 +272,5 @@ def test_with_fail_fast_the_first_bad_ending_is_the_last_trial(tmp_path: Path) -
     )
     found = run(tmp_path, plan)
     assert [(key, r.status) for key, r in found.items()] == [("cok/quality-0", "ok"), ("craise/quality-0", "failed")]
-    assert (tmp_path / "sweep" / "stop").read_text() == (
-        "fail_fast: quality failed: ValueError: the fake model was told to raise"
-    )
+    why = "fail_fast: quality failed: ValueError: the fake model was told to raise ("
+    assert (tmp_path / "sweep" / "stop").read_text().startswith(why)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,13 +40,18 @@ def recorded(path: Path, blank: Record) -> Record:
 
 @pytest.mark.parametrize(
     ("builder", "reason"),
-    [("mistaken", "training.loss: 'mse' needs as many targets as outputs."), ("surprised", "ValueError: two")],
+    [
+        ("mistaken", "training.loss: 'mse' needs as many targets as outputs."),
+        ("surprised", "ValueError: two (raising_builders.py:8 in surprised)"),
+    ],
 )
 def test_a_mistake_is_told_in_its_own_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, builder: str, reason: str
 ) -> None:
     (tmp_path / "raising_builders.py").write_text(MODULE)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "raising_builders", raising=False)
     importlib.invalidate_caches()
     combination = fake_plan({"x": {"_target_": f"raising_builders.{builder}"}}).combinations[0]
     record = recorded(tmp_path, Record("s", combination.id, "quality", "crashed", config=combination.config))

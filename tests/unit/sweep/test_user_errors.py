@@ -1,0 +1,217 @@
+"""Errors in a user's builder, model, dataset and metrics, from the sweep to its reports."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import io
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from support.plans import fake_plan
+from sweeprof.results.compare import Comparison
+from sweeprof.results.files import read_json
+from sweeprof.results.reading import comparison_from
+from sweeprof.results.record import PassName
+from sweeprof.sweep import head, lock
+from sweeprof.sweep.finish import comparison_of
+from sweeprof.sweep.folder import Folder
+from sweeprof.sweep.plan import Plan
+from sweeprof.sweep.resume import retried, tally
+from sweeprof.sweep.shard import run_shard
+
+MODULE = """
+import numpy as np
+import sweeprof
+from sweeprof.backends.fake import FakeModel
+from sweeprof.datasets import Split
+
+class Data:
+    sample_shape, channel_axis = (2, 3), None
+
+    def split(self, name):
+        return Split(self.read(name), None)
+
+    def read(self, name):
+        raise FileNotFoundError(f"no file for {name}")
+
+class Pairs:
+    sample_shape, channel_axis = (2, 3), None
+
+    def split(self, name):
+        ids = np.zeros((8, 2, 3), np.float32)
+        return Split((ids, ids), None)
+
+class Spoilt(Pairs):
+    def split(self, name):
+        inputs = np.zeros((8, 2, 3), np.float32)
+        inputs[3] = np.nan
+        return Split(inputs, None)
+
+def build(depth):
+    raise ValueError(f"depth {depth} is too large")
+
+LUCK = False
+
+def lucky():
+    if not LUCK:
+        raise ArithmeticError("no luck")
+    return 5
+
+@sweeprof.metric(name="mine/read", unit="x", better="lower")
+def read(timing):
+    "Reads what a pass measured."
+    return lucky()
+
+@sweeprof.metric(name="mine/live", unit="x", better="lower")
+def live(model):
+    "Reads the model."
+    return lucky()
+
+@sweeprof.metric(name="mine/fine", unit="x", better="lower")
+def fine(model):
+    "Reads the model, too."
+    return 3
+"""
+METRICS = ("latency/forward", *({"_target_": f"failing_user.{name}"} for name in ("read", "live", "fine")))
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    (tmp_path / "failing_user.py").write_text(MODULE)
+    monkeypatch.delitem(sys.modules, "failing_user", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(lock, "FOLDER", tmp_path / "locks")
+    return importlib.import_module("failing_user")
+
+
+def plan_of(
+    model: Mapping[str, Any], passes: Sequence[PassName], metrics: Sequence[Any], dataset: str | None = None
+) -> Plan:
+    plan = fake_plan({"a": model}, passes, metrics=metrics)
+    for combination in plan.combinations:
+        if dataset is not None:
+            combination.config["dataset"] = {"_target_": dataset}
+        combination.config["metrics"] = {"select": list(metrics), "strict": "warn", "functions": []}
+    return plan
+
+
+def swept(plan: Plan) -> tuple[int, Folder, str]:
+    """Exit code, folder and what was printed."""
+
+    def launch(folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
+        for shard in shards:
+            run_shard(folder, shard)
+
+    printed = io.StringIO()
+    out = Console(file=printed, width=100)
+    ended = head.run(plan, Path("outputs").absolute(), {"_target_": None}, launch, out, out)
+    return ended.exit_code, Folder(ended.folder), printed.getvalue()
+
+
+def read_back(folder: Folder) -> Comparison:
+    return comparison_from(read_json(folder.path / "comparison.json"))
+
+
+@pytest.mark.parametrize(
+    ("model", "dataset", "said"),
+    [
+        (
+            {"_target_": "failing_user.build", "depth": 7},
+            None,
+            "quality, timing: ValueError: depth 7 is too large (failing_user.py:30 in build)",
+        ),
+        ({}, "failing_user.Data", "quality, timing: FileNotFoundError: no file for test (failing_user.py:14 in read)"),
+    ],
+    ids=["builder", "dataset"],
+)
+def test_an_error_of_the_user_is_shown_with_its_line_and_its_log(
+    model: dict[str, Any], dataset: str | None, said: str
+) -> None:
+    code, folder, printed = swept(plan_of(model, ["quality", "timing"], ["latency/forward"], dataset))
+    assert code == 2
+    (row,) = read_back(folder).rows
+    message = said.partition(": ")[2]
+    assert (row.status, row.reason) == ("failed", f"quality: {message}")
+    (failure,) = row.failures
+    assert failure.location == message.rpartition(" (")[2].rstrip(")")
+    assert failure.log is not None
+    log = folder.path / failure.log
+    assert "Traceback (most recent call last)" in log.read_text()
+    assert f"failed in 1 row: {said}" in " ".join(printed.split())
+    assert f"log: {log}" in printed
+    assert f"quality: failed: {message}; log: {log}" in " ".join(printed.split())  # while it runs
+    page = (folder.path / "report.html").read_text()
+    found = re.search(r"<details><summary>Traceback</summary><pre[^>]*>([^<]*)</pre></details>", page)
+    assert found is not None
+    assert "failing_user.py&#34;, line" in found[1]
+    assert f'<a href="{failure.log}">log</a>' in page
+    assert f"([log]({failure.log}))" in (folder.path / "comparison.md").read_text()
+
+
+def test_data_of_another_form_are_the_reason_of_the_row() -> None:
+    code, folder, _ = swept(plan_of({}, ["timing"], ["latency/forward"], "failing_user.Pairs"))
+    assert code == 2
+    (row,) = read_back(folder).rows
+    said = "timing: dataset failing_user.Pairs (failing_user.py:19 in Pairs.split): split('test').inputs is a tuple of 2 arrays"
+    assert row.status == "failed"
+    assert str(row.reason).startswith(said)
+    assert row.failures[0].location == "failing_user.py:19 in Pairs.split"
+
+
+def test_data_that_are_not_finite_are_a_warning_of_the_row() -> None:
+    code, folder, _ = swept(plan_of({}, ["timing"], ["latency/forward"], "failing_user.Spoilt"))
+    assert code == 0
+    (row,) = read_back(folder).rows
+    assert "1 of the 8 samples of split('test') have inputs that are NaN or infinite" in [w.text for w in row.warnings]
+
+
+def test_a_metric_that_raises_leaves_the_combination_incomplete(module: Any) -> None:
+    code, folder, printed = swept(plan_of({"step_s": 0.5}, ["timing", "live"], METRICS))
+    assert code == 2
+    (row,) = read_back(folder).rows
+    values = {name: cell.measurement.value for name, cell in row.cells.items()}
+    assert values == {"latency/forward": 0.5, "mine/read": None, "mine/live": None, "mine/fine": 3}
+    said = "metrics mine/read, mine/live: ArithmeticError: no luck (failing_user.py:36 in lucky)"
+    assert (row.status, row.reason) == ("ok", said)
+    assert "1 of 1 combination measured, 1 of them incompletely" in printed
+    assert f"incomplete in 1 row: {said}" in " ".join(printed.split())
+    assert pd.read_csv(folder.path / "comparison.csv")["reason"][0] == said
+    assert "raise ArithmeticError" in (folder.path / "report.html").read_text()
+    (failure,) = row.failures
+    assert "raise ArithmeticError" in (folder.path / str(failure.log)).read_text()
+
+
+def test_a_metric_that_was_mended_is_computed_when_the_sweep_is_resumed(module: Any) -> None:
+    """From what the passes measured; only the pass that has the model is run again."""
+    plan = plan_of({"step_s": 0.5}, ["timing", "live"], METRICS)
+    _, folder, _ = swept(plan)
+    timing = next(folder.records.glob("*/timing-r0.json")).read_bytes()
+    module.LUCK = True
+    again = tally(folder, plan, retried([]), move=True)
+    assert (again.kept, again.again) == (1, {"failed": 1})
+    run_shard(folder, 0)
+    (row,) = comparison_of(folder).rows
+    assert {name: row.cells[name].measurement.value for name in ("mine/read", "mine/live", "mine/fine")} == {
+        "mine/read": 5,
+        "mine/live": 5,
+        "mine/fine": 3,
+    }
+    assert row.is_fully_measured
+    assert next(folder.records.glob("*/timing-r0.json")).read_bytes() == timing
+
+
+def test_with_fail_fast_a_metric_that_raises_stops_the_sweep() -> None:
+    plan = plan_of({}, ["live"], METRICS[2:])
+    _, folder, _ = swept(dataclasses.replace(plan, fail_fast=True))
+    assert folder.stopped() == (
+        "fail_fast: live failed: metric mine/live: ArithmeticError: no luck (failing_user.py:36 in lucky)"
+    )
