@@ -62,7 +62,7 @@ def _estimate(times: LayerTimes, value: float, estimator: str, **detail: str) ->
         Warning(
             "few_repeats",
             f"the layers were timed in {repeats} repeats: protocol.max_s ended them before {', '.join(times.unmet)}",
-            "raise protocol.max_s, or lower the batch size",
+            "raise protocol.max_s",
         ),
     )
     return Estimate(value, estimator, detail={**detail, "n": repeats}, warnings=warnings if times.unmet else ())
