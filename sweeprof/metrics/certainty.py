@@ -105,7 +105,8 @@ def over_rounds(values: Mapping[int, Number], certainty: Certainty, warnings: tu
 
 def watching(result: Any, fields: frozenset[str]) -> tuple[Any, Callable[[], bool]]:
     """A copy of a pass's result, and a function that returns whether one of ``fields`` of the copy has been read."""
-    kind = _watching_type(type(result), fields)
+    original: type[object] = type(result)
+    kind = _watching_type(original, fields)
     copy = object.__new__(kind)
     for spec in dataclasses.fields(result):
         object.__setattr__(copy, spec.name, getattr(result, spec.name))
@@ -115,7 +116,7 @@ def watching(result: Any, fields: frozenset[str]) -> tuple[Any, Callable[[], boo
 
 
 @cache
-def _watching_type(kind: type[Any], fields: frozenset[str]) -> type[Any]:
+def _watching_type(kind: type[object], fields: frozenset[str]) -> type[object]:
     """A subclass of ``kind`` that appends to ``_fields_read`` which of ``fields`` are read."""
 
     def read(self: Any, name: str) -> Any:

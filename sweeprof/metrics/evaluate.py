@@ -147,7 +147,9 @@ class _Reading:
             return arguments
         result = self._part(selected, arguments, None)
         numbers = common_rounds(arguments)
-        if isinstance(result, Missing) and result.failure is not None and numbers:  # perhaps it can be computed of one round alone
+        if (
+            isinstance(result, Missing) and result.failure is not None and numbers
+        ):  # perhaps it can be computed of one round alone
             return self._derived(selected, arguments, result, numbers)
         if isinstance(result, Estimate | Missing):
             return checked(result)

@@ -63,7 +63,7 @@ def _estimate(times: LayerTimes, value: float, estimator: str, phase: PhaseName,
     warnings = times.warnings_of(phase)
     if times.unmet:
         cut = f"the layers were timed in {repeats} repeats: protocol.max_s ended them before {', '.join(times.unmet)}"
-        warnings = (Warning("few_repeats", cut, "raise protocol.max_s, or lower the batch size"), *warnings)
+        warnings = (Warning("few_repeats", cut, "raise protocol.max_s"), *warnings)
     return Estimate(value, estimator, detail={**detail, "n": repeats}, warnings=warnings)
 
 

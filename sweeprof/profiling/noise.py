@@ -37,13 +37,13 @@ def doubts(
         yield Warning(
             "max_time",
             f"protocol.max_s={max_s:g} ended the round before {', '.join(unmet)}",
-            "raise protocol.max_s, or lower the batch size",
+            "raise protocol.max_s",
         )
     if noise > SPREAD_WARNING:
         yield Warning(
             "spread_high" if noise <= SPREAD_SEVERE else "spread_severe",
             f"IQR is {noise:.0%} of the median over {len(samples)} samples",
-            "close other programs, or use a protocol with more rounds",
+            "close other programs, or measure more rounds in a sweep",
         )
     if len(samples) > 1 and samples[0] > FIRST_SAMPLE_FACTOR * median:
         yield Warning(
@@ -58,7 +58,7 @@ def doubts(
             yield Warning(
                 "drift",
                 f"the second half of the samples is {drift:+.0%} off the first",
-                "let the machine settle, or use a protocol with more rounds",
+                "wait until the machine is idle, or measure more rounds in a sweep",
             )
     if median * loops < MIN_TICKS * resolution:
         yield Warning(

@@ -49,6 +49,10 @@ class Footnote:
     advice: str
 
 
+_Group = tuple[str, str]
+"""Code and advice."""
+
+
 def headline(comparison: Comparison) -> str:
     """How many combinations were measured, and what became of the others."""
     counts = comparison.counts()
@@ -101,15 +105,15 @@ def where(row: Row, axes: Sequence[str]) -> str:
 
 def footnotes(comparison: Comparison) -> list[Footnote]:
     """Verdicts that could not be called, figures that are missing, and warnings with their advice; each kind once."""
-    rows: Counter[str] = Counter()
+    rows: Counter[_Group] = Counter()
     infos, settling = shown_metrics(comparison), settling_text(comparison)
-    first: dict[str, tuple[str, str, str]] = {}
+    first: dict[_Group, str] = {}
     for row in comparison.rows:
-        # A warning of one code differs in its figures from row to row: the code alone groups it.
-        seen = {code: (code, text, advice) for code, text, advice in _remarks(comparison, row, infos, settling)}
+        # What is seen differs in its figures from row to row: rows with the same advice are one note, with the first row's figures.
+        seen = {(code, advice): text for code, text, advice in _remarks(comparison, row, infos, settling)}
         rows.update(seen.keys())
         first = {**seen, **first}
-    warnings = [Footnote(code, rows[code], text, advice) for code, text, advice in first.values()]
+    warnings = [Footnote(code, rows[code, advice], text, advice) for (code, advice), text in first.items()]
     found = [*warnings, *_missing(comparison), *_incomplete(comparison), *_damaged(comparison)]
     return sorted(found, key=lambda note: (note.code, note.text))
 
@@ -162,40 +166,82 @@ def _remarks(
         cell = row.cells.get(info.name)
         # What is measured once says so beside its value; here it would be said of every sweep.
         if cell and cell.ratio is not None and cell.verdict in _UNCALLED and cell.verdict_reason != "measured_once":
-            yield _uncalled(row, cell, comparison.threshold_of(info.name), settling)
+            yield _uncalled(comparison, row, cell, comparison.threshold_of(info.name), settling)
 
 
 _UNCALLED = ("unclear", "not_comparable")
-_RESUME = "measure what is missing with resume=FOLDER"
+_RESUME = "measure what is missing: resume=DIR"
 
 
-def _uncalled(row: Row, cell: Cell, threshold: float | None, settling: str) -> tuple[str, str, str]:
+def _uncalled(
+    comparison: Comparison, row: Row, cell: Cell, threshold: float | None, settling: str
+) -> tuple[str, str, str]:
+    """Code, text and advice for a value that is not called better, worse or the same."""
     code = cell.verdict_reason or cell.verdict or "unclear"
-    is_incomplete = row.is_incomplete or row.baseline_is_incomplete
     if code == "no_threshold":
-        return code, f"{UNCLEAR} the protocol calls no difference better or worse", "use protocol=default"
-    if code == "too_few_rounds" and row.rounds_planned >= MIN_ROUNDS and is_incomplete:
-        text = f"{UNCLEAR} not called better or worse: fewer than {MIN_ROUNDS} rounds were measured of both sides"
-        return code, text, _RESUME
+        text = f"{UNCLEAR} there is no threshold from which a difference is called better or worse"
+        return code, text, "set compare.thresholds, or use protocol=default"
     if code == "too_few_rounds":
-        rounds = len(cell.measurement.rounds)
-        seen = "1 round" if rounds == 1 else f"{rounds} rounds"
-        return (
-            code,
-            f"{UNCLEAR} not called better or worse: {seen} cannot tell a difference from chance",
-            f"measure at least {MIN_ROUNDS} rounds, e.g. protocol=default",
-        )
+        text, advice = _too_few_rounds(comparison, cell)
+        return code, f"{UNCLEAR} not called better or worse: {text}", advice
     if code == "interval_crosses_threshold":
-        margin = "" if threshold is None else f" of {percent(threshold)}"
+        # Of metrics with different thresholds the note is one.
+        margin = "" if threshold is None or comparison.thresholds else f" of {percent(threshold)}"
         text = f"{UNCLEAR} not called better or worse: the 95 % interval of the ratio crosses the threshold{margin}"
         return code, text, settling
     if code == "different_environment":
         said = ", ".join(f"{field} {spelled(before)} → {spelled(now)}" for field, (before, now) in row.differs.items())
-        advice = "compare on one host, or with a calibration kernel (protocol.kernel=auto) on hosts of one kind"
-        if DEVIATION in row.differs:
-            advice = "the row's warnings, or those of its baseline, name the setting that the model changed"
-        return code, f"{UNCLEAR} not comparable with the baseline: {one_line(said)}", advice
-    return code, f"{UNCLEAR} not called better or worse: {REASONS.get(code, one_line(code))}", ""
+        return code, f"{UNCLEAR} not comparable with the baseline: {one_line(said)}", _same_environment(comparison, row)
+    advice = _ADVICE.get(code, "")
+    return code, f"{UNCLEAR} not called better or worse: {REASONS.get(code, one_line(code))}", advice
+
+
+_ADVICE = {
+    "incomplete_count": "give these operators a formula: sweeprof.operator_formula",
+    "not_by_round": "return a value that can be computed from one round",
+}
+"""By the code of a verdict's reason, where it is the same for every row."""
+
+
+def _too_few_rounds(comparison: Comparison, cell: Cell) -> tuple[str, str]:
+    """Which side lacks rounds, and what to do about it."""
+    own, base = len(cell.measurement.rounds), cell.base_rounds
+    planned = comparison.protocol.get("rounds") or [0]
+    # Each side was to be measured often enough: what is missing was interrupted or failed.
+    is_interrupted = min(planned) >= MIN_ROUNDS
+    more = f"at least {MIN_ROUNDS} rounds, e.g. protocol=default"
+    if own < MIN_ROUNDS:
+        advice = "measure the missing rounds: resume=DIR" if is_interrupted else f"measure {more}"
+        return f"{_rounds(own)} cannot tell a difference from chance", advice
+    if base is not None and base < MIN_ROUNDS:
+        if comparison.against is not None:
+            return f"the other sweep has only {_rounds(base)}", f"measure the other sweep again with {more}"
+        advice = (
+            "measure the baseline's missing rounds: resume=DIR"
+            if is_interrupted
+            else f"measure the baseline with {more}"
+        )
+        return f"the baseline has only {_rounds(base)}", advice
+    text = f"fewer than {MIN_ROUNDS} of its rounds were measured together with the baseline's"
+    return text, "measure both again, in a sweep of their own"
+
+
+def _rounds(count: int) -> str:
+    return "1 round" if count == 1 else f"{count} rounds"
+
+
+def _same_environment(comparison: Comparison, row: Row) -> str:
+    """How to make a row comparable whose environment is not that of its baseline."""
+    if DEVIATION in row.differs:
+        return "the row's warnings, or those of its baseline, name the setting that the model changed"
+    fields = list(row.differs)
+    if "host" not in fields:
+        return f"measure both with the same {', '.join(map(one_line, fields))}"
+    if fields != ["host"]:
+        return "measure both on one host"
+    if any(comparison.protocol.get("kernel") or ()):
+        return "measure both on one host, or both with the same calibration kernel on hosts of one kind"
+    return "measure both on one host, or with a calibration kernel (protocol.kernel=auto) on hosts of one kind"
 
 
 def environment_items(comparison: Comparison) -> list[tuple[str, str]]:

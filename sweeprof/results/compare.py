@@ -19,12 +19,6 @@ __all__ = ["MIN_ROUNDS", "Cell", "Comparison", "Excluded", "Row", "Verdict", "co
 SCHEMA_VERSION = 2
 """Of ``comparison.json``. 1: the first, without a number. 2: what was compared with what, settings, and what qualifies."""
 
-SCATTERED = Warning(
-    "run_apart",
-    "most rounds were timed in another run of the sweep than the baseline's: the two are compared unpaired",
-    "measure both anew, in a sweep of their own, or use protocol=calibrated",
-)
-
 Change = tuple[Any, Any]
 """The baseline's value, and this one."""
 
@@ -77,6 +71,7 @@ class Row:
     def baseline_has_values(self) -> bool:
         """:attr:`has_values` of the combination it is compared with."""
         return self.baseline_status == "ok" or self.baseline_is_incomplete
+
     failures: tuple[Failure, ...] = ()
     """What raised: passes, the gravest first, and metrics. A row that is ``ok`` with failures lacks the metrics that they name."""
 
@@ -249,7 +244,17 @@ def beside(
         differs=differs,
         baseline_status=base.status if base else None,
         baseline_is_incomplete=base is not None and base.is_incomplete,
-        warnings=(*row.warnings, SCATTERED) if scattered else row.warnings,
+        warnings=(*row.warnings, _run_apart(len(apart), pairs, own)) if scattered else row.warnings,
+    )
+
+
+def _run_apart(apart: int, pairs: int, own: Mapping[str, Measurement]) -> Warning:
+    """The warning of a row of which fewer rounds than a comparison needs were timed in one run with the baseline's."""
+    is_calibrated = any(measurement.calibrated for measurement in own.values())
+    return Warning(
+        "run_apart",
+        f"{apart} of {apart + pairs} rounds were timed in another run of the sweep than the baseline's: rounds are not paired",
+        "measure both again, in a sweep of their own" + ("" if is_calibrated else ", or use protocol=calibrated"),
     )
 
 

@@ -5,6 +5,7 @@ both measured? ──▶ same environment? ──▶ rounds enough? ──▶ in
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ REASONS: dict[str, str] = {
     "interval_beyond_threshold": "the interval of the ratio lies beyond the threshold",
     "interval_crosses_threshold": "the interval of the ratio crosses the threshold",
     "neither_is_better": "the interval lies beyond the threshold, but neither direction is better",
-    "too_few_rounds": f"fewer than {MIN_ROUNDS} rounds on a side",
+    "too_few_rounds": f"fewer than {MIN_ROUNDS} rounds of both sides can be compared",
     "no_threshold": "the protocol has no threshold",
     "measured_once": "measured once, in a single process",
     "incomplete_count": "operators without a formula are missing from a count",
@@ -65,6 +66,8 @@ class Cell:
     """Where the interval crosses the threshold: about how many rounds of this spread settle it; None: more than 1000."""
     base: Number | None = None
     """The baseline's value."""
+    base_rounds: int | None = None
+    """Where there are too few rounds: how many the baseline has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,12 @@ def compare_cell(
 def _without_rounds(measurement: Measurement, base: Measurement, ratio: float | None) -> Cell:
     assert measurement.value is not None
     assert base.value is not None
-    uncertain = uncertainty(measurement) or ("too_few_rounds" if base.rounds else uncertainty(base))
+    uncertain = uncertainty(measurement)
+    if uncertain is None and base.rounds:
+        return Cell(
+            measurement, ratio, None, "unclear", "too_few_rounds", base=base.value, base_rounds=len(base.rounds)
+        )
+    uncertain = uncertain or uncertainty(base)
     if uncertain is not None:
         return Cell(measurement, ratio, None, "unclear", uncertain, base=base.value)
     verdict = exact_verdict(measurement.value, base.value, base.better)
@@ -132,7 +140,7 @@ def _with_rounds(
         return undecided("not_comparable", "different_environment")
     used, own, theirs = _sides(measurement, base, meeting)
     if min(len(own), len(theirs)) < MIN_ROUNDS:
-        return undecided("unclear", "too_few_rounds")
+        return dataclasses.replace(undecided("unclear", "too_few_rounds"), base_rounds=len(base.rounds))
     if threshold is None:
         return undecided("unclear", "no_threshold")
     if min(*own, *theirs) <= 0:

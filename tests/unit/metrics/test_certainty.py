@@ -149,7 +149,7 @@ def from_seconds(quality: Any) -> float:
 
 
 def across_rounds(timing: Any) -> float:
-    return statistics.stdev(round.median_s for round in timing)
+    return float(statistics.stdev(round.median_s for round in timing))
 
 
 def one_round(timing: Any) -> float:
@@ -230,7 +230,7 @@ def test_a_round_without_a_value_is_a_warning() -> None:
 
 def test_values_that_are_not_positive_have_a_mean_but_no_tested_ratio() -> None:
     def function(timing: Any) -> float:
-        return min(round.median_s for round in timing) - 1.5
+        return float(min(round.median_s for round in timing)) - 1.5
 
     found = measured(mine(function), records())
     assert found.estimator == "mean of 5 rounds"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from support.nets import lenet5, reused, untold
@@ -101,7 +103,7 @@ def test_depth_minus_one_is_the_deepest_level_everywhere() -> None:
 
 
 @pytest.mark.parametrize("given", [{"depth": -2}, {"top": -1}])
-def test_what_is_below_is_an_error(given: dict[str, int]) -> None:
+def test_what_is_below_is_an_error(given: dict[str, Any]) -> None:
     ((key, value),) = given.items()
     with pytest.raises(UserError, match=f"^{key}: {value} must be at least 0"):
         Layers.of(lenet5()).by_type(**given)
