@@ -66,9 +66,18 @@ def measured(
     return {s.metric.info.name: reading.measurement(s) for s in selected}
 
 
+def counted(table: Any) -> Any:
+    """The table for metrics that read what the forward does, or why there is none."""
+    if isinstance(table, LayerTable) and table.uncounted is not None:
+        return Missing(f"analysis: unsupported: {table.uncounted}")
+    return table
+
+
 def _values(records: Sequence[Record], baseline: Sequence[Record] | None, batch_size: int) -> dict[str, Any]:
+    table = _single(records, "analysis")
     return {
-        "layers": _single(records, "analysis"),
+        "layers": counted(table),
+        "weights": table,
         "training": _single(records, "training"),
         "timing": _rounds(records, baseline),
         "baseline_quality": _baseline_quality(baseline),
