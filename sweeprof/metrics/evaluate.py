@@ -24,6 +24,7 @@ from sweeprof.metrics.metric import SOURCES, Estimate, Metric, Missing, declared
 from sweeprof.metrics.select import Selected
 from sweeprof.profiling.observations import READERS
 from sweeprof.profiling.timing import Timing
+from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import PASS_KINDS, Failure, PassKind, PassName, Record, Warning
 from sweeprof.results.verdicts import ALL_ROUNDS
@@ -56,9 +57,18 @@ def measured(
     return {s.metric.info.name: reading.measurement(s) for s in selected}
 
 
+def counted(table: Any) -> Any:
+    """The table for metrics that read what the forward does, or why there is none."""
+    if isinstance(table, LayerTable) and table.uncounted is not None:
+        return Missing(f"analysis: unsupported: {table.uncounted}")
+    return table
+
+
 def _values(records: Sequence[Record], baseline: Sequence[Record] | None, batch_size: int) -> dict[str, Any]:
+    table = _single(records, "analysis")
     return {
-        "layers": _single(records, "analysis"),
+        "layers": counted(table),
+        "weights": table,
         "training": _single(records, "training"),
         "timing": _rounds(records, baseline),
         "baseline_quality": _baseline_quality(baseline),

@@ -4,7 +4,8 @@
     def throughput(timing: Rounds, batch_size: int) -> Estimate: ...
 
 The parameters are resolved like fixtures: ``layers`` and the names of the other passes (``training``, ``timing`` …) are what
-these saw, ``baseline_quality`` is what the baseline's quality pass saw, ``batch_size`` comes from the config, ``model`` and
+these saw, ``weights`` is the same table as ``layers``, also where the forward could not be counted and the table has parameters
+and buffers only, ``baseline_quality`` is what the baseline's quality pass saw, ``batch_size`` comes from the config, ``model`` and
 ``data`` are the live objects, and the name of another metric, its slashes as underscores (``compute_macs``), is its value. A
 parameter with a default is an option. A metric that cannot be computed returns :class:`Missing`.
 
@@ -28,6 +29,7 @@ from sweeprof.text import stored
 
 SOURCES: dict[str, PassName | None] = {
     "layers": "analysis",
+    "weights": "analysis",
     "training": "training",
     "own_counts": "own_counts",
     "artifact": "artifact",

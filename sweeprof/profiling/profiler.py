@@ -19,7 +19,7 @@ from sweeprof.errors import (
     UserError,
     choice_problem,
 )
-from sweeprof.metrics.evaluate import measured
+from sweeprof.metrics.evaluate import counted, measured
 from sweeprof.metrics.live import live_functions
 from sweeprof.metrics.metric import SOURCES, Metric, Missing, declared, parameter_name, passes_of
 from sweeprof.metrics.select import Entry, Selected, builtin_metrics, metric_set, select
@@ -339,6 +339,7 @@ class Profiler:
         for source, needed in SOURCES.items():
             if needed in passes and needed != "live":
                 values[source] = self._saw(needed)
+        values["layers"] = counted(values.get("layers"))
         timing = values.get("timing")
         values["timing"] = (timing,) if isinstance(timing, Timing) else timing
         values["baseline_quality"] = Missing("a single profiler has no baseline: use sweeprof.compare")

@@ -187,7 +187,8 @@ class TrainingProfiler:
         """What the parts of a model that is split over devices come to together, each like this one."""
         size = self.model_parallel_size
         yield f"{'params':<10}{scaled(self.layers.params * size, 'params')} on {size} devices"
-        yield f"{'MACs':<10}{scaled(self.layers.macs * size, 'MAC')} on {size} devices"
+        if self.layers.uncounted is None:
+            yield f"{'MACs':<10}{scaled(self.layers.macs * size, 'MAC')} on {size} devices"
 
 
 def _check(profile_step: Any, depth: Any, top: Any, replicas: Any, model_parallel_size: Any) -> None:

@@ -113,7 +113,7 @@ def _totals(figures: Figures, unit: str | None) -> list[str]:
         ("params", scaled(table.params, "params", unit)),
         ("trainable", scaled(table.trainable, "params", unit)),
         ("frozen", scaled(table.params - table.trainable, "params", unit)),
-        ("MACs", scaled(table.macs, "MACs", unit)),
+        ("MACs", scaled(figures.total("macs"), "MACs", unit)),
         ("FLOPs", scaled(table.flops, "FLOPs", unit)),
         ("params size", scaled(table.params_bytes, "B")),
         ("input size", scaled(live.input_bytes if live else None, "B")),
@@ -126,6 +126,8 @@ def _totals(figures: Figures, unit: str | None) -> list[str]:
     ]
     width = max(len(name) for name, _ in lines)
     text = [f"{name:<{width}}  {value}" for name, value in lines]
+    if table.uncounted is not None:
+        text.append(f"Not counted: {one_line(table.uncounted)}.")
     if table.uncovered:
         missing = ", ".join(f"{calls} × {one_line(name)}" for name, calls in table.uncovered.items())
         text.append(f"Not counted, for want of a formula: {missing}.")

@@ -20,12 +20,13 @@ _NUMBERS = (
 
 def records(table: LayerTable) -> list[dict[str, Any]]:
     """One dictionary per row, in :data:`sweeprof.results.layers.FRAME_COLUMNS`."""
-    params, macs, forward = table.params, table.macs, total_seconds(table, forward_column(table))
+    macs = None if table.uncounted is not None else table.macs
+    params, forward = table.params, total_seconds(table, forward_column(table))
     return [
         {
             **{name: getattr(row, name) for name in FRAME_COLUMNS if name not in _DERIVED},
             "params_share": row.params / params if params else None,
-            "macs_share": row.macs / macs if macs else None,
+            "macs_share": _over(row.macs, macs),
             "forward_share": _over(getattr(row, forward_column(table)), forward),
             "flops_per_s": flops_per_s(table, row),
         }

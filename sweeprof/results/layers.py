@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sweeprof.errors import Unsupported
 from sweeprof.results.layer_times import LayerTimes, Seconds, TimingSummary
 from sweeprof.results.paths import OUTSIDE as OUTSIDE  # noqa: PLC0414  # others have both from here
 from sweeprof.results.paths import ROOT as ROOT  # noqa: PLC0414
@@ -63,7 +64,8 @@ class OperatorCount:
 class LayerRow:
     """One call of one module. Counts are the module's own: what its children do is in their rows.
 
-    ``flops``, ``ops`` and ``act_bytes`` are None where the backend does not count them.
+    ``flops``, ``ops`` and ``act_bytes`` are None where the backend does not count them; with ``macs`` also in a table whose
+    forward could not be counted (:attr:`LayerTable.uncounted`).
     """
 
     path: str
@@ -80,7 +82,7 @@ class LayerRow:
     params_bytes: Bytes
     buffers: int
     """Elements of own persistent state that no optimizer sees (BatchNorm's moving statistics)."""
-    macs: int
+    macs: int | None
     """Multiply-accumulates of this call, for the whole batch."""
     input_shapes: Shapes = ()
     """Of every tensor among the positional and keyword arguments, containers opened, in their order."""
@@ -175,6 +177,8 @@ class LayerTable:
     """Whether each row includes the rows within it, so that the totals are those of the outermost rows."""
     timing: TimingSummary | None = None
     """How far to believe the times of the rows; None where none were measured."""
+    uncounted: str | None = None
+    """Why the forward could not be counted, so that the rows have parameters and buffers only; None where it was counted."""
 
     @property
     def params(self) -> int:
@@ -198,7 +202,15 @@ class LayerTable:
 
     @property
     def macs(self) -> int:
-        return sum(row.macs for row in self._summed)
+        """Multiply-accumulates of the whole batch.
+
+        Raises:
+            Unsupported: the forward could not be counted.
+        """
+        total = _total([row.macs for row in self._summed])
+        if total is None:
+            raise Unsupported(self.uncounted or "this backend does not count multiply-accumulates")
+        return total
 
     @property
     def flops(self) -> int | None:
@@ -262,6 +274,8 @@ class LayerTable:
 
     def _below(self, path: str) -> list[Any]:
         """Sums over every call below a module that is itself never called, such as a list of modules."""
+        if self.uncounted is not None:
+            return [None] * 4
         below = [row for row in self.rows if row.path.startswith(f"{path}.")]
         return [_total([getattr(row, name) for row in below]) for name in ("macs", "flops", "ops", "act_bytes")]
 
@@ -352,7 +366,9 @@ def _timed(row: LayerRow, seconds: Seconds | None) -> LayerRow:
     )
 
 
-def _with_subtree(row: LayerRow, macs: int, flops: int | None, ops: int | None, act_bytes: Bytes | None) -> LayerRow:
+def _with_subtree(
+    row: LayerRow, macs: int | None, flops: int | None, ops: int | None, act_bytes: Bytes | None
+) -> LayerRow:
     counted = dataclasses.replace(row, macs=macs, flops=flops, ops=ops, act_bytes=act_bytes)
     if row.subtree is None:
         return counted

@@ -5,18 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
 
 import torch
 
 from sweeprof.backends import Build
 from sweeprof.backends.torch.building import build_on_meta, built, copied_to_meta, device_of, materialised
 from sweeprof.backends.torch.callsites import CallSites, tensors_in
-from sweeprof.backends.torch.dispatch import CountingMode
+from sweeprof.backends.torch.dispatch import CountingMode, NotOnShapes
 from sweeprof.backends.torch.feeding import on_device
 from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.rows import rows_of
 from sweeprof.backends.torch.state import modules_of, tensors_among, unchanged
-from sweeprof.errors import Unsupported
 from sweeprof.profiling.formulas import DEFAULTS, FormulaFailed, Formulas
 from sweeprof.profiling.inputs import Inputs
 from sweeprof.profiling.timing import without_collection
@@ -26,6 +27,8 @@ __all__ = ["build_on_meta", "count_built", "count_layers", "in_inference"]
 
 ON_SHAPES = "shapes"
 FOR_REAL = "real forward"
+_FLEX_ATTENTION = {"_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG": True, "_validate_device": lambda *_: None}
+"""Settings of torch's flex attention while it is counted: no warning that it is not compiled, and the meta device is allowed."""
 
 
 def count_built(build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS) -> LayerTable:
@@ -38,10 +41,12 @@ def count_built(build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS) -> 
         module = build_on_meta(build)
     except Exception:  # whatever it is, building for real either works or reports it
         module = built(build)
-    try:
-        return count_layers(in_inference(module), inputs, formulas)
-    except Unsupported:  # its forward needs values, which a module made on meta has not
-        return count_layers(in_inference(built(build)), inputs, formulas)
+    with without_collection():
+        try:
+            return _over_shapes(in_inference(module), inputs, formulas)
+        except NotOnShapes:  # its forward needs values, which a module made on meta has not
+            pass
+    return count_layers(in_inference(built(build)), inputs, formulas)
 
 
 def in_inference(module: torch.nn.Module) -> torch.nn.Module:
@@ -52,36 +57,63 @@ def in_inference(module: torch.nn.Module) -> torch.nn.Module:
 def count_layers(module: torch.nn.Module, inputs: Inputs, formulas: Formulas = DEFAULTS) -> LayerTable:
     """The layers of ``module`` for one step on ``inputs``, in the mode the module is in; it is left as it was found.
 
-    First over shapes, on the module itself; then over shapes on a copy that is on the meta device altogether, for a forward
-    that insists on one device; then, for a forward that asks for values, for real.
+    First over shapes; then, for a forward that asks for values, for real. A module on the meta device has none: there, control
+    flow that depends on values is listed as uncovered, and where the forward does not run at all, the table has the parameters
+    and buffers of every layer, and ``LayerTable.uncounted`` says why it has nothing else.
 
     Raises:
-        Unsupported: the module is on the meta device, and its forward needs values.
         Exception: whatever the module raised in the real forward.
     """
     with without_collection():
-        return _count_layers(module, inputs, formulas)
+        try:
+            return _over_shapes(module, inputs, formulas)
+        except NotOnShapes as error:
+            reason = str(error)
+        module = materialised(uncompiled(module), on_device(inputs, "meta"))
+        device = device_of(module)
+        if device is not None and device.type == "meta":
+            return _without_values(module, inputs, formulas, reason)
+        try:
+            return _count(module, on_device(inputs, device or "cpu"), formulas, f"{FOR_REAL}: {reason}")
+        except FormulaFailed as failed:
+            raise failed.error from None
 
 
-def _count_layers(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) -> LayerTable:
+def _over_shapes(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) -> LayerTable:
+    """The layers as counted over shapes.
+
+    First on the module itself; then on a copy that is on the meta device altogether, for a forward that insists on one device;
+    then with the constants that the forward makes on meta too, for one that writes what it computed into them.
+
+    Raises:
+        NotOnShapes: the forward raised something each time; the message is that of the first.
+    """
     shapes = on_device(inputs, "meta")
     module = materialised(uncompiled(module), shapes)
     first: Exception | None = None
-    for is_copy in (False, True):
+    for is_copy, constants in ((False, True), (True, True), (True, False)):
         try:
-            return _count(copied_to_meta(module) if is_copy else module, shapes, formulas, ON_SHAPES)
+            counted = copied_to_meta(module) if is_copy else module
+            return _count(counted, shapes, formulas, ON_SHAPES, constants=constants)
         except FormulaFailed as failed:
             raise failed.error from None
         except Exception as error:  # a forward may raise anything when it meets a meta tensor
             first = first or error
     assert first is not None
-    device = device_of(module)
-    if device is not None and device.type == "meta":
-        raise Unsupported(f"its forward needs values, and the model is on the meta device: {said_by(first)}") from first
+    raise NotOnShapes(said_by(first)) from first
+
+
+def _without_values(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, reason: str) -> LayerTable:
+    """What is known of a module on the meta device whose forward asks for values."""
     try:
-        return _count(module, on_device(inputs, device or "cpu"), formulas, f"{FOR_REAL}: {said_by(first)}")
+        return _count(module, on_device(inputs, "meta"), formulas, ON_SHAPES, skips_branches=True)
     except FormulaFailed as failed:
         raise failed.error from None
+    except Exception:  # the forward asks for values in Python too
+        rows = rows_of(CallSites(module, formulas))
+    rows = tuple(replace(row, macs=None, flops=None, ops=None, act_bytes=None) for row in rows)
+    why = f"its forward needs values, and the model is on the meta device: {reason}"
+    return LayerTable(rows, method="weights only", uncounted=why)
 
 
 def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
@@ -90,14 +122,22 @@ def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
     return original
 
 
-def _count(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, method: str) -> LayerTable:
+def _count(  # how the mode treats what has no values
+    module: torch.nn.Module,
+    inputs: Inputs,
+    formulas: Formulas,
+    method: str,
+    *,
+    constants: bool = True,
+    skips_branches: bool = False,
+) -> LayerTable:
     on_shapes = method == ON_SHAPES
     given = tensors_in((inputs.args, inputs.kwargs))
     sites = CallSites(module, formulas)
     modules = list(sites.paths)
     protected = [tensor for tensor in tensors_among(modules) if not tensor.is_meta] if on_shapes else []
     live = LiveBytes(sites.where, [tensor for tensor in given if tensor.layout == torch.strided])
-    mode = CountingMode(sites, live, formulas, on_shapes, protected)
+    mode = CountingMode(sites, live, formulas, on_shapes, protected, constants, skips_branches)
     gradients = torch.inference_mode if on_shapes else torch.no_grad
     with unchanged(module, values=not on_shapes, modules=modules), gradients(), slow_paths(), sites.tracking(), mode:
         inputs.call(module)
@@ -113,18 +153,26 @@ def _count(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, method: 
 def said_by(error: Exception) -> str:
     """What an error says, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, NotOnShapes):
+        return lines[0]
     return f"{type(error).__name__}: {lines[0]}"[:200] if lines else type(error).__name__
 
 
 @contextmanager
 def slow_paths() -> Iterator[None]:
-    """Switch off the fused kernels that hide attention from the dispatcher, and compiled submodules."""
+    """Switch off the fused kernels that hide attention from the dispatcher, compiled submodules, and compiling flex attention."""
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
+    flex: Any = sys.modules.get("torch.nn.attention.flex_attention")
+    settings = {name: getattr(flex, name) for name in _FLEX_ATTENTION if hasattr(flex, name)}
     try:
         with ExitStack() as stack:
             if "torch._dynamo" in sys.modules:
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
+            for name in settings:
+                setattr(flex, name, _FLEX_ATTENTION[name])
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(enabled)
+        for name, setting in settings.items():
+            setattr(flex, name, setting)

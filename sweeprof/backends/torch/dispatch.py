@@ -1,25 +1,29 @@
 """Counts every operator that reaches the dispatcher: one TorchDispatchMode, nothing of torch is patched.
 
 An operator is counted by a formula, known to do no arithmetic, opened into its parts, or listed as uncovered; there is no
-silent zero. Under ``torch.inference_mode`` operators arrive whole (``linear``, ``lstm``, ``scaled_dot_product_attention``), with
-gradients in the parts that autograd sees.
+silent zero. What works in place or writes into ``out`` counts like the operator that returns a new tensor. Under
+``torch.inference_mode`` operators arrive whole (``linear``, ``lstm``, ``scaled_dot_product_attention``), with gradients in the
+parts that autograd sees.
 
 Over shapes, the model's parameters may stay where they are: what is computed from meta tensors is a meta tensor, a real tensor
-that meets one is taken for its shape, and only constants of a few elements are computed for real, so that a forward may ask
-for their values.
+that meets one is taken for its shape, and only constants are computed for real, so that a forward may ask for their values, or
+remember them for the next call (an index of positions, a mask).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sweeprof.backends.torch.callsites import CallSites
+from sweeprof.backends.torch import higher_order
+from sweeprof.backends.torch.callsites import CallSites, tensors_in
 from sweeprof.backends.torch.costs import COSTS, Rule
 from sweeprof.backends.torch.costs.free import does_no_arithmetic
 from sweeprof.backends.torch.costs.pointwise import ONE_EACH
@@ -28,8 +32,10 @@ from sweeprof.backends.torch.recurrent_shapes import RECURRENT
 from sweeprof.backends.torch.shapes import SHORTCUTS, Shortcut
 from sweeprof.profiling.formulas import Formula, Formulas, asked
 
-CONSTANT_ELEMENTS = 4096
-"""Tensors up to this size that depend on no input are computed for real."""
+CONSTANT_ELEMENTS = 2**22
+"""Tensors up to this size that depend on no input and no weight are computed for real: a forward may remember them."""
+WEIGHT_ELEMENTS = 4096
+"""What depends on weights alone is computed for real from up to so many elements."""
 
 _META = torch.device("meta")
 _SHORTCUTS: dict[str, Shortcut] = {**SHORTCUTS, **RECURRENT}
@@ -49,28 +55,40 @@ class _Operator:
     is_composite: bool
     is_covered: bool
     allocates: bool
-    mutates: bool
+    written: tuple[tuple[int, str], ...]
+    """Position and name of the arguments that it writes to."""
     takes_device: bool
 
 
 class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Adds each operator's cost to the call that is running."""
 
-    def __init__(
+    supports_higher_order_operators = True
+
+    def __init__(  # one argument for each way to treat what has no values
         self,
         sites: CallSites,
         live: LiveBytes,
         formulas: Formulas,
         on_shapes: bool,
         protected: Iterable[torch.Tensor] = (),
+        constants: bool = True,
+        skips_branches: bool = False,
     ) -> None:
         """Args:
         on_shapes: compute on meta; else run every operator as it comes.
         protected: real tensors that must not be written to.
+        constants: compute small tensors that depend on no input for real, so that the forward may ask for their values.
+        skips_branches: list control flow that depends on values as uncovered; else it raises :class:`NotOnShapes`.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.operator_calls = 0
+        self.higher_order: set[str] = set()
+        """Operators that take functions, which ran."""
         self._sites, self._live, self._formulas, self._on_shapes = sites, live, formulas, on_shapes
+        self._constants, self._skips_branches = constants, skips_branches
+        self._is_silent = False
+        """Whether operators run without being counted."""
         self._protected = {tensor.untyped_storage()._cdata for tensor in protected if tensor.layout == torch.strided}
         self._operators: dict[Any, _Operator] = {}
 
@@ -81,13 +99,14 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator):
+            return self._higher_order(func, args, kwargs)
         operator = self._operators.get(func)
         if operator is None:
             operator = self._operators[func] = self._looked_up(func)
         if operator.is_composite:
             with self:  # counted by its parts
                 return func.decompose(*args, **kwargs)
-        self.operator_calls += 1
         output = None
         if self._on_shapes:
             if operator.shortcut is not None:
@@ -96,17 +115,75 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 output = self._on_meta(func, operator, args, kwargs)
         else:
             output = func(*args, **kwargs)
-        if operator.cost is not None:
-            self._sites.count(operator.name, operator.cost(args, kwargs, output), args, output)
-        elif not operator.is_covered:
-            self._sites.miss(operator.name)
+        if not self._is_silent:
+            self.operator_calls += 1
+            if operator.cost is not None:
+                self._sites.count(operator.name, operator.cost(args, kwargs, output), args, output)
+            elif not operator.is_covered:
+                self._sites.miss(operator.name)
         if operator.allocates:
             self._live.saw(output)
         return output
 
+    def _higher_order(self, func: HigherOrderOperator, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        """Run an operator that takes functions, in which operators are counted as they come.
+
+        Raises:
+            NotOnShapes: what it does depends on values.
+        """
+        name = f"{func.namespace}::{func.name()}"  # type: ignore[no-untyped-call]
+        self.higher_order.add(name)
+        written = self._formulas.of_operator(name)
+        cost = higher_order.COSTS.get(name) if written is None else _as_rule(written)
+        ran = False
+
+        def counting(function: Callable[..., Any]) -> Callable[..., Any]:
+            @wraps(function)
+            def counted(*args: Any, **kwargs: Any) -> Any:
+                nonlocal ran
+                ran = True
+                with self:
+                    return function(*args, **kwargs)
+
+            return counted
+
+        args, kwargs = (higher_order.with_functions(tree, counting) for tree in (args, kwargs))
+        with self._silently() if written is not None else nullcontext():
+            output = self._skipped(name, args) if self._on_shapes else None
+            if output is None:
+                output = func(*args, **kwargs)
+            elif written is None:
+                ran = False
+        if cost is not None:
+            self.operator_calls += 1
+            self._sites.count(name, cost(args, kwargs, output), args, output)
+        elif not ran:
+            self.operator_calls += 1
+            self._sites.miss(name)
+        self._live.saw(output)
+        return output
+
+    def _skipped(self, name: str, args: Any) -> Any:
+        """What control flow that depends on values returns, without counting it; None for any other operator."""
+        with self._silently():
+            skip = higher_order.without_values(name, args)
+            if skip is None:
+                return None
+            if not self._skips_branches:
+                raise NotOnShapes(f"what {name} runs depends on values")
+            return skip()
+
+    @contextmanager
+    def _silently(self) -> Iterator[None]:
+        was_silent, self._is_silent = self._is_silent, True
+        try:
+            yield
+        finally:
+            self._is_silent = was_silent
+
     def _looked_up(self, func: Any) -> _Operator:
         written = self._formulas.of_operator(func._schema.name)
-        known = _known(func)
+        known = known_operator(func)
         return known if written is None else replace(known, cost=_as_rule(written), is_composite=False, is_covered=True)
 
     def _on_meta(self, func: Any, operator: _Operator, args: Any, kwargs: Mapping[str, Any]) -> Any:
@@ -115,17 +192,23 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._constant(func, operator, args, kwargs)
         if not real:
             return func(*_shapes_of(args), **_shapes_of(kwargs)) if operator.takes_device else func(*args, **kwargs)
-        if not meta and (func.is_view or (_elements(args) <= CONSTANT_ELEMENTS and self._may_run(operator, args))):
+        if operator.written:
+            targets = _targets(operator, args, kwargs)
+            is_for_real = not meta and not self._is_of_model(targets)
+            return func(*args, **kwargs) if is_for_real else self._written(func, targets, args, kwargs)
+        if not meta and (func.is_view or _elements(args) <= WEIGHT_ELEMENTS):
             return func(*args, **kwargs)
-        if operator.mutates:
-            return self._written(func, args, kwargs)
         shapes, keywords = _shapes_of(args), _shapes_of(kwargs)
         output = None if operator.shortcut is None else operator.shortcut(shapes, keywords)
-        return func(*shapes, **keywords) if output is None else output
+        if output is None:
+            output = func(*shapes, **keywords)
+        is_constant = self._constants and not meta and not self._is_of_model(args)
+        return func(*args, **kwargs) if is_constant and _elements((output,)) <= CONSTANT_ELEMENTS else output
 
-    def _may_run(self, operator: _Operator, args: Any) -> bool:
-        """Whether an operator on constants leaves the model's own tensors as they are."""
-        return not operator.mutates or args[0].untyped_storage()._cdata not in self._protected
+    def _is_of_model(self, args: Any) -> bool:
+        """Whether a tensor of the model is among real arguments."""
+        storages = {tensor.untyped_storage()._cdata for tensor in tensors_in(args) if tensor.layout == torch.strided}
+        return not storages.isdisjoint(self._protected)
 
     def _constant(self, func: Any, operator: _Operator, args: Any, kwargs: Mapping[str, Any]) -> Any:
         """A new tensor that depends on no other: for real only where it is small and asked for on a real device."""
@@ -133,32 +216,40 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         output = func(*args, **{**kwargs, "device": _META})
         wanted = kwargs.get("device")
-        small = isinstance(output, torch.Tensor) and output.numel() <= CONSTANT_ELEMENTS
+        small = self._constants and isinstance(output, torch.Tensor) and output.numel() <= CONSTANT_ELEMENTS
         return func(*args, **kwargs) if small and (wanted is None or wanted.type != "meta") else output
 
-    def _written(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
-        """Write into a tensor in form only; the real one keeps its values.
+    def _written(self, func: Any, targets: list[torch.Tensor], args: Any, kwargs: Mapping[str, Any]) -> Any:
+        """Write into tensors in form only; real ones keep their values.
 
         Raises:
             NotOnShapes: a constant that the forward made itself is overwritten by what has no values.
         """
-        target = args[0]
-        if not target.is_meta and target.untyped_storage()._cdata not in self._protected:
-            raise NotOnShapes(f"{func} writes into a tensor whose values the forward may ask for")
-        func(*_shapes_of(args), **_shapes_of(kwargs))
-        return target
+        for target in targets:
+            if not target.is_meta and target.untyped_storage()._cdata not in self._protected:
+                raise NotOnShapes(f"{func} writes into a tensor whose values the forward may ask for")
+        output = func(*_shapes_of(args), **_shapes_of(kwargs))
+        returns = func._schema.returns
+        if not returns or any(given.alias_info is None for given in returns):
+            return output
+        return targets[0] if len(returns) == 1 else tuple(targets)
 
 
 @cache
-def _known(func: Any) -> _Operator:
+def known_operator(func: Any) -> _Operator:
     """What is known of an overload, whatever formulas a user has."""
     qualified = func._schema.name
     namespace, _, name = qualified.partition("::")
     overload = func._overloadname
-    cost = COSTS.get(qualified)
+    functional = functional_of(func)
+    names = [qualified, f"{qualified}_", qualified.removesuffix("_")]
+    if functional is not None:
+        names += [functional._schema.name, f"{functional._schema.name}_"]
+    cost = next((COSTS[known] for known in names if known in COSTS), None)
     free = does_no_arithmetic(func)
     is_composite = cost is None and not free and func._can_decompose()
-    if cost is None and not free and not is_composite and torch.Tag.pointwise in func.tags:
+    is_pointwise = any(other is not None and torch.Tag.pointwise in other.tags for other in (func, functional))
+    if cost is None and not free and not is_composite and is_pointwise:
         cost = ONE_EACH
     return _Operator(
         name=(name if namespace == "aten" else qualified).removesuffix("_") or name,
@@ -167,12 +258,32 @@ def _known(func: Any) -> _Operator:
         is_composite=is_composite,
         is_covered=cost is not None or free,
         allocates=not func.is_view and not func._schema.is_mutable,
-        mutates=func._schema.is_mutable,
+        written=tuple(
+            (index, argument.name)
+            for index, argument in enumerate(func._schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ),
         takes_device=any(str(argument.type) in _DEVICES for argument in func._schema.arguments),
     )
 
 
 _DEVICES = ("Device", "Optional[Device]")
+
+
+def functional_of(func: Any) -> Any:
+    """The overload that returns what ``func`` writes in place or into ``out``; None where there is none."""
+    if not func._schema.is_mutable:
+        return None
+    namespace, _, name = func._schema.name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
+    if packet is None:
+        return None
+    wanted = [(given.name, str(given.type)) for given in func._schema.arguments if not given.is_out]
+    for overload in (getattr(packet, overload) for overload in packet.overloads()):
+        given = [(argument.name, str(argument.type)) for argument in overload._schema.arguments]
+        if not overload._schema.is_mutable and given == wanted:
+            return overload
+    return None
 
 
 def _as_rule(formula: Formula) -> Rule:
@@ -183,6 +294,15 @@ def _as_rule(formula: Formula) -> Rule:
         return macs, flops, flops if cost.ops is None else cost.ops
 
     return rule
+
+
+def _targets(operator: _Operator, args: Any, kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """The tensors that an operator writes to."""
+    found: list[torch.Tensor] = []
+    for position, name in operator.written:
+        given = args[position] if position < len(args) else kwargs.get(name)
+        found += [part for part in (given if isinstance(given, list | tuple) else (given,)) if part is not None]
+    return found
 
 
 def _devices(args: Any, kwargs: Mapping[str, Any]) -> tuple[bool, bool]:

@@ -186,6 +186,35 @@ def _attention_by_products(query: torch.Tensor, key: torch.Tensor, mask: Any, kw
     return new(query.shape, query.dtype)
 
 
+def _grouped_matmul(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    """``(a, b, offsets, ...)`` of types other than bfloat16, which torch's shape function rejects and its kernels accept.
+
+    Kernels need rows (or columns) that begin at multiples of 16 bytes, and leave the rows of the result so.
+    """
+    left, right = args[0], args[1]
+    offsets = kwargs.get("offs", args[2] if len(args) > 2 else None)
+    if left.dtype == torch.bfloat16 or left.dtype != right.dtype or not left.is_floating_point():
+        return None
+    if not left.is_meta and not right.is_meta:
+        return None
+    if len(args) > 3 or kwargs.get("bias") is not None or kwargs.get("out_dtype") is not None:
+        return None
+    a, b = left.shape, right.shape
+    each = 16 // left.itemsize
+    aligned = all(1 in tensor.stride()[-2:] and max(tensor.stride()[-2:]) % each == 0 for tensor in (left, right))
+    if not aligned or not {len(a), len(b)} <= {2, 3} or (offsets is None) != (len(a) == len(b) == 3):
+        return None
+    if len(a) == len(b) == 2:
+        shape = [offsets.shape[0], a[0], b[1]]
+    elif a[-1] != b[-2] or (len(a) == len(b) and a[0] != b[0]):
+        return None
+    else:
+        shape = [*(a[:1] if len(a) == len(b) else ()), a[-2], b[-1]]
+    width = -(-shape[-1] // each) * each
+    strides = (shape[-2] * width, width, 1)[-len(shape) :]
+    return torch.empty_strided(shape, strides, dtype=left.dtype, device=META)
+
+
 def _batch_norm(args: Args, kwargs: Mapping[str, Any]) -> Any:
     """``(input, weight, bias, mean, ...)``: the layout is kept."""
     given = args[0]
@@ -327,6 +356,7 @@ SHORTCUTS: dict[str, Shortcut] = {
     "aten::bmm": _matmul,
     "aten::mm": _matmul,
     "aten::addmm": _addmm,
+    "aten::_grouped_mm": _grouped_matmul,
     "aten::scaled_dot_product_attention": _attention,
     "aten::batch_norm": _batch_norm,
     "aten::layer_norm": _layer_norm,

@@ -10,7 +10,7 @@ from sweeprof.backends import Build
 from sweeprof.backends.torch.building import build_on_meta, built, copied_to_meta, materialised
 from sweeprof.backends.torch.callsites import CallSites, costs_of, tensors_in
 from sweeprof.backends.torch.counting import count_layers, said_by, slow_paths, uncompiled
-from sweeprof.backends.torch.dispatch import CountingMode
+from sweeprof.backends.torch.dispatch import CountingMode, NotOnShapes
 from sweeprof.backends.torch.feeding import on_device
 from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.errors import Unsupported
@@ -78,6 +78,10 @@ def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) -> Tra
     mode = CountingMode(sites, live, formulas, on_shapes=True)
     with torch.enable_grad(), slow_paths(), sites.tracking(), mode:
         outputs = inputs.call(module)
+        if (
+            mode.higher_order
+        ):  # torch compiles their functions for a backward, and what these close over is not seen here
+            raise NotOnShapes(f"the backward of {', '.join(sorted(mode.higher_order))} is not known")
         forward = _totals(sites)
         loss = _loss(outputs)
         begun = _totals(sites)

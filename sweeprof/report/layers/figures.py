@@ -28,6 +28,8 @@ class Figures:
             return total_seconds(table, column)
         if column == "flops_per_s":
             return total_flops_per_s(table)
+        if column == "macs" and table.uncounted is not None:
+            return None
         value: Number | None = table.params - table.trainable if column == "frozen" else getattr(table, column, None)
         return value
 

@@ -139,7 +139,7 @@ def _type_colours(drawn: Sequence[Node]) -> dict[str, str]:
         if not node.holds_calls:
             seconds, macs = sums.get(node.row.type, (0.0, 0))
             timed = (node.row.forward_self_s or 0.0) + (node.row.backward_self_s or 0.0)
-            sums[node.row.type] = (seconds + timed, macs + node.row.macs)
+            sums[node.row.type] = (seconds + timed, macs + (node.row.macs or 0))
     ranked = sorted((name for name in sums if any(sums[name])), key=lambda name: sums[name], reverse=True)
     return {name: backend_colour(name, ranked) for name in ranked[:COLOURED_TYPES]}
 

@@ -97,7 +97,7 @@ def macs_icicle(table: LayerTable) -> Blocks | None:
     """
     if table.is_inclusive:
         raise ValueError("an icicle needs each row's own MACs: give it the table that is not inclusive")
-    if not table.macs:
+    if table.uncounted is not None or not table.macs:
         return None
     found = blocks(table, _macs, lambda macs: scaled(macs, "MAC"))
     title = f"Multiply-accumulates of the layers: {scaled(table.macs, 'MAC')} in all"
@@ -110,8 +110,8 @@ def timed_channels(table: LayerTable) -> tuple[Channel, ...]:
     return tuple(channel for channel in CHANNELS if _whole(table, _seconds((channel,))))
 
 
-def _macs(row: LayerRow) -> float:
-    return float(row.macs)
+def _macs(row: LayerRow) -> float | None:
+    return row.macs
 
 
 def _seconds(channels: Sequence[Channel]) -> Own:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -173,6 +174,14 @@ def test_layers_around_layers() -> None:
     check(layers.SpectralNormalization(layers.Dense(4)), 2, 8)
     check(layers.Embedding(10, 4, mask_zero=True), 2, 5, dtype="int32")
     check(layers.Lambda(lambda x: ops.einsum("bi,bj,bk->bk", x, x, x)), 2, 8)
+
+
+@pytest.mark.parametrize("function", [lambda x: ops.einsum("bi,bj->bij", x, x), lambda x: ops.outer(x, x)])
+def test_an_outer_product_adds_nothing_up(function: Callable[[Any], Any]) -> None:
+    layer = layers.Lambda(function)
+    elements = int(np.prod(layer(np.ones((2, 8), "float32")).shape))
+    table = count_layers(layer, Inputs((TensorSpec((2, 8)),)))
+    assert (table.macs, table.flops, table.ops) == (0, elements, elements)
 
 
 @pytest.mark.parametrize("size", [(4, 5), (8, 5), (9, 4)])

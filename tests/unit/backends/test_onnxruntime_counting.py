@@ -82,6 +82,7 @@ PRODUCTS: list[tuple[str, list[Shape], dict[str, Any], dict[str, Any], tuple[int
     ("Einsum", [(2, 3, 4), (2, 4, 6)], {}, {"equation": "bij,bjk->bik"}, (144, 288, 252)),
     ("Einsum", [(2, 5, 3, 4), (2, 5, 4, 6)], {}, {"equation": "...ij,...jk->...ik"}, (720, 1440, 1260)),
     ("Einsum", [(3, 4), (4, 5), (5, 6)], {}, {"equation": "ij,jk,kl->il"}, (60 + 90, 300, 300 - 15 - 18)),
+    ("Einsum", [(2, 3), (2, 4)], {}, {"equation": "bi,bj->bij"}, (0, 24, 24)),
     ("Einsum", [(3, 4)], {}, {"equation": "ij->ji"}, (0, 0, 0)),
     ("Einsum", [(3, 4)], {}, {"equation": "ij->i"}, (0, 12, 9)),
     # SEEDS 19 to 21: 5 steps of 4 samples, 8 inputs, 16 units

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from support.torch_modules import Functional, counted, figures
 from sweeprof.backends.torch.costs import COSTS
 from sweeprof.backends.torch.costs.free import FREE, does_no_arithmetic
 from sweeprof.backends.torch.costs.rule import product
+from sweeprof.backends.torch.dispatch import functional_of, known_operator
 from sweeprof.backends.torch.training import count_training
 from sweeprof.profiling.inputs import Inputs, TensorSpec
 from sweeprof.results.layers import Training
@@ -114,6 +116,59 @@ def test_in_place_and_out_and_scalar_overloads(function: Callable[..., Any]) -> 
 )
 def test_products_with_out_or_with_nothing_added(function: Callable[..., Any]) -> None:
     assert applied(function, (4, 4)) == (64, 128, 112)
+
+
+def overloads(name: str) -> Iterator[Any]:
+    """Every overload of an operator that a dispatcher may meet; none of one that only TorchScript has."""
+    namespace, _, plain = name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), plain, None)
+    for overload in () if packet is None else packet.overloads():
+        with suppress(AttributeError):
+            func = getattr(packet, overload)
+            if torch._C._dispatch_has_kernel(func.name()):
+                yield func
+
+
+def test_what_writes_in_place_or_into_out_has_the_rule_of_what_returns() -> None:
+    writing = {func: name for name in COSTS for twin in (name, f"{name}_") for func in overloads(twin)}
+    writing = {func: name for func, name in writing.items() if func._schema.is_mutable}
+    assert len(writing) > 400
+    different = [str(func) for func, name in writing.items() if known_operator(func).cost is not COSTS[name]]
+    assert different == []
+
+
+def test_what_writes_in_place_or_into_out_is_known_where_what_returns_is(every_operator: set[str]) -> None:
+    pairs = [
+        (func, functional_of(func)) for name in every_operator if name.startswith("aten::") for func in overloads(name)
+    ]
+    pairs = [(func, functional) for func, functional in pairs if functional is not None]
+    assert len(pairs) > 1000
+
+    covered = [func for func, functional in pairs if known_operator(functional).is_covered]
+    operators = {func: known_operator(func) for func in covered}
+    assert [str(func) for func, known in operators.items() if not known.is_covered and not known.is_composite] == []
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        lambda x: torch._is_all_true(x > 0),
+        lambda x: torch._is_any_true(x > 0),
+        lambda x: torch._assert_async((x > 0).all(), "positive"),
+        lambda x: torch.ops.aten._functional_assert_async.msg((x > 0).all(), "positive", x),
+        lambda x: torch.isin(x, x),
+        lambda x: x.is_same_size(x),
+        lambda x: x.clone().ge_(0),
+        lambda x: x.new_empty(3, 4).uniform_(),
+        lambda x: torch.slice_copy(x, 0, 1, 2),
+    ],
+)
+def test_checks_and_copies_do_no_arithmetic(check: Callable[[torch.Tensor], Any]) -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        check(x)
+        return x + 1
+
+    assert applied(forward, (3, 4)) == (0, 12, 12)
 
 
 def test_lists_of_tensors() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import html
+import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +22,13 @@ import sweeprof
 from support.torch_modules import Functional, Twice
 from sweeprof.results.layers import OUTSIDE, ROOT, LayerTable
 
-FIGURES = ["compute/macs", "compute/flops", "params/total", "size/params_bytes", "compute/coverage"]
+FIGURES = ["compute/macs", "compute/flops", "memory/act_sum_bytes", "compute/coverage"]
+WEIGHTS = ["params/total", "params/trainable", "params/buffers", "size/params_bytes", "size/buffers_bytes"]
 
 
 def table(module: nn.Module, inputs: Any, **given: Any) -> LayerTable:
     """The layers, with every figure there."""
-    found = sweeprof.profile(module, inputs, FIGURES, strict="error", **given)
+    found = sweeprof.profile(module, inputs, [*FIGURES, *WEIGHTS], strict="error", **given)
     assert {name: m.reason for name, m in found.items() if m.value is None} == {}
     return found.layers
 
@@ -33,8 +38,17 @@ def macs_by_path(layers: LayerTable) -> dict[str, int]:
 
 
 def reason(module: nn.Module, inputs: Any) -> str:
-    """Why there is no number, the same for each."""
-    reasons = {measurement.reason for measurement in sweeprof.profile(module, inputs, FIGURES).values()}
+    """Why the forward was not counted, the same for each figure; what needs no forward is there."""
+    of_forward = [*FIGURES, "compat/f1", "compat/torchinfo", "memory/footprint_est_bytes"]
+    found = sweeprof.profile(module, inputs, [*of_forward, *WEIGHTS])
+    assert [found[name].value for name in WEIGHTS] == [
+        sum(parameter.numel() for parameter in module.parameters()),
+        sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad),
+        sum(buffer.numel() for buffer in module.buffers()),
+        sum(parameter.nbytes for parameter in module.parameters()),
+        sum(buffer.nbytes for buffer in module.buffers()),
+    ]
+    reasons = {found[name].reason for name in of_forward}
     assert len(reasons) == 1
     (found,) = reasons
     assert found is not None
@@ -172,6 +186,32 @@ def test_values_are_not_there_on_meta(module: nn.Module) -> None:
     assert said.startswith("analysis: unsupported: its forward needs values, and the model is on the meta device: ")
 
 
+def test_layers_are_there_where_the_forward_cannot_be_traced() -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.Sequential(Until(), nn.BatchNorm1d(4))).to("meta")
+    layers = sweeprof.profile(module, (3, 4), ["params/total"]).layers
+    assert [(row.path, row.type, row.params, row.buffers) for row in layers.rows] == [
+        (ROOT, "Sequential", 0, 0),
+        ("0", "Linear", 20, 0),
+        ("1", "Sequential", 0, 0),
+        ("1.0", "Until", 0, 0),
+        ("1.0.layer", "Linear", 16, 0),
+        ("1.1", "BatchNorm1d", 8, 9),
+    ]
+    assert {row.path: row.subtree.params for row in layers.rows if row.subtree}["1"] == 24
+    assert LayerTable.from_dict(json.loads(json.dumps(layers.to_dict()))).uncounted == layers.uncounted
+    assert layers.uncounted is not None
+    with pytest.raises(sweeprof.Unsupported, match="the model is on the meta device"):
+        assert layers.macs
+    frame = layers.to_frame()
+    assert frame["macs"].tolist() == frame["flops"].tolist() == [None] * 6
+    assert layers.inclusive().rows[0].macs is None
+    for text in (layers.tree(), layers.summary(), layers.to_csv(), layers.to_markdown(), layers.to_latex()):
+        assert "20" in text
+        assert "0 MACs" not in text
+    for text in (layers.tree(), layers.to_html()):
+        assert f"Not counted: {layers.uncounted}" in html.unescape(text)
+
+
 def test_a_real_model_with_inputs_on_meta_is_run_on_zeros() -> None:
     layers = table(Kept(), torch.ones(3, 4, device="meta"))
     assert layers.method.startswith("real forward: ")
@@ -191,6 +231,57 @@ def test_constants_of_the_forward_have_values() -> None:
 
 
 # Nothing to count
+
+
+class RelativePositions(nn.Module):
+    """The bias of BEiT's attention, as transformers computes it in the forward."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.width = width
+        self.distances = (2 * width - 1) ** 2 + 3
+        self.table = nn.Parameter(torch.zeros(self.distances, heads))
+
+    @lru_cache(maxsize=2)  # noqa: B019  # as in transformers
+    def index(self) -> torch.Tensor:
+        width, area = self.width, self.width**2
+        grid = torch.stack(torch.meshgrid(torch.arange(width), torch.arange(width), indexing="ij")).flatten(1)
+        relative = (grid[:, :, None] - grid[:, None, :]).permute(1, 2, 0).contiguous()
+        relative[:, :, 0] += width - 1
+        relative[:, :, 1] += width - 1
+        relative[:, :, 0] *= 2 * width - 1
+        index = torch.zeros((area + 1,) * 2, dtype=relative.dtype)
+        index[1:, 1:] = relative.sum(-1)
+        index[0, 0:] = self.distances - 3
+        index[0:, 0] = self.distances - 2
+        index[0, 0] = self.distances - 1
+        return index
+
+    def forward(self, scores: torch.Tensor) -> torch.Tensor:
+        bias = self.table[self.index().view(-1)].view(self.width**2 + 1, self.width**2 + 1, -1)
+        return scores + bias.permute(2, 0, 1)
+
+
+@pytest.mark.parametrize("width", [3, 7, 14])  # constants that are small, partly large, and all large
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_positions_that_a_forward_computes_from_constants(width: int, device: str) -> None:
+    module, scores = RelativePositions(width, 2).to(device), (1, 2, width**2 + 1, width**2 + 1)
+    layers = table(module, scores)
+    assert (layers.method, layers.macs, layers.flops) == ("shapes", 0, 2 * (width**2 + 1) ** 2)
+    if device == "cpu":
+        with torch.no_grad():
+            assert module(torch.ones(scores)).sum() == math.prod(scores), "what it remembers has values"
+
+
+def test_what_depends_on_the_input_may_be_written_into_a_constant() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        joined = torch.zeros(3, 4)
+        joined[:, 1:] = x @ x
+        return joined
+
+    for device in ("cpu", "meta"):
+        layers = table(Functional(forward), torch.ones(3, 3, device=device))
+        assert (layers.method, layers.macs) == ("shapes", 27)
 
 
 def test_no_parameters() -> None:

@@ -308,19 +308,75 @@ ADDED: list[tuple[str, Callable[..., Any], list[tuple[int, ...]], int]] = [
     ("addmv", torch.addmv, [(2,), (2, 3), (3,)], 6),
     ("baddbmm", torch.baddbmm, [(5, 2, 4), (5, 2, 3), (5, 3, 4)], 120),
     ("addbmm", torch.addbmm, [(2, 4), (5, 2, 3), (5, 3, 4)], 120),
-    ("addr", torch.addr, [(2, 3), (2,), (3,)], 6),
 ]
 
 
-@pytest.mark.parametrize(("function", "shapes", "macs"), [row[1:] for row in ADDED], ids=[row[0] for row in ADDED])
-def test_products_that_are_added_to_something(function: Callable[..., Any], shapes: list[Any], macs: int) -> None:
-    outputs = function(*[torch.ones(shape) for shape in shapes]).numel()
-    assert figures(counted(Functional(function), *shapes)) == (macs, 2 * macs + outputs, 2 * macs)
+@pytest.mark.parametrize("way", ["new", "in place", "out"])
+@pytest.mark.parametrize(("name", "function", "shapes", "macs"), ADDED, ids=[row[0] for row in ADDED])
+def test_products_that_are_added_to_something(
+    name: str, function: Callable[..., Any], shapes: list[Any], macs: int, way: str
+) -> None:
+    outputs = function(*[torch.ones(shape) for shape in shapes]).shape
+    # An operator in place has the shape of what it adds to, which the others broadcast.
+    full = [tuple(outputs), *shapes[1:]] if way == "in place" else shapes
+    ways = {
+        "new": function,
+        "in place": lambda given, *rest: getattr(given.clone(), f"{name}_")(*rest),
+        "out": lambda *given: function(*given, out=given[0].new_empty(outputs)),
+    }
+    assert figures(counted(Functional(ways[way]), *full)) == (macs, 2 * macs + math.prod(outputs), 2 * macs)
 
 
-@pytest.mark.parametrize("function", [torch.outer, torch.ger, lambda x, y: torch.einsum("i,j->ij", x, y)])
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.outer,
+        torch.ger,
+        torch.kron,
+        lambda x, y: torch.einsum("i,j->ij", x, y),
+        lambda x, y: torch.einsum("bi,bj->bij", x[None], y[None]),
+        lambda x, y: x[:, None] * y,
+        lambda x, y: torch.addr(x.new_empty(3, 4), x, y, beta=0),
+        lambda x, y: x.new_empty(3, 4).addr_(x, y, beta=0),
+    ],
+)
 def test_an_outer_product_adds_nothing_up(function: Callable[..., Any]) -> None:
+    """One multiplication for each element; torch's own counter has none of them as a product."""
     assert figures(counted(Functional(function), (3,), (4,))) == (0, 12, 12)
+    with FlopCounterMode(display=False) as counter:
+        function(torch.ones(3), torch.ones(4))
+    assert counter.get_total_flops() == 0
+
+
+@pytest.mark.parametrize("function", [torch.addr, lambda x, *given: x.clone().addr_(*given)])
+def test_adding_an_outer_product_is_one_addition_more(function: Callable[..., Any]) -> None:
+    assert figures(counted(Functional(function), (3, 4), (3,), (4,))) == (0, 24, 24)
+
+
+def test_a_complex_outer_product() -> None:
+    """Four multiplications and two additions for each element, and two additions to what is there."""
+    x, y = torch.ones(3, dtype=torch.complex64), torch.ones(4, dtype=torch.complex64)
+    assert figures(counted(Functional(torch.outer), x, y)) == (0, 72, 72)
+    assert figures(counted(Functional(torch.addr), torch.ones(3, 4, dtype=torch.complex64), x, y)) == (0, 96, 96)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("left", "right", "macs"),
+    [
+        ((24, 16), (2, 16, 8), 24 * 16 * 8),
+        ((2, 8, 16), (16, 24), 8 * 16 * 24),
+        ((16, 24), (24, 8), 16 * 24 * 8),
+        ((2, 8, 16), (2, 16, 8), 2 * 8 * 16 * 8),
+    ],
+)
+def test_products_of_groups(left: tuple[int, ...], right: tuple[int, ...], macs: int, dtype: torch.dtype) -> None:
+    """A group's part of the rows, columns or inner axis is in the offsets; all groups together take each once."""
+    offsets = None if len(left) == len(right) == 3 else torch.tensor([8, 24], dtype=torch.int32)
+    table = counted(
+        Functional(lambda x, y: functional.grouped_mm(x, y, offs=offsets)), *[spec(s, dtype) for s in (left, right)]
+    )
+    assert (table.macs, table.flops) == (macs, 2 * macs)
 
 
 # Recurrent networks

@@ -87,6 +87,24 @@ def broadcast_with(shape: Any) -> st.SearchStrategy[list[int]]:
     return st.one_of(ones, ones.map(lambda made: made[1:]), ones.map(lambda made: [2, *made]))
 
 
+def grouped_product(draw: Draw, name: str) -> Call:
+    """Two groups in rows, columns, the inner axis, or an axis of their own; weights may be transposed."""
+    dtype = draw(st.sampled_from([torch.float32, torch.float16, torch.bfloat16]))
+    aligned = st.sampled_from([8, 16, 24])
+    rows, inner, columns = draw(aligned), draw(aligned), draw(aligned)
+    offsets = torch.tensor([8, 8], dtype=torch.int32)  # the second group has what is left, or nothing
+    left_groups, right_groups = draw(st.booleans()), draw(st.booleans())
+    left = torch.ones((2, rows, inner) if left_groups else (rows, inner), dtype=dtype)
+    right = torch.ones((2, inner, columns) if right_groups else (inner, columns), dtype=dtype)
+    if draw(st.booleans()):
+        narrow = draw(st.sampled_from([columns, 6]))
+        right = right.transpose(-2, -1)[..., :narrow, :].contiguous().transpose(-2, -1)
+    if left_groups and right_groups:
+        return (left, right), {}
+    divided = rows if right_groups else right.shape[-1] if left_groups else inner
+    return (left, right, torch.clamp(offsets, max=divided).add_(torch.tensor([0, divided - 8])).int()), {}
+
+
 def convolution(spatial: int) -> Callable[[Draw, str], Call]:
     def draw_call(draw: Draw, name: str) -> Call:
         groups, inputs, outputs = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
@@ -287,6 +305,7 @@ CALLS: dict[str, Callable[[Draw, str], Call]] = {
     "aten::bmm": product(st.just(3)),
     "aten::mm": product(st.just(2)),
     "aten::addmm": added_product,
+    "aten::_grouped_mm": grouped_product,
     "aten::scaled_dot_product_attention": attention,
     "aten::batch_norm": batch_norm,
     "aten::layer_norm": layer_norm,
@@ -384,6 +403,7 @@ ORDINARY: dict[str, tuple[Any, ...]] = {
     "aten::bmm": (ones(2, 5, 8), ones(2, 8, 5)),
     "aten::mm": (ones(5, 8), ones(8, 5)),
     "aten::addmm": (ones(5), ones(3, 8), ones(8, 5)),
+    "aten::_grouped_mm": (ones(8, 16), ones(2, 16, 8), torch.tensor([3, 8], dtype=torch.int32)),
     "aten::scaled_dot_product_attention": (ones(2, 4, 5, 8), ones(2, 4, 5, 8), ones(2, 4, 5, 8)),
     "aten::batch_norm": (ones(2, 3, 8, 8), ones(3), ones(3), ones(3), ones(3), False, 0.1, 1e-5, True),
     "aten::layer_norm": (ones(2, 5, 8), [8], ones(8), ones(8), 1e-5),

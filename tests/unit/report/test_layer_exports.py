@@ -35,7 +35,7 @@ class TestCsv:
         rows = read_csv(to_csv(lenet5()))
         assert list(rows[0]) == FRAME_COLUMNS
         assert [int(row["macs"]) for row in rows] == [row.macs for row in lenet5().rows]
-        assert [float(row["macs_share"]) for row in rows] == [row.macs / 416_520 for row in lenet5().rows]
+        assert [float(row["macs_share"]) for row in rows] == [(row.macs or 0) / 416_520 for row in lenet5().rows]
         assert json.loads(rows[2]["output_shapes"]) == [[1, 6, 28, 28]]
         assert json.loads(rows[2]["dtypes"]) == {"float32": 156}
 

@@ -45,7 +45,7 @@ def test_any_table_survives_json(rows: tuple[LayerRow, ...], uncovered: dict[str
     table = LayerTable(rows, uncovered, method)
     read = LayerTable.from_dict(json.loads(json.dumps(table.to_dict())))
     assert read == table
-    assert (read.params, read.macs) == (sum(r.params for r in rows), sum(r.macs for r in rows))
+    assert (read.params, read.macs) == (sum(r.params for r in rows), sum(r.macs or 0 for r in rows))
 
 
 def weighed(path: str, depth: int, own: int, below: int, parent: int | None, call: int = 0) -> LayerRow:

@@ -9,7 +9,7 @@ from math import prod
 
 from sweeprof.backends.keras.costs.rule import Cost
 
-PRODUCTS = frozenset("matmul dot inner vdot outer kron tensordot einsum conv depthwise_conv conv_transpose".split())
+PRODUCTS = frozenset("matmul dot inner vdot tensordot einsum conv depthwise_conv conv_transpose".split())
 ATTENTION = "dot_product_attention"
 
 PER_INPUT = {
@@ -23,7 +23,7 @@ PER_INPUT = {
 _ACTIVATIONS = "gelu silu hard_silu hard_sigmoid softplus mish squareplus"
 PER_OUTPUT = {
     **dict.fromkeys(("add", "subtract", "sum", "negative", "cumsum"), 0),
-    **dict.fromkeys(("maximum", "minimum", "multiply"), 1),
+    **dict.fromkeys(("maximum", "minimum", "multiply", "outer", "kron"), 1),
     "prelu": 2,
     **dict.fromkeys(_ACTIVATIONS.split(), 6),
     **dict.fromkeys(("divide", "true_divide", "power"), 3),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from sweeprof.backends.keras.costs.rule import Cost, Rule, added, attended, elements, given_or, product, shape_of
+from sweeprof.backends.keras.costs.rule import Cost, Rule, added, attended, elements, given_or, outer, product, shape_of
 
 Args = tuple[Any, ...]
 Kwargs = Mapping[str, Any]
@@ -29,10 +29,8 @@ def _contracted(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost
 
 
 def _outer(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
-    """``outer`` and ``kron``: one product for each element, and no sum."""
-    outputs = elements(output)
-    macs, flops, ops = product(outputs, outputs, output)
-    return macs, flops, ops
+    """``outer`` and ``kron``."""
+    return outer(elements(output), output)
 
 
 def _einsum(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
@@ -60,7 +58,10 @@ def einsum(subscripts: str, shapes: Sequence[tuple[int, ...]], tensor: Any) -> C
         needed = {*result, *(label for names in labels[position + 1 :] for label in names)}
         current = [label for label in joint if label in needed]
         outputs = prod(sizes[label] for label in current)
-        total = added(total, product(prod(sizes[label] for label in joint), outputs, tensor))
+        if len(current) == len(joint):
+            total = added(total, outer(outputs, tensor))
+        else:
+            total = added(total, product(prod(sizes[label] for label in joint), outputs, tensor))
     return total
 
 

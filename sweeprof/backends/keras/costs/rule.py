@@ -14,6 +14,8 @@ Rule = Callable[[Any, tuple[Any, ...], Mapping[str, Any], Any], Cost]
 NOTHING: Cost = (0, 0, 0)
 _COMPLEX_MAC = 4
 """A complex multiplication and addition are 8 real operations where a real pair is 2."""
+_COMPLEX_PRODUCT = 6
+"""Four multiplications and two additions."""
 
 
 def given_or(kwargs: Mapping[str, Any], args: tuple[Any, ...], position: int, name: str) -> Any:
@@ -60,6 +62,12 @@ def product(macs: int, outputs: int, tensor: Any) -> Cost:
         return NOTHING
     work = 2 * macs * (_COMPLEX_MAC if is_complex(tensor) else 1)
     return macs, work if arithmetic(tensor) else 0, work - outputs * parts(tensor)
+
+
+def outer(elements: int, tensor: Any) -> Cost:
+    """An outer product: one multiplication for each element, and nothing that is accumulated."""
+    work = elements * (_COMPLEX_PRODUCT if is_complex(tensor) else 1)
+    return 0, work if arithmetic(tensor) else 0, work
 
 
 def added(*costs: Cost) -> Cost:

@@ -54,7 +54,11 @@ def _einsum(node: Node) -> Cost:
         joint = {label: max(left.get(label, 1), right.get(label, 1)) for label in {**left, **right}}
         later = {label for operand in operands[index:] for label in operand}
         left = {label: size for label, size in joint.items() if label in later | wanted or label.startswith(".")}
-        macs, flops, ops = product(prod(joint.values()), prod(left.values()), result, bias=False)
+        outputs = prod(left.values())
+        if left == joint:  # an outer product: nothing is summed
+            macs, flops, ops = 0, outputs if result.is_floating else 0, outputs
+        else:
+            macs, flops, ops = product(prod(joint.values()), outputs, result, bias=False)
         total = (total[0] + macs, total[1] + flops, total[2] + ops)
     return total
 

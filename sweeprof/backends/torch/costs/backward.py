@@ -27,7 +27,7 @@ def _convolution(args: Args, kwargs: Kwargs, output: Any) -> Cost:
     return macs, 2 * macs + bias, 2 * macs + bias
 
 
-def _attention(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def attention(args: Args, kwargs: Kwargs, output: Any) -> Cost:
     """``(grad, query, key, value, ...)``: four products, for the gradients of v, of the scores, of q and of k.
 
     What a fused kernel computes again of its forward is not counted, as it is not in any other recomputation.
@@ -84,7 +84,7 @@ def _rules(function: Rule, names: str) -> dict[str, Rule]:
 RULES: dict[str, Rule] = {
     **_rules(_convolution, "convolution_backward convolution_backward_overrideable"),
     **_rules(
-        _attention,
+        attention,
         "_scaled_dot_product_flash_attention_backward _scaled_dot_product_flash_attention_for_cpu_backward "
         "_scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention_backward "
         "_scaled_dot_product_fused_attention_overrideable_backward",

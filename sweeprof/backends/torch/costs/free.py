@@ -39,22 +39,36 @@ _FREE = frozenset(
     _assert_async _assert_scalar _assert_tensor_metadata sym_size sym_numel sym_stride sym_storage_offset
     sym_constrain_range sym_constrain_range_for_size get_device is_floating_point is_complex size stride
     record_stream pin_memory is_pinned _pin_memory set_data requires_grad_ retain_grad
+    eq ne lt le gt ge logical_and logical_or logical_xor logical_not signbit
+    _is_all_true _is_any_true isin is_same_size is_set_to is_coalesced _has_same_storage_numel _nnz
+    dense_dim sparse_dim _dimI _dimV qscheme q_per_channel_axis q_per_channel_scales q_per_channel_zero_points
+    _functional_assert_async _functional_assert_scalar _functional_sym_constrain_range
+    _functional_sym_constrain_range_for_size _print _validate_compressed_sparse_indices
+    _nested_tensor_size _nested_tensor_strides _nested_tensor_storage_offsets _nested_get_lengths _nested_get_offsets
+    _nested_get_ragged_idx _nested_get_min_seqlen _nested_get_max_seqlen _nested_get_jagged_dummy
+    _chunk_cat _stack block_diag narrow_copy as_strided_scatter _lazy_clone _unique unique_dim unique_dim_consecutive
+    empty_permuted range _foreach_copy _foreach_zero _foreach_clone
+    to_padded_tensor _jagged_to_padded_dense_forward _padded_dense_to_jagged_forward
     """.split()
 )
 _NAMESPACES = frozenset({"prim", "profiler", "c10d_functional_trace"})
 
 
 def does_no_arithmetic(func: Any) -> bool:
-    """Whether the operator overload is a view or one of the listed."""
-    schema = func._schema.name
-    namespace, _, name = schema.partition("::")
-    return bool(func.is_view or namespace in _NAMESPACES or (namespace == "aten" and name in _FREE))
+    """Whether the operator overload is a view, or one of the listed or of its twins: in place, or a view's copy."""
+    namespace, _, name = func._schema.name.partition("::")
+    if func.is_view or namespace in _NAMESPACES:
+        return True
+    if namespace != "aten":
+        return False
+    return name in _FREE or name.removesuffix("_") in _FREE or f"{name}_" in _FREE or _copies_a_view(name)
+
+
+def _copies_a_view(name: str) -> bool:
+    """Whether it is what torch puts in the place of a view where views are not allowed, e.g. ``slice_copy``."""
+    view = getattr(torch.ops.aten, name.removesuffix("_copy"), None) if name.endswith("_copy") else None
+    return view is not None and any(getattr(view, overload).is_view for overload in view.overloads())
 
 
 FREE = _FREE
 """Names within ``aten``, for the test that nothing is both free and counted."""
-
-
-def is_pointwise(func: Any) -> bool:
-    """Whether torch tags the overload as elementwise."""
-    return torch.Tag.pointwise in func.tags

@@ -52,7 +52,10 @@ complex, a sine, a cosine and 2 multiplications.
 """
 _COMPLEX = {"mul": 6, "multiply": 6, "div": 11, "divide": 11, "true_divide": 11}
 """``(a + bi)(c + di)`` takes 4 multiplications and 2 additions; a division also 3 for ``c² + d²`` and 2 divisions."""
-_FOREACH = "add sub mul div neg abs sqrt rsqrt reciprocal exp log pow addcmul addcdiv lerp maximum minimum clamp_min clamp_max sign"
+_FOREACH = """
+add sub mul div neg abs sqrt rsqrt reciprocal exp log pow addcmul addcdiv lerp maximum minimum clamp_min clamp_max sign
+acos asin atan ceil cos cosh erf erfc expm1 floor frac lgamma log10 log1p log2 round sigmoid sin sinh tan tanh trunc
+"""
 """Operators that exist for a list of tensors too."""
 
 
@@ -87,9 +90,9 @@ def _table() -> dict[str, Rule]:
         *names, flops, ops = line.split() or ("0", "0")
         for name in names:
             rule = pointwise(int(flops), int(ops), _COMPLEX.get(name, 2))
-            rules.update({f"aten::{name}": rule, f"aten::{name}_": rule})
+            rules[f"aten::{name}"] = rule
             if name in _FOREACH.split():
-                rules.update({f"aten::_foreach_{name}": _for_each(rule), f"aten::_foreach_{name}_": _for_each(rule)})
+                rules[f"aten::_foreach_{name}"] = _for_each(rule)
     return rules
 
 
@@ -108,7 +111,7 @@ def _grid_sampler(args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any)
 
 RULES: dict[str, Rule] = {
     **_table(),
-    **dict.fromkeys(("aten::gelu", "aten::gelu_"), _gelu),
+    "aten::gelu": _gelu,
     **dict.fromkeys(("aten::grid_sampler", "aten::grid_sampler_2d", "aten::grid_sampler_3d"), _grid_sampler),
 }
 ONE_EACH = pointwise(1, 1)

@@ -9,10 +9,13 @@ from typing import Any
 
 import torch
 
-from sweeprof.backends.torch.costs.rule import Cost, Rule, argument, first_tensor, parts, product
+from sweeprof.backends.torch.costs.rule import Cost, Rule, argument, arithmetic, first_tensor, parts, product
 
 Args = tuple[Any, ...]
 Kwargs = Mapping[str, Any]
+
+_COMPLEX_PRODUCT = 6
+"""Four multiplications and two additions."""
 
 
 def _linear(args: Args, kwargs: Kwargs, output: Any) -> Cost:
@@ -84,8 +87,14 @@ def _vecdot(args: Args, kwargs: Kwargs, output: Any) -> Cost:
 
 
 def _outer(args: Args, kwargs: Kwargs, output: Any) -> Cost:
-    """``addr``: one product for each element, added to what is there."""
-    return product(output.numel(), output.numel(), output, bias=True)
+    """``addr``: an outer product, one multiplication for each element, and its addition to what is there.
+
+    Nothing is accumulated, so there is no MAC: ``outer`` and an ``einsum`` that sums over nothing reach torch as ``mul``, and
+    ``torch.utils.flop_counter`` has no formula for any of them.
+    """
+    multiplication = _COMPLEX_PRODUCT if output.is_complex() else 1
+    work = (multiplication + (parts(output) if _is_added(kwargs) else 0)) * output.numel()
+    return 0, work if arithmetic(output) else 0, work
 
 
 def _bilinear(args: Args, kwargs: Kwargs, output: Any) -> Cost:
@@ -132,7 +141,7 @@ def _conv_tbc(args: Args, kwargs: Kwargs, output: Any) -> Cost:
     return product(outputs * args[1].shape[0] * args[1].shape[1], outputs, output, bias=True)
 
 
-def _attention(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def attention(args: Args, kwargs: Kwargs, output: Any) -> Cost:
     """``softmax(q kᵀ / √d + mask) v`` for q ``(..., heads, L, E)``, k ``(..., S, E)``, v ``(..., S, V)``.
 
     With grouped queries k and v have fewer heads, and each is used by several of q's: the heads of q count. A causal mask saves
@@ -191,6 +200,18 @@ def _by_inner_axis(args: Args, kwargs: Kwargs, output: Any) -> Cost:
     return product(outputs * args[0].shape[-1], outputs, output, bias=False)
 
 
+def _grouped(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    """A product for each group, whose rows, columns or inner axis the offsets divide up among the groups.
+
+    Where both operands are matrices, the groups share the inner axis: a result for each of them, all together one product.
+    """
+    left, right = args[0], args[1]
+    outputs = output.numel()
+    if left.dim() == right.dim() == 2:
+        return product(left.numel() * right.shape[1], outputs, output, bias=False)
+    return product(outputs * left.shape[-1], outputs, output, bias=False)
+
+
 def _affine_grid(args: Args, kwargs: Kwargs, output: Any) -> Cost:
     """Every position of the grid, with a one behind, times the transposed matrix."""
     outputs = output.numel()
@@ -204,9 +225,8 @@ def _rules(function: Rule, names: str) -> dict[str, Rule]:
 RULES: dict[str, Rule] = {
     **_rules(_linear, "linear mkldnn_linear"),
     **_rules(_matmul, "matmul mm bmm mv _sparse_mm _int_mm"),
-    **_rules(
-        _by_inner_axis, "_scaled_mm _weight_int8pack_mm _weight_int4pack_mm _weight_int4pack_mm_for_cpu _grouped_mm"
-    ),
+    **_rules(_by_inner_axis, "_scaled_mm _weight_int8pack_mm _weight_int4pack_mm _weight_int4pack_mm_for_cpu"),
+    **_rules(_grouped, "_grouped_mm _scaled_grouped_mm"),
     **_rules(_added_matmul, "addmm baddbmm addmv _addmm_activation _sparse_addmm"),
     **_rules(_sampled, "sparse_sampled_addmm"),
     **_rules(_vecdot, "linalg_vecdot"),
@@ -229,7 +249,7 @@ RULES: dict[str, Rule] = {
     **_rules(_convolution, "convolution _convolution convolution_overrideable"),
     **_rules(_conv_tbc, "conv_tbc"),
     **_rules(
-        _attention,
+        attention,
         "scaled_dot_product_attention _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu "
         "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention "
         "_scaled_dot_product_fused_attention_overrideable",
