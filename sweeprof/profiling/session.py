@@ -45,11 +45,12 @@ from sweeprof.profiling.memory import Memory
 from sweeprof.profiling.peaks import remembered
 from sweeprof.profiling.quality import Quality
 from sweeprof.profiling.recipe import Recipe, Work
+from sweeprof.profiling.settings import MeasuredSettings
 from sweeprof.profiling.timing import Protocol, Timing, measure, measure_training, sampled
 from sweeprof.profiling.turns import Turns
 from sweeprof.results.allocations import Allocations
 from sweeprof.results.artifact import Artifact
-from sweeprof.results.comparable import Deviations, deviations_of, warnings_of
+from sweeprof.results.comparable import warnings_of
 from sweeprof.results.layer_times import LayerTimes, Mode
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
@@ -102,12 +103,8 @@ class Session(ABC):
     """Who else takes samples while the ``timing`` pass does; None: nobody."""
     costs: dict[str, float] = field(default_factory=dict)
     """Seconds spent per activity (``build``, ``measure``), filled in by :meth:`run`."""
-    requested: dict[str, Any] = field(default_factory=dict)
-    """Settings of the framework that were in effect before the last pass that ran the model; filled in by :meth:`run`."""
-    in_effect: dict[str, Any] = field(default_factory=dict)
-    """The same after it ran: the model may have changed them. Empty where the pass did not run the model."""
-    _left: dict[str, Any] | None = None
-    """The settings after the last pass: if they are the same now, nobody but the model has changed them."""
+    settings: MeasuredSettings = field(default_factory=MeasuredSettings)
+    """Those of the framework while the model ran, filled in by :meth:`run`."""
     warnings: list[Warning] = field(default_factory=list)
     """What is doubtful about the data, filled in by :meth:`run`."""
 
@@ -128,10 +125,7 @@ class Session(ABC):
             Exception: whatever the model raised.
         """
         self.prepare()
-        current = self._settings_now()
-        if current != self._left:
-            self.requested = {**current, **self._configured()}
-        self.in_effect = {}
+        self.settings.begin(self._settings_now(), self._configured())
         if isinstance(self.backend, Expects):
             self.backend.expect(self.inputs())
         if isinstance(self.backend, Quantizes):
@@ -139,15 +133,10 @@ class Session(ABC):
         try:
             found: Observations = getattr(self, f"_{pass_name}")()
         finally:
-            self._left = self._settings_now()
-        if isinstance(found, Timing) and self.deviations:
-            found = replace(found, warnings=(*found.warnings, *warnings_of(self.deviations)))
+            self.settings.end(self._settings_now())
+        if isinstance(found, Timing):
+            found = replace(found, warnings=(*found.warnings, *warnings_of(self.settings.deviations)))
         return found
-
-    @property
-    def deviations(self) -> Deviations:
-        """Settings that were not as requested while the last pass ran the model, with the requested and the actual value."""
-        return deviations_of(self.requested, self.in_effect)
 
     def _configured(self) -> dict[str, Any]:
         """Return the settings that a config requests, by the names that the backend gives them; none where there is no config."""
@@ -161,7 +150,7 @@ class Session(ABC):
     def _observe(self, model: LoadedModel) -> None:
         """Read the settings that are in effect now that the model has run."""
         if isinstance(self.backend, ReportsSettings):
-            self.in_effect = dict(self.backend.settings_in_effect(model))
+            self.settings.in_effect = self.backend.settings_in_effect(model)
 
     @abstractmethod
     def prepare(self) -> None:

@@ -92,7 +92,7 @@ def _run(request: Request, turns: Player | None) -> None:
     if turns and "measure" in own:  # which others' turns are no part of
         own |= {"measure": own["measure"] - turns.waited_s, "wait": turns.waited_s}
     others, disturbed = company.seen()
-    deviating = warnings_of(profiler.session.deviations) if profiler else ()
+    deviating = warnings_of(profiler.session.settings.deviations) if profiler else ()
     replace(
         blank,
         status=status,
@@ -111,12 +111,12 @@ def _run(request: Request, turns: Player | None) -> None:
 def _settings(blank: Record, profiler: Profiler | None) -> Json:
     """Return the settings that were in effect while the model ran, and where they were not as requested."""
     threads = blank.config["backend"].get("threads")
-    if profiler is None or not profiler.session.in_effect:
+    if profiler is None or not profiler.session.settings.in_effect:
         return {"threads": threads}
-    session = profiler.session
-    found: Json = {"threads": session.in_effect.get("threads", threads), "settings": session.in_effect}
-    if session.deviations:
-        found["deviations"] = {name: list(values) for name, values in session.deviations.items()}
+    settings = profiler.session.settings
+    found: Json = {"threads": settings.in_effect.get("threads", threads), "settings": dict(settings.in_effect)}
+    if settings.deviations:
+        found["deviations"] = {name: list(values) for name, values in settings.deviations.items()}
     return found
 
 

@@ -20,9 +20,9 @@ from sweeprof.results.paths import OUTSIDE
 
 QUICK = {
     "protocol": "quick",
-    "protocol.warmup_s": 0.05,
-    "protocol.min_s": 0.05,
-    "protocol.max_s": 2,
+    "protocol.warmup_s": 0.02,
+    "protocol.min_s": 0.02,
+    "protocol.max_s": 1,
     "metrics": "layers",
 }
 MODELS = ("lenet5", "mlp", "digits_resnet")
@@ -84,13 +84,14 @@ def _sessions(count: int) -> Seen:
 
 def _sweeps(count: int, backend: str, models: tuple[str, ...], modes: tuple[str, ...]) -> Seen:
     seen = Seen()
+    configs = [
+        composed(model=model, backend=backend, mode=mode, batch_size=2, **QUICK) for model in models for mode in modes
+    ]
     for _ in range(count):
-        for model in models:
-            for mode in modes:
-                config = composed(model=model, backend=backend, mode=mode, batch_size=2, **QUICK)
-                times = sweeprof.Profiler.from_config(config).seen("layer_times")
-                assert isinstance(times, LayerTimes)
-                seen.add(times)
+        for config in configs:
+            times = sweeprof.Profiler.from_config(config).seen("layer_times")
+            assert isinstance(times, LayerTimes)
+            seen.add(times)
     return seen
 
 

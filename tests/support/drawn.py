@@ -8,6 +8,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from sweeprof.results.comparable import DEVIATION
 from sweeprof.results.compare import Comparison, Row, compare_rows, find_baselines
 from sweeprof.results.measurement import Measurement, MetricInfo
 
@@ -74,6 +75,8 @@ def drawn(seed: int, models: int = 2, sizes: int = 3) -> Drawn:
             apart = random.Random(f"{seed} {number}")
             measured[id] = {info.name: _measured(info, numbers, True, seed, apart) for info in METRICS}
         host = {"host": chance.choice(["h0", "h0", "h1"]), "governor": "powersave"} if seed % 4 == 1 else {}
+        if random.Random(f"settings {seed} {number}").random() < 0.05:
+            host = {**host, DEVIATION: "threads 2 instead of 1"}
         sessions = tuple(chance.choice(["s0", "s0", "s1"]) if n in numbers else None for n in range(6))
         row = Row(
             *(id, point, "ok" if is_ok else "failed", None if is_ok else "no\nluck", {}, None),

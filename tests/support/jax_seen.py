@@ -29,6 +29,7 @@ from sweeprof.profiling.inputs import Inputs, TensorSpec
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.profiling.recipe import Recipe
 from sweeprof.profiling.timing import Protocol, measure, measure_training
+from sweeprof.results.comparable import deviations_of
 from sweeprof.zoo import lenet5, mlp
 
 SHORT = Protocol(warmup_steps=2, warmup_s=0, sample_s=1e-4, min_samples=5, min_s=0.01)
@@ -68,7 +69,14 @@ def threads(number: int) -> Any:
             step()
         spent = {thread: time - before.get(thread, 0.0) for thread, time in processor_times().items()}
     own = spent.pop(os.getpid())
-    return {"own": own, "others": sum(spent.values()), "again": raised(lambda: started(threads=number + 1))}
+    settings = backend.settings_in_effect(model)
+    jax.config.update("jax_default_matmul_precision", "bfloat16")
+    return {
+        "own": own,
+        "others": sum(spent.values()),
+        "again": raised(lambda: started(threads=number + 1)),
+        "deviations": deviations_of(settings, backend.settings_in_effect(model)),
+    }
 
 
 def processor_times() -> dict[int, float]:

@@ -29,7 +29,8 @@ def calibrated(is_eager: bool, with_backward: bool) -> Cost:
         outputs = root(weight * tf.ones((4, 4)))
         return tf.reduce_mean(outputs) if with_backward else outputs
 
-    plain, probed = [], []
+    plain: list[Lap] = []
+    probed: list[Lap] = []
     with _without_keras():
         laps = laps_of(Task(root, forward, (), (weight,) if with_backward else ()), is_eager)
         for number in range(PAIRS):
@@ -55,13 +56,15 @@ def _without_keras() -> Iterator[None]:
 
 def _added(plain: list[Lap], probed: list[Lap], seconds: Callable[[Lap], float]) -> float:
     """Return the median of what probes added to the step beside them."""
-    return statistics.median(seconds(b) - seconds(a) for a, b in zip(plain, probed, strict=True))
+    differences = [seconds(after) - seconds(before) for before, after in zip(plain, probed, strict=True)]
+    return statistics.median(differences)
 
 
 def _window(lap: Lap) -> float:
     """Median seconds within the window of an empty call; an interrupted one does not count."""
     windows = [b[2] - a[2] for a, b in zip(lap.forward, lap.forward[1:], strict=False) if a[0] != LEFT and b[0] == LEFT]
-    return statistics.median(windows)
+    median: float = statistics.median(windows)
+    return median
 
 
 class _Empty(keras.Layer):  # type: ignore[misc]

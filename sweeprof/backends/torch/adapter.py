@@ -71,7 +71,7 @@ class TorchBackend:
             "cudnn.benchmark": torch.backends.cudnn.benchmark,
             "cudnn.deterministic": torch.backends.cudnn.deterministic,
             "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
-            "oneDNN": torch.backends.mkldnn.enabled,  # type: ignore[attr-defined]
+            "oneDNN": torch.backends.mkldnn.enabled,
             "default dtype": str(torch.get_default_dtype()),
             "default device": str(torch.get_default_device()),
             **{f"autocast on {kind}": _autocast(kind) for kind in ("cpu", "cuda")},

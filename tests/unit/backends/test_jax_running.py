@@ -57,6 +57,10 @@ def test_threads_cannot_change_later(seen: Any) -> None:
     assert "is fixed once JAX has started" in seen["one_thread"]["again"]
 
 
+def test_a_setting_that_changes_while_a_model_is_measured_is_seen(seen: Any) -> None:
+    assert seen["one_thread"]["deviations"] == {"default matmul precision": [None, "bfloat16"]}
+
+
 def test_outputs_and_accuracy_are_those_of_torch(seen: Any) -> None:
     split = Digits().split("test")
     with torch.inference_mode():

@@ -362,3 +362,15 @@ def test_the_machines_peak() -> None:
     found = backend.peaks(settings)
     assert 1e8 < found.flops_per_s < 1e14
     assert 1e8 < found.bytes_per_s < 1e13
+
+
+def test_the_threads_of_a_session_are_what_is_told(tmp_path: Path) -> None:
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "one", ends[:1], ends[1:])
+    path = str(tmp_path / "one.onnx")
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    backend = OnnxruntimeBackend(threads=2)
+    model = backend.load(lambda: OnnxFile(path), "cpu", None)
+    assert backend.settings_in_effect() == backend.settings_in_effect(model) == {}, "there is no session yet"
+    model.put(Inputs((np.ones(1, np.float32),)))
+    assert backend.settings_in_effect(model) == {"threads": 2, "inter-op threads": 1}

@@ -278,3 +278,26 @@ def test_timing_of_a_model_in_hands() -> None:
     assert isinstance(timing, Timing)
     assert len(timing.samples) >= 3
     assert timing.transfers == {}
+
+
+class MixedLater(keras.Model):  # type: ignore[misc]
+    """Changes the data types of all layers that are made after it is called, and how graphs are run."""
+
+    def call(self, x: Any) -> Any:
+        keras.config.set_dtype_policy("mixed_bfloat16")
+        tf.config.optimizer.set_jit(True)
+        return x
+
+
+def test_a_model_that_changes_settings_is_noticed() -> None:
+    profiler = sweeprof.Profiler(MixedLater(), inputs=(2, 4), protocol=SHORT)
+    jit = tf.config.optimizer.get_jit()
+    try:
+        warnings = profiler.compute("latency/forward").warnings
+    finally:
+        keras.config.set_dtype_policy("float32")
+        tf.config.optimizer.set_jit(jit)
+    found = {warning.text.partition(" while")[0] for warning in warnings if warning.code == "settings_differ"}
+    assert {"dtype policy was mixed_bfloat16"} < found
+    assert any(text.startswith("XLA was ") for text in found)
+    assert not any(text.startswith("threads") for text in found)

@@ -72,8 +72,9 @@ def timed(machine: Machine, calibrate: Callable[[], Cost], protocol: Protocol = 
 def test_a_correct_calibration_gives_every_layer_what_it_took() -> None:
     times = timed(Machine(), lambda: PROBE)
     seconds = {call.path: (s.forward_self, s.backward_self) for call, s in zip(times.calls, times.seconds, strict=True)}
-    assert seconds[ROOT] == (pytest.approx(2 * US), 0)
-    assert [seconds[name] for name in "abc"] == [pytest.approx((10 * US, back * US)) for back in (20, 20, 30)]
+    assert seconds[ROOT] == pytest.approx((2 * US, 0))
+    for name, backward in (("a", 20 * US), ("b", 20 * US), ("c", 30 * US)):
+        assert seconds[name] == pytest.approx((LAYER, backward))
     assert times.warnings == ()
 
 

@@ -172,3 +172,18 @@ def test_a_model_without_a_builder_for_the_framework_is_unsupported() -> None:
     config["model"] = {"torch": {"_target_": "x.y"}}
     with pytest.raises(Unsupported, match="the model names no builder for fake"):
         Profiler.from_config(config)
+
+
+def test_settings_that_the_model_changes_are_a_warning_in_every_pass_until_somebody_sets_them_anew() -> None:
+    def codes() -> list[str]:
+        timing = changing.run("timing")
+        assert isinstance(timing, Timing)
+        return [warning.code for warning in timing.warnings if warning.code == "settings_differ"]
+
+    backend = FakeBackend(threads=3)
+    changing = profiler(FakeModel(changes={"threads": 4, "flag": True}), backend=backend, protocol=EXACT)
+    assert codes() == ["settings_differ"]
+    assert changing.settings.deviations == {"threads": (3, 4)}, "nobody requested the flag"
+    assert codes() == ["settings_differ"]
+    changing.run("analysis")
+    assert changing.settings.deviations == {}, "the model did not run"

@@ -129,7 +129,7 @@ def test_a_model_that_changes_nothing_has_its_settings_and_no_warning(tmp_path: 
 
 def test_a_row_whose_model_changes_threads_is_not_comparable_and_says_why(tmp_path: Path) -> None:
     models: dict[str, dict[str, Any]] = {"calm": {}, "changes": {"changes": {"threads": 2}}, "slow": {"step_s": 0.5}}
-    folder = sweep_folder(tmp_path, fake_plan(models, ["analysis", "timing"], rounds=3))
+    folder = sweep_folder(tmp_path, fake_plan(models, ["timing"], metrics=["latency/forward"]))
     run_shard(folder, 0)
     rows = {row.combination_id: row for row in comparison_of(folder).rows}
     cell = rows["cchanges"].cells["latency/forward"]
@@ -138,6 +138,4 @@ def test_a_row_whose_model_changes_threads_is_not_comparable_and_says_why(tmp_pa
     assert [w.text for w in rows["cchanges"].warnings if w.code == "settings_differ"] == [
         "threads was 2 while the model ran, and 1 was requested: not comparable"
     ]
-    assert rows["cslow"].cells["latency/forward"].verdict == "worse"
-    assert rows["cchanges"].cells["compute/macs"].verdict is not None, "counts do not depend on threads"
-    assert rows["cchanges"].cells["compute/macs"].verdict != "not_comparable"
+    assert rows["cslow"].cells["latency/forward"].verdict_reason == "too_few_rounds"
