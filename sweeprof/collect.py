@@ -11,20 +11,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweeprof.errors import Problem, SweeprofError, UserError
-from sweeprof.results.files import is_full, read_json
-from sweeprof.results.record import Json
+from sweeprof.results.files import is_full
 from sweeprof.sweep import head
 from sweeprof.sweep.cluster.launch import follow
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import heading
 from sweeprof.sweep.plan import Plan
-from sweeprof.sweep.queued import reachable, sending_command
-from sweeprof.sweep.reading import Parser, sweep_folder, told
+from sweeprof.sweep.queued import stored_tracker
+from sweeprof.sweep.reading import TRUST, Parser, sweep_folder, told
 from sweeprof.terminal import console, error_console, guard_output
 
 PIPED_WIDTH = 120
 EXIT_RUNNING = 4
-UNTRACKED: Json = {"_target_": None}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,12 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--wait", action="store_true", help="wait until no job is left; Ctrl-C stops waiting, not the jobs"
     )
+    parser.add_argument("--trust", action="store_true", help=TRUST)
     parser.add_argument("--output", default="outputs", metavar="PATH", help="where sweeps are (default: outputs)")
     name = "DIR"
     try:
         given = parser.parse_args(arguments)
         name = given.folder
-        return _collect(sweep_folder(given.folder, Path(given.output)), given.wait)
+        return _collect(sweep_folder(given.folder, Path(given.output)), given.wait, given.trust)
     except (UserError, OSError) as error:
         if is_full(error):
             print(f"{name}: the disk is full", file=sys.stderr)
@@ -54,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return told(UserError(str(error)), name)
 
 
-def _collect(folder: Folder, wait: bool) -> int:
+def _collect(folder: Folder, wait: bool, trust: bool) -> int:
     out = console(PIPED_WIDTH)
     live = error_console()
     with heading(folder.path, beside_jobs=True, key="DIR"):
@@ -67,24 +66,9 @@ def _collect(folder: Folder, wait: bool) -> int:
         def launch(folder: Folder, _plan: Plan, _shards: Sequence[int]) -> None:
             follow(folder.path, wait)
 
-        outcome = head.go_on(folder, plan, _tracking(folder), launch, out, live)
+        tracker = stored_tracker(folder, "tracking.uri", trust=trust)
+        outcome = head.go_on(folder, plan, tracker, launch, out, live, trust)
     return EXIT_RUNNING if outcome.running else outcome.exit_code
-
-
-def _tracking(folder: Folder) -> Json:
-    """Where the sweep was sent.
-
-    Raises:
-        UserError: that is not known any more.
-    """
-    if not folder.tracking.is_file():
-        return UNTRACKED
-    stored = read_json(folder.tracking)
-    config = reachable(stored)
-    if config is None:
-        said = f"had a password, which is not stored; set MLFLOW_TRACKING_USERNAME, or: {sending_command(folder)}"
-        raise UserError([Problem("tracking.uri", stored["config"].get("uri"), said)])
-    return config
 
 
 if __name__ == "__main__":

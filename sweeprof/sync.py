@@ -15,19 +15,27 @@ from pathlib import Path
 import yaml
 
 from sweeprof.configs import conf_folder
-from sweeprof.errors import Problem, SweeprofError, UserError, key_problem
-from sweeprof.results.files import read_json
+from sweeprof.errors import Damaged, Problem, SweeprofError, UserError, key_problem
 from sweeprof.results.record import Json
 from sweeprof.sweep.check import rule_problems
 from sweeprof.sweep.cluster.launch import live_jobs
 from sweeprof.sweep.finish import comparison_of, write_reports
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import is_headed, reporting
-from sweeprof.sweep.queued import HIDDEN, noted_ending, reachable, sending_command, unsent, viewing_command
-from sweeprof.sweep.reading import Parser, sweep_folder, told
-from sweeprof.sweep.spelling import redacted
+from sweeprof.sweep.queued import (
+    HIDDEN,
+    StoredTracker,
+    noted_ending,
+    read_tracking,
+    settings_of,
+    stored_tracker,
+    unsent,
+    viewing_command,
+)
+from sweeprof.sweep.reading import TRUST, Parser, sweep_folder, told
 from sweeprof.sweep.tracker import TrackerProcess
 from sweeprof.terminal import guard_output
+from sweeprof.tracking.credentials import same_address
 
 EXIT_NOT_SENT = 2
 MISSING = "it was not measured"
@@ -51,9 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "settings",
         metavar="uri=…",
         nargs="*",
-        help="another address than the sweep had: http://…, sqlite:///…; with `unsent`: the whole address of those whose password "
-        "is not stored",
+        help="another address than the sweep had, or the same, by which your login is sent there: http://…, sqlite:///…; "
+        "with `unsent`: of the sweeps that have this address",
     )
+    parser.add_argument("--trust", action="store_true", help=TRUST)
     parser.add_argument("--output", default="outputs", metavar="PATH", help="where sweeps are (default: outputs)")
     name = "DIR"
     try:
@@ -61,8 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name, output = given.folder, Path(given.output)
         asked = _asked(given.settings)
         if given.folder == "unsent":
-            return _send_all(output, asked)
-        return _send(sweep_folder(given.folder, output), asked)
+            return _send_all(output, asked, given.trust)
+        return _send(sweep_folder(given.folder, output), asked, given.trust)
     except (UserError, OSError) as error:
         return told(error, name)
 
@@ -83,7 +92,7 @@ def _asked(settings: Sequence[str]) -> Json:
     return asked
 
 
-def _send_all(output: Path, asked: Json) -> int:
+def _send_all(output: Path, asked: Json, trust: bool) -> int:
     """Send every sweep that waits, each to its own place, whatever becomes of the others; returns the worst exit code."""
     found = [folder for folder in unsent(output) if not _is_at_work(folder)]
     if not found:
@@ -95,7 +104,7 @@ def _send_all(output: Path, asked: Json) -> int:
     code = 0
     for folder in found:
         try:
-            sent = _send(sweep_folder(str(folder.path), output), asked if folder in completed else {})
+            sent = _send(sweep_folder(str(folder.path), output), asked if folder in completed else {}, trust)
         except (UserError, OSError) as error:
             sent = told(error, str(folder.path))
         code = max(code, sent)
@@ -103,25 +112,34 @@ def _send_all(output: Path, asked: Json) -> int:
 
 
 def _is_completed(folder: Folder, uri: str) -> bool:
-    """Whether ``uri`` is the sweep's own address, together with the password that is not stored."""
-    stored = read_json(folder.tracking)
-    return not stored["complete"] and bool(stored["config"].get("uri") == redacted(uri))
+    """Whether ``uri`` is the sweep's own address, with or without the password that is not stored."""
+    try:
+        stored = read_tracking(folder)["config"].get("uri")
+    except (Damaged, OSError):
+        return False
+    return stored is not None and same_address(stored, uri)
 
 
-def _config(folder: Folder, asked: Json) -> Json:
-    """How to reach the tracker: as the sweep did, or as the command line says."""
-    stored: Json = read_json(folder.tracking) if folder.tracking.is_file() else {"config": {}, "complete": True}
-    known = reachable(stored)
-    config = {**(known or stored["config"]), **asked}
-    if not config.get("_target_"):  # a sweep that was not tracked, or of before that was stored
-        config = {**yaml.safe_load((conf_folder() / "tracking" / "mlflow.yaml").read_text(encoding="utf-8")), **asked}
-    if known is None and "uri" not in asked:
-        said = f"had a password, which is not stored; send it with: {sending_command(folder)}"
-        raise UserError([Problem("uri", config.get("uri"), said)])
-    problems = rule_problems({"tracking": config})
+def _tracker(folder: Folder, asked: Json, trust: bool) -> StoredTracker:
+    """How to reach the tracker: as the sweep did, or as the command line says.
+
+    Raises:
+        UserError: what the folder names may not be used.
+    """
+    default: Json = yaml.safe_load((conf_folder() / "tracking" / "mlflow.yaml").read_text(encoding="utf-8"))
+    if "uri" in asked:  # the user says where, whatever the folder says
+        with suppress(Damaged):
+            stored = read_tracking(folder)
+            if stored["config"].get("_target_"):
+                default = settings_of(folder, stored, trust)
+        return StoredTracker({**default, **asked}, confined=False)
+    found = stored_tracker(folder, "uri", trust=trust)
+    if found.config["_target_"] is None:  # a sweep that was not tracked, or of before that was stored
+        return StoredTracker(default, confined=True)
+    problems = rule_problems({"tracking": found.config})
     if problems:
         raise UserError(problems)
-    return config
+    return found
 
 
 def _is_at_work(folder: Folder) -> bool:
@@ -131,8 +149,8 @@ def _is_at_work(folder: Folder) -> bool:
     return False
 
 
-def _send(folder: Folder, asked: Json) -> int:
-    config = _config(folder, asked)
+def _send(folder: Folder, asked: Json, trust: bool) -> int:
+    stored = _tracker(folder, asked, trust)
     if _is_at_work(folder):
         said = f"is being measured by jobs; send it with: python -m sweeprof.collect {shlex.quote(str(folder.path))}"
         raise UserError([Problem("DIR", str(folder.path), said)])
@@ -141,13 +159,13 @@ def _send(folder: Folder, asked: Json) -> int:
         raise UserError([Problem("DIR", str(folder.path), said)])
     ending, missing = noted_ending(folder) or (None, MISSING)
     with reporting(folder.path):
-        comparison = comparison_of(folder, missing)
+        comparison = comparison_of(folder, missing, trust=trust)
         if not (folder.path / "report.html").is_file():
             write_reports(folder, comparison)
     if ending is None:
         fine = all(row.status in ("ok", "unsupported") for row in comparison.rows)
         ending = "finished" if fine else "failed"
-    with TrackerProcess(config, folder) as tracker:
+    with TrackerProcess(stored, folder, trust) as tracker:
         links = tracker.close(ending, missing, len(comparison.rows))
         if tracker.trouble:
             print(f"{folder.path} was not sent: {tracker.trouble}", file=sys.stderr)

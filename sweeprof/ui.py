@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from sweeprof.errors import Problem, UserError
-from sweeprof.results.files import read_json
-from sweeprof.results.record import Json
+from sweeprof.errors import Damaged, Problem, UserError
 from sweeprof.server import EXIT_ENDED, EXIT_OK
 from sweeprof.sweep.check import rule_problems
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.interrupts import terminable
 from sweeprof.sweep.plan import Plan
+from sweeprof.sweep.queued import read_tracking, stored_tracker
 from sweeprof.sweep.reading import Parser, sweep_folder, told
 from sweeprof.terminal import guard_output
+from sweeprof.tracking import MLFLOW
 from sweeprof.tracking.asking import NoAnswer, is_healthy
-from sweeprof.tracking.credentials import without_credentials
+from sweeprof.tracking.credentials import logins, same_address, without_credentials
 from sweeprof.tracking.pages import pages_of
 from sweeprof.tracking.server_process import ServerEnded, running_server
 from sweeprof.tracking.server_settings import (
@@ -32,7 +33,6 @@ from sweeprof.tracking.server_settings import (
 )
 from sweeprof.tracking.serving import LOCAL, PORT, Serving
 
-TRACKER = "MlflowTracker"
 EPILOG = """\
 A sweep that was sent to a server has its pages there: they are printed, and that is all. Where a server that has the sweep
 listens at the port already, it is used.
@@ -50,9 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = _parser().parse_args(arguments)
         folder = given.folder
         found = sweep_folder(given.folder, Path(given.output))
-        store = _store(found, given.uri)
+        store, login = _store(found, given.uri)
         with terminable():
-            return _show(found, store, given.port)
+            return _show(found, store, login, given.port)
     except KeyboardInterrupt:
         return EXIT_OK
     except (UserError, OSError) as error:
@@ -84,8 +84,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _store(folder: Folder, asked: str | None) -> str:
+def _store(folder: Folder, asked: str | None) -> tuple[str, bool]:
     """Address of the server or database that the sweep was sent to, or of the one that is asked for.
+
+    And whether it may be told the login of the environment: not a server that only the sweep's folder names.
 
     Raises:
         UserError: it was sent to none, or the address is not known whole.
@@ -94,16 +96,25 @@ def _store(folder: Folder, asked: str | None) -> str:
         problems = rule_problems({"tracking": {"uri": asked}})
         if problems:
             raise UserError(problems)
-        return _absolute(asked, folder)
-    stored: Json = read_json(folder.tracking) if folder.tracking.is_file() else {"config": {}, "complete": True}
-    uri = stored["config"].get("uri")
-    if not str(stored["config"].get("_target_")).endswith(TRACKER):
+        return _absolute(asked, folder), True
+    try:
+        stored = read_tracking(folder)
+    except Damaged as error:
+        said = f"has a tracking.json that cannot be read: {error}; give --uri."
+        raise UserError([Problem("DIR", str(folder.path), said)]) from None
+    uri: str = stored["config"].get("uri") or ""
+    if stored["config"].get("_target_") != MLFLOW:
         raise UserError([Problem("DIR", str(folder.path), f"was not sent to MLflow; {_sending(folder)}")])
     if not stored["complete"] and not _is_server(uri):  # the pages of a server can be shown without
         shown = without_credentials(uri)
         raise UserError([Problem("--uri", shown, "is the sweep's store, whose password is not kept; give it whole.")])
-    # What stands for a user and a password that are not kept is neither: the environment may have them.
-    return _absolute(uri if stored["complete"] else without_credentials(uri), folder)
+    if _is_server(uri) and _is_given(uri):
+        return without_credentials(uri), True
+    # What stands for a user and a password that are not kept is neither: pages can be shown without, if the server does.
+    if _is_server(uri):
+        return without_credentials(uri), False
+    found = stored_tracker(folder, "--uri")
+    return _absolute(found.config["uri"], folder), True
 
 
 def _absolute(uri: str | None, folder: Folder) -> str:
@@ -118,10 +129,10 @@ def _sending(folder: Folder) -> str:
     return f"to send it: python -m sweeprof.sync {folder.path}"
 
 
-def _show(folder: Folder, store: str, port: int) -> int:
+def _show(folder: Folder, store: str, login: bool, port: int) -> int:
     plan = folder.read_plan()
     if _is_server(store):
-        return _printed(folder, store, pages_of(store, plan.name, plan.sweep_id))
+        return _printed(folder, store, _pages(store, plan, login))
     output = folder.path.parents[1]
     database = database_file(store)
     if database and not database.is_file():
@@ -138,6 +149,21 @@ def _show(folder: Folder, store: str, port: int) -> int:
             print("Ctrl-C ends the server.", flush=True)
             server.wait()
         return code
+
+
+def _pages(store: str, plan: Plan, login: bool) -> dict[str, str]:
+    """The pages on a server; what it answers where it was not told the login says how to have it told."""
+    try:
+        return pages_of(store, plan.name, plan.sweep_id, login)
+    except NoAnswer as error:
+        if login or not logins():
+            raise
+        given = f"it was not told your login, as only the sweep's folder names it; to do so: --uri {without_credentials(store)}"
+        raise NoAnswer(f"{error} ({given})") from None
+
+
+def _is_given(uri: str) -> bool:
+    return same_address(uri, os.environ.get("MLFLOW_TRACKING_URI") or "")
 
 
 def _pages_at(address: str, plan: Plan) -> dict[str, str]:

@@ -16,9 +16,9 @@ from sweeprof.report.choices import metric_names
 from sweeprof.report.columns import shown_metrics
 from sweeprof.results.against import set_against
 from sweeprof.results.compare import Comparison, Row
-from sweeprof.results.files import read_json, write_atomically, write_json
+from sweeprof.results.files import write_atomically, write_json
 from sweeprof.results.measurement import MetricInfo
-from sweeprof.sweep.reading import Parser
+from sweeprof.sweep.reading import TRUST, Parser, sweep_folder
 from sweeprof.sweep.references import Place, located, read_sweep, set_tag
 from sweeprof.terminal import console, guard_output
 
@@ -63,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", metavar="FILE", help="also write the comparison, with its changes")
     parser.add_argument("--markdown", metavar="FILE", help="also write what is printed as Markdown")
     parser.add_argument("--tag", metavar="NAME", help="let tag:NAME mean NEW, or BASE where it stands alone")
+    parser.add_argument("--trust", action="store_true", help=TRUST)
     parser.add_argument("--output", metavar="DIR", default="outputs", help="the folder of all sweeps (outputs)")
     parser.add_argument("--uri", metavar="ADDRESS", help="of MLflow (MLFLOW_TRACKING_URI, else OUTPUT/mlflow.db)")
     return parser
@@ -76,8 +77,8 @@ def _run(given: argparse.Namespace) -> int:
             raise UserError("NEW is missing: the sweep to judge; see python -m sweeprof.compare --help")
         _tag(given.tag, given.base, "BASE", place)
         return EXIT_OK
-    base = read_sweep(located(given.base, place, "BASE"), given.base, "BASE")
-    new = read_sweep(located(given.new, place, "NEW"), given.new, "NEW")
+    base = read_sweep(located(given.base, place, "BASE"), given.base, "BASE", given.trust)
+    new = read_sweep(located(given.new, place, "NEW"), given.new, "NEW", given.trust)
     compared = set_against(_with_thresholds(new, given.threshold), base, given.base)
     metrics = _metrics(given.metric, new)
     counted = dataclasses.replace(compared, metrics=tuple(metrics), rows=_only(compared, metrics))
@@ -167,6 +168,6 @@ def _tag(name: str, reference: str, key: str, place: Place) -> None:
     folder = located(reference, place, key)
     if not (folder / "plan.json").is_file():
         raise UserError([Problem(key, reference, "is no folder of a sweep, which is what a tag stands for.")])
-    sweep_id = read_json(folder / "plan.json")["sweep_id"]
+    sweep_id = sweep_folder(str(folder), place.output).read_plan().sweep_id
     trouble = set_tag(name, folder, sweep_id, place)
     print(f"tag:{name} is {folder}" + (f"; not in MLflow: {trouble}" if trouble else ""))

@@ -52,8 +52,11 @@ def builtin_metrics() -> dict[str, Metric]:
     return {metric.info.name: metric for metric in found}
 
 
-def select(entries: Sequence[Entry]) -> list[Selected]:
+def select(entries: Sequence[Entry], trust: bool = True) -> list[Selected]:
     """The metrics of a set, in its order.
+
+    Args:
+        trust: whether modules outside sweeprof may be imported, for metrics of the user's own.
 
     Raises:
         UserError: with one problem for each entry that names no metric, sets an unknown option or repeats a name.
@@ -61,7 +64,7 @@ def select(entries: Sequence[Entry]) -> list[Selected]:
     chosen: list[Selected] = []
     problems: list[Problem] = []
     for entry in entries:
-        found = _resolve(entry)
+        found = _resolve(entry, trust)
         if isinstance(found, Problem):
             problems.append(found)
             continue
@@ -118,12 +121,25 @@ def passes_of(selected: Sequence[Selected]) -> list[PassName]:
     return [name for name in PASSES if name in needed]
 
 
-def _resolve(entry: Entry) -> list[Selected] | Problem:
+def needs_trust(entries: Sequence[Entry]) -> bool:
+    """Whether a metric of the set is code outside sweeprof."""
+    targets = [str(entry.get("_target_", "")) for entry in entries if not isinstance(entry, str)]
+    return any(target not in builtin_metrics() and not _is_own(target) for target in targets)
+
+
+def _is_own(target: str) -> bool:
+    return target.rpartition(".")[0] in {f"sweeprof.metrics.{family}" for family in FAMILIES}
+
+
+def _resolve(entry: Entry, trust: bool) -> list[Selected] | Problem:
     if isinstance(entry, str):
         known = builtin_metrics()
         return [Selected(known[entry])] if entry in known else choice_problem("metrics.select", entry, "metric", known)
     options = {key: value for key, value in entry.items() if key != "_target_"}
     target = str(entry.get("_target_", ""))
+    if not trust and needs_trust([entry]):
+        said = "is code outside sweeprof, which is not imported for a folder: add --trust if you trust whoever made it."
+        return Problem("metrics.select", target, said)
     found = _imported(target) if target not in builtin_metrics() else [builtin_metrics()[target]]
     if isinstance(found, Problem):
         return found

@@ -16,7 +16,7 @@ from sweeprof.report.terminal import Report
 from sweeprof.sweep.exports import FORMATS, Format, left_out, standing
 from sweeprof.sweep.finish import comparison_of, write_reports
 from sweeprof.sweep.hold import is_headed, reporting
-from sweeprof.sweep.reading import sweep_folder, told
+from sweeprof.sweep.reading import TRUST, sweep_folder, told
 from sweeprof.terminal import console, guard_output
 
 PIPED_WIDTH = 120
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with reporting(folder.path):
             running = is_headed(folder.path)
             missing = "the sweep is running" if running else "it was not measured"
-            comparison = comparison_of(folder, missing, running)
+            comparison = comparison_of(folder, missing, running, trust=given.trust)
             report = write_reports(folder, comparison, formats)
     except (UserError, OSError) as error:
         return told(error, given.folder)
@@ -73,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("folder", metavar="DIR", help="the folder of a sweep, or `last` for the newest below --output")
     parser.add_argument("--format", metavar="NAMES", default="", help=f"also write: {', '.join(FORMATS)}, all")
+    parser.add_argument("--trust", action="store_true", help=TRUST)
     parser.add_argument("--output", default="outputs", metavar="PATH", help="where sweeps are (default: outputs)")
     return parser
 

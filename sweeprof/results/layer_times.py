@@ -288,4 +288,12 @@ class LayerTimes:
         for place, call in enumerate(times.calls):
             if call.parent is not None and not 0 <= call.parent < place:
                 raise damaged(call.parent, "the position of an earlier call", ["calls", place, "parent"])
+        phases: dict[PhaseName, PhaseTimes | None] = {"forward": times.forward, "backward": times.backward}
+        for name, phase in phases.items():
+            repeats = len(phase.plain) if phase else 0
+            if phase and (len(phase.probed) != repeats or not 0 <= times.warmup < repeats):
+                raise damaged(repeats, "a number of repeats that fits the others", [name, "plain"])
+            for place, call in enumerate(times.calls):
+                if len(getattr(call, name)) not in (0, repeats):
+                    raise damaged(len(getattr(call, name)), f"the number of repeats, {repeats}", ["calls", place, name])
         return times

@@ -14,7 +14,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from sweeprof.errors import Damaged
 
@@ -36,7 +36,7 @@ def validated(kind: type[T], data: Any) -> T:
         Damaged: it is not one; says where in it, and why.
     """
     try:
-        made: T = _check_of(kind)(data)
+        made: T = _check_of(cast("Any", kind))(data)
     except RecursionError:
         raise Damaged("is nested too deeply") from None
     return made
@@ -297,9 +297,11 @@ def _readable(kind: Any) -> _Check:
 
 
 def _typed_dict(kind: Any) -> _Check:
-    hints = typing.get_type_hints(kind)
-    checks = {key: _compiled(hint) for key, hint in hints.items()}
-    needed = sorted(kind.__required_keys__)
+    # Where annotations are text, __required_keys__ has those of NotRequired, too.
+    hints = typing.get_type_hints(kind, include_extras=True)
+    optional = {key for key, hint in hints.items() if get_origin(hint) is typing.NotRequired}
+    checks = {key: _compiled(hint) for key, hint in typing.get_type_hints(kind).items()}
+    needed = sorted(kind.__required_keys__ - optional)
 
     def check(value: Any) -> Any:
         if not isinstance(value, dict):

@@ -80,11 +80,11 @@ def chosen_baseline(
     return Chosen(named.axes or default, named.against)
 
 
-def keep_baseline(folder: Folder, plan: Plan) -> None:
+def keep_baseline(folder: Folder, plan: Plan, trust: bool = False) -> None:
     """Copy the other sweep's comparison, where there is one, into the folder, unless it is there already."""
     against = plan.compare.get("against")
     if against and not (folder.path / FILE).exists():
-        other = read_sweep(Path(against["file"]), against["label"], KEY)
+        other = read_sweep(Path(against["file"]), against["label"], KEY, trust)
         write_json(folder.path / FILE, other.to_dict())
 
 

@@ -125,6 +125,7 @@ RULES = (
         "is not a list of dotted names such as [my_package.MyNet.forward].",
     ),
     Rule("dry_run", _is_bool, "is not true or false."),
+    Rule("trust", _is_bool, "is not true or false."),
     Rule("alone", _is_bool, "is not true or false."),
     Rule("fail_fast", _is_bool, "is not true or false."),
     Rule("jobs", _whole_from(1), "is not a number of jobs: a whole number of at least 1."),

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from sweeprof.errors import Problem, UserError
-from sweeprof.results.files import is_full, read_json
+from sweeprof.results.files import is_full
 from sweeprof.results.record import Json
 from sweeprof.sweep import head
 from sweeprof.sweep.again import Launch
@@ -24,10 +24,11 @@ from sweeprof.sweep.dry_run import print_plan
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import heading
 from sweeprof.sweep.plan import Plan
-from sweeprof.sweep.queued import reachable
+from sweeprof.sweep.queued import StoredTracker, stored_tracker
 from sweeprof.sweep.resume import (
     SETTINGS,
     decides,
+    environment_file,
     found,
     replaced,
     retried,
@@ -50,6 +51,9 @@ def go_on(composer: Composer, launch: Launch, out: Console, live: Console) -> in
     name = composer.name() if deciding or "name" in given else None
     retry = retried(list(config.retry))
     folder = found(str(config.resume), Path(str(config.output)).absolute(), name)
+    folder.check_links()
+    if not config.trust and not config.dry_run:
+        folder.check_owner("resume")
     try:
         stored_plan(folder)  # or what is wrong with it is told
         jobs = _jobs(folder)
@@ -71,6 +75,7 @@ def go_on(composer: Composer, launch: Launch, out: Console, live: Console) -> in
                 Jobs(folder.path).forget()  # of shards that are no more
             store(folder, old, plan)
             _say(live, folder, [*words, f"{tally(folder, plan, retry, move=True)}."])
+            environment_file(folder)
             return head.go_on(folder, plan, tracking, launch, out, live).exit_code
     except OSError as error:
         if not is_full(error):
@@ -125,18 +130,14 @@ def _plain(composer: Composer, key: str) -> Any:
     return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
 
 
-def _tracking(composer: Composer, folder: Folder, given: set[str]) -> Json:
+def _tracking(composer: Composer, folder: Folder, given: set[str]) -> StoredTracker:
     """Where the sweep was sent, unless the command line says otherwise.
 
     Raises:
-        UserError: that is not known any more.
+        UserError: what the folder names may not be used.
     """
     asked: Json = OmegaConf.to_container(composer.config.tracking, resolve=True)  # type: ignore[assignment]
     if any(key.partition(".")[0] == "tracking" for key in given) or not folder.tracking.is_file():
-        return asked
-    stored = read_json(folder.tracking)
-    config = reachable(stored)
-    if config is None:  # to go on without it would send the rest elsewhere
-        said = "had a password, which is not stored; give tracking.uri=… again, or tracking=none."
-        raise UserError([Problem("tracking.uri", stored["config"].get("uri"), said)])
-    return config
+        return StoredTracker(asked, confined=False)
+    addresses = [asked["uri"]] if asked.get("uri") else []
+    return stored_tracker(folder, "tracking.uri", addresses, bool(composer.config.trust))

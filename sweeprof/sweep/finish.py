@@ -57,6 +57,7 @@ def comparison_of(
     missing: str = "its shard ended before it was measured",
     running: bool = False,
     only: Collection[str] | None = None,
+    trust: bool = False,
 ) -> Comparison:
     """The comparison of everything measured so far.
 
@@ -64,9 +65,14 @@ def comparison_of(
         missing: the reason given for planned trials that have not begun.
         running: whether the sweep goes on, so that what has begun is not lost.
         only: ids of combinations with their baselines, of which alone the records are read; the others' rows say nothing.
+        trust: whether the modules of metrics that the plan names may be imported.
+
+    Raises:
+        UserError: the plan names metrics that cannot be had, or only with ``trust``.
+        Damaged: the plan cannot be read.
     """
     plan = folder.read_plan()
-    selected = select(plan.metrics)
+    selected = select(plan.metrics, trust)
     metrics = tuple(s.metric.info for s in selected)
     thresholds = thresholds_of(plan, metrics)
     bases = find_baselines(plan.baseline, {c.id: c.axes for c in plan.combinations})

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sweeprof.errors import Damaged
+from sweeprof.errors import Damaged, Problem, UserError
 from sweeprof.profiling.observations import checked_record
 from sweeprof.results.files import read_bytes, read_json, write_atomically
 from sweeprof.results.record import PassName, Record
@@ -79,6 +81,28 @@ class Folder:
             OSError: it cannot be read.
         """
         return Plan.from_dict(read_json(self.plan))
+
+    def check_links(self) -> None:
+        """Raise :class:`UserError` if something in the folder is a link: what is written there would land elsewhere."""
+        folders = [self.path]
+        while folders:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if entry.is_symlink():
+                        said = f"has a link in it, {Path(entry.path).relative_to(self.path)}, which a sweep's folder must not have."
+                        raise UserError([Problem("DIR", str(self.path), said)])
+                    if entry.is_dir() and not entry.name.startswith("."):
+                        folders.append(Path(entry.path))
+
+    def check_owner(self, key: str) -> None:
+        """Raise :class:`UserError` if another user can change the plan: whoever resumes a sweep runs the code that it names."""
+        for path in (self.path, self.plan):
+            found = path.stat()
+            other = found.st_uid != os.geteuid()
+            if other or found.st_mode & stat.S_IWOTH:
+                why = "belongs to another user" if other else "can be written by every user"
+                said = f"{why}, and resuming runs the code that its plan names: add trust=true if you trust whoever made it."
+                raise UserError([Problem(key, str(path), said)])
 
     def record_path(self, trial: Trial) -> Path:
         """Where the record of a trial is, once there is one."""

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from sweeprof.errors import Problem, SweeprofError, UserError
+from sweeprof.metrics.select import needs_trust
 from sweeprof.report.terminal import Report
 from sweeprof.results.compare import Comparison
 from sweeprof.results.environment import capture
@@ -30,7 +31,7 @@ from sweeprof.sweep.hold import heading, reporting
 from sweeprof.sweep.interrupts import heard_by_the_main_thread, terminable
 from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.progress import ProgressDisplay
-from sweeprof.sweep.queued import keep_config, note_ending, sending_command, viewing_command
+from sweeprof.sweep.queued import StoredTracker, keep_config, note_ending, sending_command, viewing_command
 from sweeprof.sweep.tracker import TrackerProcess
 from sweeprof.tracking import Ending, Links
 
@@ -60,23 +61,38 @@ def run(plan: Plan, output: Path, tracking: Json, launch: Launch, out: Console, 
         with heading(folder.path):
             write_json(folder.path / "environment.json", capture())
             write_json(folder.plan, plan.to_dict())
-            return go_on(folder, plan, tracking, launch, out, live)
+            return go_on(folder, plan, StoredTracker(tracking, confined=False), launch, out, live)
     except OSError as error:
         if not is_full(error):
             raise
         return full(folder, live)
 
 
-def go_on(folder: Folder, plan: Plan, tracking: Json, launch: Launch, out: Console, live: Console) -> Outcome:
+def go_on(
+    folder: Folder,
+    plan: Plan,
+    tracking: StoredTracker,
+    launch: Launch,
+    out: Console,
+    live: Console,
+    trust: bool = True,
+) -> Outcome:
     """Measure what has no record yet; the caller is the folder's head.
+
+    Args:
+        trust: whether code of the plan may run: it may where the plan is the user's own, or is to be measured.
 
     Raises:
         OSError: the disk is full.
     """
-    keep_config(folder, tracking)
-    keep_baseline(folder, plan)
+    keep_config(folder, tracking.config)
+    keep_baseline(folder, plan, trust)
     warn_of_crowding(plan, live)
-    with heard_by_the_main_thread(), terminable(), TrackerProcess(tracking, folder) as tracker:
+    with (
+        heard_by_the_main_thread(),
+        terminable(),
+        TrackerProcess(tracking, folder, trust) as tracker,
+    ):
         links = tracker.open(plan)
         if tracker.trouble:
             said = f"tracking: {tracker.trouble}; measuring goes on, and is sent at its end"
@@ -84,9 +100,9 @@ def go_on(folder: Folder, plan: Plan, tracking: Json, launch: Launch, out: Conso
         try:
             missing, interrupted = _measure(plan, folder, launch, live)
         except Detached as detached:
-            return _left(folder, str(detached), out, links)
+            return _left(folder, plan, str(detached), out, links, trust)
         with reporting(folder.path):
-            comparison = comparison_of(folder, missing)
+            comparison = comparison_of(folder, missing, trust=trust)
             report = write_reports(folder, comparison)
         with suppress(SystemExit, BrokenPipeError):  # nobody reads on, as with `| head`
             out.print(Report(comparison, folder.path))
@@ -99,7 +115,7 @@ def go_on(folder: Folder, plan: Plan, tracking: Json, launch: Launch, out: Conso
     with suppress(SystemExit, BrokenPipeError):
         _print_links(out, folder, report, links)
         if tracker.trouble:
-            said = f"{tracker.trouble}; send it with: {sending_command(folder)}"
+            said = f"{tracker.trouble}; send it with: {sending_command(folder)}{_trusting(plan)}"
             out.print(Text.assemble((f"{'Not sent':<11}", "bold"), said), soft_wrap=True)
         if code != EXIT_OK:
             out.print(Text.assemble((f"{'Go on':<11}", "bold"), _resuming(folder)), soft_wrap=True)
@@ -114,12 +130,17 @@ def full(folder: Folder, live: Console) -> Outcome:
     return Outcome(folder.path, EXIT_SOME_FAILED)
 
 
-def _left(folder: Folder, running: str, out: Console, links: Links | None) -> Outcome:
+def _trusting(plan: Plan) -> str:
+    """What a later command needs to show the sweep's metrics: some are code that is not imported for just any folder."""
+    return " --trust" if needs_trust(plan.metrics) else ""
+
+
+def _left(folder: Folder, plan: Plan, running: str, out: Console, links: Links | None, trust: bool) -> Outcome:
     """What becomes of a sweep whose jobs are not waited for."""
-    collect = shlex.join(["python", "-m", "sweeprof.collect", str(folder.path)])
+    collect = shlex.join(["python", "-m", "sweeprof.collect", str(folder.path)]) + _trusting(plan)
     if any(folder.records.glob("*/*.json")):
         with reporting(folder.path):
-            comparison = comparison_of(folder, "its turn has not come yet", running=True)
+            comparison = comparison_of(folder, "its turn has not come yet", running=True, trust=trust)
             write_reports(folder, comparison)
         with suppress(SystemExit, BrokenPipeError):
             out.print(Report(comparison, folder.path))

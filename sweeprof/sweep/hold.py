@@ -18,12 +18,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TypedDict
 
 import psutil
 
-from sweeprof.errors import Problem, UserError
+from sweeprof.errors import Damaged, Problem, UserError
 from sweeprof.results.files import read_json, write_json
+from sweeprof.results.validation import validated
 
 ENDING_S = 30.0
 """How long processes of a run that was killed may take to end."""
@@ -174,8 +175,8 @@ def alone(path: Path, wait_s: float = 0) -> Iterator[bool]:
 
 def _is_taken_over(folder: Path) -> bool:
     mine = os.environ.get(HEAD)  # None where a launcher does not pass the environment on
-    with suppress(OSError, ValueError, KeyError):
-        return mine is not None and bool(read_json(folder / "head.json")["token"] != mine)
+    with suppress(OSError, Damaged):
+        return mine is not None and read_head(folder)["token"] != mine
     return False
 
 
@@ -189,9 +190,24 @@ def _taken(file: IO[str] | IO[bytes], kind: int) -> bool:
     return True
 
 
+class Head(TypedDict):
+    """``head.json``: the process that is, or was, the head of the sweep."""
+
+    pid: int
+    host: str
+    user: str | None
+    token: str
+    gpus: str | None
+
+
+def read_head(folder: Path) -> Head:
+    """What ``head.json`` holds; raises :class:`Damaged` or ``OSError`` where it cannot be read."""
+    return validated(Head, read_json(folder / "head.json"))
+
+
 def _head(folder: Path) -> str:
-    with suppress(OSError, ValueError, KeyError):
-        head = read_json(folder / "head.json")
+    with suppress(OSError, Damaged):
+        head = read_head(folder)
         return f"process {head['pid']} of {head['user']} on {head['host']}"
     return "another process"
 
@@ -205,12 +221,12 @@ def _user() -> str | None:
 def end_with_head(folder: Path) -> None:
     """Let this process end as soon as the head does, where it is a child of the head: a worker of joblib would go on."""
     try:
-        head = read_json(folder / "head.json")
+        head = read_head(folder)
         parents = [process.pid for process in psutil.Process().parents()]
         if head["host"] != socket.gethostname() or head["pid"] not in parents:
             return
         handle = os.pidfd_open(head["pid"])
-    except (OSError, ValueError, KeyError, psutil.Error):
+    except (OSError, Damaged, psutil.Error):
         return
 
     def wait() -> None:

@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sweeprof.results.files import read_json
+from sweeprof.errors import Damaged
+from sweeprof.sweep.hold import read_head
 
 BASIC = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 SLURM = "hydra_plugins.sweeprof_plugins.slurm.SlurmLauncher"
@@ -60,8 +61,8 @@ def uncover_gpus(folder: Path) -> None:
 
     GPUs that it names are those that the job is to use.
     """
-    with suppress(OSError, ValueError, KeyError):
-        head = read_json(folder / "head.json")
+    with suppress(OSError, Damaged):
+        head = read_head(folder)
         if os.environ.get(GPUS) != "" or head["host"] != socket.gethostname() or head["gpus"] == "":
             return
         if head["gpus"] is None:

@@ -32,7 +32,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sweeprof.errors import UserError, WorkerError
+from sweeprof.errors import Damaged, UserError, WorkerError
+from sweeprof.results.validation import validated
 from sweeprof.sweep.lock_folder import MARK, checked, created, opened, opened_folder, unusable, user_of
 from sweeprof.sweep.plan import Plan
 
@@ -281,12 +282,12 @@ def _holder(data: Any, uid: int) -> Holder:
     """The holder that a note names, in text that any terminal may show; the user is the file's owner, whatever the note says.
 
     Raises:
-        ValueError: it is not a note.
+        Damaged: it is not a note.
     """
-    if not isinstance(data, dict):
-        raise ValueError("not a note")
-    pid, since = data.get("pid"), data.get("since")
-    if type(pid) is not int or not 0 < pid < 2**31 or type(since) not in (int, float) or not 0 <= since < 2**40:
-        raise ValueError("not a note")
-    sweep_id, title, device = (_UNPRINTABLE.sub("?", str(data.get(key)))[:80] for key in ("sweep_id", "name", "device"))
-    return Holder(pid, user_of(uid), sweep_id, title, data.get("measures") is True, device, float(since))
+    holder = validated(Holder, data)
+    if not 0 < holder.pid < 2**31 or not 0 <= holder.since < 2**40:
+        raise Damaged("is not a note")
+    sweep_id, name, device = (
+        _UNPRINTABLE.sub("?", text)[:80] for text in (holder.sweep_id, holder.name, holder.device)
+    )
+    return replace(holder, user=user_of(uid), sweep_id=sweep_id, name=name, device=device)

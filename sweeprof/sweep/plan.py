@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict
 
 from sweeprof.errors import Damaged
 from sweeprof.results.compare import Excluded
@@ -183,6 +183,28 @@ def _from_version_1(data: Json) -> Json:
     return {**data, "parts": {}, "passes": passes, "shards": shards}
 
 
+class _Against(TypedDict):
+    label: str
+    file: str
+
+
+class _Compare(TypedDict, total=False):
+    """What readers look into of :attr:`Plan.compare`."""
+
+    against: _Against | None
+    thresholds: dict[str, float] | None
+    pareto: list[str] | None
+    constraints: list[str] | None
+    tolerance: float | None
+
+
+class _Limits(TypedDict):
+    """What every plan has of :attr:`Plan.limits`."""
+
+    timeout_s: float | None
+    memory: Any
+
+
 @dataclass(frozen=True, slots=True)
 class _Protocol:
     """What every reader of a plan needs of a combination's protocol."""
@@ -211,6 +233,15 @@ def _check(plan: Plan) -> None:
         datetime.fromisoformat(plan.created).astimezone()
     except (ValueError, OverflowError):
         raise damaged(plan.created, "a time", ["created"]) from None
+    for key, kind, value in (
+        ("compare", _Compare, plan.compare),
+        ("limits", _Limits, plan.limits),
+        ("metrics", list[str | Json], plan.metrics),
+    ):
+        try:
+            validated(kind, value)
+        except Damaged as error:
+            raise Damaged(f"{key}.{error}") from None
     ids = set()
     for place, combination in enumerate(plan.combinations):
         where = ("combinations", place)

@@ -19,11 +19,17 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; see {self.prog} --help")
 
 
+TRUST = (
+    "also run code outside sweeprof that the folder names, such as your own metrics; only for folders that you trust"
+)
+"""What the option ``--trust`` of commands does."""
+
+
 def sweep_folder(given: str, output: Path) -> Folder:
     """The folder of a sweep, or with ``last`` the newest below ``output``.
 
     Raises:
-        UserError: it is none, or its plan cannot be read.
+        UserError: it is none, it has links in it, or its plan cannot be read.
     """
     if given == "last":
         newest = next(sweeps(output.absolute()), None)
@@ -34,6 +40,7 @@ def sweep_folder(given: str, output: Path) -> Folder:
         folder = Folder(Path(given).absolute())
     if not folder.plan.is_file():
         raise UserError([Problem("DIR", given, "is no folder of a sweep: it has no plan.json.")])
+    folder.check_links()
     try:
         folder.read_plan()
     except Damaged as error:

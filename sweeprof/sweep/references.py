@@ -9,11 +9,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
-from sweeprof.errors import Problem, UserError, nearest
+from sweeprof.errors import Damaged, Problem, UserError, nearest
 from sweeprof.results.compare import Comparison
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.reading import comparison_from
+from sweeprof.results.validation import validated
 from sweeprof.sweep.folder import Folder, sweeps
 from sweeprof.tracking.process import ENVIRONMENT
 
@@ -25,6 +27,14 @@ FETCH_S = 120.0
 """For a library that takes seconds to import and a server that may be far."""
 _LAST = re.compile(r"(?:(?P<name>[^/~]+)/)?last(?:~(?P<back>\d+))?")
 _TAG = re.compile(r"[\w.\-]{1,100}")
+
+
+class Tag(TypedDict):
+    """The file of a tag."""
+
+    folder: str
+    """Relative to the folder of all sweeps."""
+    sweep_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +79,11 @@ def located(reference: str, place: Place, key: str) -> Path:
     raise UserError([Problem(key, reference, KNOWN, _nearest(reference, place))])
 
 
-def read_sweep(path: Path, reference: str, key: str) -> Comparison:
+def read_sweep(path: Path, reference: str, key: str, trust: bool = False) -> Comparison:
     """The comparison of a folder or a file that :func:`located` found.
+
+    Args:
+        trust: whether metrics outside sweeprof may be imported, which the plan of a folder without a comparison names.
 
     Raises:
         UserError: there is none in it, or none that this version reads.
@@ -80,9 +93,9 @@ def read_sweep(path: Path, reference: str, key: str) -> Comparison:
         if not file.exists():  # of a sweep that was killed
             from sweeprof.sweep.finish import comparison_of
 
-            return comparison_of(Folder(path))
+            return comparison_of(Folder(path), trust=trust)
         return comparison_from(read_json(file))
-    except (OSError, ValueError) as error:
+    except (OSError, Damaged) as error:
         raise UserError([Problem(key, reference, f"cannot be read: {file}: {error}")]) from None
 
 
@@ -116,12 +129,10 @@ def tagged(place: Place) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for file in sorted(place.tags.glob("[!.]*")):
         try:
-            tag = read_json(file)
+            tag = validated(Tag, read_json(file))
             names = {str((place.output / tag["folder"]).resolve()), str(tag["sweep_id"])}
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            said = (
-                f"is a tag that cannot be read: {type(error).__name__}: {error}; tag a sweep anew, or remove the file."
-            )
+        except (OSError, Damaged) as error:
+            said = f"is a tag that cannot be read: {error}; tag a sweep anew, or remove the file."
             raise UserError([Problem(f"tag:{file.name}", str(file), said)]) from None
         for name in names:
             found.setdefault(name, []).append(f"tag:{file.name}")
@@ -137,7 +148,10 @@ def _tagged(name: str, place: Place, key: str) -> Path:
     )
     problem = Problem(key, reference, said, nearest(name, known))
     if _TAG.fullmatch(name) and file.is_file():
-        folder = place.output / str(read_json(file)["folder"])
+        try:
+            folder = place.output / validated(Tag, read_json(file))["folder"]
+        except (OSError, Damaged) as error:
+            raise UserError([Problem(key, reference, f"is a tag that cannot be read: {error}.")]) from None
         if folder.is_dir():
             return folder
         problem = Problem(key, reference, f"stands for {folder}, which is gone; tag another with --tag {name}.")

@@ -11,8 +11,10 @@ from typing import Any
 
 from sweeprof.errors import Damaged, Problem, UserError, choice_problem
 from sweeprof.profiling.observations import checked_record
-from sweeprof.results.files import remove_unfinished, write_bytes, write_json
-from sweeprof.results.record import STATUSES, Json, Status, outcome
+from sweeprof.results.environment import capture
+from sweeprof.results.files import read_json, remove_unfinished, write_bytes, write_json
+from sweeprof.results.record import STATUSES, Json, Status, check_environment, outcome
+from sweeprof.sweep.check import rule_problems
 from sweeprof.sweep.cluster.shards import Shards
 from sweeprof.sweep.difference import difference
 from sweeprof.sweep.folder import Folder, sweeps
@@ -26,7 +28,7 @@ DAMAGED = "damaged"
 """How a trial ended whose record is not one: it was cut, edited, or comes from a later version."""
 NOT_DECIDING = (
     *SETTINGS,
-    *("resume", "retry", "output", "shards", "cluster", "wait", "tracking", "hydra", "dry_run", "name", "job"),
+    *("resume", "retry", "output", "shards", "cluster", "wait", "tracking", "hydra", "dry_run", "name", "job", "trust"),
 )
 """Keys that decide nothing of what is measured."""
 
@@ -67,10 +69,15 @@ def found(resume: str, output: Path, name: str | None) -> Folder:
 def stored_plan(folder: Folder) -> Plan:
     """The plan of a sweep; raises :class:`UserError` where it cannot be read."""
     try:
-        return folder.read_plan()
+        plan = folder.read_plan()
     except (OSError, Damaged) as error:
         said = f"has a plan.json that cannot be read: {error}"
         raise UserError([Problem("resume", str(folder.path), said)]) from None
+    problems = rule_problems({"limits": plan.limits, "isolation": plan.isolation, "jobs": plan.jobs})
+    if problems:
+        said = "has a plan.json that cannot be used: " + " ".join(map(str, problems))
+        raise UserError([Problem("resume", str(folder.path), said)])
+    return plan
 
 
 def decides(keys: Collection[str]) -> bool:
@@ -170,6 +177,17 @@ def _ending(path: Path) -> str | None:
         return None
     except (Damaged, OSError):
         return DAMAGED
+
+
+def environment_file(folder: Folder) -> None:
+    """Write ``environment.json`` again where it is missing or damaged, which is set aside."""
+    path = folder.path / "environment.json"
+    try:
+        check_environment(read_json(path))
+    except (Damaged, OSError) as error:
+        if isinstance(error, Damaged):
+            folder.set_aside_damaged(path)
+        write_json(path, capture())
 
 
 def tidied(folder: Folder, at_work: bool = False) -> None:

@@ -11,12 +11,13 @@ import os
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO, cast
 
-from sweeprof.errors import WorkerError
+from sweeprof.errors import UserError, WorkerError
 from sweeprof.profiling.build import instantiate
 from sweeprof.results.record import Record
 from sweeprof.sweep.child import Child, answer, die_with, inherited_socket, messages
@@ -24,10 +25,10 @@ from sweeprof.sweep.finish import comparison_of
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import sending
 from sweeprof.sweep.plan import Plan
-from sweeprof.sweep.queued import note_sent
+from sweeprof.sweep.queued import StoredTracker, note_sent
 from sweeprof.text import stored
-from sweeprof.tracking import Adder, Ending, Links, SweepInfo, Tracker
-from sweeprof.tracking.credentials import without_credentials
+from sweeprof.tracking import KNOWN, Adder, Ending, Links, SweepInfo, Tracker
+from sweeprof.tracking.credentials import without_credentials, without_logins
 
 OPEN_S = 120.0
 """For making a schema on a slow disk."""
@@ -39,12 +40,17 @@ OTHERS_OPEN_S, OTHERS_CLOSE_S = 5.0, 100.0
 
 
 class TrackerProcess:
-    """The head's side; a context. It never raises for what the tracker does: it says why there is nothing instead."""
+    """The head's side; a context. It never raises for what the tracker does: it says why there is nothing instead.
 
-    def __init__(self, config: Mapping[str, Any], folder: Folder) -> None:
+    Args:
+        trust: whether code outside sweeprof may run: a tracker or a metric that the config, the plan or the folder names.
+    """
+
+    def __init__(self, tracker: StoredTracker, folder: Folder, trust: bool = False) -> None:
+        self._trust, self._confined = trust, tracker.confined
         self.trouble: str | None = None
         """Why the sweep is not, or not completely, in the tracker."""
-        self._config, self._folder = {**config, "output": str(folder.path.parents[1])}, folder
+        self._config, self._folder = {**tracker.config, "output": str(folder.path.parents[1])}, folder
         self._child: Child | None = None
         self._asked = 0
 
@@ -83,11 +89,12 @@ class TrackerProcess:
         self._ask({"add": list(ids)}, CLOSE_S + CLOSE_PER_COMBINATION_S * len(ids))
 
     def _start(self) -> None:
-        try:
-            module = import_module(self._config["_target_"].rpartition(".")[0])
-        except ImportError:  # which the process will say
-            module = None
-        variables = {**os.environ, **getattr(module, "ENVIRONMENT", {})}
+        module = None
+        if self._trust or self._config["_target_"] in KNOWN:
+            with suppress(ImportError):  # which the process will say
+                module = import_module(self._config["_target_"].rpartition(".")[0])
+        inherited = without_logins(os.environ) if self._confined else os.environ
+        variables = {**inherited, **getattr(module, "ENVIRONMENT", {})}
         log = self._folder.logs / "tracker.log"
         self._child = Child("sweeprof.sweep.tracker", [str(os.getpid())], variables, log)
 
@@ -95,7 +102,14 @@ class TrackerProcess:
         if self._child is None:
             return None
         self._asked += 1
-        asked = {**message, "number": self._asked, "config": self._config, "folder": str(self._folder.path)}
+        asked = {
+            **message,
+            "number": self._asked,
+            "config": self._config,
+            "folder": str(self._folder.path),
+            "trust": self._trust,
+            "confined": self._confined,
+        }
         deadline = time.monotonic() + timeout_s
         try:
             answered = self._child.ask(asked, timeout_s)
@@ -130,12 +144,33 @@ def _serve() -> None:
     for message in messages(connection):
         told: dict[str, Any] = {"number": message["number"]}
         try:
-            tracker = tracker or instantiate(message["config"])
+            tracker = tracker or _made(message)
             links = _done(tracker, message, Folder(Path(message["folder"])))
             told["links"] = dataclasses.asdict(links) if links else None
         except Exception as error:  # whatever a tracker raises is told, and ends nothing
             told["trouble"] = stored(without_credentials(f"{type(error).__name__}: {error}"))
         answer(connection, told)
+
+
+def _made(message: Mapping[str, Any]) -> Tracker:
+    """The tracker of a config; one of somebody's own only with ``trust``."""
+    config: Mapping[str, Any] = message["config"]
+    target = config["_target_"]
+    if target not in KNOWN:
+        if not message["trust"]:
+            raise UserError(f"{target!r} is not a tracker of sweeprof")
+        made: Tracker = instantiate(config)
+        return made
+    if message["confined"]:
+        from sweeprof.tracking.confining import confine_artifacts
+
+        is_server = str(config.get("uri")).startswith(("http://", "https://"))
+        confine_artifacts(None if is_server else Path(config["output"]))
+    module, _, name = target.rpartition(".")
+    # Not by Hydra, which would fill in what the text of a setting names, such as ${oc.env:PASSWORD}.
+    arguments = {key: value for key, value in config.items() if key != "_target_"}
+    known: Tracker = getattr(import_module(module), name)(**arguments)
+    return known
 
 
 def _done(tracker: Tracker, message: Mapping[str, Any], folder: Folder) -> Links | None:
@@ -146,17 +181,17 @@ def _done(tracker: Tracker, message: Mapping[str, Any], folder: Folder) -> Links
     if "add" in message:
         if not isinstance(tracker, Adder):
             raise TypeError("it takes no single combinations: tracking.writer=head")
-        whole = comparison_of(folder, running=True, only=message["add"])
+        whole = comparison_of(folder, running=True, only=message["add"], trust=message["trust"])
         records = list(_outcomes(folder, message["add"]))
         with sending(folder.path, OTHERS_CLOSE_S):  # two tasks that end at once would both make the sweep's run
             tracker.add(whole, records, folder.path, message["add"])
         return None
     with sending(folder.path, OTHERS_CLOSE_S):
-        return _close(tracker, folder, message["ending"], message["missing"])
+        return _close(tracker, folder, message["ending"], message["missing"], message["trust"])
 
 
-def _close(tracker: Tracker, folder: Folder, ending: Ending, missing: str) -> Links | None:
-    comparison = comparison_of(folder, missing)
+def _close(tracker: Tracker, folder: Folder, ending: Ending, missing: str, trust: bool = False) -> Links | None:
+    comparison = comparison_of(folder, missing, trust=trust)
     return tracker.close(comparison, list(_outcomes(folder)), folder.path, ending)
 
 

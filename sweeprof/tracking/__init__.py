@@ -15,7 +15,21 @@ if TYPE_CHECKING:
     from sweeprof.results.compare import Comparison
     from sweeprof.results.record import Record
 
+MLFLOW = "sweeprof.tracking.mlflow.MlflowTracker"
 Ending = Literal["finished", "failed", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class MlflowConfig:
+    """The settings of :data:`MLFLOW` that ``tracking.json`` may hold."""
+
+    uri: str | None = None
+    history: bool = True
+    writer: Literal["head", "job"] = "head"
+
+
+KNOWN: dict[str, type[MlflowConfig]] = {MLFLOW: MlflowConfig}
+"""The trackers that the folder of a sweep may name, by ``_target_``, and what it may set; any other is code of somebody's own."""
 
 
 @dataclass(frozen=True, slots=True)

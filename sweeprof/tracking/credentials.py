@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
+from pathlib import Path
 
 _ADDRESS = re.compile(r"://[^\s\"'<>`]+")
 _USER = re.compile(
@@ -28,6 +30,37 @@ def without_credentials(text: str, instead: str = "") -> str:
         return _QUERY.sub(r"\1***", _USER.sub(f"://{instead}", address[0]))
 
     return _ADDRESS.sub(shown, text)
+
+
+LOGINS = (
+    *("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_AUTH"),
+    *("MLFLOW_TRACKING_AWS_SIGV4", "MLFLOW_TRACKING_CLIENT_CERT_PATH"),
+)
+"""Environment variables by which MLflow's client logs in to whatever server it is told of."""
+LOGIN_FILE = "~/.mlflow/credentials"
+"""A file that it reads likewise."""
+CLOUD = ("AWS_", "AZURE_", "GOOGLE_", "DATABRICKS_", "PG", "MYSQL_")
+"""Beginnings of the names of variables by which other libraries log in."""
+
+
+def logins() -> list[str]:
+    """What of this user's environment MLflow's client would log in with, at any address: names of variables and files."""
+    found = [name for name in LOGINS if os.environ.get(name)]
+    try:
+        has_file = Path(LOGIN_FILE).expanduser().exists()
+    except (OSError, RuntimeError):  # a user without a home
+        has_file = False
+    return [*found, LOGIN_FILE] if has_file else found
+
+
+def without_logins(variables: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables without those that hold a user's credentials."""
+    return {key: value for key, value in variables.items() if key not in LOGINS and not key.startswith(CLOUD)}
+
+
+def same_address(one: str, other: str) -> bool:
+    """Whether two addresses are alike but for their credentials."""
+    return without_credentials(one).rstrip("/") == without_credentials(other).rstrip("/")
 
 
 def knows_login(address: str) -> bool:

@@ -16,6 +16,7 @@ from sweeprof.sweep.cluster.jobs import Jobs, Submission
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import heading
 from sweeprof.sweep.queued import keep_config
+from sweeprof.tracking import MLFLOW
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def test_a_sweep_of_this_host(slurm: ScriptedSlurm, folder: Folder, capsys: pyte
 def test_a_tracker_whose_password_is_not_stored(
     slurm: ScriptedSlurm, folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    keep_config(folder, {"_target_": "x.Y", "uri": "http://me:pa55@lab:5000"})
+    keep_config(folder, {"_target_": MLFLOW, "uri": "http://me:pa55@lab:5000"})
     assert main([str(folder.path)]) == 1
     err = capsys.readouterr().err
     assert "had a password, which is not stored" in err

@@ -11,11 +11,11 @@ import pytest
 
 from support.plans import fake_plan, sweep_folder
 from support.scripted import ScriptedSlurm
+from sweeprof import sync
 from sweeprof.results.files import read_json, write_json
 from sweeprof.sweep.cluster.jobs import Jobs
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.queued import keep_config, note_ending
-from sweeprof.sync import main
 
 NOTING = """
 import json
@@ -38,6 +38,11 @@ def _noting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     for name in ("USERNAME", "PASSWORD", "TOKEN"):
         monkeypatch.delenv(f"MLFLOW_TRACKING_{name}", raising=False)
+
+
+def main(words: list[str]) -> int:
+    """The command for folders that are trusted: their tracker is none of sweeprof's."""
+    return sync.main([*words, "--trust"])
 
 
 def sweep(tmp_path: Path, name: str, uri: str) -> Folder:

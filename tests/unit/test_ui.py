@@ -136,15 +136,33 @@ def test_a_server_that_wants_a_password_gets_it_from_the_address_or_the_environm
         assert said(capsys, str(sweep), "--uri", f"http://ann:pa%2Fss@127.0.0.1:{port}") == (2, expected)
         monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "bob")
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "word")
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}/")
         assert said(capsys, str(sweep)) == (2, expected)
     assert Answering.authorizations == [None, "Basic YW5uOnBhL3Nz", "Basic Ym9iOndvcmQ="]
 
 
+def test_a_server_that_only_the_folder_names_is_not_told_the_login(
+    sweep: Path, capsys: pytest.CaptureFixture[str], login: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    with answering(401) as port:
+        address = f"http://127.0.0.1:{port}"
+        sent(sweep, address)
+        code, err = said(capsys, str(sweep))
+        assert (code, Answering.authorizations) == (2, [None])
+        assert err.endswith(
+            f"it was not told your login, as only the sweep's folder names it; to do so: --uri {address})"
+        )
+        assert said(capsys, str(sweep), "--uri", address)[0] == 2
+    assert Answering.authorizations == [None, login]
+
+
 def test_a_login_of_the_environment_stands_for_one_that_is_not_kept(
-    sweep: Path, capsys: pytest.CaptureFixture[str], login: str
+    sweep: Path, capsys: pytest.CaptureFixture[str], login: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with answering(401) as port:
         sent(sweep, f"http://***@127.0.0.1:{port}", complete=False)
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
         assert said(capsys, str(sweep))[0] == 2
     assert Answering.authorizations == [login]
 
@@ -167,7 +185,7 @@ def test_a_server_that_names_another_gives_it_no_password(
     with ThreadingHTTPServer(("127.0.0.1", 0), Redirected) as other, served(other), answering(302) as port:
         Answering.location = f"http://localhost:{other.server_address[1]}/"
         sent(sweep, f"http://127.0.0.1:{port}")
-        code, err = said(capsys, str(sweep))
+        code, err = said(capsys, str(sweep), "--uri", f"http://127.0.0.1:{port}")
         assert (code, err.partition(";")[0]) == (2, f"error: MLflow does not have {sweep}")
     assert Answering.authorizations == [login]
     assert Redirected.authorizations == [None]

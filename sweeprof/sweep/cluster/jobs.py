@@ -19,13 +19,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+from sweeprof.errors import Damaged
 from sweeprof.results.files import read_json, write_atomically, write_json
-from sweeprof.results.record import Json
+from sweeprof.results.record import Json, Status
+from sweeprof.results.validation import validated
 
 HELD = "another process measures its shard"
 """What a task says that ends because of one that Slurm has lost sight of, which may come forward or be gone soon."""
+_JOB = re.compile(r"\d+(_\d+)?")
+_NAME = re.compile(r"[\w.][\w. -]*")
 _TOKEN = re.compile(r"[0-9a-f]{10}")
 
 
@@ -58,6 +62,14 @@ class Note:
     ended: float | None = None
     error: str | None = None
     """What ended it before its shard was done."""
+
+
+class Closing(TypedDict):
+    """Why a shard lacks something: what to say of trials that had not begun, and what became of those that had."""
+
+    missing: str
+    status: Status
+    reason: str
 
 
 class Jobs:
@@ -102,9 +114,15 @@ class Jobs:
 
     def read(self, token: str) -> Submission | None:
         """The submission with a token; None where there is none."""
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            data = read_json(self.path / f"{token}.json")
-            return Submission(**{**data, "shards": tuple(data["shards"])})
+        with suppress(OSError, Damaged):
+            found = validated(Submission, read_json(self.path / f"{token}.json"))
+            # Its job and name become words of Slurm's commands.
+            if (
+                found.token == token
+                and _NAME.fullmatch(found.name)
+                and (found.job is None or _JOB.fullmatch(found.job))
+            ):
+                return found
         return None
 
     def script(self, token: str) -> Path:
@@ -126,14 +144,15 @@ class Jobs:
 
     def note(self, token: str, number: int) -> Note | None:
         """What a task said of itself; None for one that has not begun."""
-        with suppress(OSError, ValueError, TypeError):
-            return Note(**read_json(self.path / f"{token}-{number}.json"))
+        with suppress(OSError, Damaged):
+            return validated(Note, read_json(self.path / f"{token}-{number}.json"))
         return None
 
     def endings(self) -> dict[int, dict[str, Any]]:
         """By shard why what it lacks was not measured: ``missing``, and ``status`` and ``reason`` of what had begun."""
         with suppress(OSError, ValueError):
-            return {int(shard): ending for shard, ending in read_json(self.path / "endings.json").items()}
+            data = validated(dict[str, Closing], read_json(self.path / "endings.json"))
+            return {int(shard): dict(ending) for shard, ending in data.items()}
         return {}
 
     def write_endings(self, endings: dict[int, dict[str, Any]]) -> None:

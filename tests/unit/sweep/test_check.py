@@ -58,6 +58,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "metrics.functions": ([[], ["a.b"], ["a.b", "c"]], ["a.b", [1], None, {}]),
     "dry_run": BOOLEAN,
     "alone": BOOLEAN,
+    "trust": BOOLEAN,
     "fail_fast": BOOLEAN,
     "jobs": WHOLE_FROM_1,
     "resume": ([None, "last", "outputs/a/2026"], ["", 1, True, ["last"]]),

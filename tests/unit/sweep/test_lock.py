@@ -387,8 +387,12 @@ def test_whoever_comes_first_makes_a_folder_that_others_can_use_and_not_break(fo
 @pytest.mark.parametrize(
     ("content", "shown"),
     [
-        ({"pid": 7, "sweep_id": "\x1b[2J", "name": "a\u202eb\n" + "x" * 500, "since": 1.0}, "sweep a?b?x"),
-        ({"pid": 7, "sweep_id": "s", "name": {"a": 1}, "user": "root\x1b[31m", "since": 1.0}, "sweep "),
+        (
+            {"pid": 7, "sweep_id": "\x1b[2J", "name": "a\u202eb\n" + "x" * 500, "user": None, "since": 1.0},
+            "sweep a?b?x",
+        ),
+        ({"pid": 7, "sweep_id": "s", "name": "n", "user": "root\x1b[31m", "since": 1}, "sweep n (s)"),
+        ({"pid": 7, "sweep_id": "s", "name": {"a": 1}, "user": None, "since": 1.0}, None),
         ({"pid": "7", "sweep_id": "s", "name": "n", "since": 1.0}, None),
         ({"pid": 7, "sweep_id": "s", "name": "n", "since": "now"}, None),
         ([1], None),

@@ -16,7 +16,7 @@ from sweeprof.results.files import read_json
 from sweeprof.results.record import Record
 from sweeprof.sweep import tracker
 from sweeprof.sweep.folder import Folder
-from sweeprof.sweep.queued import keep_config
+from sweeprof.sweep.queued import StoredTracker, keep_config
 from sweeprof.sweep.tracker import TrackerProcess
 from sweeprof.tracking import Ending, Links, SweepInfo
 
@@ -80,7 +80,7 @@ def make(folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mak
     def made(on_open: str = "pass", on_close: str = "pass") -> TrackerProcess:
         config = {"_target_": "scripted.Scripted", "on_open": on_open, "on_close": on_close}
         keep_config(folder, config)
-        return TrackerProcess(config, folder)
+        return TrackerProcess(StoredTracker(config, confined=False), folder, trust=True)
 
     return made
 
@@ -102,7 +102,9 @@ def test_what_was_away_at_first_gets_everything_at_the_end(make: Make, folder: F
 
 @pytest.mark.slow
 def test_a_tracker_that_is_not_installed_is_told(folder: Folder) -> None:
-    with TrackerProcess({"_target_": "not_installed.Tracker"}, folder) as process:
+    with TrackerProcess(
+        StoredTracker({"_target_": "not_installed.Tracker"}, confined=False), folder, trust=True
+    ) as process:
         assert process.open(folder.read_plan()) is None
         assert "not_installed" in str(process.trouble)
 
@@ -144,7 +146,7 @@ def test_no_password_is_told_or_logged(make: Make, folder: Folder) -> None:
 
 def test_without_a_tracker_nothing_is_started(folder: Folder) -> None:
     keep_config(folder, {"_target_": None})
-    with TrackerProcess({"_target_": None}, folder) as process:
+    with TrackerProcess(StoredTracker({"_target_": None}, confined=False), folder) as process:
         assert process.open(folder.read_plan()) is None
         assert process.close("finished", "", 2) is None
         assert process.trouble is None
