@@ -44,7 +44,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("sweeprof.profiling", "sweeprof.metrics", "sweeprof.datasets", "sweeprof.backends", "sweeprof.zoo"),
     ("sweeprof.sweep", "sweeprof.tracking"),
     (
-        *("sweeprof.app", "sweeprof.__main__", "sweeprof.comparing", "sweeprof.compare"),
+        *("sweeprof.app", "sweeprof.__main__", "sweeprof.completion", "sweeprof.comparing", "sweeprof.compare"),
         *(
             "sweeprof.collect",
             "sweeprof.doctor",

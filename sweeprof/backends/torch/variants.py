@@ -7,7 +7,7 @@ import shutil
 import sys
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final, Literal
 
 import numpy as np
 import torch
@@ -17,8 +17,14 @@ from torch.nn.utils.rnn import PackedSequence
 from sweeprof.errors import Unsupported, UserError, choice_problem
 from sweeprof.profiling.inputs import TensorSpec
 
-INT8 = "int8-dynamic"
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, INT8: torch.float32}
+INT8: Final = "int8-dynamic"
+Precision = Literal["fp32", "bf16", "fp16", "int8-dynamic"]
+PRECISIONS: dict[Precision, torch.dtype] = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    INT8: torch.float32,
+}
 """Data type of parameters and floating-point inputs."""
 
 
@@ -30,7 +36,7 @@ class Variant:
         UserError: there is no such precision.
     """
 
-    precision: str | None = None
+    precision: Precision | None = None
     """One of :data:`PRECISIONS`; None: as the module is."""
     channels_last: bool = False
     """Whether images are stored with their channels last."""
