@@ -285,7 +285,7 @@ class Composer:
 
     def _empty_problems(self) -> list[Problem]:
         """Sweep files that name no combinations although they mean to, as with `axes: {}`."""
-        if self.config.alone is True or any(section.shape.values() for section in self.sections):
+        if self.config.alone is True or any(section.names_axes for section in self.sections):
             return []
         folders = source_folders(self.config)
         paths = [path for name in self._files if (path := config_file(folders, "sweep", name))]

@@ -62,6 +62,7 @@ def config_file(folders: Sequence[Path], group: str, name: str) -> Path | None:
 def settings_by_part() -> dict[str, set[str]]:
     """The keys below each part of the config that has no others than those of sweeprof's own files."""
     whole = OmegaConf.load(conf_folder() / "config.yaml")
+    assert isinstance(whole, DictConfig)
     found = {part: {str(name) for name in whole[part]} for part in ("training", "compare", "seed", "limits")}
     for group in ("protocol", "device", "cluster"):
         texts = [file.read_text(encoding="utf-8") for file in (conf_folder() / group).glob("*.yaml")]

@@ -50,7 +50,7 @@ def diagnosed(error: Exception, arguments: Sequence[str]) -> UserError:
             problems += found
             good += [] if found or _sweeps(line) else [line]
         problems += _value_problems(good)
-    return UserError(problems) if problems else _of_a_file(error, arguments)
+        return UserError(problems) if problems else _of_a_file(error, arguments)
 
 
 def _of_a_file(error: Exception, arguments: Sequence[str]) -> UserError:
@@ -70,7 +70,8 @@ def _of_a_file(error: Exception, arguments: Sequence[str]) -> UserError:
         line = line_with(word[1] or word[2], path) if word and path else None
         if path and (line or named):
             place = shown(path) if line is None else f"{shown(path)}:{line}"
-            return UserError([replace(_in_defaults(said) or Problem("file", path.name, f"{said}."), source=place)])
+            said = re.sub(r" full_key: .*", "", said)
+            return UserError([replace(_in_defaults(said) or Problem("file", path.name, f"- {said}."), source=place)])
     return UserError(message)
 
 
@@ -162,7 +163,7 @@ def _override_problems(line: str, base: DictConfig, extra: Path | None) -> Itera
         targets = _backend_targets(base, loader, extra)
         if not is_setting(key, targets):
             yield unknown_setting(key, ",".join(_values(override)), targets)
-    elif isinstance(override.value(), dict) and not is_open(f"{key}."):
+    elif not is_open(f"{key}."):
         yield from _inner_problems(key, override.value(), base)
 
 
@@ -192,9 +193,11 @@ def _backend_targets(base: DictConfig, loader: ConfigLoader, extra: Path | None)
     ]
 
 
-def _inner_problems(key: str, value: Mapping[Any, Any], base: DictConfig) -> Iterator[Problem]:
+def _inner_problems(key: str, value: object, base: DictConfig) -> Iterator[Problem]:
     """Keys of a mapping that its key does not have, as in ``limits={timeot_s: 3}``."""
-    if re.match(r"(axes|variants|compare\.|cluster\.(options|environment)|training\.)", f"{key}."):
+    if not isinstance(value, Mapping) or re.match(
+        r"(axes|variants|compare\.|cluster\.(options|environment)|training\.)", f"{key}."
+    ):
         return
     for name, inner in value.items():
         if _is_absent(base, f"{key}.{name}"):

@@ -82,6 +82,11 @@ class Section:
         fixed = {key: [override.value()] for key, override in self.arguments.fixed.items() if key in known}
         return {**self.arguments.axes, **fixed}
 
+    @property
+    def names_axes(self) -> bool:
+        """Whether its file or the command line says which combinations there are."""
+        return bool(self._read[0].values() or self.arguments.axes)
+
     @cached_property
     def axes(self) -> dict[str, list[Any]]:
         """Values per axis; those that every table has first."""
@@ -226,7 +231,12 @@ class Section:
 
     def backend_problems(self) -> Iterator[Problem]:
         """Settings of a backend, wherever they are given, that no backend of the run has."""
-        own = given_arguments(plain_node(self.config, "backend"))
+        node = plain_node(self.config, "backend")
+        own = {
+            name: v
+            for name, v in given_arguments(node).items()
+            if not is_setting(f"backend.{name}", [node["_target_"]])
+        }
         fixed = {key: [override.value()] for key, override in self.arguments.fixed.items()}
         for key, values in {
             **{f"backend.{name}": [value] for name, value in own.items()},

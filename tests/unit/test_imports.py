@@ -67,6 +67,8 @@ NOT_AT_START = {*FRAMEWORKS, "pandas"} - {"omegaconf"}
 WRITES_ENVIRONMENT = {
     # HYDRA_FULL_ERROR makes Hydra raise instead of exiting; it has no other switch.
     "app.py",
+    # Hydra's completion reads the line that is completed from there.
+    "completion.py",
     # MLflow reads its settings from the environment only, in a process of its own.
     "sweep/tracker.py",
     # What a head starts, through whatever launcher, inherits whose it is.

@@ -16,7 +16,7 @@ from sweeprof.errors import Unsupported, UserError, choice_problem
 Mode = Literal["eager", "function", "xla"]
 """``eager``: operator by operator; ``function``: traced once per shape, as serving does; ``xla``: that, compiled by XLA."""
 Precision = Literal["fp32", "bf16", "fp16"]
-PRECISIONS: dict[Precision, str] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+PRECISIONS: dict[str, str] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 """Data type of weights, computation and floating-point inputs."""
 
 
@@ -29,7 +29,7 @@ class Variant:
     """
 
     mode: Mode = "function"
-    precision: Precision | None = None
+    precision: str | None = None
     """One of :data:`PRECISIONS`; None: as the model is."""
 
     def __post_init__(self) -> None:

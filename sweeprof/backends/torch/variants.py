@@ -7,7 +7,7 @@ import shutil
 import sys
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,9 +17,9 @@ from torch.nn.utils.rnn import PackedSequence
 from sweeprof.errors import Unsupported, UserError, choice_problem
 from sweeprof.profiling.inputs import TensorSpec
 
-INT8: Final = "int8-dynamic"
+INT8 = "int8-dynamic"
 Precision = Literal["fp32", "bf16", "fp16", "int8-dynamic"]
-PRECISIONS: dict[Precision, torch.dtype] = {
+PRECISIONS: dict[str, torch.dtype] = {
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
@@ -36,7 +36,7 @@ class Variant:
         UserError: there is no such precision.
     """
 
-    precision: Precision | None = None
+    precision: str | None = None
     """One of :data:`PRECISIONS`; None: as the module is."""
     channels_last: bool = False
     """Whether images are stored with their channels last."""
