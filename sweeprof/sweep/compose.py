@@ -279,7 +279,8 @@ class Composer:
             if key not in known and key != "hydra":
                 yield key_problem(str(key), self._plain(str(key)), known - {"hydra", "job"})
         for part, names in settings_by_part().items():
-            for name, value in self._plain(part).items():
+            given = self._plain(part)
+            for name, value in given.items() if isinstance(given, Mapping) else ():
                 if name not in names:
                     yield key_problem(f"{part}.{name}", value, {f"{part}.{one}" for one in names})
 
