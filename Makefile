@@ -8,7 +8,7 @@ STAMP := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 # A sweep and its tests start many processes: their modules are compiled once, also where the environment says otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test check lint types unit slow thorough test-cluster hydra-versions browser compiler database latex slurm cron benchmarks collections ray published chaos format clean
+.PHONY: quickstart test check lint types unit slow thorough test-cluster hydra-versions browser compiler database latex slurm cron zsh benchmarks collections ray published chaos format clean
 
 quickstart: $(VENV)/.quickstart-$(STAMP)
 	$(BIN)/python -m sweeprof +sweep=quickstart
@@ -104,6 +104,10 @@ slurm:
 # What runs a night as docs/recipes/nightly.cron has it; its test starts the daemon itself.
 cron:
 	apt-get update -qq && apt-get install -y -qq --no-install-recommends cron
+
+# The shell, beside bash, in which the tests complete commands.
+zsh:
+	apt-get update -qq && apt-get install -y -qq --no-install-recommends zsh
 
 clean:
 	rm -rf $(VENV) .hydra build dist .mypy_cache .ruff_cache .pytest_cache

@@ -9,10 +9,10 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from sweeprof import __version__
+from sweeprof import __version__, completion
 from sweeprof.configs import conf_folder
 from sweeprof.errors import Problem, UserError, choice_problem
-from sweeprof.sweep.spelling import SWEEP_GROUP, redacted
+from sweeprof.sweep.spelling import CONFIG_DIR, SWEEP_GROUP, redacted
 from sweeprof.terminal import guard_output
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ HYDRA_MODES = {
 
 VALUED_FLAGS = {"--config-dir", "-cd", "--config-name", "-cn", "--cfg", "-c", "--info", "-i", "--package", "-p"}
 """Flags that are followed by a value."""
-CONFIG_DIR = {"--config-dir", "-cd"}
 FLAGS = sorted(HYDRA_MODES | VALUED_FLAGS | {"--help", "-h", "--version", "--resolve", "--config-path", "-cp"})
 
 OPEN_KEYS = (
@@ -69,6 +68,8 @@ Keys (with what they default to: --cfg job)
 Flags
   --cfg job           print the composed config        --config-dir DIR   a folder with configs of your own
   --hydra-help        Hydra's own flags                --version          the version
+  -sc install=bash    print the script that completes this command in bash (or zsh):
+                      eval "$(python -m sweeprof -sc install=bash)"
 
 Other commands, each with --help: python -m sweeprof.NAME
   collect compare doctor prune report server sync ui
@@ -88,9 +89,11 @@ def main() -> None:
         print(f"sweeprof {__version__}")
         sys.exit(0)
     try:
+        if any(flag in arguments for flag in completion.FLAGS):
+            completion.complete(arguments, _run_plain_hydra)
+            return
         check_arguments(arguments)
-        sys.argv[1:] = hydra_arguments(arguments)
-        _run_hydra()
+        _run_hydra(hydra_arguments(arguments))
     except UserError as error:
         _exit_with(error)
     except KeyboardInterrupt:
@@ -124,7 +127,9 @@ def hydra_arguments(arguments: Sequence[str]) -> list[str]:
 def _known_keys(flags: Sequence[str]) -> set[str]:
     """The keys at the top of the config, and the config groups."""
     pairs = zip(["", *flags], flags, strict=False)
-    given = [word.partition("=")[2] or word for before, word in pairs if CONFIG_DIR & {before, word.partition("=")[0]}]
+    given = [
+        word.partition("=")[2] or word for before, word in pairs if {*CONFIG_DIR} & {before, word.partition("=")[0]}
+    ]
     folders = [
         child.name for folder in (conf_folder(), *map(Path, given)) if folder.is_dir() for child in folder.iterdir()
     ]
@@ -166,25 +171,63 @@ def _quoted_baseline(value: str) -> str:
     return value if value[:1] in ("{", "'", '"', "") or value == "null" else f"'{value}'"
 
 
-def _run_hydra() -> None:
+def _run_plain_hydra(arguments: list[str]) -> None:
+    """Run Hydra with a command line, without explaining its errors."""
     import hydra
+
+    from sweeprof.sweep.groups import VERSION_BASE
+
+    sys.argv[1:] = arguments
+    # Hydra then raises instead of printing its own version of an error and exiting.
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    hydra.main(config_path=str(conf_folder()), config_name="config", **VERSION_BASE)(task)()
+
+
+def _run_hydra(arguments: list[str]) -> None:
     import yaml
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from sweeprof.sweep.groups import VERSION_BASE
-
-    # Hydra then raises instead of printing its own version of an error and exiting.
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
-    run = hydra.main(config_path=str(conf_folder()), config_name="config", **VERSION_BASE)(task)
     try:
-        run()
+        _run_plain_hydra(arguments)
     except yaml.YAMLError as error:
-        raise UserError(f"a config file cannot be read: {' '.join(str(error).split())}") from None
+        from sweeprof.sweep.locate import yaml_message
+
+        raise UserError(yaml_message(error)) from None
     except (HydraException, OmegaConfBaseException) as error:
         from sweeprof.sweep.diagnose import diagnosed
 
         raise diagnosed(error, sys.argv[1:]) from None
+    except UserError:
+        raise
+    except ValueError as error:
+        if problems := _unreadable_configs(error):
+            raise UserError(problems) from None
+        if not _raised_by_hydra(error):
+            raise
+        from sweeprof.sweep.diagnose import diagnosed
+
+        raise diagnosed(error, sys.argv[1:]) from None
+
+
+def _unreadable_configs(error: ValueError) -> list[Problem]:
+    """The config files that are not UTF-8, if that is what the error is about."""
+    if not isinstance(error, UnicodeDecodeError):
+        return []
+    from sweeprof.sweep.diagnose import config_dir
+    from sweeprof.sweep.locate import encoding_problem
+
+    folders = [folder for folder in (config_dir(sys.argv[1:]), conf_folder()) if folder]
+    files = [file for folder in folders for file in sorted(folder.rglob("*.yaml"))]
+    return [problem for file in files if (problem := encoding_problem(file))]
+
+
+def _raised_by_hydra(error: BaseException) -> bool:
+    """Whether the innermost function that raised is one of Hydra's, as for `model=null`."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("hydra.")
 
 
 def task(config: DictConfig) -> None:

@@ -1,4 +1,4 @@
-"""The settings of a backend (``backend.precision``, ``backend.threads``) in sweeps over several: which of them support which values.
+"""The settings of a backend in sweeps over several: which of them support which values.
 
 A setting that a backend lacks makes a combination `unsupported`, unless it has its default value: then the backend is measured
 without it. A setting that no backend of the sweep has is a mistake.
@@ -39,7 +39,8 @@ class Fitted:
 
 def fitted(node: Json, name: str, targets: Callable[[], Collection[str]]) -> Fitted:
     """The node of the backend called ``name``, in a sweep over backends with these ``targets`` (asked for only if needed)."""
-    signature = signature_of(str(node.get("_target_")))
+    target = str(node.get("_target_"))
+    signature = signature_of(target)
     if signature is None:  # the process that imports it will tell
         return Fitted(node)
     dropped: set[str] = set()
@@ -48,33 +49,29 @@ def fitted(node: Json, name: str, targets: Callable[[], Collection[str]]) -> Fit
     refused = {problem.key for problem in rule_problems({"backend": node})}
     for setting, value in given_arguments(node).items():
         key = f"backend.{setting}"
+        if key in refused or (signature.is_open and setting not in signature.arguments):
+            continue
         if setting in signature.arguments:
-            kind = signature.arguments[setting].kind
-            found = [] if key in refused else list(kind_problems(key, value, kind))
-            if not found or kind is None:
-                continue
-            if _is_supported_elsewhere(setting, value):
-                reasons.append(f"{name} does not support {setting}={value} (only {', '.join(map(str, kind.choices))})")
-            elif kind.choices:
-                known = {
-                    choice for target in (str(node["_target_"]), *targets()) for choice in _choices(target, setting)
-                }
+            found = list(kind_problems(key, value, signature.arguments[setting].kind))
+            if found and any(value in _choices(other, setting) for other in TARGETS):
+                only = ", ".join(map(str, _choices(target, setting)))
+                reasons.append(f"{name} does not support {setting}={value} (only {only})")
+            elif found and _choices(target, setting):
+                known = {choice for one in (target, *targets()) for choice in _choices(one, setting)}
                 problems.append(choice_problem(key, value, setting, map(str, known)))
             else:
                 problems += found
-        elif not signature.is_open:
-            owners = [one for target in targets() if (one := _arguments(target).get(setting)) is not None]
-            if not owners:
-                problems.append(unknown_setting(key, value, [str(node["_target_"]), *targets()]))
-            elif key not in refused:
-                defaults = [_default(setting, owner) for owner in owners if setting not in _NO_DEFAULT]
-                if value in defaults:
-                    dropped.add(setting)
-                elif defaults:
-                    only = f"only the default, {spelled(defaults[0])}"
-                    reasons.append(f"{name} does not support {setting}={spelled(value)} ({only})")
-                else:
-                    reasons.append(f"{name} has no setting '{setting}'")
+            continue
+        owners = [one for other in targets() if (one := _arguments(other).get(setting)) is not None]
+        if not owners:
+            problems.append(unknown_setting(key, value, [target, *targets()]))
+        elif setting in _NO_DEFAULT:
+            reasons.append(f"{name} has no setting '{setting}'")
+        elif any(value == _default(setting, owner) for owner in owners):
+            dropped.add(setting)
+        else:
+            only = spelled(_default(setting, owners[0]))
+            reasons.append(f"{name} does not support {setting}={spelled(value)} (only the default, {only})")
     kept = {key: value for key, value in node.items() if key not in dropped}
     return Fitted(kept, frozenset(dropped), "; ".join(reasons) or None, tuple(problems))
 
@@ -90,11 +87,6 @@ def is_setting(key: str, targets: Collection[str]) -> bool:
     signatures = [signature_of(target) for target in targets]
     accepted = any(signature is None or signature.accepts(name) for signature in signatures)
     return accepted or name in (*NOT_ARGUMENTS, "_target_")
-
-
-def _is_supported_elsewhere(setting: str, value: Any) -> bool:
-    """Whether another of sweeprof's own backends has this choice of the setting."""
-    return any(value in _choices(target, setting) for target in TARGETS)
 
 
 def _choices(target: str, setting: str) -> tuple[Any, ...]:

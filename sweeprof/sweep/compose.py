@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,9 +27,19 @@ from sweeprof.sweep.baseline import Chosen, chosen_baseline, compare_problems
 from sweeprof.sweep.check import part_problems, training_problems
 from sweeprof.sweep.cluster.resources import asked_for
 from sweeprof.sweep.cluster.shards import Shards, in_tasks
-from sweeprof.sweep.conf import group_keys, leaf_keys, mapping_keys, packaged_targets, top_level_keys
+from sweeprof.sweep.conf import (
+    config_file,
+    group_keys,
+    leaf_keys,
+    mapping_keys,
+    packaged_targets,
+    settings_by_part,
+    source_folders,
+    top_level_keys,
+)
 from sweeprof.sweep.groups import NOUNS, Groups
 from sweeprof.sweep.launchers import BASIC, SLURM, at_once
+from sweeprof.sweep.locate import ConfigFile, empty_shape, located
 from sweeprof.sweep.plan import IDENTITY, Combination, Plan, in_shards, without_repeats
 from sweeprof.sweep.probe import probe
 from sweeprof.sweep.references import Place
@@ -50,7 +61,34 @@ class Composer:
     arguments: Arguments
 
     def plan(self) -> Plan:
-        """The plan; raises :class:`UserError` with every problem of every combination."""
+        """The plan; raises :class:`UserError` with every problem of every combination, and where a file has it."""
+        try:
+            return self._planned()
+        except UserError as error:
+            if not error.problems:
+                raise
+            distinct_ones = list({str(problem): problem for problem in error.problems}.values())
+            raise UserError(located(distinct_ones, self._config_files(), self._given())) from None
+
+    def _config_files(self) -> list[ConfigFile]:
+        """The sweep files, and the members that are chosen of config groups."""
+        folders = source_folders(self.config)
+        chosen = {(str(group), str(name)) for group, name in self.config.hydra.runtime.choices.items()}
+        chosen |= {(key, str(v)) for key, values in self.arguments.axes.items() if key in self._groups for v in values}
+        return [
+            *(ConfigFile(path) for name in self._files if (path := config_file(folders, "sweep", name))),
+            *(
+                ConfigFile(path, f"{group}.")
+                for group, name in sorted(chosen)
+                if re.fullmatch(r"\w+", group) and (path := config_file(folders, group, name))
+            ),
+        ]
+
+    def _given(self) -> set[str]:
+        """The keys that the command line gives values; not the groups, whose members are files."""
+        return {key for key in (*self.arguments.fixed, *self.arguments.axes) if key not in self._groups}
+
+    def _planned(self) -> Plan:
         if SWEEP_GROUP in self.arguments.axes:
             named = ",".join(str(v) for v in self.arguments.axes[SWEEP_GROUP])
             raise UserError(
@@ -64,11 +102,12 @@ class Composer:
         axis_problems = [problem for section in self.sections for problem in self._axis_problems(section)]
         backend_problems = [problem for section in self.sections for problem in section.backend_problems()]
         unknown = any(self._is_unknown(key) for section in self.sections for key in section.keys)
+        shape_problems += self._empty_problems()
         problems = [*self._key_problems(), *shape_problems, *axis_problems, *backend_problems, *self._wide_problems()]
         if shape_problems or backend_problems or unknown:
             problems += [problem for key in IDENTITY for problem in part_problems(key, self._plain(key))]
             problems += [problem for section in self.sections for problem in section.value_problems()]
-            raise UserError(list({str(problem): problem for problem in problems}.values()))
+            raise UserError(problems)
         found: list[Combination] = []
         excluded: list[Excluded] = []
         for section in self.sections:
@@ -86,7 +125,7 @@ class Composer:
         if not problems:
             problems += probe(found, packaged_targets(), here=self._plain("cluster.scheduler") is None)
         if problems:
-            raise UserError(list({str(problem): problem for problem in problems}.values()))
+            raise UserError(problems)
         combinations, repeats = without_repeats(found)
         return self._assembled(combinations, (*excluded, *repeats), baseline)
 
@@ -239,6 +278,23 @@ class Composer:
         for key in self.config:
             if key not in known and key != "hydra":
                 yield key_problem(str(key), self._plain(str(key)), known - {"hydra", "job"})
+        for part, names in settings_by_part().items():
+            given = self._plain(part)
+            for name, value in given.items() if isinstance(given, Mapping) else ():
+                if name not in names:
+                    yield key_problem(f"{part}.{name}", value, {f"{part}.{one}" for one in names})
+
+    def _empty_problems(self) -> list[Problem]:
+        """Sweep files that name no combinations although they mean to, as with `axes: {}`."""
+        if self.config.alone is True or any(section.names_axes for section in self.sections):
+            return []
+        folders = source_folders(self.config)
+        paths = [path for name in self._files if (path := config_file(folders, "sweep", name))]
+        found = [problem for path in paths if (problem := empty_shape(path, (*SHAPE_KEYS, "hydra")))]
+        given = self.arguments.fixed.get("axes")
+        if given is not None and not self._plain("axes"):
+            found.append(Problem("axes", given.value(), "is empty; it takes {axis: [values]}."))
+        return found
 
     def _part_problems(self) -> Iterator[Problem]:
         """Parts of the config that are no mappings, as where a sweep file has ``tracking: none``."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hydra import compose, initialize_config_dir
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -14,10 +18,14 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from sweeprof.configs import conf_folder
-from sweeprof.errors import Problem, UserError, choice_problem, key_problem
+from sweeprof.errors import Problem, UserError, choice_problem, key_problem, nearest
+from sweeprof.sweep.backend_settings import is_setting, unknown_setting
 from sweeprof.sweep.check import config_problems
-from sweeprof.sweep.conf import leaf_keys
+from sweeprof.sweep.conf import config_file, leaf_keys
 from sweeprof.sweep.groups import NOUNS, VERSION_BASE, plain_message
+from sweeprof.sweep.locate import line_with, shown
+from sweeprof.sweep.resolve import is_open
+from sweeprof.sweep.spelling import CONFIG_DIR, SWEEP_GROUP
 
 EXTRAS = ("joblib", "ray", "submitit_local", "submitit_slurm")
 """Launchers that extras of ours bring, each with its first word as the extra's name."""
@@ -25,15 +33,16 @@ EXTRAS = ("joblib", "ray", "submitit_local", "submitit_slurm")
 
 def diagnosed(error: Exception, arguments: Sequence[str]) -> UserError:
     """The user's mistakes behind an error that Hydra raised while composing the command line ``arguments``."""
-    extra = _config_dir(arguments)
+    extra = config_dir(arguments)
+    problems = [] if extra is None or extra.is_dir() else [_no_folder(extra)]
     search = [f"hydra.searchpath=[file://{extra}]"] if extra and extra.is_dir() else []
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(conf_folder()), **VERSION_BASE):
         try:
             base = compose("config", overrides=[*search, *_good_choices(arguments)], return_hydra_config=True)
         except (HydraException, OmegaConfBaseException):
-            return UserError(plain_message(error))
-        problems, good = [], list(search)
+            return UserError(problems) if problems else _of_a_file(error, arguments)
+        good = list(search)
         for line in arguments:
             if "=" not in line or line.startswith("-"):
                 continue
@@ -41,7 +50,51 @@ def diagnosed(error: Exception, arguments: Sequence[str]) -> UserError:
             problems += found
             good += [] if found or _sweeps(line) else [line]
         problems += _value_problems(good)
-    return UserError(problems) if problems else UserError(plain_message(error))
+        return UserError(problems) if problems else _of_a_file(error, arguments)
+
+
+def _of_a_file(error: Exception, arguments: Sequence[str]) -> UserError:
+    """What Hydra or OmegaConf says of a config file, with the line that it means."""
+    message = plain_message(error).partition(" Config search path: ")[0]
+    named = re.match(r"In '([^']+)': ", message)
+    said = message[named.end() :] if named else message
+    sweeps = [line.partition("=")[2] for line in arguments if line.lstrip("+").startswith(f"{SWEEP_GROUP}=")]
+    names = [f"sweep/{name}" for line in sweeps for name in re.findall(r"[^\[\],\s]+", line)]
+    if named and named[1] != "config":  # of which sweep files are a part
+        names = [named[1]]
+    word = re.search(r"full_key: ([^\s\[]+)|'([^']+)'", said)
+    folders = [folder for folder in (config_dir(arguments), conf_folder()) if folder]
+    for name in names:
+        group, _, member = name.rpartition("/")
+        path = config_file(folders, group, member)
+        line = line_with(word[1] or word[2], path) if word and path else None
+        if path and (line or named):
+            place = shown(path) if line is None else f"{shown(path)}:{line}"
+            said = re.sub(r" full_key: .*", "", said)
+            return UserError([replace(_in_defaults(said) or Problem("file", path.name, f"- {said}."), source=place)])
+    return UserError(message)
+
+
+def _in_defaults(said: str) -> Problem | None:
+    """The problem behind what Hydra says of a defaults list; None if it is about something else."""
+    loader = GlobalHydra.instance().config_loader()
+    if missing := re.match(r"Could not find '([^']+)/([^'/]+)'", said):
+        known = re.search(r"Available options in '[^']+': (.*)", said)
+        return choice_problem(
+            missing[1], missing[2], NOUNS.get(missing[1], missing[1]), known[1].split() if known else ()
+        )
+    if unknown := re.match(r"Could not override '([^']+)'", said):
+        groups = [group for group in loader.list_groups("") if group != "hydra"]
+        return choice_problem("defaults", unknown[1], "config group", groups)
+    return None
+
+
+def _no_folder(path: Path) -> Problem:
+    beside = [one.name for one in path.parent.iterdir() if one.is_dir()] if path.parent.is_dir() else []
+    close = nearest(path.name, beside)
+    return Problem(
+        "--config-dir", shown(path), "is not a folder.", None if close is None else shown(path.parent / close)
+    )
 
 
 def _good_choices(arguments: Sequence[str]) -> list[str]:
@@ -52,13 +105,16 @@ def _good_choices(arguments: Sequence[str]) -> list[str]:
     return [f"{key}={value}" for key, _, value in chosen if key in groups and value in loader.get_group_options(key)]
 
 
-def _config_dir(arguments: Sequence[str]) -> Path | None:
-    for position, argument in enumerate(arguments):
-        if argument in ("--config-dir", "-cd") and position + 1 < len(arguments):
-            return Path(arguments[position + 1]).absolute()
-        if argument.startswith("--config-dir="):
-            return Path(argument.partition("=")[2]).absolute()
-    return None
+def config_dir(arguments: Sequence[str]) -> Path | None:
+    """The folder of the user's configs that the command line names."""
+    found = None
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        flag, _, value = argument.partition("=")
+        if flag in CONFIG_DIR and value:
+            found = value
+        elif before in CONFIG_DIR:
+            found = argument
+    return None if found is None else Path(found).absolute()
 
 
 def _sweeps(line: str) -> bool:
@@ -77,6 +133,11 @@ def _override_problems(line: str, base: DictConfig, extra: Path | None) -> Itera
     key = override.key_or_group if is_known else override.key_or_group.removeprefix("axes.")
     groups = loader.list_groups("")
     if key in groups and key != "hydra":
+        if not all(isinstance(value, str) for value in _plain_values(override)):
+            options = sorted(loader.get_group_options(key))
+            message = f"is not a {NOUNS.get(key, key)}; a choice is a name. Known: {', '.join(options)}."
+            yield Problem(key, override.get_value_string(), message)
+            return
         own = [path.stem for path in (extra / key).glob("*.yaml")] if extra else []
         known = [*loader.get_group_options(key), *own]
         yield from (
@@ -96,7 +157,51 @@ def _override_problems(line: str, base: DictConfig, extra: Path | None) -> Itera
         if key.partition(".")[0] == "cluster" and base.cluster.scheduler is None:
             yield Problem(key, value, "is a setting of a cluster, and none is chosen: cluster=slurm.")
         else:
-            yield key_problem(key, value, [*leaf_keys(base), *(g for g in groups if g != "hydra")])
+            problem = key_problem(key, value, [*leaf_keys(base), *(g for g in groups if g != "hydra")])
+            yield replace(problem, nearest=_group_with(key, _values(override), loader) or problem.nearest)
+    elif line.startswith("++backend."):
+        targets = _backend_targets(base, loader, extra)
+        if not is_setting(key, targets):
+            yield unknown_setting(key, ",".join(_values(override)), targets)
+    elif not is_open(f"{key}."):
+        yield from _inner_problems(key, override.value(), base)
+
+
+def _plain_values(override: Override) -> list[Any]:
+    """The values of an override, of the types that they have."""
+    if override.is_sweep_override():
+        parser = OverridesParser.create()
+        return [parser.parse_override(f"x={text}").value() for text in override.sweep_string_iterator()]
+    value = override.value()
+    return value if isinstance(value, list) else [value]
+
+
+def _group_with(key: str, values: Sequence[str], loader: ConfigLoader) -> str | None:
+    """The config group that a key misspells whose values are all names of that group."""
+    groups = [group for group in loader.list_groups("") if set(values) <= set(loader.get_group_options(group))]
+    return nearest(key, groups, 0.5)
+
+
+def _backend_targets(base: DictConfig, loader: ConfigLoader, extra: Path | None) -> list[str]:
+    """The targets of all backends: which of them a sweep has is not known while it cannot be composed."""
+    folders = [folder for folder in (extra, conf_folder()) if folder]
+    files = [config_file(folders, "backend", name) for name in loader.get_group_options("backend")]
+    texts = [file.read_text(encoding="utf-8", errors="replace") for file in files if file]
+    return [
+        str(base.backend.get("_target_")),
+        *(t for text in texts for t in re.findall(r"^_target_: (\S+)", text, re.M)),
+    ]
+
+
+def _inner_problems(key: str, value: object, base: DictConfig) -> Iterator[Problem]:
+    """Keys of a mapping that its key does not have, as in ``limits={timeot_s: 3}``."""
+    if not isinstance(value, Mapping) or re.match(
+        r"(axes|variants|compare\.|cluster\.(options|environment)|training\.)", f"{key}."
+    ):
+        return
+    for name, inner in value.items():
+        if _is_absent(base, f"{key}.{name}"):
+            yield key_problem(f"{key}.{name}", inner, leaf_keys(base))
 
 
 def choice_of_hydra(key: str, value: str, name: str, known: Sequence[str]) -> Problem:

@@ -175,7 +175,9 @@ def _choose_by_others(master: DictConfig) -> bool:
     sources = [source for source in master.hydra.runtime.config_sources if source.schema in ("file", "pkg")]
     folders = [Path(str(source.path)) for source in sources]
     files = (file for folder in folders if folder.is_dir() for file in folder.rglob("*.yaml"))
-    return any(re.search(r"^\s*-\s.*\$\{", file.read_text(encoding="utf-8"), re.MULTILINE) for file in files)
+    return any(
+        re.search(r"^\s*-\s.*\$\{", file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE) for file in files
+    )
 
 
 def _updated(config: Json, settings: Iterable[tuple[str, Any]]) -> Json:

@@ -29,6 +29,7 @@ from sweeprof.sweep.plan import IDENTITY, Combination, Point, identity
 from sweeprof.sweep.resolve import Resolver
 from sweeprof.sweep.rules import Rule, read_rules
 from sweeprof.sweep.shape import SHAPE_KEYS, Shape, read_shape
+from sweeprof.sweep.signatures import given_arguments
 from sweeprof.sweep.spelling import as_typed, spelled
 
 ALWAYS = ("model", "backend", "device", "batch_size")
@@ -81,6 +82,11 @@ class Section:
         fixed = {key: [override.value()] for key, override in self.arguments.fixed.items() if key in known}
         return {**self.arguments.axes, **fixed}
 
+    @property
+    def names_axes(self) -> bool:
+        """Whether its file or the command line says which combinations there are."""
+        return bool(self._read[0].values() or self.arguments.axes)
+
     @cached_property
     def axes(self) -> dict[str, list[Any]]:
         """Values per axis; those that every table has first."""
@@ -131,13 +137,15 @@ class Section:
         return problems
 
     def value_problems(self) -> Iterator[Problem]:
-        """Values of its axes that no combination can have, without composing any."""
+        """Values and rules of its axes that are wrong by themselves, without composing any combination."""
         for key, values in self.keys.items():
             for value in values:
                 node: Any = value
                 for name in reversed(key.split(".")):
                     node = {name: node}
                 yield from rule_problems(node)
+        for grid in self.shape.grids:
+            yield from read_rules(grid.exclude, self.axes, self.shape.variant_keys(), self.narrowed)[1]
 
     def combinations(self, axes: Sequence[str]) -> tuple[list[Combination], list[Excluded]]:
         """Its combinations, with a value for each of ``axes``, and the points that rules leave out."""
@@ -222,9 +230,19 @@ class Section:
         return found
 
     def backend_problems(self) -> Iterator[Problem]:
-        """Settings of a backend, on the command line or of axes, that no backend of the run has."""
+        """Settings of a backend, wherever they are given, that no backend of the run has."""
+        node = plain_node(self.config, "backend")
+        own = {
+            name: v
+            for name, v in given_arguments(node).items()
+            if not is_setting(f"backend.{name}", [node["_target_"]])
+        }
         fixed = {key: [override.value()] for key, override in self.arguments.fixed.items()}
-        for key, values in {**fixed, **self.keys}.items():
+        for key, values in {
+            **{f"backend.{name}": [value] for name, value in own.items()},
+            **fixed,
+            **self.keys,
+        }.items():
             if key.startswith("backend.") and not is_setting(key, self.targets()):
                 yield unknown_setting(key, ",".join(map(str, values)), self.targets())
 

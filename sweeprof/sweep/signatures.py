@@ -159,7 +159,7 @@ _PLURALS = {"a whole number": "whole numbers", "a number": "numbers", "a text": 
 _LISTS = ("Sequence", "list", "Iterable", "Collection")
 
 
-def _kind(annotation: ast.expr | None, home: str) -> Kind | None:
+def _kind(annotation: ast.expr | None, home: str) -> Kind | None:  # noqa: PLR0911  # one line per form
     match annotation:
         case ast.Constant(value=None):
             return _NULL

@@ -7,6 +7,8 @@ from typing import Any
 
 from sweeprof.tracking.credentials import without_credentials
 
+CONFIG_DIR = ("--config-dir", "-cd")
+"""The flags that name a folder of the user's configs."""
 SWEEP_GROUP = "sweep@_global_"
 """The group of sweep files, with the package that `app.py` puts them into."""
 

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from http import HTTPStatus
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +29,7 @@ from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.queued import StoredTracker, note_sent
 from sweeprof.text import stored
 from sweeprof.tracking import KNOWN, Adder, Ending, Links, SweepInfo, Tracker
-from sweeprof.tracking.credentials import without_credentials, without_logins
+from sweeprof.tracking.credentials import LOGIN, without_credentials, without_logins
 
 OPEN_S = 120.0
 """For making a schema on a slow disk."""
@@ -136,6 +137,13 @@ class _Discreet:
         return getattr(self._stream, name)
 
 
+def trouble_of(error: Exception) -> str:
+    """What a tracker raised, and what to do about it, without passwords."""
+    status = getattr(error, "get_http_status_code", lambda: None)()
+    refused = status == HTTPStatus.UNAUTHORIZED or "error code 401" in str(error)
+    return without_credentials(f"{type(error).__name__}: {error}{f' - {LOGIN}' if refused else ''}")
+
+
 def _serve() -> None:
     die_with(int(sys.argv[2]))
     sys.stdout, sys.stderr = cast("TextIO", _Discreet(sys.stdout)), cast("TextIO", _Discreet(sys.stderr))
@@ -148,7 +156,7 @@ def _serve() -> None:
             links = _done(tracker, message, Folder(Path(message["folder"])))
             told["links"] = dataclasses.asdict(links) if links else None
         except Exception as error:  # whatever a tracker raises is told, and ends nothing
-            told["trouble"] = stored(without_credentials(f"{type(error).__name__}: {error}"))
+            told["trouble"] = stored(trouble_of(error))
         answer(connection, told)
 
 

@@ -8,12 +8,13 @@ import os
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
+from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
 
 from sweeprof.errors import SweeprofError
-from sweeprof.tracking.credentials import without_credentials
+from sweeprof.tracking.credentials import LOGIN, without_credentials
 from sweeprof.tracking.serving import LOCAL
 
 ANSWER_S = 20.0
@@ -78,7 +79,7 @@ def _asked(address: str, path: str, question: Mapping[str, Any], login: bool) ->
 
 def _reason(error: Exception) -> str:
     if isinstance(error, HTTPError):
-        return f"{error.code} {error.reason}"
+        return f"{error.code} {error.reason}{f'; {LOGIN}' if error.code == HTTPStatus.UNAUTHORIZED else ''}"
     return str(getattr(error, "reason", error)) or type(error).__name__
 
 

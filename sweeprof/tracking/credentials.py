@@ -67,3 +67,7 @@ def knows_login(address: str) -> bool:
     """Whether the environment has the user of the server at ``address``, as MLflow's client reads it; never a database's."""
     is_server = address.startswith(("http://", "https://")) and "***" not in address
     return is_server and any(os.environ.get(name) for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_TOKEN"))
+
+
+LOGIN = "it wants to know who asks: set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+"""What to do about the HTTP status 401."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from support.command import Command
+from support.command import Command, Ran
+from support.in_process import call_command
+
+Called = Callable[..., Ran]
 
 CASES = {
-    "unknown model": (["model=lenet6"], ["model: 'lenet6' is not a model. Known:", "Did you mean 'lenet5'?"]),
+    "unknown model": (["model=lenet6"], ["model: 'lenet6' is not a model. Did you mean 'lenet5'? Known: "]),
     "unknown model in a sweep": (["model=mlp,lenet6"], ["model: 'lenet6' is not a model"]),
     "unknown backend": (["backend=tensorflw"], ["backend: 'tensorflw' is not a backend", "Did you mean 'tensorflow'?"]),
     "unknown sweep": (["+sweep=quickstrat"], ["sweep: 'quickstrat' is not a sweep", "Did you mean 'quickstart'?"]),
@@ -103,21 +107,77 @@ CASES = {
 }
 
 
+CASES |= {
+    "a misspelt group": (["modle=mlp"], ["modle: 'mlp' is given to a key that does not exist. Did you mean 'model'?"]),
+    "a choice that is no name": (["model=null"], ["model: 'null' is not a model; a choice is a name. Known: "]),
+    "a choice that is no name among others": (["model=mlp,null"], ["model: None is not a model"]),
+    "an axis without values": (["axes={batch_size: []}"], ["axes.batch_size: [] has no values."]),
+    "no axes": (["axes={}"], ["axes: {} is empty; it takes {axis: [values]}."]),
+    "a misspelt key in a mapping": (
+        ["limits={timeot_s: 3}"],
+        ["limits.timeot_s: 3", "Did you mean 'limits.timeout_s'?"],
+    ),
+    "a folder of configs that is not there": (
+        ["--config-dir", "mein", "model=own"],
+        ["--config-dir: 'mein' is not a folder.", "model: 'own' is not a model."],
+    ),
+    "a shape with a letter": (
+        ["dataset=synthetic", "dataset.shape=[3,a,224]"],
+        ["dataset.shape: [3, 'a', 224] is not a list of whole numbers."],
+    ),
+    "an argument that a model of the zoo lacks": (
+        ["model.torch.pretraind=false"],
+        [
+            "model.torch: 'pretraind' is not an argument of sweeprof.zoo.lenet5.torch_model.",
+            "Did you mean 'pretrained'?",
+        ],
+    ),
+    "an argument that a model of the user lacks": (
+        ["model.torch._target_=torch.nn.Linear", "model.torch.in_featurs=3"],
+        ["model.torch: 'in_featurs' is not an argument of torch.nn.Linear. Did you mean 'in_features'?"],
+    ),
+    "a setting that the backend lacks beside another mistake": (
+        ["backend.threds=1", "model=lenet6"],
+        ["backend.threds: '1'", "Did you mean 'backend.threads'?", "model: 'lenet6'"],
+    ),
+    "a shell without completion": (["-sc", "install=bsh"], ["-sc: 'bsh' is not a shell with completion", "'bash'?"]),
+    "completion of nothing": (["-sc"], ["-sc: '' takes install=SHELL or uninstall=SHELL."]),
+}
+
 ASKS_ELSEWHERE = (
     "an argument that an optimizer lacks",
     "no such device",
     "target that is misspelt",
     "target that is not callable",
+    "an argument that a model of the user lacks",
 )
 """Mistakes that only a process with the framework can tell, which takes its time."""
+
+
+@pytest.fixture
+def called(tmp_path: Path) -> Called:
+    """The command in an empty folder, without a process of its own."""
+
+    def call(*arguments: str) -> Ran:
+        return call_command(tmp_path, *arguments)
+
+    return call
+
+
+@pytest.mark.parametrize("arguments", [["model=lenet6", "bogus=1"], ["model=null"], ["quickstart"]])
+def test_a_mistake_in_a_process_of_its_own(sweeprof: Command, called: Called, arguments: list[str]) -> None:
+    """Shows that the calls below are like the command."""
+    ran, like = sweeprof(*arguments), called(*arguments)
+    assert (ran.code, ran.out, ran.err) == (like.code, like.out, like.err)
+    assert ran.code == 1
 
 
 @pytest.mark.parametrize(
     "case", [pytest.param(c, marks=pytest.mark.slow if c in ASKS_ELSEWHERE else ()) for c in CASES]
 )
-def test_a_mistake_gets_one_clear_error(sweeprof: Command, tmp_path: Path, case: str) -> None:
+def test_a_mistake_gets_one_clear_error(called: Called, tmp_path: Path, case: str) -> None:
     arguments, expected = CASES[case]
-    ran = sweeprof(*arguments)
+    ran = called(*arguments)
     assert ran.code == 1
     for text in expected:
         assert text in ran.err
@@ -129,16 +189,16 @@ def test_a_mistake_gets_one_clear_error(sweeprof: Command, tmp_path: Path, case:
 
 
 @pytest.mark.parametrize("arguments", [["metrics.functions=foo"], ["backend=tensorflow", "backend.compile=true"]])
-def test_a_key_that_belongs_to_another_choice_is_taken_for_no_other(sweeprof: Command, arguments: list[str]) -> None:
-    ran = sweeprof(*arguments)
+def test_a_key_that_belongs_to_another_choice_is_taken_for_no_other(called: Called, arguments: list[str]) -> None:
+    ran = called(*arguments)
     assert ran.code == 1
     assert "is given to a key that does not exist. Known: " in ran.err
     assert "Did you mean" not in ran.err
 
 
-def test_an_output_that_is_a_file_is_refused(sweeprof: Command, tmp_path: Path) -> None:
+def test_an_output_that_is_a_file_is_refused(called: Called, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
-    ran = sweeprof("output=taken", "model=fake", "backend=fake")
+    ran = called("output=taken", "model=fake", "backend=fake")
     assert ran.code == 1
     assert "output: " in ran.err
     assert "Traceback" not in ran.err
@@ -164,17 +224,85 @@ def test_a_missing_extra_says_what_to_install(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("axis: {batch_size: [1, 2]}", "Did you mean 'axes'?"),
-        ("axes: {batchsize: [1, 2]}", "Did you mean 'batch_size'?"),
-        ("axes: {batch_size: []}", "axes.batch_size: [] has no values."),
-        ("axes: {batch_size: [1, 2}", "a config file cannot be read: "),
+        (
+            "name: x\naxis: {batch_size: [1, 2]}",
+            "2: axis: {'batch_size': [1, 2]} is given to a key that does not exist. Did you mean 'axes'?",
+        ),
+        (
+            "axes:\n  batchsize: [1, 2]",
+            "2: batchsize: '1,2' is given to a key that does not exist. Did you mean 'batch_size'?",
+        ),
+        ("axes: {batch_size: []}", "1: axes.batch_size: [] has no values."),
+        (
+            "axes: {batch_size: [1, 2}",
+            "1: is not YAML: while parsing a flow sequence, expected ',' or ']', but got '}'",
+        ),
+        (
+            "axes: {batch_size: [1]}\naxes: {}",
+            "2: is not YAML: while constructing a mapping, found duplicate key axes",
+        ),
+        ("axes:\n  batch_size:\n  - 1\n  - 0", "4: batch_size: 0 is not a batch size"),
+        (
+            "axes: {batch_size: [1]}\nlimits:\n  timeot_s: 3",
+            "3: limits.timeot_s: 3 is given to a key that does not exist. Did you mean 'limits.timeout_s'?",
+        ),
+        (
+            "axes: {batch_size: [1]}\nbackend:\n  slowdwn: 2.0",
+            "3: backend.slowdwn: '2.0' is given to a key that does not exist. Did you mean 'backend.slowdown'?",
+        ),
+        (
+            "axes: {batch_size: [1]}\nexclude:\n- batch_size > 7\n- batchsize > 1",
+            "4: exclude: 'batchsize > 1' speaks of 'batchsize'",
+        ),
+        ("zip:\n- batch_size: []", "2: zip[0].batch_size: [] has no values."),
+        (
+            "defaults:\n- override /dataset: digts",
+            "2: dataset: 'digts' is not a dataset. Did you mean 'digits'? Known: digits, synthetic.",
+        ),
+        (
+            "defaults:\n- override /datset: digits",
+            "2: defaults: 'datset' is not a config group. Did you mean 'dataset'?",
+        ),
+        (
+            "axes: {batch_size: [1]}\nname: ${nothing}",
+            "2: file: 'small.yaml' - Interpolation key 'nothing' not found",
+        ),
+        ("axes: {}", "1: axes: {} is empty; it takes {axis: [values]}, or is left out."),
+        ("", ": file: 'small.yaml' is empty"),
+        ("- a", ": file: 'small.yaml' - ConfigTypeError"),
     ],
 )
-def test_a_mistake_in_a_sweep_file(sweeprof: Command, tmp_path: Path, content: str, expected: str) -> None:
+def test_a_mistake_in_a_sweep_file_has_its_line(called: Called, tmp_path: Path, content: str, expected: str) -> None:
     (tmp_path / "mine" / "sweep").mkdir(parents=True)
     (tmp_path / "mine" / "sweep" / "small.yaml").write_text(content)
-    ran = sweeprof("--config-dir", "mine", "+sweep=small", "model=fake", "backend=fake", "tracking=none")
+    ran = called("--config-dir", "mine", "+sweep=small", "model=fake", "backend=fake", "tracking=none")
     assert ran.code == 1
-    assert expected in ran.err
-    assert "Traceback" not in ran.err
+    assert f"error: mine/sweep/small.yaml{'' if expected.startswith(':') else ':'}{expected}" in ran.err
+    assert len(ran.err.splitlines()) == 1
     assert not (tmp_path / "outputs").exists()
+
+
+def test_a_file_in_another_encoding_is_named(called: Called, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "sweep").mkdir(parents=True)
+    (tmp_path / "mine" / "sweep" / "small.yaml").write_bytes("axes: {batch_size: [1]}\n# café\n".encode("latin-1"))
+    ran = called("--config-dir", "mine", "+sweep=small")
+    assert ran.code == 1
+    assert ran.err == (
+        "error: mine/sweep/small.yaml:2: file: b'\\xe9' is not UTF-8, the encoding of config files; save the file as UTF-8.\n"
+    )
+
+
+def test_what_the_command_line_gives_is_not_looked_for_in_a_file(called: Called, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "sweep").mkdir(parents=True)
+    (tmp_path / "mine" / "sweep" / "small.yaml").write_text("axes: {batch_size: [1, 2]}\nlimits: {timeout_s: 3}\n")
+    ran = called("--config-dir", "mine", "+sweep=small", "batch_size=0", "limits.timeout_s=-1")
+    assert "error: batch_size: 0 is not" in ran.err
+    assert "error: limits.timeout_s: -1 is not" in ran.err
+
+
+def test_a_mistake_in_a_model_file_has_its_line(called: Called, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "model").mkdir(parents=True)
+    text = "torch:\n  _target_: sweeprof.zoo.mlp.torch_model\n  pretraind: false\n"
+    (tmp_path / "mine" / "model" / "own.yaml").write_text(text)
+    ran = called("--config-dir", "mine", "model=mlp,own")
+    assert ran.err.startswith("error: mine/model/own.yaml:3: model.torch: 'pretraind' is not an argument of ")

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from support.command import Command
+from support.in_process import call_command
 
 pytestmark = pytest.mark.slow
 
@@ -118,9 +119,9 @@ def test_what_is_meant_is_done(sweeprof: Command, folder: Path, case: str) -> No
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_cannot_be_meant_is_told(sweeprof: Command, folder: Path, case: str) -> None:
+def test_what_cannot_be_meant_is_told(folder: Path, case: str) -> None:
     arguments, told = WRONG[case]
-    ran = sweeprof("--config-dir", "mine", *arguments)
+    ran = call_command(folder, "--config-dir", "mine", *arguments)
     assert ran.code == 1
     for text in told:
         assert text in ran.err

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from support.command import Command
+from support.in_process import call_command
 
 pytestmark = pytest.mark.slow
 
@@ -71,14 +72,17 @@ def test_compiled(sweeprof: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: 
 @pytest.mark.parametrize(
     ("argument", "told"),
     [
-        ("mode=trainning", "mode: 'trainning' is not a kind of step. Known: inference, training."),
+        (
+            "mode=trainning",
+            "mode: 'trainning' is not a kind of step. Did you mean 'training'? Known: inference, training.",
+        ),
         ("training.optimizer=adamm", "training.optimizer: 'adamm' is not an optimizer."),
         ("training.loss=mea", "training.loss: 'mea' is not a loss."),
         ("backend.precision=bf61", "backend.precision: 'bf61' is not a precision."),
     ],
 )
-def test_a_wrong_value_is_one_clear_error(sweeprof: Command, argument: str, told: str) -> None:
-    ran = sweeprof("model=mlp", argument, "tracking=none")
+def test_a_wrong_value_is_one_clear_error(tmp_path: Path, argument: str, told: str) -> None:
+    ran = call_command(tmp_path, "model=mlp", argument, "tracking=none")
     assert ran.code == 1
     assert told in ran.err
     assert "Traceback" not in ran.err

@@ -47,7 +47,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("sweeprof.profiling", "sweeprof.metrics", "sweeprof.datasets", "sweeprof.backends", "sweeprof.zoo"),
     ("sweeprof.sweep", "sweeprof.tracking"),
     (
-        *("sweeprof.app", "sweeprof.__main__", "sweeprof.comparing", "sweeprof.compare"),
+        *("sweeprof.app", "sweeprof.__main__", "sweeprof.completion", "sweeprof.comparing", "sweeprof.compare"),
         *(
             "sweeprof.collect",
             "sweeprof.doctor",
@@ -70,6 +70,8 @@ NOT_AT_START = {*FRAMEWORKS, "pandas"} - {"omegaconf"}
 WRITES_ENVIRONMENT = {
     # HYDRA_FULL_ERROR makes Hydra raise instead of exiting; it has no other switch.
     "app.py",
+    # Hydra's completion reads the line that is completed from there.
+    "completion.py",
     # MLflow reads its settings from the environment only, in a process of its own.
     "sweep/tracker.py",
     # What a head starts, through whatever launcher, inherits whose it is.

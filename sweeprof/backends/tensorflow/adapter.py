@@ -18,7 +18,7 @@ from sweeprof.backends.tensorflow.kernel import kernel
 from sweeprof.backends.tensorflow.model import TensorflowModel
 from sweeprof.backends.tensorflow.state import device_of, unchanged
 from sweeprof.backends.tensorflow.training import EagerTraining, FusedTraining, training
-from sweeprof.backends.tensorflow.variants import Mode, Variant
+from sweeprof.backends.tensorflow.variants import Mode, Precision, Variant
 from sweeprof.profiling.formulas import Formulas
 from sweeprof.profiling.inputs import Inputs
 from sweeprof.profiling.kernel import Kernel, KernelName
@@ -55,7 +55,7 @@ class TensorflowBackend:
     operator by operator."""
     layout: Literal["channels_last", "channels_first"] = "channels_last"
     """Where the model expects the channels of an image; datasets give them first."""
-    precision: Literal["fp32", "bf16", "fp16"] | None = None
+    precision: Precision | None = None
     """Of weights, computation and inputs; None: as the model is."""
 
     def __post_init__(self) -> None:

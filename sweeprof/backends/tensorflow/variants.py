@@ -15,7 +15,8 @@ from sweeprof.errors import Unsupported, UserError, choice_problem
 
 Mode = Literal["eager", "function", "xla"]
 """``eager``: operator by operator; ``function``: traced once per shape, as serving does; ``xla``: that, compiled by XLA."""
-PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+Precision = Literal["fp32", "bf16", "fp16"]
+PRECISIONS: dict[str, str] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 """Data type of weights, computation and floating-point inputs."""
 
 

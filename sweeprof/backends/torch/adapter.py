@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -19,7 +19,7 @@ from sweeprof.backends.torch.model import TorchModel
 from sweeprof.backends.torch.recipes import TorchTraining, training
 from sweeprof.backends.torch.state import parameters_kept, unchanged
 from sweeprof.backends.torch.training import count_built_training
-from sweeprof.backends.torch.variants import INT8, Variant
+from sweeprof.backends.torch.variants import INT8, Precision, Variant
 from sweeprof.profiling.formulas import Formulas
 from sweeprof.profiling.inputs import Inputs
 from sweeprof.profiling.kernel import Kernel, KernelName
@@ -47,7 +47,7 @@ class TorchBackend:
     }
     threads: int = 1
     """Threads within an operator."""
-    precision: Literal["fp32", "bf16", "fp16", "int8-dynamic"] | None = None
+    precision: Precision | None = None
     """Of parameters and inputs, or of the weights of linear and recurrent layers; None: as the model is."""
     channels_last: bool = False
     """Whether images are stored with their channels last."""

@@ -7,7 +7,7 @@ import shutil
 import sys
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,7 +18,13 @@ from sweeprof.errors import Unsupported, UserError, choice_problem
 from sweeprof.profiling.inputs import TensorSpec
 
 INT8 = "int8-dynamic"
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, INT8: torch.float32}
+Precision = Literal["fp32", "bf16", "fp16", "int8-dynamic"]
+PRECISIONS: dict[str, torch.dtype] = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    INT8: torch.float32,
+}
 """Data type of parameters and floating-point inputs."""
 
 

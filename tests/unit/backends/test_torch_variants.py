@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pack_sequence
 
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.counting import count_built
-from sweeprof.backends.torch.variants import PRECISIONS, Variant
+from sweeprof.backends.torch.variants import PRECISIONS, Precision, Variant
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.profiling.data import Data
 from sweeprof.profiling.inputs import Inputs, TensorSpec
@@ -49,7 +49,7 @@ def run(backend: TorchBackend, images: Any = IMAGES) -> tuple[Any, Inputs, Any]:
 
 @pytest.mark.parametrize("is_channels_last", [False, True])
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_variant_answers_like_the_plain_one(precision: str, is_channels_last: bool) -> None:
+def test_a_variant_answers_like_the_plain_one(precision: Precision, is_channels_last: bool) -> None:
     _, _, plain = run(TorchBackend())
     _, _, found = run(TorchBackend(precision=precision, channels_last=is_channels_last))
     assert found.dtype == np.float32
@@ -60,7 +60,7 @@ def test_a_variant_answers_like_the_plain_one(precision: str, is_channels_last: 
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_a_precision_is_that_of_weights_inputs_and_outputs(precision: str) -> None:
+def test_a_precision_is_that_of_weights_inputs_and_outputs(precision: Precision) -> None:
     dtype = PRECISIONS[precision]
     loaded = TorchBackend(precision=precision).load(lenet5, "cpu", 1)
     batch = loaded.put(Inputs((IMAGES, torch.arange(3))))

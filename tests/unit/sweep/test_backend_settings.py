@@ -57,14 +57,44 @@ def test_a_precision_that_a_backend_lacks_is_unsupported_and_the_default_is_meas
 @pytest.mark.parametrize(
     ("backend", "setting", "values", "reason"),
     [
-        ("onnxruntime", "channels_last", "false,true", "onnxruntime does not support channels_last=true (only the default, false)"),
-        ("tensorflow", "compile", "false,true", "tensorflow does not support compile=true (only the default, false)"),
-        ("jax", "precision", "fp32,fp16", "jax does not support precision=fp16 (only the default, fp32)"),
-        ("litert", "precision", "fp32,bf16", "litert does not support precision=bf16 (only the default, fp32)"),
-        ("fake", "precision", "fp32,bf16", "fake does not support precision=bf16 (only the default, fp32)"),
-        ("tensorflow", "precision", "fp32,int8-dynamic", "tensorflow does not support precision=int8-dynamic (only fp32, bf16, fp16)"),
+        (
+            "onnxruntime",
+            "channels_last",
+            "false,true",
+            "onnxruntime does not support channels_last=true (only the default, false)",
+        ),
+        (
+            "tensorflow",
+            "compile",
+            "false,true",
+            "tensorflow does not support compile=true (only the default, false)",
+        ),
+        (
+            "jax",
+            "precision",
+            "fp32,fp16",
+            "jax does not support precision=fp16 (only the default, fp32)",
+        ),
+        (
+            "litert",
+            "precision",
+            "fp32,bf16",
+            "litert does not support precision=bf16 (only the default, fp32)",
+        ),
+        (
+            "fake",
+            "precision",
+            "fp32,bf16",
+            "fake does not support precision=bf16 (only the default, fp32)",
+        ),
+        (
+            "tensorflow",
+            "precision",
+            "fp32,int8-dynamic",
+            "tensorflow does not support precision=int8-dynamic (only fp32, bf16, fp16)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_values_beside_torch(backend: str, setting: str, values: str, reason: str) -> None:
     model = "model=fake" if backend == "fake" else "model=mlp"
     plan = planned(model, f"backend={backend},torch", f"backend.{setting}={values}")
@@ -111,15 +141,36 @@ def test_a_sweep_file_sets_and_sweeps_them_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "messages"),
     [
-        (["backend=torch,onnxruntime", "backend.precison=fp32,bf16"], ["backend.precison: 'fp32,bf16' is given to a key that does not exist. Did you mean 'backend.precision'?"]),
-        (["backend=torch,onnxruntime", "backend.precison=fp32"], ["backend.precison: 'fp32'", "Did you mean 'backend.precision'?"]),
-        (["backend=onnxruntime", "backend.precision=fp32,bf16"], ["backend.precision: 'fp32,bf16' is given to a key that does not exist."]),
-        (["backend=tensorflow,jax", "backend.mode=eager,egaer"], ["backend.mode: 'egaer' is not a mode. Did you mean 'eager'? Known: eager, function, jit, xla."]),
-        (["backend=torch,onnxruntime", "backend.precision=bf61"], ["backend.precision: 'bf61' is not a precision. Did you mean 'bf16'?"]),
-        (["backend=onnxruntime", "backend.opset=new"], ["backend.opset: 'new' is not a whole number."]),
-        (["backend=jax,torch", "backend.compil=true,false", "batch_size=0,1"], ["Did you mean 'backend.compile'?", "batch_size: 0 is not a batch size"]),
+        (
+            ["backend=torch,onnxruntime", "backend.precison=fp32,bf16"],
+            ["backend.precison: 'fp32,bf16' is given to a key that does not exist. Did you mean 'backend.precision'?"],
+        ),
+        (
+            ["backend=torch,onnxruntime", "backend.precison=fp32"],
+            ["backend.precison: 'fp32'", "Did you mean 'backend.precision'?"],
+        ),
+        (
+            ["backend=onnxruntime", "backend.precision=fp32,bf16"],
+            ["backend.precision: 'fp32,bf16' is given to a key that does not exist."],
+        ),
+        (
+            ["backend=tensorflow,jax", "backend.mode=eager,egaer"],
+            ["backend.mode: 'egaer' is not a mode. Did you mean 'eager'? Known: eager, function, jit, xla."],
+        ),
+        (
+            ["backend=torch,onnxruntime", "backend.precision=bf61"],
+            ["backend.precision: 'bf61' is not a precision. Did you mean 'bf16'?"],
+        ),
+        (
+            ["backend=onnxruntime", "backend.opset=new"],
+            ["backend.opset: 'new' is not a whole number."],
+        ),
+        (
+            ["backend=jax,torch", "backend.compil=true,false", "batch_size=0,1"],
+            ["Did you mean 'backend.compile'?", "batch_size: 0 is not a batch size"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_mistakes(arguments: list[str], messages: list[str]) -> None:
     with pytest.raises(UserError) as raised:
         planned(*arguments)

@@ -197,6 +197,16 @@ def test_arguments_of_a_training_step_are_looked_at(modules: Path) -> None:
     assert (problem.key, problem.value, problem.nearest) == ("training.optimizer", "lrr", "lr")
 
 
+def test_arguments_of_a_model_and_a_dataset_are_looked_at(modules: Path) -> None:
+    one = combination("probed_fine.Optimizer")
+    one.config["model"]["fake"]["momentun"] = {"_target_": "probed_fine.MyNet"}
+    one.config["dataset"] = {"_target_": "probed_fine.loss", "wieght": 1, "preload": []}
+    assert [(p.key, p.value, p.nearest) for p in probe([one], PACKAGED)] == [
+        ("model.fake", "momentun", "momentum"),
+        ("dataset", "wieght", "weight"),
+    ]
+
+
 def test_packaged_targets_need_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sweeprof.sweep.probe.Child", None)
     assert probe([combination("packaged.Model")], PACKAGED | {"packaged.Model"}) == []
