@@ -133,6 +133,11 @@ class Failure:
     log: str | None = None
     """Path of the trial's log below the sweep's folder; None if there is none."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", stored(self.message))
+        if self.traceback is not None:
+            object.__setattr__(self, "traceback", stored(self.traceback, LONGEST_TRACEBACK))
+
 
 @dataclass(frozen=True, slots=True)
 class Record:

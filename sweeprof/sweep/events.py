@@ -76,6 +76,7 @@ Event = TypedDict(
         "status": NotRequired[Status],
         "reason": NotRequired[str | None],
         "for": NotRequired[str | None],
+        "log": NotRequired[str | None],
     },
 )
 """A line of an event log."""

@@ -5,22 +5,24 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
 
 from support.plans import fake_plan
 from sweeprof.sweep import progress
+from sweeprof.sweep.events import Event
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.progress import ProgressDisplay, State
 
 
-def event(kind: str, id: str, pass_name: str = "timing", time: float = 0, **fields: Any) -> dict[str, Any]:
-    return {"event": kind, "combination_id": id, "pass": pass_name, "round": 0, "time": time, **fields}
+def event(kind: str, id: str, pass_name: str = "timing", time: float = 0, **fields: Any) -> Event:
+    line = {"event": kind, "combination_id": id, "pass": pass_name, "round": 0, "time": time, **fields}
+    return cast(Event, line)
 
 
-def ended(id: str, time: float, status: str = "ok", reason: str | None = None, **fields: Any) -> dict[str, Any]:
+def ended(id: str, time: float, status: str = "ok", reason: str | None = None, **fields: Any) -> Event:
     return event("end", id, time=time, status=status, reason=reason, **fields)
 
 
@@ -55,9 +57,9 @@ def test_a_pass_not_seen_yet_is_guessed() -> None:
 
 def test_a_wait_is_shown_and_is_no_part_of_what_a_trial_takes(state: State) -> None:
     state.take(event("begin", "a", time=0), "mlp")
-    state.take({**event("waiting", "a"), "for": None}, "mlp")  # another shard of this sweep
+    state.take(event("waiting", "a", **{"for": None}), "mlp")  # another shard of this sweep
     assert state.current == "mlp timing"
-    state.take({**event("waiting", "a"), "for": "sweep other"}, "mlp")
+    state.take(event("waiting", "a", **{"for": "sweep other"}), "mlp")
     assert (state.current, state.done) == ("waiting for sweep other", 0)
     state.take(event("running", "a", time=100), "mlp")
     assert state.current == "mlp timing"
