@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterable
 from typing import IO, Any, TextIO, cast
@@ -44,8 +45,16 @@ class SafeConsole(Console):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
+class _PrintableRecord(logging.LogRecord):
+    """A log message that is printable, also in the files to which Hydra writes the log."""
+
+    def getMessage(self) -> str:  # noqa: N802 – the name that logging calls
+        return limited(printable(super().getMessage()), LONGEST_LINE)
+
+
 def guard_output() -> None:
-    """Make everything that this process prints printable, tracebacks and logs included; every command begins with it."""
+    """Make everything that this process prints and logs printable, tracebacks included; every command begins with it."""
+    logging.setLogRecordFactory(_PrintableRecord)
     if not isinstance(sys.stdout, _Printable):
         sys.stdout = cast("TextIO", _Printable(sys.stdout, None))
     if not isinstance(sys.stderr, _Printable):

@@ -151,7 +151,7 @@ def _row(
     failures: Sequence[Failure],
 ) -> Row:
     status, reason = _status(records)
-    timed = [record.status for record in records if record.pass_name == "timing"]
+    timed = [r.status for r in records if r.pass_name == "timing" and r.status != "unsupported"]
     complete = timed.count("ok")
     is_incomplete = status not in ("ok", "unsupported") and complete > 0
     if status == "ok" and failures:

@@ -77,7 +77,7 @@ charts.add("pareto", (choices, chosen, plot, more) => {
         xaxis: charts.scale(charts.described(x.value), known.map((row) => valueOf(row, x.value))),
         yaxis: charts.scale(charts.described(y.value), known.map((row) => valueOf(row, y.value))),
       },
-      note: `${front.length} of ${charts.counted(known.length, "combination")}${known.length < rows.length ? ` (of ${rows.length})` : ""} on the front; the others, pale, are beaten by one on it.${missed ? ` Left out of the front, as they miss a constraint of the sweep: ${missed}.` : ""}${charts.missing(rows, [x.value, y.value])}`,
+      note: `${front.length} of ${charts.counted(known.length, "combination")} on the front; the others, pale, are beaten by one on it.${missed ? ` Left out of the front, as they miss a constraint of the sweep: ${missed}.` : ""}${charts.missing(rows, [x.value, y.value])}`,
     };
   };
 });

@@ -158,23 +158,29 @@ def test_progress_shows_names_without_their_escapes_and_markup(failed: Folder) -
     assert "\x1b[31m" in shown  # rich's own red
 
 
-def test_whatever_a_command_prints_is_printable(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whatever_a_command_prints_is_printable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Errors of commands, logs and tracebacks; one long line shows both of its ends."""
     folder = tmp_path / "n\x1b[2J" / "2026-11-21_00-30-00"
     sweep_folder(folder, fake_plan({"a": {}}))
     assert prune(["n\x1b[2J", "--keep", "1", "--output", str(tmp_path)]) == 0
     assert prune(["gone\x1b[2J", "--keep", "1", "--output", str(tmp_path)]) == 1
-    handler = logging.StreamHandler(sys.stderr)
-    handler.emit(logging.LogRecord("x", logging.ERROR, "x", 1, f"{ESCAPES}{'B' * 300_000} ends", None, None))
-    print(ESCAPES, file=sys.stderr)
+    log = logging.Logger("hostile")
+    log.addHandler(logging.StreamHandler(sys.stderr))
+    file = logging.FileHandler(tmp_path / "sweep.log", encoding="utf-8")
+    log.addHandler(file)
+    log.error("%s", f"{ESCAPES}{'B' * 300_000} ends")
+    file.close()
+    print(f"{ESCAPES}{'B' * 300_000} ends", file=sys.stderr)
     printed = capsys.readouterr()
+    logged = (tmp_path / "sweep.log").read_text(encoding="utf-8")
+    assert logged.endswith(" ends\n")
+    assert not FORBIDDEN.search(logged)
+    assert len(logged) < 15_000
     assert "kept" in printed.out
     assert r"n\u001b[2J" in printed.out
     assert r"\u202egnp.exe\udcff" in printed.err
     assert not FORBIDDEN.search(printed.out + printed.err)
-    assert len(printed.err) < 30_000
+    assert len(printed.err) < 35_000
     assert " ends" in printed.err
 
 
