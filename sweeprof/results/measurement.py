@@ -40,7 +40,7 @@ class Measurement:
     estimator: str = "exact"
     """How the value was made from the samples, e.g. ``median``."""
     interval: tuple[float, float] | None = None
-    """95 % interval of the estimate."""
+    """95 % interval of the estimate: over the rounds, or of a value with one round within its process."""
     detail: dict[str, Any] = field(default_factory=dict)
     """Further figures in the same unit (``min``, ``max``, ``p90`` …), or the reason why one is not given."""
     rounds: tuple[float, ...] = ()
@@ -55,6 +55,13 @@ class Measurement:
     calibrated: tuple[float, ...] = ()
     """For each of the same rounds the estimate relative to the calibration kernel's time, where there was one; what a comparison
     with another hour or host uses."""
+
+    @property
+    def has_interval_within_process(self) -> bool:
+        """Whether the interval comes from the samples of a single process, so that it does not contain the differences between
+        processes.
+        """
+        return self.interval is not None and len(self.rounds) < 2
 
     def by_round(self, which: Literal["rounds", "paired"] = "rounds") -> dict[int, float]:
         """Estimate by number of the round; of a duel also the ``paired`` ones."""
