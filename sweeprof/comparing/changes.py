@@ -64,7 +64,7 @@ def changes_of(new: Comparison, metrics: Sequence[MetricInfo]) -> Changes:
     )
     counts: Counter[str] = Counter(change.kind for change in found)
     counted = {"same": same, **counts}
-    remarks = tuple(text for text in (protocol_text(new), tests_text(new)) if text)
+    remarks = tuple(text for text in (protocol_text(new, with_intervals=False), tests_text(new)) if text)
     return Changes(tuple(against_lines(new)), tuple(found), counted, remarks)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from sweeprof.report.cells import axes_text, axis_text, one_line, ratio_number
 from sweeprof.report.columns import metric_title, shown_metrics
 from sweeprof.results.compare import Cell, Change, Comparison, Row
+from sweeprof.results.measurement import Measurement
 from sweeprof.results.settings import spelled
 from sweeprof.results.stats import CONFIDENCE, MOST_ROUNDS
 from sweeprof.results.verdicts import expected_false
@@ -48,8 +49,26 @@ def percent(share: float) -> str:
     return f"{100 * share:g} %"
 
 
-def protocol_text(comparison: Comparison) -> str:
-    """Rounds, how they were interleaved, and the thresholds; empty where the comparison does not tell."""
+IntervalKind = Literal["rounds", "process", "both"]
+
+
+def interval_kind(measurements: Iterable[Measurement]) -> IntervalKind | None:
+    """What the intervals of the measurements are: over rounds, within one process, or some of each; None if there are none."""
+    found = {one.has_interval_within_process for one in measurements if one.interval is not None}
+    if not found:
+        return None
+    return "both" if len(found) == 2 else "process" if found == {True} else "rounds"
+
+
+INTERVALS: dict[IntervalKind, str] = {
+    "rounds": "95 % interval over the rounds",
+    "process": "95 % interval of the median within one process, not between processes",
+    "both": "95 % interval over the rounds; of values with one round that of the median within one process",
+}
+
+
+def protocol_text(comparison: Comparison, with_intervals: bool = True) -> str:
+    """Rounds, how they were interleaved, the thresholds, and what the brackets are; empty where the comparison does not tell."""
     rounds = comparison.protocol.get("rounds")
     if not rounds:
         return ""
@@ -65,6 +84,9 @@ def protocol_text(comparison: Comparison) -> str:
         parts.append(f"threshold {percent(comparison.threshold)}" + (f" ({own})" if own else ""))
     else:
         parts.append(f"thresholds {own}" if own else "no threshold: no difference is called")
+    kind = interval_kind(cell.measurement for row in comparison.rows for cell in row.cells.values())
+    if kind is not None and with_intervals:
+        parts.append(f"[ ]: {INTERVALS[kind]}")
     return " · ".join(parts)
 
 

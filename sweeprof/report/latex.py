@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from sweeprof.report.cells import MISSING, measured_of, one_line, shortened, value_of
 from sweeprof.report.columns import DERIVED, Column
-from sweeprof.report.judged import protocol_text
+from sweeprof.report.judged import IntervalKind, interval_kind, protocol_text
 from sweeprof.report.layers.latex import escaped
 from sweeprof.report.table import Line, Table, tables
 from sweeprof.report.units import column_scale, significant, text_unit
@@ -99,14 +99,24 @@ def _header(column: Column, unit: str) -> str:
     return _text(title, _NAME_LIMIT) + shown + arrow
 
 
+_ESTIMATES: dict[IntervalKind | None, str] = {
+    None: "Medians",
+    "rounds": "Means over the rounds with their 95 % intervals",
+    "process": "Medians with their 95 % intervals within one process, which do not contain the differences between processes",
+    "both": "Means over the rounds with their 95 % intervals, where there is one round medians with those within one process",
+}
+"""What the figures of a table are, by what their intervals are."""
+
+
 def _caption(comparison: Comparison, table: Table) -> str:
     facts = ", ".join(f"{name} {shortened(value, _NAME_LIMIT)}" for name, value in table.captions)
     left = len(table.lines) - MOST_LINES
+    kind = interval_kind(cell.measurement for line in table.lines for cell in line.row.cells.values())
     parts = [
         shortened(table.title, _REASON_LIMIT) + (f": {facts}" if facts else ""),
-        protocol_text(comparison),
+        protocol_text(comparison, with_intervals=False),
         f"The first {MOST_LINES} of {len(table.lines)} rows" if left > 0 else "",
-        "Medians with their 95 % intervals; bold: the best of each group, and what the intervals do not tell from it",
+        f"{_ESTIMATES[kind]}; bold: the best of each group, and what the intervals do not tell from it",
         f"Bold is the best {label}" if (label := _measured_of(table)) else "",
     ]
     if any(entry.text.endswith("~") for line in table.lines[:MOST_LINES] for entry in line.entries):

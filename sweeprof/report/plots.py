@@ -17,6 +17,7 @@ from sweeprof.report.cells import (
 )
 from sweeprof.report.columns import MODEL_AXIS
 from sweeprof.report.figure import Axis, Plot, Series
+from sweeprof.report.judged import IntervalKind, interval_kind
 from sweeprof.report.palette import OTHER_COLOUR, Dash, Marker, backend_colour, model_look
 from sweeprof.report.pareto import pareto_front
 from sweeprof.report.summary import where
@@ -75,6 +76,13 @@ def _metric(comparison: Comparison, name: str) -> MetricInfo | None:
     return next((info for info in comparison.metrics if info.name == name), None)
 
 
+_BARS: dict[IntervalKind, str] = {
+    "rounds": "95 % over the rounds",
+    "process": "95 % within one process",
+    "both": "95 % over the rounds, or within one process",
+}
+
+
 def _over_axis(sweep: _Sweep, key: str, noun: str, metric: str) -> Plot | None:
     axis, info = numeric_axis(sweep.comparison), _metric(sweep.comparison, metric)
     if axis is None or info is None:
@@ -88,7 +96,11 @@ def _over_axis(sweep: _Sweep, key: str, noun: str, metric: str) -> Plot | None:
     if sum(y is not None for one in series for y in one.y) < 2:
         return None
     title = f"{noun} over {one_line(axis).replace('_', ' ')}"
-    x_axis = Axis(one_line(axis), _is_log(xs), tuple(xs) if len(xs) <= _MOST_TICKS else ())
+    kind = interval_kind(
+        row.cells[metric].measurement for row in sweep.comparison.rows if value_of(row, metric) is not None
+    )
+    bars = f" – bars: {_BARS[kind]}" if kind else ""
+    x_axis = Axis(one_line(axis) + bars, _is_log(xs), tuple(xs) if len(xs) <= _MOST_TICKS else ())
     ys = [y for one in series for y in one.y if y is not None]
     return Plot(key, title, x_axis, Axis(_titled(noun, info), _is_log(ys)), tuple(series))
 

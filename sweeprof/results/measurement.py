@@ -41,7 +41,7 @@ class Measurement:
     estimator: str = "exact"
     """How the value was made from the samples, e.g. ``median``."""
     interval: tuple[float, float] | None = None
-    """95 % interval of the estimate."""
+    """95 % interval of the estimate: over the rounds, or of a value with one round within its process."""
     detail: dict[str, Any] = field(default_factory=dict)
     """Further figures in the same unit (``min``, ``max``, ``p90`` …), or the reason why one is not given."""
     rounds: tuple[float, ...] = ()
@@ -63,6 +63,13 @@ class Measurement:
     def __post_init__(self) -> None:
         if self.reason is not None:
             object.__setattr__(self, "reason", stored(self.reason))
+
+    @property
+    def has_interval_within_process(self) -> bool:
+        """Whether the interval comes from the samples of a single process, so that it does not contain the differences between
+        processes.
+        """
+        return self.interval is not None and len(self.rounds) < 2
 
     def by_round(self, which: Literal["rounds", "paired"] = "rounds") -> dict[int, float]:
         """Estimate by number of the round; of a duel also the ``paired`` ones."""

@@ -16,7 +16,7 @@ from support.samples import comparison
 from sweeprof.report.cells import ratio_text, value_text
 from sweeprof.report.columns import DERIVED
 from sweeprof.report.html import html
-from sweeprof.report.judged import geometric_means
+from sweeprof.report.judged import INTERVALS, geometric_means
 from sweeprof.results.against import set_against
 from sweeprof.results.compare import Cell, Comparison, Row
 from sweeprof.results.measurement import Measurement
@@ -192,6 +192,9 @@ def test_every_figure_reads_as_in_the_other_reports(visit: Open) -> None:
             cell = row.cells[name]
             value, ratio = texts[2 * place], texts[2 * place + 1]
             assert value == value_text(cell.measurement, name not in DERIVED)
+            if cell.measurement.interval is not None and name not in DERIVED:
+                title = line.locator("td").nth(3 + 2 * place).get_attribute("title")
+                assert title == INTERVALS["process" if cell.measurement.has_interval_within_process else "rounds"]
             assert ratio == ("baseline" if row.is_baseline else ratio_text(cell))
 
 

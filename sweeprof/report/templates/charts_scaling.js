@@ -18,8 +18,15 @@ charts.add("scaling", (choices, chosen) => {
     const [value, low, high] = entryOf(row, metric.value) ?? [null, null, null];
     if (value === null) return "";
     const lines = [nameOf(row), amount(value, metric.value)];
-    if (low !== null && high !== null) lines.push(`95 %: ${amount(low, metric.value)} to ${amount(high, metric.value)}`);
+    if (low !== null && high !== null) lines.push(`${window.sweeprof.isWithinProcess(row, metric.value) ? "95 % within one process" : "95 % over the rounds"}: ${amount(low, metric.value)} to ${amount(high, metric.value)}`);
     return lines.map(plain).join("<br>");
+  };
+
+  // What the bars are: after one round they say nothing of how far apart processes are.
+  const barsNote = (rows) => {
+    const within = new Set(rows.filter((row) => entryOf(row, metric.value)?.[1] != null).map((row) => window.sweeprof.isWithinProcess(row, metric.value)));
+    if (within.size === 2) return " Bars: 95 % intervals over the rounds, or within one process where there is one round.";
+    return within.has(true) ? " Bars: 95 % intervals of the median within one process, not between processes." : " Bars: 95 % intervals over the rounds.";
   };
 
   // Lines of one look are one trace, with a gap between them.
@@ -75,7 +82,7 @@ charts.add("scaling", (choices, chosen) => {
         xaxis: charts.scale(charts.spelled(axis), xs, ticks), yaxis: charts.scale(charts.described(metric.value), ys),
         showlegend: others.length > 0,
       },
-      note: `${charts.counted(lines.length, "line")} of ${charts.counted(ys.length, "combination")}.${means.length ? " Thick: the geometric mean of the lines of a colour that have a value everywhere." : ""}${isTimed && !isDense ? " Bars: 95 % intervals." : ""}${charts.missing(placed, [metric.value])}`,
+      note: `${charts.counted(lines.length, "line")} of ${charts.counted(ys.length, "combination")}.${means.length ? " Thick: the geometric mean of the lines of a colour that have a value everywhere." : ""}${isTimed && !isDense ? barsNote(placed) : ""}${charts.missing(placed, [metric.value])}`,
     };
   };
 });

@@ -103,7 +103,7 @@ def meaning(seen: Noise, protocols: Mapping[str, Mapping[str, Any]]) -> Iterator
     for name, protocol in protocols.items():
         rounds, threshold = int(protocol["rounds"]), protocol.get("threshold")
         if rounds < 2:
-            yield known("Noise", f"protocol={name}", "1 round settles nothing: it has no interval")
+            yield known("Noise", f"protocol={name}", "1 round settles nothing: it does not compare processes")
             continue
         half = settled(rounds, seen.between)
         text = f"{rounds} rounds settle {half:.1%}"

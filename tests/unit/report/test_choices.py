@@ -140,7 +140,8 @@ def test_the_header_says_how_it_was_measured() -> None:
     made = dataclasses.replace(comparison(), protocol=protocol, threshold=0.05, thresholds={"latency/forward": 0.03})
     assert protocol_text(made) == (
         "5 rounds, taking turns sample by sample (duel) · calibration kernel auto · threshold 5 % (latency/forward 3 %)"
+        " · [ ]: 95 % interval of the median within one process, not between processes"
     )
     quick = dataclasses.replace(made, protocol={"rounds": [1]}, threshold=None, thresholds={})
-    assert protocol_text(quick) == "1 round · no threshold: no difference is called"
+    assert protocol_text(quick, with_intervals=False) == "1 round · no threshold: no difference is called"
     assert protocol_text(comparison()) == ""

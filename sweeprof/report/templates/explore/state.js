@@ -111,6 +111,6 @@ const change = (changes, isTyping = false) => {
 
 window.sweeprof = {
   data, state, visible, baselineOf, listen,
-  cellOf, nameOf,
+  cellOf, nameOf, isWithinProcess,
   reasonOf: (row, place) => data.reasons[row.why[place]] ?? failureOf(row) ?? "not asked for in this combination",
 };

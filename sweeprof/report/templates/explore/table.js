@@ -43,7 +43,10 @@ const valueCell = (row, place) => {
   }
   made.textContent = numberText(metric, value[0]);
   const interval = metric.name.startsWith("throughput/") ? "" : intervalText(metric, value); // which is the latency's, the other way up
-  if (interval) made.append(" ", make("span", interval, "interval"));
+  if (interval) {
+    made.append(" ", make("span", interval, "interval"));
+    made.title = intervalNote(row, place);
+  }
   return made;
 };
 const roundsCell = (row) => {

@@ -70,6 +70,8 @@ const meetingOf = (data, row, base) => {
 const isCalibrated = (row, base, place) => Boolean(row.kernel === base.kernel && row.calibrated?.[place] && base.calibrated?.[place]);
 
 const measuredRounds = (rounds) => (rounds ?? []).filter((estimate) => estimate !== null);
+// Whether the interval of a value is of the samples of a single process, and not over rounds.
+const isWithinProcess = (row, place) => measuredRounds(row.rounds[place]).length < 2;
 const sidesOf = (data, row, base, place, { together, apart }) => {
   if (!together) {
     const of = isCalibrated(row, base, place) ? "calibrated" : "rounds";

@@ -32,7 +32,7 @@ def test_a_quiet_and_a_loud_machine() -> None:
     assert quiet["within a process"].value == "2.0% (interquartile range over median)"
     assert quiet["between processes"].value == "0.8% (standard deviation of 4 processes' medians)"
     assert not quiet["between processes"].distorts
-    assert quiet["protocol=quick"].value == "1 round settles nothing: it has no interval"
+    assert quiet["protocol=quick"].value == "1 round settles nothing: it does not compare processes"
     assert quiet["protocol=default"].value == (
         "5 rounds settle 1.4%; called better or worse from 6.4%, with its threshold of 5%"
     )
