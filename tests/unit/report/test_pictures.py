@@ -171,7 +171,7 @@ def _rgb(colour: str) -> list[int]:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"channels": ("forwards",)}, "channels: 'forwards' is not a channel. Did you mean 'forward'? Known: backward"),
+        ({"channels": ("forwards",)}, "channels: 'forwards' is not a channel. Did you mean 'forward'"),
         ({"direction": "vertikal"}, "direction: 'vertikal' is not a direction.*Did you mean 'vertical'"),
         ({"channels": ("backward",)}, "channels: .'backward'. were not measured"),
         ({"channels": ()}, "channels: .* were not measured"),
