@@ -167,10 +167,29 @@ def gaps(backend: str) -> Any:
     return answer(backend, "facts")["gaps"]
 
 
-def has(backend: str, capability: str, name: str) -> bool:
-    """Whether the backend has the capability; one that lacks it must have answered ``name`` with the gap that it declares."""
-    if capability in answer(backend, "facts")["capabilities"]:
-        return True
+def needs_a_real_model(backend: str) -> None:
+    """Skip the test for the backend whose model computes nothing of the digits."""
+    if BACKENDS[backend].model == "fake":
+        pytest.skip("a fake model computes nothing")
+
+
+def needs(backend: str, capability: str, name: str) -> None:
+    """Skip the test where the backend lacks the capability, and name the gap that it declares.
+
+    Args:
+        name: the question that the test is about. It must have been answered with the declared gap; or with the reason that
+            the case declares for it, where a backend has a capability and not for this variant or model.
+
+    The test fails where neither is declared.
+    """
     found = answers(backend)[name]
-    assert (found["error"], found["message"]) == ("Unsupported", ": ".join(gaps(backend)[capability]))
-    return False
+    reason = BACKENDS[backend].refuses.get(name)
+    if capability not in answer(backend, "facts")["capabilities"]:
+        declared = gaps(backend)
+        assert capability in declared, f"{backend} lacks {capability} and declares no gap"
+        assert reason is None, f"{backend} lacks {capability} altogether: its case need not say why it refuses {name}"
+        reason = ": ".join(declared[capability])
+    if reason is None:
+        return
+    assert (found.get("error"), found.get("message")) == ("Unsupported", reason), f"{name} was answered: {found}"
+    pytest.skip(f"{backend} has no {capability} ({name}): {reason}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Case:
     """Runs out of memory when evaluated in a process that has imported it."""
     slow: bool = False
     """Whether ``make slow`` asks it, and ``make test`` does not."""
+    refuses: Mapping[str, str] = field(default_factory=dict)
+    """By question, why a capability that the backend has is not there for this variant or model."""
 
     @property
     def model(self) -> str:
@@ -53,6 +56,9 @@ class Case:
         return FIGURES[self.model].params
 
 
+_TRACED_ONCE = "mode={}: the source lines run once, when the graph is traced; backend.mode=eager runs them"
+_NO_LAYERS = "not possible upstream: a compiled XLA program has no layers; mode=function has the same model with them"
+
 BACKENDS = {
     "torch": Case(
         "torch",
@@ -64,15 +70,23 @@ BACKENDS = {
         threads="__import__('tensorflow').config.threading.get_intra_op_parallelism_threads()",
         exhaust="__import__('tensorflow').fill([2**44], 1.0)",
         slow=True,
+        refuses={"lines": _TRACED_ONCE.format("function")},
     ),
-    **{
-        name: Case(name, exhaust="__import__('tensorflow').fill([2**44], 1.0)", slow=True)
-        for name in ("tensorflow_eager", "tensorflow_xla")
-    },
+    "tensorflow_eager": Case("tensorflow_eager", exhaust="__import__('tensorflow').fill([2**44], 1.0)", slow=True),
+    "tensorflow_xla": Case(
+        "tensorflow_xla",
+        exhaust="__import__('tensorflow').fill([2**44], 1.0)",
+        slow=True,
+        refuses={
+            "lines": _TRACED_ONCE.format("xla"),
+            **dict.fromkeys(("layer_times", "trained_layers", "operators"), _NO_LAYERS),
+        },
+    ),
     "onnxruntime": Case(
         "onnxruntime",
         exhaust="__import__('onnxruntime').OrtValue.ortvalue_from_shape_and_type([2**44], float, 'cpu')",
         slow=True,  # each model is exported by a process of its own
+        refuses={"trained_layers": "makes no sense: ONNX Runtime runs models, and trains none"},
     ),
     "jax": Case("jax", exhaust="__import__('jax').numpy.ones(2**50)", slow=True),
     "litert": Case("litert", ("mlp", "lenet5"), slow=True),  # a file has batch normalisation in the weights before it

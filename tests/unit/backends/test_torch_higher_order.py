@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch import _higher_order_ops as higher_order
 from torch import nn
-from torch._higher_order_ops import associative_scan, scan, while_loop
+from torch._higher_order_ops import associative_scan, scan
 from torch._higher_order_ops.hints_wrap import hints_wrapper
-from torch._higher_order_ops.map import map as map_over
-from torch._higher_order_ops.strict_mode import strict_mode
 from torch._higher_order_ops.wrap import wrap
 from torch._ops import HigherOrderOperator
 from torch.nn import functional
@@ -23,6 +23,11 @@ import sweeprof
 from support.torch_modules import Functional, counted, figures
 from sweeprof.backends.torch.training import count_training
 from sweeprof.profiling.inputs import Inputs
+
+# These are not typed, or for other functions than they take.
+map_over: Any = importlib.import_module("torch._higher_order_ops.map").map
+strict_mode: Any = importlib.import_module("torch._higher_order_ops.strict_mode").strict_mode
+while_loop: Any = higher_order.while_loop
 
 PRODUCT = (64, 128, 112)
 """Of two matrices, 4 × 4."""
@@ -168,14 +173,14 @@ class Opaque(HigherOrderOperator):
     """An operator of a user's own that runs a kernel."""
 
     def __init__(self) -> None:
-        super().__init__("opaque")
+        super().__init__("opaque")  # type: ignore[no-untyped-call]
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = super().__call__(x)
+        result: torch.Tensor = super().__call__(x)  # type: ignore[no-untyped-call]
         return result
 
 
-opaque = Opaque()  # type: ignore[no-untyped-call]
+opaque = Opaque()
 
 
 @opaque.py_impl(torch._C.DispatchKey.CompositeExplicitAutograd)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from mlflow.tracking.registry import UnsupportedModelRegistryStoreURIException
 
 from sweeprof.tracking import connecting
 from sweeprof.tracking.connecting import connected, is_foreign, passes, until_done
@@ -110,6 +111,6 @@ def test_which_errors_pass(tracker_environment: None) -> None:
 
 
 def test_an_address_that_nothing_knows_is_refused(tracker_environment: None, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="nonsense") as raised:
+    with pytest.raises(UnsupportedModelRegistryStoreURIException, match="nonsense") as raised:
         connected("nonsense://x")
     assert not passes(raised.value)
