@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,11 @@ from sweeprof.datasets.synthetic import Synthetic
 from sweeprof.errors import DatasetError
 
 IDS, MASK, LABELS = np.zeros((8, 4), np.int64), np.ones((8, 4), np.int64), np.zeros(8, np.int64)
+
+
+def samples(inputs: Any, targets: Any = None) -> Split:
+    """A split of anything, as user code may make it."""
+    return Split(inputs, targets)
 
 
 class Data:
@@ -41,24 +45,24 @@ PLACE = f"{Path(__file__).relative_to(Path.cwd())}:{Data.split.__code__.co_first
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (Data(Split((IDS, MASK), LABELS)), f"inputs is a tuple of 2 arrays of shapes (8, 4), (8, 4); {ONE_ARRAY}"),
-        (Data(Split([IDS, MASK], None)), "inputs is a list of 2 arrays of shapes (8, 4), (8, 4); one array per sample"),
-        (Data(Split({"ids": IDS, "mask": MASK}, None)), "inputs is a mapping of 'ids', 'mask'; one array per sample"),
-        (Data(Split([[1.0] * 4] * 8, None)), "inputs is a list of 8 items; make it one array: np.asarray"),
-        (Data(Split(torch.zeros(8, 4), None)), "inputs is a torch.Tensor; make it one NumPy array"),
-        (Data(Split(np.array([IDS[0], IDS[0, :2]], object), None)), "inputs is an array of object; samples need one shape"),
-        (Data(Split(np.array(["a", "b"]), None)), "inputs is an array of str32; samples need one shape"),
-        (Data(Split(np.float32(3), None)), "inputs is a single number, not an array"),
-        (Data(Split(IDS[:0], LABELS[:0])), "split('test') has no samples"),
-        (Data(Split(IDS, LABELS[:7])), "split('test') has 8 inputs and 7 targets"),
-        (Data(Split(IDS, np.array([None] * 8))), "targets is an array of object"),
-        (Data(Split(IDS, np.int64(1))), "targets is a single number"),
+        (Data(samples((IDS, MASK), LABELS)), f"inputs is a tuple of 2 arrays of shapes (8, 4), (8, 4); {ONE_ARRAY}"),
+        (Data(samples([IDS, MASK], None)), "inputs is a list of 2 arrays of shapes (8, 4), (8, 4); one array per sample"),
+        (Data(samples({"ids": IDS, "mask": MASK}, None)), "inputs is a mapping of 'ids', 'mask'; one array per sample"),
+        (Data(samples([[1.0] * 4] * 8, None)), "inputs is a list of 8 items; make it one array: np.asarray"),
+        (Data(samples(torch.zeros(8, 4), None)), "inputs is a torch.Tensor; make it one NumPy array"),
+        (Data(samples(np.array([IDS[0], IDS[0, :2]], object), None)), "inputs is an array of object; samples need one shape"),
+        (Data(samples(np.array(["a", "b"]), None)), "inputs is an array of str32; samples need one shape"),
+        (Data(samples(np.float32(3), None)), "inputs is a single number, not an array"),
+        (Data(samples(IDS[:0], LABELS[:0])), "split('test') has no samples"),
+        (Data(samples(IDS, LABELS[:7])), "split('test') has 8 inputs and 7 targets"),
+        (Data(samples(IDS, np.array([None] * 8))), "targets is an array of object"),
+        (Data(samples(IDS, np.int64(1))), "targets is a single number"),
         (Data((IDS, LABELS)), "split('test') returned a tuple of 2 arrays of shapes (8, 4), (8,), not a sweeprof.datasets.Split"),
         (Data(None), "split('test') returned a NoneType, not a sweeprof.datasets.Split"),
-        (Data(Split(IDS, None), sample_shape=(1, 32, 32)), "has samples of shape (4,), and sample_shape is (1, 32, 32)"),
-        (Data(Split(IDS, None), dtype="float32"), "inputs is of type int64, and dtype is float32"),
-        (Data(Split(IDS, None), dtype=torch.float32), "inputs is of type int64, and dtype is torch.float32"),
-        (Data(Split(IDS, None), channel_axis=2), "channel_axis is 2, and inputs have the axes 0 (samples) to 1"),
+        (Data(samples(IDS, None), sample_shape=(1, 32, 32)), "has samples of shape (4,), and sample_shape is (1, 32, 32)"),
+        (Data(samples(IDS, None), dtype="float32"), "inputs is of type int64, and dtype is float32"),
+        (Data(samples(IDS, None), dtype=torch.float32), "inputs is of type int64, and dtype is torch.float32"),
+        (Data(samples(IDS, None), channel_axis=2), "channel_axis is 2, and inputs have the axes 0 (samples) to 1"),
     ],
 )  # fmt: skip
 def test_data_of_another_form_are_an_error_with_the_line_of_the_dataset(data: Data, said: str) -> None:
@@ -69,7 +73,7 @@ def test_data_of_another_form_are_an_error_with_the_line_of_the_dataset(data: Da
 
 
 def test_everything_that_is_wrong_is_said_at_once() -> None:
-    data = Data(Split(IDS, LABELS[:7]), sample_shape=(5,), dtype="float32")
+    data = Data(samples(IDS, LABELS[:7]), sample_shape=(5,), dtype="float32")
     with pytest.raises(DatasetError) as caught:
         checked_split(data, "test")
     for said in ("sample_shape is (5,)", "dtype is float32", "8 inputs and 7 targets"):
@@ -87,11 +91,11 @@ def test_what_is_no_dataset() -> None:
         Digits(),
         Synthetic((2, 3)),
         Synthetic((3,), high=7),
-        Data(Split(IDS, LABELS), dtype="int64"),
-        Data(Split(IDS, [0] * 8)),  # type: ignore[arg-type]
-        Data(Split(IDS.astype(np.float16), np.zeros((8, 2)))),
-        Data(Split(IDS.astype(bool), None), sample_shape=[4], dtype=bool),
-        Data(Split(np.zeros((2, 4), np.complex64), None)),
+        Data(samples(IDS, LABELS), dtype="int64"),
+        Data(samples(IDS, [0] * 8)),
+        Data(samples(IDS.astype(np.float16), np.zeros((8, 2)))),
+        Data(samples(IDS.astype(bool), None), sample_shape=[4], dtype=bool),
+        Data(samples(np.zeros((2, 4), np.complex64), None)),
     ],
 )
 def test_data_as_they_should_be(data: Any) -> None:
@@ -102,11 +106,11 @@ def test_data_as_they_should_be(data: Any) -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("kind", [np.float16, np.float64, np.complex64])
-def test_samples_that_are_not_finite_are_a_warning(bad: float, kind: Callable[[Any], Any]) -> None:
-    inputs = np.zeros((8, 4), kind)  # type: ignore[arg-type]
+def test_samples_that_are_not_finite_are_a_warning(bad: float, kind: Any) -> None:
+    inputs = np.zeros((8, 4), kind)
     inputs[[2, 5], 1] = bad
-    (warning,) = not_finite("test", Split(inputs, LABELS))
+    (warning,) = not_finite("test", samples(inputs, LABELS))
     assert warning.code == "inputs_not_finite"
     assert warning.text == "2 of the 8 samples of split('test') have inputs that are NaN or infinite"
-    (warning,) = not_finite("test", Split(IDS, inputs[:, 1]))
+    (warning,) = not_finite("test", samples(IDS, inputs[:, 1]))
     assert warning.code == "targets_not_finite"
