@@ -1,0 +1,263 @@
+"""Files that are valid JSON and not what they should be: named, left out, set aside by resume, never a traceback."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.plans import fake_plan, sweep_folder
+from sweeprof.errors import Damaged
+from sweeprof.profiling.observations import checked_record
+from sweeprof.report.__main__ import main as report
+from sweeprof.report.summary import MOST_DAMAGED, footnotes
+from sweeprof.report.terminal import text
+from sweeprof.results import files
+from sweeprof.results.files import read_json, write_json
+from sweeprof.results.reading import comparison_from
+from sweeprof.results.record import Json
+from sweeprof.sweep.events import events_of
+from sweeprof.sweep.finish import comparison_of
+from sweeprof.sweep.folder import Folder
+from sweeprof.sweep.plan import Plan
+from sweeprof.sweep.resume import environment_file, retried, tally
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "sweep-v2"
+ID = "c000000000001"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    path = tmp_path / "outputs" / "golden" / "2026-11-22_06-00-00"
+    shutil.copytree(GOLDEN, path)
+    return Folder(path)
+
+
+def timing(folder: Folder) -> Path:
+    return folder.records / ID / "timing-r1.json"
+
+
+def with_value(key: str, value: Any) -> Callable[[str], str]:
+    """A change of a record: the value of a dotted key."""
+
+    def change(content: str) -> str:
+        data = json.loads(content)
+        *parents, last = key.split(".")
+        node = data
+        for parent in parents:
+            node = node[parent]
+        node[last] = value
+        return json.dumps(data)
+
+    return change
+
+
+DAMAGES: dict[str, tuple[Callable[[str], str], str]] = {
+    "status": (with_value("status", "banana"), "status: 'banana' is not one of ok, "),
+    "text for a number": (with_value("wall_s", "1.5"), "wall_s: '1.5' is not a finite number"),
+    "truth for a number": (with_value("round", True), "round: True is not an integer"),
+    "list for an object": (with_value("axes", [1]), "axes: list is not an object"),
+    "another combination's": (with_value("combination_id", "c2"), "is the record of another trial, c2/timing-r1.json"),
+    "another round's": (with_value("round", 2), "is the record of another trial, "),
+    "path for an id": (with_value("combination_id", "../../x"), "combination_id: '../../x' is not an id"),
+    "unknown pass": (with_value("pass", "../x"), "pass_name: '../x' is not one of"),
+    "newer": (with_value("schema_version", 99), "record schema 99 is newer than this sweeprof"),
+    "huge integer": (with_value("observations.loops", 10**4000), "observations.loops: 1000"),
+    "environment": (with_value("environment.versions", "banana"), "environment.versions: 'banana' is not an object"),
+    "sample": (with_value("observations.samples", [0.1, "x"]), "observations: samples[1]: 'x' is not a finite number"),
+    "no samples": (with_value("observations.samples", []), "observations: samples: tuple is not a list of at least"),
+    "no observations": (with_value("observations", {}), "observations: dict is not complete: it has no 'first_step_s'"),
+    "nested": (lambda _: "[" * 100_000, "is nested too deeply"),
+    "nested config": (with_value("config", json.loads('{"a":' * 99 + "1" + "}" * 99)), "nested more than 64 levels"),
+    "NaN": (lambda content: content.replace('"wall_s": 1.5', '"wall_s": NaN'), "has NaN, which is not a number"),
+    "overflow": (lambda content: content.replace('"wall_s": 1.5', '"wall_s": 1e999'), "wall_s: inf is not a finite"),
+    "repeated key": (lambda content: content.replace('"round": 1', '"round": 1, "round": 1', 1), "repeats a key"),
+    "list": (lambda _: "[]", "list is not a record"),
+    "half of a character": (with_value("reason", "\ud800"), "has text that is not Unicode"),
+    "cut": (lambda content: content[:-20], "is not JSON: "),
+    "empty": (lambda _: "", "is not JSON: "),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_record_is_named_and_its_trial_is_missing(damage: str, folder: Folder) -> None:
+    change, said = DAMAGES[damage]
+    timing(folder).write_text(change(timing(folder).read_text()))
+    comparison = comparison_of(folder)
+    (line,) = comparison.damaged
+    assert line.startswith(f"records/{ID}/timing-r1.json: ")
+    assert said in line
+    assert len(line) < 400
+    row = next(row for row in comparison.rows if row.combination_id == ID)
+    assert (row.status, str(row.reason).startswith("timing: its record is damaged: ")) == ("lost", True)
+    assert sum(row.status == "ok" for row in comparison.rows) == sum(r.status == "ok" for r in whole().rows) - 1
+
+
+WHOLE: list[Any] = []
+
+
+def whole() -> Any:
+    if not WHOLE:
+        WHOLE.append(comparison_of(Folder(GOLDEN)))
+    return WHOLE[0]
+
+
+def test_what_is_not_a_file_or_too_large_is_not_read(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    timing(folder).unlink()
+    os.mkfifo(timing(folder))
+    assert comparison_of(folder).damaged == (f"records/{ID}/timing-r1.json: is not a regular file",)
+    timing(folder).unlink()
+    with timing(folder).open("wb") as file:
+        file.truncate(files.MOST_BYTES + 1)
+    (line,) = comparison_of(folder).damaged
+    assert "has 536,870,913 bytes, more than the 536,870,912 that are read" in line
+
+
+def test_the_report_names_damaged_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = sweep_folder(tmp_path / "outputs" / "test" / "2026-11-22_06-00-00", fake_plan({"a": {}}))
+    record = folder.records / "ca" / "timing-r0.json"
+    record.parent.mkdir(parents=True)
+    record.write_text("[]")
+    (folder.path / "environment.json").write_text('{"cpu": "banana"}')
+    folder.events.mkdir()
+    (folder.events / "shard-0.jsonl").write_bytes(b'{"event": "begin"}\n[1]\n' + b"[" * 90_000 + b'\n{"ev')
+    assert report([str(folder.path)]) == 0
+    shown = "".join(capsys.readouterr().out.split())
+    made = (folder.path / "report.html").read_text() + (folder.path / "comparison.md").read_text()
+    for line in (
+        "records/ca/timing-r0.json: list is not a record",
+        "environment.json: cpu: 'banana' is not an object",
+        "events/shard-0.jsonl: 3 lines cannot be read",
+    ):
+        assert "".join(line.split()) in shown
+        assert line.partition(":")[0] in made
+    assert len(comparison_from(read_json(folder.path / "comparison.json")).damaged) == 3
+
+
+def test_of_many_damaged_files_the_first_are_named(folder: Folder) -> None:
+    for path in folder.records.glob("*/*.json"):
+        path.write_text("{}")
+    comparison = comparison_of(folder)
+    notes = [note for note in footnotes(comparison) if note.code == "damaged_file"]
+    assert len(notes) == MOST_DAMAGED + 1
+    assert f"{len(comparison.damaged) - MOST_DAMAGED} more files cannot be read" in text(comparison)
+
+
+def test_resume_sets_damaged_records_aside_and_measures_their_trials_again(folder: Folder) -> None:
+    timing(folder).write_text(with_value("status", "banana")(timing(folder).read_text()))
+    before = timing(folder).read_bytes()
+    plan = folder.read_plan()
+    assert "1 damaged" in str(tally(folder, plan, retried([]), move=False))
+    assert timing(folder).exists()
+    tally(folder, plan, retried([]), move=True)
+    assert not timing(folder).exists()
+    assert (folder.path / "damaged" / "records" / ID / "timing-r1-0.json").read_bytes() == before
+    (folder.path / "environment.json").write_text('{"cpu": 3}')
+    environment_file(folder)
+    assert "host" in read_json(folder.path / "environment.json")
+    assert (folder.path / "damaged" / "environment-0.json").read_text() == '{"cpu": 3}'
+    assert comparison_of(folder).damaged == ()
+
+
+def test_a_damaged_comparison_of_another_sweep_is_named(folder: Folder) -> None:
+    plan = read_json(folder.plan)
+    plan["compare"]["against"] = {"label": "last~1", "file": "/nowhere"}
+    write_json(folder.plan, plan)
+    (folder.path / "baseline.json").write_text('{"schema_version": 2, "rows": "banana"}')
+    comparison = comparison_of(folder)
+    assert comparison.against is None
+    assert comparison.damaged == ("baseline.json: is not a comparison of sweeprof: rows: 'banana' is not a list",)
+
+
+def paths(node: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Of everything in parsed JSON; of long lists the first three."""
+    items = node.items() if isinstance(node, dict) else enumerate(node[:3]) if isinstance(node, list) else ()
+    return [path, *(one for key, value in items for one in paths(value, (*path, key)))]
+
+
+values = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=20),
+    st.sampled_from([[], {}, [[]], [None], {"a": 1}, 10**400, -1, 0, "banana", "../../x"]),
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn, original: Any) -> Any:
+    data = copy.deepcopy(original)
+    for _ in range(draw(st.integers(1, 3))):
+        path = draw(st.sampled_from(paths(data)))
+        if not path:
+            continue
+        node = data
+        for key in path[:-1]:
+            node = node[key]
+        match draw(st.sampled_from(["replace", "replace", "remove", "repeat"])):
+            case "replace":
+                node[path[-1]] = draw(values)
+            case "remove":
+                del node[path[-1]]
+            case "repeat" if isinstance(node, list):
+                node.append(copy.deepcopy(node[path[-1]]))
+    return data
+
+
+RECORDS = [
+    path for path in sorted(GOLDEN.glob(f"records/{ID}/*.json")) if not path.name.endswith(("-r1.json", "-r2.json"))
+]
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+@pytest.mark.parametrize("name", [path.name for path in RECORDS])
+def test_a_changed_record_is_a_record_or_damaged(name: str, data: st.DataObject, tmp_path_factory: Any) -> None:
+    path = _place(tmp_path_factory) / name
+    path.write_text(json.dumps(data.draw(mutated(read_json(GOLDEN / "records" / ID / name)))))
+    with suppress(Damaged):  # and nothing else
+        checked_record(path)
+
+
+PLACES: list[Path] = []
+
+
+def _place(factory: Any) -> Path:
+    if not PLACES:
+        PLACES.append(factory.mktemp("fuzz") / ID)
+        PLACES[0].mkdir()
+    return PLACES[0]
+
+
+def _plan() -> Json:
+    plan: Json = read_json(GOLDEN / "plan.json")
+    return {**plan, "combinations": plan["combinations"][:3], "shards": [[c["id"] for c in plan["combinations"][:3]]]}
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=mutated(_plan()))
+def test_a_changed_plan_is_a_plan_or_damaged(data: Json) -> None:
+    try:
+        plan = Plan.from_dict(json.loads(json.dumps(data)))
+    except Damaged:
+        return
+    assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+
+
+@settings(max_examples=100, deadline=None)
+@given(line=st.one_of(st.binary(max_size=60), values.map(lambda value: json.dumps(value).encode())))
+def test_whatever_an_event_log_holds_the_events_in_it_are_read(line: bytes, tmp_path_factory: Any) -> None:
+    event = {"event": "begin", "time": 1.0, "combination_id": "c1", "pass": "timing", "round": 0}
+    folder = _place(tmp_path_factory).parent
+    (folder / "shard-0.jsonl").write_bytes(line.replace(b"\n", b"") + b"\n" + json.dumps(event).encode() + b"\n")
+    assert list(events_of(folder)) == [event]
