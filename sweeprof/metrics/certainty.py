@@ -6,7 +6,6 @@ import dataclasses
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal, get_args
 
 from sweeprof.metrics.metric import Estimate, Missing
@@ -105,8 +104,7 @@ def over_rounds(values: Mapping[int, Number], certainty: Certainty, warnings: tu
 
 def watching(result: Any, fields: frozenset[str]) -> tuple[Any, Callable[[], bool]]:
     """A copy of a pass's result, and a function that returns whether one of ``fields`` of the copy has been read."""
-    original: type[object] = type(result)
-    kind = _watching_type(original, fields)
+    kind = _watching_type(type(result), fields)
     copy = object.__new__(kind)
     for spec in dataclasses.fields(result):
         object.__setattr__(copy, spec.name, getattr(result, spec.name))
@@ -115,7 +113,6 @@ def watching(result: Any, fields: frozenset[str]) -> tuple[Any, Callable[[], boo
     return copy, lambda: bool(read)
 
 
-@cache
 def _watching_type(kind: type[object], fields: frozenset[str]) -> type[object]:
     """A subclass of ``kind`` that appends to ``_fields_read`` which of ``fields`` are read."""
 
