@@ -35,7 +35,7 @@ def test_a_gap_that_is_not_declared_fails(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_another_answer_than_the_declared_gap_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     answered(monkeypatch, [], {"ProfilesLines": ["not implemented", "nobody did"]}, "something else")
-    with pytest.raises(AssertionError, match="lines was answered: .*something else"):
+    with pytest.raises(AssertionError, match=r"lines was answered: .*something else"):
         asking.needs("fake", "ProfilesLines", "lines")
 
 
@@ -48,5 +48,5 @@ def test_a_refusal_that_the_case_does_not_declare_fails(monkeypatch: pytest.Monk
 
 def test_a_refusal_that_the_case_declares_is_a_skip(monkeypatch: pytest.MonkeyPatch) -> None:
     answered(monkeypatch, ["ProfilesLines"], {}, BACKENDS["tensorflow"].refuses["lines"])
-    with pytest.raises(pytest.skip.Exception, match="backend.mode=eager runs them"):
+    with pytest.raises(pytest.skip.Exception, match=r"backend\.mode=eager runs them"):
         asking.needs("tensorflow", "ProfilesLines", "lines")
