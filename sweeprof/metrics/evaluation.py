@@ -50,7 +50,7 @@ def evaluation(
 
 def _main(values: Mapping[str, Any], key: str | None) -> Any:
     if not values:
-        return Missing("the function returned an empty mapping")
+        return wrong_result("the function returned an empty mapping")
     if key is None:
         if len(values) == 1:
             return next(iter(values.values()))

@@ -210,7 +210,7 @@ def mutated(draw: st.DrawFn, original: Any) -> Any:
             case "remove":
                 del node[path[-1]]
             case "repeat" if isinstance(node, list):
-                node.append(copy.deepcopy(node[path[-1]]))
+                node.append(copy.deepcopy(node[int(path[-1])]))
     return data
 
 

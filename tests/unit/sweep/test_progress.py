@@ -22,6 +22,10 @@ def event(kind: str, id: str, pass_name: str = "timing", time: float = 0, **fiel
     return cast(Event, line)
 
 
+def waiting(id: str, holder: str | None) -> Event:
+    return cast(Event, {**event("waiting", id), "for": holder})
+
+
 def ended(id: str, time: float, status: str = "ok", reason: str | None = None, **fields: Any) -> Event:
     return event("end", id, time=time, status=status, reason=reason, **fields)
 
@@ -57,9 +61,9 @@ def test_a_pass_not_seen_yet_is_guessed() -> None:
 
 def test_a_wait_is_shown_and_is_no_part_of_what_a_trial_takes(state: State) -> None:
     state.take(event("begin", "a", time=0), "mlp")
-    state.take(event("waiting", "a", **{"for": None}), "mlp")  # another shard of this sweep
+    state.take(waiting("a", None), "mlp")  # another shard of this sweep
     assert state.current == "mlp timing"
-    state.take(event("waiting", "a", **{"for": "sweep other"}), "mlp")
+    state.take(waiting("a", "sweep other"), "mlp")
     assert (state.current, state.done) == ("waiting for sweep other", 0)
     state.take(event("running", "a", time=100), "mlp")
     assert state.current == "mlp timing"
