@@ -81,7 +81,7 @@ def test_the_gate_asks_what_it_is_told_to(nights: Path, arguments: tuple[str, ..
     [
         ((), "required: BASE"),
         (("last",), "NEW is missing"),
-        (("lsat", "last"), "BASE: 'lsat' is no sweep. Known: a sweep's folder"),
+        (("lsat", "last"), "BASE: 'lsat' is no sweep. Did you mean 'last'? Known: a sweep's folder"),
         (("last~9", "last"), "BASE: 'last~9' is not there: there are 2 sweeps"),
         (
             ("tag:nigthly", "last"),
