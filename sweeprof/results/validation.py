@@ -20,6 +20,8 @@ from sweeprof.errors import Damaged
 
 LARGEST = 2**128
 """No integer of a sweep is larger; those of JSON may be as long as a file, and then cannot be converted to anything else."""
+LARGEST_FLOAT = 1e100
+"""Nothing that is measured is larger; sums and products of such numbers are finite."""
 DEEPEST = 64
 """How deep values of any kind may be nested: functions that follow the nesting call themselves."""
 SHOWN = 60
@@ -116,7 +118,9 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, int):
         return _integer(value)
     if isinstance(value, float):
-        return _number(value)
+        if not math.isfinite(value):
+            raise _MismatchError(value, "a finite number")
+        return value
     if depth == DEEPEST:
         raise _MismatchError(value, f"allowed: it is nested more than {DEEPEST} levels deep")
     if isinstance(value, list | tuple):
@@ -154,11 +158,11 @@ def _integer(value: Any) -> int:
 
 
 def _number(value: Any) -> float:
-    if type(value) is float and math.isfinite(value):
+    if type(value) is float and -LARGEST_FLOAT <= value <= LARGEST_FLOAT:  # not NaN either
         return value
     if type(value) is int and -LARGEST <= value <= LARGEST:
         return value
-    raise _MismatchError(value, "a finite number")
+    raise _MismatchError(value, "a finite number of a plausible size")
 
 
 def _bool(value: Any) -> bool:
@@ -206,14 +210,21 @@ def _union(kinds: tuple[Any, ...]) -> _Check:
     return check
 
 
+def _are_plausible(values: Sequence[Any]) -> bool:
+    """Whether all values are floats that :func:`_number` takes; quick, for thousands of samples."""
+    if set(map(type, values)) != {float} or not all(map(math.isfinite, values)):
+        return False
+    return -LARGEST_FLOAT <= min(values) and max(values) <= LARGEST_FLOAT
+
+
 def _list(kind: Any, made: Callable[[Any], Any]) -> _Check:
     item = _compiled(kind)
 
     def check(value: Any) -> Any:
         if not isinstance(value, list | tuple):
             raise _MismatchError(value, "a list")
-        if item is _number and set(map(type, value)) == {float} and all(map(math.isfinite, value)):
-            return made(value)  # samples: thousands of numbers
+        if item is _number and _are_plausible(value):
+            return made(value)
         found = []
         for one in value:
             try:
