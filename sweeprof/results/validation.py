@@ -214,7 +214,7 @@ def _are_plausible(values: Sequence[Any]) -> bool:
     """Whether all values are floats that :func:`_number` takes; quick, for thousands of samples."""
     if set(map(type, values)) != {float} or not all(map(math.isfinite, values)):
         return False
-    return -LARGEST_FLOAT <= min(values) and max(values) <= LARGEST_FLOAT
+    return bool(min(values) >= -LARGEST_FLOAT and max(values) <= LARGEST_FLOAT)
 
 
 def _list(kind: Any, made: Callable[[Any], Any]) -> _Check:
