@@ -134,8 +134,14 @@ class Timing:
     def from_dict(cls, data: Mapping[str, Any], round: int = 0) -> Timing:
         """The timing in the observations of the record of a round."""
         timing = validated(cls, data)
-        if not timing.samples or min(timing.samples) < 0:
+        if not timing.samples:
             raise damaged(timing.samples, "a list of at least one time", ["samples"])
+        lists = [timing.samples, (timing.first_step_s,), *timing.phases.values(), *timing.transfers.values()]
+        if timing.kernel:
+            lists.append(timing.kernel.samples)
+        shortest = min(min(times, default=0.0) for times in lists)
+        if shortest < 0:
+            raise damaged(shortest, "a time")
         if timing.loops < 1:
             raise damaged(timing.loops, "a number of steps per sample", ["loops"])
         return replace(timing, round=round, warnings=(), rival=None)

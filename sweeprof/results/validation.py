@@ -20,6 +20,8 @@ from sweeprof.errors import Damaged
 
 LARGEST = 2**128
 """No integer of a sweep is larger; those of JSON may be as long as a file, and then cannot be converted to anything else."""
+LARGEST_FLOAT = 1e100
+"""Nothing that is measured is larger; sums and products of such numbers are finite."""
 DEEPEST = 64
 """How deep values of any kind may be nested: functions that follow the nesting call themselves."""
 SHOWN = 60
@@ -116,22 +118,27 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, int):
         return _integer(value)
     if isinstance(value, float):
-        return _number(value)
+        if not math.isfinite(value):
+            raise _MismatchError(value, "a finite number")
+        return value
     if depth == DEEPEST:
         raise _MismatchError(value, f"allowed: it is nested more than {DEEPEST} levels deep")
     if isinstance(value, list | tuple):
+        if _are_plausible(value):
+            return value
         items: Any = enumerate(value)
     elif isinstance(value, dict):
         items = value.items()
     else:
         raise _MismatchError(value, "a value of JSON")
     for key, one in items:
-        if type(one) is not str:
-            try:
-                plain(one, depth + 1)
-            except _MismatchError as error:
-                error.where.append(key)
-                raise
+        if type(one) in (str, bool, type(None)):
+            continue  # most values, without a call
+        try:
+            plain(one, depth + 1)
+        except _MismatchError as error:
+            error.where.append(key)
+            raise
     return value
 
 
@@ -154,11 +161,11 @@ def _integer(value: Any) -> int:
 
 
 def _number(value: Any) -> float:
-    if type(value) is float and math.isfinite(value):
+    if type(value) is float and -LARGEST_FLOAT <= value <= LARGEST_FLOAT:  # not NaN either
         return value
     if type(value) is int and -LARGEST <= value <= LARGEST:
         return value
-    raise _MismatchError(value, "a finite number")
+    raise _MismatchError(value, "a finite number of a plausible size")
 
 
 def _bool(value: Any) -> bool:
@@ -206,14 +213,26 @@ def _union(kinds: tuple[Any, ...]) -> _Check:
     return check
 
 
+def _are_plausible(values: Sequence[Any]) -> bool:
+    """Whether all values are floats that :func:`_number` takes; quick, for thousands of samples."""
+    if (
+        not values
+        or type(values[0]) is not float
+        or set(map(type, values)) != {float}
+        or not all(map(math.isfinite, values))
+    ):
+        return False
+    return bool(min(values) >= -LARGEST_FLOAT and max(values) <= LARGEST_FLOAT)
+
+
 def _list(kind: Any, made: Callable[[Any], Any]) -> _Check:
     item = _compiled(kind)
 
     def check(value: Any) -> Any:
         if not isinstance(value, list | tuple):
             raise _MismatchError(value, "a list")
-        if item is _number and set(map(type, value)) == {float} and all(map(math.isfinite, value)):
-            return made(value)  # samples: thousands of numbers
+        if item is _number and _are_plausible(value):
+            return made(value)
         found = []
         for one in value:
             try:
@@ -253,13 +272,14 @@ def _mapping(kind: Any) -> _Check:
 def _items(value: Mapping[str, Any], checks: Mapping[str, _Check]) -> dict[str, Any]:
     """What is in ``value`` of the keys of ``checks``, checked."""
     found = {}
-    for key, check in checks.items():
-        if key in value:
-            try:
+    key = ""
+    try:
+        for key, check in checks.items():
+            if key in value:
                 found[key] = check(value[key])
-            except _MismatchError as error:
-                error.where.append(key)
-                raise
+    except _MismatchError as error:
+        error.where.append(key)
+        raise
     return found
 
 
@@ -279,7 +299,10 @@ def _dataclass(kind: Any) -> _Check:
         for name in needed:
             if name not in found:
                 raise _MismatchError(value, f"complete: it has no {name!r}")
-        return kind(**found)
+        try:
+            return kind(**found)
+        except ValueError as error:  # what the type itself refuses
+            raise _MismatchError(value, f"valid: {error}") from None
 
     return check
 

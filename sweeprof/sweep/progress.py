@@ -9,8 +9,10 @@ from __future__ import annotations
 import statistics
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Any, cast
 
 from rich.console import Console
 from rich.live import Live
@@ -19,7 +21,7 @@ from rich.text import Text
 
 from sweeprof.results.record import PassName
 from sweeprof.sweep.cluster.jobs import Jobs
-from sweeprof.sweep.events import Event, parsed
+from sweeprof.sweep.events import parsed
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.plan import Combination, Plan, Trial, expected_seconds
 
@@ -53,7 +55,7 @@ class State:
         left = sum(taken.get(key[1], guess) for key, guess in self.trials.items())
         return left / max(1, len(self.begun))  # so many at once
 
-    def take(self, event: Event, label: str) -> str | None:
+    def take(self, event: Mapping[str, Any], label: str) -> str | None:
         """Account for an event; returns a line to print, if it is worth one."""
         key = (event["combination_id"], event["pass"], event["round"])
         if event["event"] == "begin":
@@ -151,7 +153,9 @@ class ProgressDisplay:
                         break  # still being written
                     self._read[path] = self._read.get(path, 0) + len(line)
                     event = parsed(line)
-                    worth = event and self.state.take(event, self._labels.get(event["combination_id"], ""))
+                    worth = event and self.state.take(
+                        cast("dict[str, Any]", event), self._labels.get(event["combination_id"], "")
+                    )
                     if worth:
                         self._console.print(Text(worth, style="red"), soft_wrap=True)
 

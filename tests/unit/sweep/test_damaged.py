@@ -196,12 +196,12 @@ values = st.one_of(
 
 @st.composite
 def mutated(draw: st.DrawFn, original: Any) -> Any:
-    data = copy.deepcopy(original)
+    data: Any = copy.deepcopy(original)
     for _ in range(draw(st.integers(1, 3))):
         path = draw(st.sampled_from(paths(data)))
         if not path:
             continue
-        node = data
+        node: Any = data
         for key in path[:-1]:
             node = node[key]
         match draw(st.sampled_from(["replace", "replace", "remove", "repeat"])):
@@ -209,8 +209,8 @@ def mutated(draw: st.DrawFn, original: Any) -> Any:
                 node[path[-1]] = draw(values)
             case "remove":
                 del node[path[-1]]
-            case "repeat" if isinstance(node, list):
-                node.append(copy.deepcopy(node[int(path[-1])]))
+            case "repeat" if isinstance(path[-1], int):
+                node.append(copy.deepcopy(node[path[-1]]))
     return data
 
 
