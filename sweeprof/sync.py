@@ -146,7 +146,7 @@ def _send(folder: Folder, asked: Json) -> int:
         fine = all(row.status in ("ok", "unsupported") for row in comparison.rows)
         ending = "finished" if fine else "failed"
     with TrackerProcess(config, folder) as tracker:
-        links = tracker.close(ending, missing, len(comparison.rows))
+        links = tracker.close(ending, missing)
         if tracker.trouble:
             print(f"{folder.path} was not sent: {tracker.trouble}", file=sys.stderr)
             return EXIT_NOT_SENT

@@ -1,15 +1,18 @@
 """The head of a sweep: from a plan to a folder with its comparison, whatever happens to single trials.
 
-check ▶ folder ▶ tracker opens ▶ shards run ▶ reports ▶ table ▶ tracker closes ▶ three lines
+check ▶ folder ▶ shards run, beside them the tracker opens ▶ reports ▶ table ▶ tracker closes ▶ three lines
 """
 
 from __future__ import annotations
 
 import logging
 import shlex
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -32,10 +35,13 @@ from sweeprof.sweep.interrupts import heard_by_the_main_thread, terminable
 from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.progress import ProgressDisplay
 from sweeprof.sweep.queued import keep_config, note_ending, sending_command, viewing_command
-from sweeprof.sweep.tracker import TrackerProcess
+from sweeprof.sweep.tracker import TrackerProcess, sending_s
 from sweeprof.tracking import Ending, Links
 
 EXIT_OK, EXIT_SOME_FAILED, EXIT_INTERRUPTED = 0, 2, 130
+OPENED_S = 30.0
+"""How long a sweep whose jobs are not waited for waits for its tracker to open."""
+EXPLAINED_AFTER_S = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -78,14 +84,11 @@ def go_on(folder: Folder, plan: Plan, tracking: Json, launch: Launch, out: Conso
     keep_baseline(folder, plan)
     warn_of_crowding(plan, live)
     with heard_by_the_main_thread(), terminable(), TrackerProcess(tracking, folder) as tracker:
-        links = tracker.open(plan)
-        if tracker.trouble:
-            said = f"tracking: {tracker.trouble}; measuring goes on, and is sent at its end"
-            live.print(Text(said, style="yellow"), soft_wrap=True)
+        tracker.open(plan, partial(_warn_of_tracking, live))
         try:
             missing, interrupted = _measure(plan, folder, launch, live)
         except Detached as detached:
-            return _left(folder, str(detached), out, links)
+            return _left(folder, str(detached), out, tracker.opened(OPENED_S))
         with reporting(folder.path):
             comparison = comparison_of(folder, missing)
             report = write_reports(folder, comparison)
@@ -93,8 +96,10 @@ def go_on(folder: Folder, plan: Plan, tracking: Json, launch: Launch, out: Conso
             out.print(Report(comparison))
         code = EXIT_INTERRUPTED if interrupted else _exit_code(comparison)
         note_ending(folder, _ending(code), missing)
+        links = None
         try:
-            links = tracker.close(_ending(code), missing, len(plan.combinations)) or links
+            with _explained(live, sending_s(plan)):
+                links = tracker.close(_ending(code), missing, sending_s(plan))
         except KeyboardInterrupt:  # everything is on disk; what is left is to say so
             code, tracker.trouble = EXIT_INTERRUPTED, "interrupted before everything was sent"
     with suppress(SystemExit, BrokenPipeError):
@@ -105,6 +110,24 @@ def go_on(folder: Folder, plan: Plan, tracking: Json, launch: Launch, out: Conso
         if code != EXIT_OK:
             out.print(Text.assemble((f"{'Go on':<11}", "bold"), _resuming(folder)), soft_wrap=True)
     return Outcome(folder.path, code)
+
+
+def _warn_of_tracking(live: Console, trouble: str) -> None:
+    said = f"tracking: {trouble}; everything is sent when it is measured"
+    live.print(Text(said, style="yellow"), soft_wrap=True)
+
+
+@contextmanager
+def _explained(live: Console, limit_s: float) -> Iterator[None]:
+    """Say what is waited for where sending takes a while."""
+    said = f"sending to the tracker, for at most {limit_s:g} s (limits.tracking_s); Ctrl-C ends it and keeps everything"
+    timer = threading.Timer(EXPLAINED_AFTER_S, live.print, [Text(said)], {"soft_wrap": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def full(folder: Folder, live: Console) -> Outcome:

@@ -12,7 +12,7 @@ from sweeprof.sweep.finish import title_of
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.queued import reachable
-from sweeprof.sweep.tracker import TrackerProcess
+from sweeprof.sweep.tracker import TrackerProcess, sending_s
 
 
 def send_shard(folder: Folder, plan: Plan, shard: int) -> None:
@@ -24,7 +24,7 @@ def send_shard(folder: Folder, plan: Plan, shard: int) -> None:
     for id in ids:
         write_artifacts(folder, id, observed(folder, id), title_of(plan, plan.combination(id)))
     with TrackerProcess(config, folder) as tracker:
-        tracker.add(ids)
+        tracker.add(ids, sending_s(plan))
         if tracker.trouble:
             print(f"not sent by this job: {tracker.trouble}", file=sys.stderr)
 
