@@ -22,7 +22,7 @@ from sweeprof.errors import Problem, SweeprofError, UserError
 from sweeprof.report.terminal import Report
 from sweeprof.results.compare import Comparison
 from sweeprof.results.environment import capture
-from sweeprof.results.files import is_full, write_json
+from sweeprof.results.files import unwritable, write_json
 from sweeprof.results.record import Json
 from sweeprof.sweep.again import Launch, launched, words
 from sweeprof.sweep.baseline import keep_baseline
@@ -69,16 +69,14 @@ def run(plan: Plan, output: Path, tracking: Json, launch: Launch, out: Console, 
             write_json(folder.plan, plan.to_dict())
             return go_on(folder, plan, tracking, launch, out, live)
     except OSError as error:
-        if not is_full(error):
-            raise
-        return full(folder, live)
+        return halted(folder, error, live)
 
 
 def go_on(folder: Folder, plan: Plan, tracking: Json, launch: Launch, out: Console, live: Console) -> Outcome:
     """Measure what has no record yet; the caller is the folder's head.
 
     Raises:
-        OSError: the disk is full.
+        OSError: the disk is full, or cannot be written.
     """
     keep_config(folder, tracking)
     keep_baseline(folder, plan)
@@ -130,10 +128,14 @@ def _explained(live: Console, limit_s: float) -> Iterator[None]:
         timer.cancel()
 
 
-def full(folder: Folder, live: Console) -> Outcome:
-    """What becomes of a sweep whose disk is full: a line that says what to do."""
+def halted(folder: Folder, error: OSError, live: Console) -> Outcome:
+    """What becomes of a sweep whose disk is full or cannot be written: a line that says what to do. Raises any other error."""
+    why = unwritable(error, folder.path)
+    if why is None:
+        raise error
+    first = "make room" if why == "is full" else "make it writable"
     then = f"go on with: {_resuming(folder)}" if folder.plan.is_file() else "start the sweep again"
-    said = f"the disk of {folder.path} is full: make room, then {then}"
+    said = f"the disk of {folder.path} {why}: {first}, then {then}"
     live.print(Text(said, style="red"), soft_wrap=True)
     return Outcome(folder.path, EXIT_SOME_FAILED)
 
@@ -191,7 +193,7 @@ def _measure(plan: Plan, folder: Folder, launch: Launch, live: Console) -> tuple
         live.print(Text("interrupted: what was measured is kept", style="yellow"), soft_wrap=True)
         return "interrupted before it was measured", True
     except Exception as error:  # a launcher may fail in any way; what was measured is on disk
-        if is_full(error):
+        if unwritable(error, folder.path):
             raise
         if not isinstance(error, SweeprofError):  # ours mean what they say, as when sbatch refuses
             log.exception("the launcher failed")

@@ -26,7 +26,7 @@ REASONS = {
     "trickles": "no complete answer within 0.3 s",
     "never stops": "is larger than 1 MiB",
     "never answers": "(no complete answer within|timed out)",
-    "closes": "(IncompleteRead|Connection broken|[Cc]onnection reset)",
+    "closes": "(IncompleteRead|Connection broken|[Cc]onnection reset|Expecting property)",
     "redirects": "(redirect|Redirect|307)",
 }
 
