@@ -15,6 +15,7 @@ from typing import Any
 from hydra.core.config_loader import ConfigLoader
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
 
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.select import passes_of, select
@@ -31,6 +32,7 @@ from sweeprof.sweep.groups import NOUNS, Groups
 from sweeprof.sweep.launchers import BASIC, SLURM, at_once
 from sweeprof.sweep.plan import IDENTITY, Combination, Plan, in_shards, without_repeats
 from sweeprof.sweep.probe import probe
+from sweeprof.sweep.progress import PlanningDisplay
 from sweeprof.sweep.references import Place
 from sweeprof.sweep.resolve import is_open
 from sweeprof.sweep.section import Section, plain_node
@@ -39,6 +41,8 @@ from sweeprof.sweep.spelling import SWEEP_GROUP, as_typed, redacted, spelled
 
 DEFAULT_BASELINE = {"backend": "torch", "backend.precision": "fp32", "backend.channels_last": False}
 """The plainest value of each axis."""
+SHOWN_GRIDS = 3
+"""Grids of a sweep that is too large whose sizes are shown."""
 
 
 @dataclass
@@ -48,9 +52,15 @@ class Composer:
     loader: ConfigLoader
     config: DictConfig
     arguments: Arguments
+    live: Console | None = None
+    """Shows how far planning is, where that takes long."""
 
     def plan(self) -> Plan:
         """The plan; raises :class:`UserError` with every problem of every combination."""
+        with PlanningDisplay(self.live) as display:
+            return self._planned(display)
+
+    def _planned(self, display: PlanningDisplay) -> Plan:
         if SWEEP_GROUP in self.arguments.axes:
             named = ",".join(str(v) for v in self.arguments.axes[SWEEP_GROUP])
             raise UserError(
@@ -58,6 +68,10 @@ class Composer:
             )
         if problems := list(self._part_problems()):
             raise UserError([*problems, *self._key_problems()])
+        sizes = [size for section in self.sections for size in section.sizes()]
+        if problems := list(self._size_problems(sizes)):
+            raise UserError([*problems, *self._key_problems()])
+        display.total = sum(count for count, _ in sizes)
         shape_problems = [problem for section in self.sections for problem in section.shape_problems()]
         axis_problems = [problem for section in self.sections for problem in self._axis_problems(section)]
         problems = [*self._key_problems(), *shape_problems, *axis_problems, *self._wide_problems()]
@@ -66,7 +80,7 @@ class Composer:
         found: list[Combination] = []
         excluded: list[Excluded] = []
         for section in self.sections:
-            some, left_out = section.combinations(list(self.axes))
+            some, left_out = section.combinations(list(self.axes), display.advance)
             found += some
             excluded += left_out
             problems += [*section.problems, *training_problems(section.keys, [c.config["mode"] for c in some])]
@@ -83,6 +97,21 @@ class Composer:
             raise UserError(list({str(problem): problem for problem in problems}.values()))
         combinations, repeats = without_repeats(found)
         return self._assembled(combinations, (*excluded, *repeats), baseline)
+
+    def _size_problems(self, sizes: Sequence[tuple[int, str]]) -> Iterator[Problem]:
+        """A product that is too large, told before it is expanded."""
+        limit, total = self._plain("limits.combinations"), sum(count for count, _ in sizes)
+        if not isinstance(limit, int) or total <= limit:  # what is no number is told with the other limits
+            return
+        largest = sorted(sizes, key=lambda size: size[0], reverse=True)
+        parts = [f"{count:,} = {told}" for count, told in largest[:SHOWN_GRIDS]]
+        parts += [f"{len(sizes) - SHOWN_GRIDS} smaller grids"] if len(sizes) > SHOWN_GRIDS else []
+        whole = f"{total:,}: " if len(sizes) > 1 else ""
+        said = (
+            f"is less than what the sweep has before `exclude` ({whole}{'; '.join(parts)}); give the axes fewer values, or "
+            f"raise the limit: limits.combinations={total}."
+        )
+        yield Problem("limits.combinations", limit, said)
 
     def _comparing_problems(self, found: Sequence[Combination]) -> list[Problem]:
         entries = distinct(entry for c in found for entry in c.config["metrics"]["select"])

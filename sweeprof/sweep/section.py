@@ -6,7 +6,7 @@ A run has one section, or one for each of several sweep files that have a shape 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -116,6 +116,12 @@ class Section:
         """Composes the configs of its points."""
         return Resolver(self.groups.loader, self.config, self._fixed, self._own_model)
 
+    def sizes(self) -> list[tuple[int, str]]:
+        """How many combinations each of its grids has before rules leave any out, and how that comes about by axis."""
+        found, _ = self._read
+        given = self._given(found.values())
+        return [grid.narrowed_size(given) for grid in found.grids]
+
     def shape_problems(self) -> list[Problem]:
         """What is wrong with its shape."""
         found, problems = self._read
@@ -126,8 +132,14 @@ class Section:
             problems = [Problem("command line", told, "leaves nothing of the tied or included axes.")]
         return problems
 
-    def combinations(self, axes: Sequence[str]) -> tuple[list[Combination], list[Excluded]]:
-        """Its combinations, with a value for each of ``axes``, and the points that rules leave out."""
+    def combinations(
+        self, axes: Sequence[str], on_point: Callable[[], object] = lambda: None
+    ) -> tuple[list[Combination], list[Excluded]]:
+        """Its combinations, with a value for each of ``axes``, and the points that rules leave out.
+
+        Args:
+            on_point: is called after each point.
+        """
         found: list[Combination] = []
         excluded: list[Excluded] = []
         for grid in self.shape.grids:
@@ -141,6 +153,7 @@ class Section:
                     found.append(made)
                 elif made is not None:
                     excluded.append(made)
+                on_point()
             made_too = [self._combination(self._completed(point), (), axes) for point in grid.include]
             found += [one for one in made_too if isinstance(one, Combination)]
         return found, excluded
