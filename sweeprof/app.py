@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -96,6 +97,10 @@ def main() -> None:
         _run_hydra(hydra_arguments(arguments))
     except UserError as error:
         _exit_with(error)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC) or error.filename is None:
+            raise
+        _exit_with(UserError(f"{error.filename}: cannot be read or written: {error.strerror}"))
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -32,8 +32,8 @@ Everybody on a machine can read the words of a command: a password is better giv
 S3 (pip install 'sweeprof[s3]') is reached by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; MLFLOW_S3_ENDPOINT_URL names another
 store that speaks its language.
 
-Exit codes: 0 ended by Ctrl-C or SIGTERM, 1 a mistake in the command (nothing was started), 2 the server did not start, or ended
-by itself.
+Exit codes: 0 ended by Ctrl-C, SIGTERM or SIGHUP, 1 a mistake in the command (nothing was started), 2 the server did not start,
+or ended by itself.
 """
 
 

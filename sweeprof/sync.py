@@ -22,6 +22,7 @@ from sweeprof.sweep.cluster.launch import live_jobs
 from sweeprof.sweep.finish import comparison_of, write_reports
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import is_headed, reporting
+from sweeprof.sweep.interrupts import terminable
 from sweeprof.sweep.queued import (
     HIDDEN,
     StoredTracker,
@@ -37,7 +38,7 @@ from sweeprof.sweep.tracker import TrackerProcess
 from sweeprof.terminal import guard_output
 from sweeprof.tracking.credentials import same_address
 
-EXIT_NOT_SENT = 2
+EXIT_NOT_SENT, EXIT_INTERRUPTED = 2, 130
 MISSING = "it was not measured"
 
 
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m sweeprof.sync",
         description="Send the records of a sweep to MLflow again: what is missing there is made, the rest brought up to date, "
         "nothing is doubled.",
-        epilog="Exit codes: 0 sent, 1 a mistake in the command, 2 the server was not reached or refused.",
+        epilog="Exit codes: 0 sent, 1 a mistake in the command, 2 the server was not reached or refused, 130 interrupted.",
     )
     parser.add_argument(
         "folder",
@@ -69,9 +70,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = parser.parse_intermixed_args(arguments)  # DIR and uri=… also with --output between them
         name, output = given.folder, Path(given.output)
         asked = _asked(given.settings)
-        if given.folder == "unsent":
-            return _send_all(output, asked, given.trust)
-        return _send(sweep_folder(given.folder, output), asked, given.trust)
+        with terminable():
+            if given.folder == "unsent":
+                return _send_all(output, asked, given.trust)
+            return _send(sweep_folder(given.folder, output), asked, given.trust)
+    except KeyboardInterrupt:
+        print("interrupted before everything was sent; the same command sends the rest", file=sys.stderr)
+        return EXIT_INTERRUPTED
     except (UserError, OSError) as error:
         return told(error, name)
 
@@ -166,7 +171,7 @@ def _send(folder: Folder, asked: Json, trust: bool) -> int:
         fine = all(row.status in ("ok", "unsupported") for row in comparison.rows)
         ending = "finished" if fine else "failed"
     with TrackerProcess(stored, folder, trust) as tracker:
-        links = tracker.close(ending, missing, len(comparison.rows))
+        links = tracker.close(ending, missing)
         if tracker.trouble:
             print(f"{folder.path} was not sent: {tracker.trouble}", file=sys.stderr)
             return EXIT_NOT_SENT

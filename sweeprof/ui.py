@@ -37,8 +37,8 @@ EPILOG = """\
 A sweep that was sent to a server has its pages there: they are printed, and that is all. Where a server that has the sweep
 listens at the port already, it is used.
 
-Exit codes: 0 printed, or ended by Ctrl-C or SIGTERM; 1 a mistake in the command, 2 the server did not answer, did not start, ended
-by itself, or does not have the sweep.
+Exit codes: 0 printed, or ended by Ctrl-C, SIGTERM or SIGHUP; 1 a mistake in the command, 2 the server did not answer, did not
+start, ended by itself, or does not have the sweep.
 """
 
 

@@ -39,7 +39,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except UserError as error:
         for problem in error.problems or (error,):
             print(f"error: {problem}", file=sys.stderr)
-        return EXIT_MISTAKE
+    except OSError as error:
+        print(f"error: {error.filename}: cannot be read or written: {error.strerror}", file=sys.stderr)
+    return EXIT_MISTAKE
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -25,6 +25,21 @@ def is_full(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _FULL
 
 
+def unwritable(error: BaseException, folder: Path) -> str | None:
+    """Why nothing can be written below ``folder``, as in "the disk is full"; None if ``error`` has another reason."""
+    if not isinstance(error, OSError):
+        return None
+    if is_full(error):
+        return "is full"
+    # Some errors of writing name no file; other files, such as the locks of the host, may be on other disks.
+    is_below = error.filename is None or Path(os.fsdecode(error.filename)).absolute().is_relative_to(folder)
+    if error.errno == errno.EROFS and is_below:
+        return "is read-only"
+    if error.errno in (errno.EACCES, errno.EPERM) and error.filename is not None and is_below:
+        return "may not be written by this user"
+    return None
+
+
 def write_atomically(path: Path, text: str, durable: bool = True) -> None:
     """Replace ``path`` by ``text``: temporary file beside it, fsync, rename; without ``durable`` no fsync."""
     # A lone surrogate, which UTF-8 cannot encode, is spelled as in JSON.

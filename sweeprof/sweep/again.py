@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from sweeprof.errors import SweeprofError
-from sweeprof.results.files import is_full
+from sweeprof.results.files import unwritable
 from sweeprof.sweep.blame import leave_record
 from sweeprof.sweep.events import TrialKey, begun, events_of
 from sweeprof.sweep.folder import Folder
@@ -44,7 +44,7 @@ def launched(plan: Plan, folder: Folder, launch: Launch, live: Console) -> None:
         except SweeprofError:  # one of ours means what it says
             raise
         except Exception as error:
-            if is_full(error) or not tries.are_worth_another():
+            if unwritable(error, folder.path) or not tries.are_worth_another():
                 raise
             queue += tries.left(shards, error)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, RangeSweep
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
@@ -99,6 +101,12 @@ def _swept(parser: OverridesParser, key: str, override: Override) -> list[Any]:
     """The values of a sweep; raises ``ValueError`` where they cannot be listed."""
     if not override.is_discrete_sweep():
         raise ValueError("has no single values; write range(start,stop,step) or choice(a,b).")
+    numbers = override.value()
+    if isinstance(numbers, RangeSweep):
+        count = _length(numbers)
+        if count > MAX_VALUES:
+            raise ValueError(f"has {count:,} values, and an axis can have {MAX_VALUES:,}.")
+        return list(override.sweep_iterator())
     try:
         texts = list(itertools.islice(_texts(override), MAX_VALUES + 1))
     except HydraException as error:
@@ -106,6 +114,16 @@ def _swept(parser: OverridesParser, key: str, override: Override) -> list[Any]:
     if len(texts) > MAX_VALUES:
         raise ValueError(f"has more than {MAX_VALUES:,} values.")
     return [parser.parse_override(f"{key}={text}").value() for text in texts]
+
+
+def _length(numbers: RangeSweep) -> int:
+    """How many values a range has; nothing is listed."""
+    assert numbers.start is not None
+    assert numbers.stop is not None
+    if not numbers.step or not all(map(math.isfinite, (numbers.start, numbers.stop, numbers.step))):
+        raise ValueError("has no end.")
+    steps = (Fraction(numbers.stop) - Fraction(numbers.start)) / Fraction(numbers.step)
+    return max(0, math.ceil(steps))
 
 
 def _texts(override: Override) -> Iterable[str]:

@@ -106,6 +106,8 @@ RULES = (
         lambda value: value is None or parse_size(value) is not None,
         "is not a size, such as 2GiB, or null.",
     ),
+    Rule("limits.combinations", _whole_from(1), "is not a number of combinations: a whole number of at least 1."),
+    Rule("limits.tracking_s", _number_from(0.001), "is not a time limit: seconds above 0."),
     Rule("limits.locks", _or_null(_is_folder), "is not the full path of a folder, or null."),
     Rule("isolation", lambda value: value in ISOLATIONS, f"is not an isolation. Known: {', '.join(ISOLATIONS)}."),
     Rule("shards", _or_null(_whole_from(1)), "is not a number of shards: a whole number of at least 1, or null."),

@@ -116,6 +116,8 @@ class Child:
 
     def kill(self) -> None:
         """Kill the child and all its descendants at once, also those that are stopped."""
+        if not self.alive:
+            return
         try:
             own = psutil.Process(self.pid)
             descendants = own.children(recursive=True)
@@ -125,6 +127,8 @@ class Child:
         for process in descendants:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(CLOSING_S)
 
     def close(self) -> None:
         """End the child and everything in its session's first process group."""

@@ -16,6 +16,7 @@ from typing import Any
 from hydra.core.config_loader import ConfigLoader
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
 
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.select import passes_of, select
@@ -42,6 +43,7 @@ from sweeprof.sweep.launchers import BASIC, SLURM, at_once
 from sweeprof.sweep.locate import ConfigFile, empty_shape, located
 from sweeprof.sweep.plan import IDENTITY, Combination, Plan, in_shards, without_repeats
 from sweeprof.sweep.probe import probe
+from sweeprof.sweep.progress import PlanningDisplay
 from sweeprof.sweep.references import Place
 from sweeprof.sweep.resolve import is_open
 from sweeprof.sweep.section import Section, plain_node
@@ -50,6 +52,8 @@ from sweeprof.sweep.spelling import SWEEP_GROUP, as_typed, redacted, spelled
 
 DEFAULT_BASELINE = {"backend": "torch", "backend.precision": "fp32", "backend.channels_last": False}
 """The plainest value of each axis."""
+SHOWN_GRIDS = 3
+"""Grids of a sweep that is too large whose sizes are shown."""
 
 
 @dataclass
@@ -59,11 +63,14 @@ class Composer:
     loader: ConfigLoader
     config: DictConfig
     arguments: Arguments
+    live: Console | None = None
+    """Shows how far planning is, where that takes long."""
 
     def plan(self) -> Plan:
         """The plan; raises :class:`UserError` with every problem of every combination, and where a file has it."""
         try:
-            return self._planned()
+            with PlanningDisplay(self.live) as display:
+                return self._planned(display)
         except UserError as error:
             if not error.problems:
                 raise
@@ -88,7 +95,7 @@ class Composer:
         """The keys that the command line gives values; not the groups, whose members are files."""
         return {key for key in (*self.arguments.fixed, *self.arguments.axes) if key not in self._groups}
 
-    def _planned(self) -> Plan:
+    def _planned(self, display: PlanningDisplay) -> Plan:
         if SWEEP_GROUP in self.arguments.axes:
             named = ",".join(str(v) for v in self.arguments.axes[SWEEP_GROUP])
             raise UserError(
@@ -98,6 +105,10 @@ class Composer:
             raise UserError([*problems, *self._key_problems()])
         for section in self.sections:
             section.targets = lambda: self._backend_targets
+        sizes = [size for section in self.sections for size in section.sizes()]
+        if problems := list(self._size_problems(sizes)):
+            raise UserError([*problems, *self._key_problems()])
+        display.total = sum(count for count, _ in sizes)
         shape_problems = [problem for section in self.sections for problem in section.shape_problems()]
         axis_problems = [problem for section in self.sections for problem in self._axis_problems(section)]
         backend_problems = [problem for section in self.sections for problem in section.backend_problems()]
@@ -111,7 +122,7 @@ class Composer:
         found: list[Combination] = []
         excluded: list[Excluded] = []
         for section in self.sections:
-            some, left_out = section.combinations(list(self.axes))
+            some, left_out = section.combinations(list(self.axes), display.advance)
             found += some
             excluded += left_out
             problems += [*section.problems, *training_problems(section.keys, [c.config["mode"] for c in some])]
@@ -128,6 +139,21 @@ class Composer:
             raise UserError(problems)
         combinations, repeats = without_repeats(found)
         return self._assembled(combinations, (*excluded, *repeats), baseline)
+
+    def _size_problems(self, sizes: Sequence[tuple[int, str]]) -> Iterator[Problem]:
+        """A product that is too large, told before it is expanded."""
+        limit, total = self._plain("limits.combinations"), sum(count for count, _ in sizes)
+        if not isinstance(limit, int) or total <= limit:  # what is no number is told with the other limits
+            return
+        largest = sorted(sizes, key=lambda size: size[0], reverse=True)
+        parts = [f"{count:,} = {told}" for count, told in largest[:SHOWN_GRIDS]]
+        parts += [f"{len(sizes) - SHOWN_GRIDS} smaller grids"] if len(sizes) > SHOWN_GRIDS else []
+        whole = f"{total:,}: " if len(sizes) > 1 else ""
+        said = (
+            f"is less than what the sweep has before `exclude` ({whole}{'; '.join(parts)}); give the axes fewer values, or "
+            f"raise the limit: limits.combinations={total}."
+        )
+        yield Problem("limits.combinations", limit, said)
 
     def _comparing_problems(self, found: Sequence[Combination]) -> list[Problem]:
         entries = distinct(entry for c in found for entry in c.config["metrics"]["select"])

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.text import Text
 
 from sweeprof.errors import Problem, UserError
-from sweeprof.results.files import is_full
 from sweeprof.results.record import Json
 from sweeprof.sweep import head
 from sweeprof.sweep.again import Launch
@@ -78,9 +77,7 @@ def go_on(composer: Composer, launch: Launch, out: Console, live: Console) -> in
             environment_file(folder)
             return head.go_on(folder, plan, tracking, launch, out, live).exit_code
     except OSError as error:
-        if not is_full(error):
-            raise
-        return head.full(folder, live).exit_code
+        return head.halted(folder, error, live).exit_code
 
 
 def _jobs(folder: Folder) -> list[str]:

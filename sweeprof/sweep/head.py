@@ -1,14 +1,17 @@
 """The head of a sweep: from a plan to a folder with its comparison, whatever happens to single trials.
 
-check ▶ folder ▶ tracker opens ▶ shards run ▶ reports ▶ table ▶ tracker closes ▶ three lines
+check ▶ folder ▶ shards run, beside them the tracker opens ▶ reports ▶ table ▶ tracker closes ▶ three lines
 """
 
 from __future__ import annotations
 
 import logging
 import shlex
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -19,7 +22,7 @@ from sweeprof.metrics.select import needs_trust
 from sweeprof.report.terminal import Report
 from sweeprof.results.compare import Comparison
 from sweeprof.results.environment import capture
-from sweeprof.results.files import is_full, write_json
+from sweeprof.results.files import unwritable, write_json
 from sweeprof.results.record import Json
 from sweeprof.sweep.again import Launch, launched, words
 from sweeprof.sweep.baseline import keep_baseline
@@ -32,10 +35,13 @@ from sweeprof.sweep.interrupts import heard_by_the_main_thread, terminable
 from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.progress import ProgressDisplay
 from sweeprof.sweep.queued import StoredTracker, keep_config, note_ending, sending_command, viewing_command
-from sweeprof.sweep.tracker import TrackerProcess
+from sweeprof.sweep.tracker import TrackerProcess, sending_s
 from sweeprof.tracking import Ending, Links
 
 EXIT_OK, EXIT_SOME_FAILED, EXIT_INTERRUPTED = 0, 2, 130
+OPENED_S = 30.0
+"""How long a sweep whose jobs are not waited for waits for its tracker to open."""
+EXPLAINED_AFTER_S = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -63,9 +69,7 @@ def run(plan: Plan, output: Path, tracking: Json, launch: Launch, out: Console, 
             write_json(folder.plan, plan.to_dict())
             return go_on(folder, plan, StoredTracker(tracking, confined=False), launch, out, live)
     except OSError as error:
-        if not is_full(error):
-            raise
-        return full(folder, live)
+        return halted(folder, error, live)
 
 
 def go_on(
@@ -83,24 +87,17 @@ def go_on(
         trust: whether code of the plan may run: it may where the plan is the user's own, or is to be measured.
 
     Raises:
-        OSError: the disk is full.
+        OSError: the disk is full, or cannot be written.
     """
     keep_config(folder, tracking.config)
     keep_baseline(folder, plan, trust)
     warn_of_crowding(plan, live)
-    with (
-        heard_by_the_main_thread(),
-        terminable(),
-        TrackerProcess(tracking, folder, trust) as tracker,
-    ):
-        links = tracker.open(plan)
-        if tracker.trouble:
-            said = f"tracking: {tracker.trouble}; measuring goes on, and is sent at its end"
-            live.print(Text(said, style="yellow"), soft_wrap=True)
+    with heard_by_the_main_thread(), terminable(), TrackerProcess(tracking, folder, trust) as tracker:
+        tracker.open(plan, partial(_warn_of_tracking, live))
         try:
             missing, interrupted = _measure(plan, folder, launch, live)
         except Detached as detached:
-            return _left(folder, plan, str(detached), out, links, trust)
+            return _left(folder, plan, str(detached), out, tracker.opened(OPENED_S), trust)
         with reporting(folder.path):
             comparison = comparison_of(folder, missing, trust=trust)
             report = write_reports(folder, comparison)
@@ -108,8 +105,10 @@ def go_on(
             out.print(Report(comparison, folder.path))
         code = EXIT_INTERRUPTED if interrupted else _exit_code(comparison)
         note_ending(folder, _ending(code), missing)
+        links = None
         try:
-            links = tracker.close(_ending(code), missing, len(plan.combinations)) or links
+            with _explained(live, sending_s(plan)):
+                links = tracker.close(_ending(code), missing, sending_s(plan))
         except KeyboardInterrupt:  # everything is on disk; what is left is to say so
             code, tracker.trouble = EXIT_INTERRUPTED, "interrupted before everything was sent"
     with suppress(SystemExit, BrokenPipeError):
@@ -122,10 +121,32 @@ def go_on(
     return Outcome(folder.path, code)
 
 
-def full(folder: Folder, live: Console) -> Outcome:
-    """What becomes of a sweep whose disk is full: a line that says what to do."""
+def _warn_of_tracking(live: Console, trouble: str) -> None:
+    said = f"tracking: {trouble}; everything is sent when it is measured"
+    live.print(Text(said, style="yellow"), soft_wrap=True)
+
+
+@contextmanager
+def _explained(live: Console, limit_s: float) -> Iterator[None]:
+    """Say what is waited for where sending takes a while."""
+    said = f"sending to the tracker, for at most {limit_s:g} s (limits.tracking_s); Ctrl-C ends it and keeps everything"
+    timer = threading.Timer(EXPLAINED_AFTER_S, live.print, [Text(said)], {"soft_wrap": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def halted(folder: Folder, error: OSError, live: Console) -> Outcome:
+    """What becomes of a sweep whose disk is full or cannot be written: a line that says what to do. Raises any other error."""
+    why = unwritable(error, folder.path)
+    if why is None:
+        raise error
+    first = "make room" if why == "is full" else "make it writable"
     then = f"go on with: {_resuming(folder)}" if folder.plan.is_file() else "start the sweep again"
-    said = f"the disk of {folder.path} is full: make room, then {then}"
+    said = f"the disk of {folder.path} {why}: {first}, then {then}"
     live.print(Text(said, style="red"), soft_wrap=True)
     return Outcome(folder.path, EXIT_SOME_FAILED)
 
@@ -188,7 +209,7 @@ def _measure(plan: Plan, folder: Folder, launch: Launch, live: Console) -> tuple
         live.print(Text("interrupted: what was measured is kept", style="yellow"), soft_wrap=True)
         return "interrupted before it was measured", True
     except Exception as error:  # a launcher may fail in any way; what was measured is on disk
-        if is_full(error):
+        if unwritable(error, folder.path):
             raise
         if not isinstance(error, SweeprofError):  # ours mean what they say, as when sbatch refuses
             log.exception("the launcher failed")

@@ -6,8 +6,11 @@ back meanwhile. Python runs handlers in the main thread alone, which then knows 
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import socket
+import termios
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,16 +43,37 @@ def heard_by_the_main_thread() -> Iterator[None]:
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Let SIGTERM (a scheduler, systemd, ``kill``) end the command as Ctrl-C does."""
+    """Let SIGTERM (a scheduler, systemd, ``kill``) and SIGHUP (a closed terminal) end the command as Ctrl-C does.
 
-    def interrupt(_number: int, _frame: FrameType | None) -> Any:
+    Where SIGHUP is ignored already, as under ``nohup``, it stays so.
+    """
+
+    def interrupt(number: int, _frame: FrameType | None) -> Any:
+        if number == signal.SIGHUP:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the system and the shell may both send it
+            _replace_closed_terminal()
         raise KeyboardInterrupt
 
-    previous = signal.signal(signal.SIGTERM, interrupt)
+    previous = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        previous[signal.SIGHUP] = signal.signal(signal.SIGHUP, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _replace_closed_terminal() -> None:
+    """Send to nowhere what would be printed on a terminal that is closed: writing to it is an error."""
+    for descriptor in (0, 1, 2):
+        try:
+            termios.tcgetattr(descriptor)
+        except termios.error as error:
+            if error.args[0] == errno.EIO:
+                nowhere = os.open(os.devnull, os.O_RDWR)
+                os.dup2(nowhere, descriptor)
+                os.close(nowhere)
 
 
 def _nudge(receiver: socket.socket, main: int) -> None:

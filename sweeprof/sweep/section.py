@@ -126,6 +126,12 @@ class Section:
         """Composes the configs of its points."""
         return Resolver(self.groups.loader, self.config, self._fixed, self._own_model)
 
+    def sizes(self) -> list[tuple[int, str]]:
+        """How many combinations each of its grids has before rules leave any out, and how that comes about by axis."""
+        found, _ = self._read
+        given = self._given(found.values())
+        return [grid.narrowed_size(given) for grid in found.grids]
+
     def shape_problems(self) -> list[Problem]:
         """What is wrong with its shape."""
         found, problems = self._read
@@ -147,8 +153,14 @@ class Section:
         for grid in self.shape.grids:
             yield from read_rules(grid.exclude, self.axes, self.shape.variant_keys(), self.narrowed)[1]
 
-    def combinations(self, axes: Sequence[str]) -> tuple[list[Combination], list[Excluded]]:
-        """Its combinations, with a value for each of ``axes``, and the points that rules leave out."""
+    def combinations(
+        self, axes: Sequence[str], on_point: Callable[[], object] = lambda: None
+    ) -> tuple[list[Combination], list[Excluded]]:
+        """Its combinations, with a value for each of ``axes``, and the points that rules leave out.
+
+        Args:
+            on_point: is called after each point.
+        """
         found: list[Combination] = []
         excluded: list[Excluded] = []
         for grid in self.shape.grids:
@@ -162,6 +174,7 @@ class Section:
                     found.append(made)
                 elif made is not None:
                     excluded.append(made)
+                on_point()
             made_too = [self._combination(self._completed(point), (), axes) for point in grid.include]
             found += [one for one in made_too if isinstance(one, Combination)]
         return found, excluded

@@ -19,7 +19,6 @@ SHAPE_KEYS = ("axes", "zip", "variants", "include", "exclude", "grids")
 """The keys of a config that say which combinations there are."""
 GRID_KEYS = ("axes", "zip", "include", "exclude")
 """The keys of one of several grids."""
-MAX_POINTS = 1_000_000
 
 T = TypeVar("T")
 Expand = Callable[[str, Any], list[Any]]
@@ -57,6 +56,19 @@ class Grid:
         singles = [[{key: value} for value in values] for key, values in self.axes.items()]
         for parts in itertools.product(*singles, *rows):
             yield {key: value for part in parts for key, value in part.items()}
+
+    def narrowed_size(self, given: Mapping[str, list[Any]]) -> tuple[int, str]:
+        """How many points :meth:`narrowed` would have, and how that comes about by axis; nothing is expanded."""
+        counts = [len(next(iter(_chosen(entry, given).values()))) for entry in self.tied]
+        names = ["+".join(entry) for entry in self.tied]
+        axes = {**self.axes, **{key: v for key, v in given.items() if not any(key in entry for entry in self.tied)}}
+        factors = {**{key: len(values) for key, values in axes.items()}, **dict(zip(names, counts, strict=True))}
+        included = 0
+        for point in self.include:
+            if all(value in given.get(key, [value]) for key, value in point.items()):
+                included += math.prod(len(values) for key, values in given.items() if key not in point)
+        told = " × ".join(f"{count:,} {name}" for name, count in factors.items() if count != 1) or "1"
+        return math.prod(factors.values()) + included, told + (f" + {included:,} of include" if included else "")
 
     def narrowed(self, given: Mapping[str, list[Any]]) -> Grid:
         """The grid with what the command line says: values of an axis are replaced, tied and included ones chosen from."""
@@ -134,7 +146,7 @@ def read_shape(config: Mapping[str, Any], expand: Expand) -> tuple[Shape, list[P
     grids = [_read_part(part, f"grids[{i}]", expand, problems) for i, part in _listed(config, "grids", problems)]
     parts = tuple(_joined(whole, grid) for grid in grids) or (whole,)
     shape = Shape(parts, variants)
-    problems += [*_conflicts(shape), *_unknown_variants(shape), *_too_many(shape)]
+    problems += [*_conflicts(shape), *_unknown_variants(shape)]
     return shape, problems
 
 
@@ -248,12 +260,6 @@ def _unknown_variants(shape: Shape) -> Iterator[Problem]:
         if axis in shape.variants:
             names = shape.variants[axis]
             yield from (choice_problem(axis, v, f"name in variants.{axis}", names) for v in values if v not in names)
-
-
-def _too_many(shape: Shape) -> Iterator[Problem]:
-    count = sum(grid.size for grid in shape.grids)
-    if count > MAX_POINTS:
-        yield Problem("axes", count, f"combinations are more than one sweep can have: {MAX_POINTS:,}.")
 
 
 def frozen(value: Any) -> Any:

@@ -36,9 +36,9 @@ def sweep(
         UserError: with every problem that was found.
         SystemExit: not everything was measured; Hydra passes it through as the exit code.
     """
-    composer = Composer(context.config_loader, config, Arguments.parsed(context.config_loader, arguments, params))
     out = console(PIPED_WIDTH)
     live = error_console()
+    composer = Composer(context.config_loader, config, Arguments.parsed(context.config_loader, arguments, params), live)
 
     def launch(folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
         _launch(context, task, config, folder, plan, shards)

@@ -1,16 +1,22 @@
 """The process that talks to the tracker: one writer, outside the measured time, whose troubles stay its own.
 
 A tracker's library is heavy and global (MLflow: 170 MB and threads), and a server may be slow or hang. In a process of its own
-it can be waited for with a limit, and its environment can be set before it is imported.
+it can be waited for with a limit, and its environment can be set before it is imported. Opening runs beside the first trials, at a
+low priority; sending begins when everything is measured, and ends at a limit whatever the server does: what was not sent is in the
+folder, for ``python -m sweeprof.sync``.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 import os
+import socket
 import sys
+import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from importlib import import_module
@@ -21,23 +27,32 @@ from typing import Any, TextIO, cast
 from sweeprof.errors import UserError, WorkerError
 from sweeprof.profiling.build import instantiate
 from sweeprof.results.record import Record
-from sweeprof.sweep.child import Child, answer, die_with, inherited_socket, messages
+from sweeprof.sweep.child import Child, NoAnswer, answer, die_with, inherited_socket, messages
 from sweeprof.sweep.finish import comparison_of
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.hold import sending
 from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.queued import StoredTracker, note_sent
 from sweeprof.text import stored
-from sweeprof.tracking import KNOWN, Adder, Ending, Links, SweepInfo, Tracker
+from sweeprof.tracking import KNOWN, Adder, Ending, Links, ReportsProgress, SweepInfo, Tracker
 from sweeprof.tracking.credentials import LOGIN, without_credentials, without_logins
 
 OPEN_S = 120.0
 """For making a schema on a slow disk."""
-CLOSE_S = 120.0
-CLOSE_PER_COMBINATION_S = 5.0
-"""Many times what a run costs (MLFLOW.md §2), and still an end; a tracker gives up by itself long before."""
+IDLE_S = 120.0
+"""How long a tracker that sends may make no progress; it gives up by itself before."""
+SENDING_S = 600.0
+"""``limits.tracking_s`` of sweeps that were planned before there was one."""
+PROGRESS_S = 1.0
+"""How often progress is reported."""
+OPENING_NICE = 10
 OTHERS_OPEN_S, OTHERS_CLOSE_S = 5.0, 100.0
 """For another process that sends the same sweep; each less than the limit above."""
+
+
+def sending_s(plan: Plan) -> float:
+    """Seconds that sending may take after the last measurement, whatever the size of the sweep."""
+    return float(plan.limits.get("tracking_s", SENDING_S))
 
 
 class TrackerProcess:
@@ -53,7 +68,9 @@ class TrackerProcess:
         """Why the sweep is not, or not completely, in the tracker."""
         self._config, self._folder = {**tracker.config, "output": str(folder.path.parents[1])}, folder
         self._child: Child | None = None
-        self._asked = 0
+        self._opening: threading.Thread | None = None
+        self._is_closing = False
+        self._links: Links | None = None
 
     def __enter__(self) -> TrackerProcess:
         if self._config.get("_target_"):
@@ -63,31 +80,64 @@ class TrackerProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_closing = True
         if self._child:
             self._child.close()
+        if self._opening:
+            self._opening.join()
 
-    def open(self, plan: Plan) -> Links | None:
-        """Make what must exist before anything is measured; None without a tracker, or with trouble."""
+    def open(self, plan: Plan, on_trouble: Callable[[str], object] = lambda _: None) -> None:
+        """Begin to make what shows that the sweep has begun; measuring does not wait for it.
+
+        Args:
+            on_trouble: is called with what went wrong, from another thread.
+        """
+        if self._child is None:
+            return
         sweep = SweepInfo(
             plan.sweep_id, plan.name, plan.command, plan.created, tuple(plan.axes), len(plan.combinations)
         )
-        return self._ask({"open": dataclasses.asdict(sweep)}, OPEN_S)
 
-    def close(self, ending: Ending, missing: str, combinations: int) -> Links | None:
-        """Send what the folder holds, also where opening failed or what opened it is gone; the folder notes what came of it."""
+        def wait() -> None:
+            self._links = self._ask({"open": dataclasses.asdict(sweep)}, OPEN_S)
+            if self.trouble and not self._is_closing:
+                on_trouble(self.trouble)
+
+        self._opening = threading.Thread(target=wait, name="sweeprof-opening", daemon=True)
+        self._opening.start()
+
+    def opened(self, wait_s: float) -> Links | None:
+        """Where the sweep is found; None without a tracker, with trouble, or where opening takes longer than ``wait_s``."""
+        if self._opening:
+            self._opening.join(wait_s)
+        return self._links
+
+    def close(self, ending: Ending, missing: str, limit_s: float = math.inf) -> Links | None:
+        """Send what the folder holds, also where opening failed or what opened it is gone; the folder notes what came of it.
+
+        Args:
+            limit_s: after which, or after :data:`IDLE_S` without progress, the process is killed.
+        """
         if self._child is None:
             return None
+        end = time.monotonic() + limit_s
+        self._is_closing = True
+        if self._opening:
+            self._opening.join(min(limit_s, OPEN_S))
+            if self._opening.is_alive():
+                self._child.kill()
+                self._opening.join()
         if not self._child.alive:
             self._child.close()
             self._start()
         message = {"close": True, "ending": ending, "missing": missing}
-        links = self._ask(message, CLOSE_S + CLOSE_PER_COMBINATION_S * combinations)
+        links = self._ask(message, max(0.0, end - time.monotonic()), limit_s)
         note_sent(self._folder, self.trouble)
-        return links
+        return links or self._links
 
-    def add(self, ids: Sequence[str]) -> None:
-        """Send single combinations while others are being measured."""
-        self._ask({"add": list(ids)}, CLOSE_S + CLOSE_PER_COMBINATION_S * len(ids))
+    def add(self, ids: Sequence[str], limit_s: float) -> None:
+        """Send single combinations while others are being measured; limited like :meth:`close`."""
+        self._ask({"add": list(ids)}, limit_s)
 
     def _start(self) -> None:
         module = None
@@ -99,23 +149,32 @@ class TrackerProcess:
         log = self._folder.logs / "tracker.log"
         self._child = Child("sweeprof.sweep.tracker", [str(os.getpid())], variables, log)
 
-    def _ask(self, message: Mapping[str, Any], timeout_s: float) -> Links | None:
+    def _ask(self, message: Mapping[str, Any], left_s: float, limit_s: float | None = None) -> Links | None:
+        """Have the process do something; it is killed where it does not within ``left_s`` of ``limit_s``, or makes no progress."""
         if self._child is None:
             return None
-        self._asked += 1
         asked = {
             **message,
-            "number": self._asked,
             "config": self._config,
             "folder": str(self._folder.path),
             "trust": self._trust,
             "confined": self._confined,
         }
-        deadline = time.monotonic() + timeout_s
+        end = time.monotonic() + left_s
         try:
-            answered = self._child.ask(asked, timeout_s)
-            while answered["number"] != self._asked:  # too late, to what was asked before
-                answered = self._child.receive(max(deadline - time.monotonic(), 0.1))
+            self._child.send(asked, min(IDLE_S, left_s))
+            answered: dict[str, Any] = {"progress": True}
+            while "progress" in answered:
+                answered = self._child.receive(max(0.0, min(IDLE_S, end - time.monotonic())))
+        except NoAnswer:
+            self._child.kill()
+            if time.monotonic() < end:
+                self.trouble = f"the tracker made no progress for {IDLE_S:g} s"
+            elif limit_s is None:
+                self.trouble = f"the tracker did not answer within {left_s:g} s"
+            else:
+                self.trouble = f"the tracker did not finish within limits.tracking_s={limit_s:g}"
+            return None
         except WorkerError as error:
             self.trouble = str(error)
             return None
@@ -149,15 +208,48 @@ def _serve() -> None:
     sys.stdout, sys.stderr = cast("TextIO", _Discreet(sys.stdout)), cast("TextIO", _Discreet(sys.stderr))
     connection = inherited_socket()
     tracker: Tracker | None = None
-    for message in messages(connection):
-        told: dict[str, Any] = {"number": message["number"]}
+    progress = _Progress(connection)
+
+    def do(message: Mapping[str, Any]) -> None:
+        nonlocal tracker
+        told: dict[str, Any] = {}
         try:
-            tracker = tracker or _made(message)
+            if tracker is None:
+                tracker = _made(message)
+                if isinstance(tracker, ReportsProgress):
+                    tracker.on_progress = progress.report
             links = _done(tracker, message, Folder(Path(message["folder"])))
             told["links"] = dataclasses.asdict(links) if links else None
         except Exception as error:  # whatever a tracker raises is told, and ends nothing
             told["trouble"] = stored(trouble_of(error))
         answer(connection, told)
+
+    for message in messages(connection):
+        if "open" not in message:
+            do(message)
+            continue
+        # Others measure meanwhile. The priority is that of a thread, for a process may not raise its own again.
+        opening = threading.Thread(target=_at_low_priority, args=(functools.partial(do, message),))
+        opening.start()
+        opening.join()
+
+
+def _at_low_priority(step: Callable[[], None]) -> None:
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), OPENING_NICE)
+    step()
+
+
+class _Progress:
+    """Tells the head that something was sent, from time to time."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self._told = connection, -math.inf
+
+    def report(self) -> None:
+        now = time.monotonic()
+        if now - self._told >= PROGRESS_S:
+            self._told = now
+            answer(self._connection, {"progress": True})
 
 
 def _made(message: Mapping[str, Any]) -> Tracker:

@@ -1,12 +1,12 @@
 """Trackers: readers of finished records that show a sweep elsewhere.
 
-A tracker runs in a process of its own beside the head, is told to open before anything is measured and to close after
-everything is, and may fail at any time without harming a measurement.
+A tracker runs in a process of its own beside the head. It opens while the first trials run, which do not wait for it, closes after
+everything is measured, and may fail at any time without harming a measurement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
@@ -59,7 +59,7 @@ class Tracker(Protocol):
     """What the head asks of a tracker; constructed from ``conf/tracking/NAME.yaml``."""
 
     def open(self, sweep: SweepInfo) -> Links:
-        """Make everything that must exist before the first measurement; safe to call again for the same sweep."""
+        """Make what shows that the sweep has begun; safe to call again for the same sweep. Nothing waits for it."""
 
     def close(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: Ending) -> Links | None:
         """Send what was measured; safe to call again, and called also where :meth:`open` failed or another process did it.
@@ -68,6 +68,14 @@ class Tracker(Protocol):
             records: of every trial, without what it saw, its environment and its traceback; those are in the files of ``folder``.
             folder: holds ``records/``, ``comparison.*``, ``report.html`` and ``plots/``.
         """
+
+
+@runtime_checkable
+class ReportsProgress(Protocol):
+    """A tracker that reports progress while it sends. Without, it is killed when it does not return within two minutes."""
+
+    on_progress: Callable[[], object]
+    """Set by whoever runs the tracker; to be called whenever something was sent."""
 
 
 @runtime_checkable

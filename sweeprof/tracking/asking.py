@@ -15,10 +15,13 @@ from urllib.error import HTTPError
 
 from sweeprof.errors import SweeprofError
 from sweeprof.tracking.credentials import LOGIN, without_credentials
+from sweeprof.tracking.request_limits import within
 from sweeprof.tracking.serving import LOCAL
 
 ANSWER_S = 20.0
 HEALTH_S = 2.0
+ANSWER_BYTES = 16 << 20
+"""Many times what any of these questions is answered."""
 
 
 class NoAnswer(SweeprofError):
@@ -28,8 +31,8 @@ class NoAnswer(SweeprofError):
 def is_healthy(address: str) -> bool:
     """Whether a server answers at ``address``; it is told no password, as whoever listens there may be anyone."""
     try:
-        with _opened(urllib.request.Request(f"{_split(address)[0]}/health"), HEALTH_S):
-            return True
+        _answer(urllib.request.Request(f"{_split(address)[0]}/health"), HEALTH_S)
+        return True
     except (OSError, ValueError, HTTPException):
         return False
 
@@ -70,9 +73,8 @@ def _asked(address: str, path: str, question: Mapping[str, Any], login: bool) ->
     if authorization:  # which another server, that this one may name instead, has no right to
         request.add_unredirected_header("Authorization", authorization)
     try:
-        with _opened(request, ANSWER_S) as answer:
-            found: dict[str, Any] = json.loads(answer.read())
-            return found
+        found: dict[str, Any] = json.loads(_answer(request, ANSWER_S))
+        return found
     except (OSError, ValueError, HTTPException) as error:
         raise NoAnswer(without_credentials(f"MLflow at {address} gave no answer: {_reason(error)}")) from None
 
@@ -102,8 +104,21 @@ def _basic(user: str, password: str) -> str:
     return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
-def _opened(request: urllib.request.Request, timeout_s: float) -> Any:
+def _answer(request: urllib.request.Request, timeout_s: float) -> bytes:
+    """The whole answer; raises ``TimeoutError`` where it is not there in time, and ``ValueError`` where it is too large."""
     # A proxy, meant for the world outside, knows nothing of this machine's own servers.
     host = urllib.parse.urlsplit(request.full_url).hostname
     proxies = urllib.request.ProxyHandler({} if host in LOCAL else None)
-    return urllib.request.build_opener(proxies).open(request, timeout=timeout_s)
+
+    def step() -> bytes:
+        try:
+            with urllib.request.build_opener(proxies).open(request, timeout=timeout_s) as answer:
+                return bytes(answer.read(ANSWER_BYTES + 1))
+        except HTTPError as error:
+            error.close()
+            raise
+
+    content = within(timeout_s, step)
+    if len(content) > ANSWER_BYTES:
+        raise ValueError(f"its answer is larger than {ANSWER_BYTES >> 20} MiB")
+    return content

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.notes import BASELINE_TAG, TAG_LIMIT, baseline_names, with_baselines
+from sweeprof.tracking.request_limits import limit_requests
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -88,6 +89,7 @@ def main(words: list[str]) -> int:
     from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient
 
+    limit_requests()
     try:
         client = MlflowClient(tracking_uri=os.environ["MLFLOW_TRACKING_URI"])
         if words[0] == "fetch":

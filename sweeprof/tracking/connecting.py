@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from filelock import FileLock
 
 from sweeprof.tracking.process import GIVE_UP_S
+from sweeprof.tracking.request_limits import limit_requests
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -44,6 +45,8 @@ def connected(uri: str) -> MlflowClient:
     """
     from mlflow.tracking import MlflowClient
 
+    if uri.startswith(("http://", "https://")):
+        limit_requests()
     with _alone(uri):
         return MlflowClient(tracking_uri=uri)
 

@@ -60,6 +60,7 @@ class MlflowTracker:
 
     def __init__(self, uri: str | None, output: Path | str, history: bool = True, writer: str = "head") -> None:
         self._history = history
+        self.on_progress: Callable[[], object] = lambda: None
         folder = Path(output).absolute()
         self._uri = uri or f"sqlite:///{folder / 'mlflow.db'}"
         self._is_server = self._uri.startswith(("http://", "https://"))
@@ -67,7 +68,7 @@ class MlflowTracker:
         self._artifacts = None if self._is_server else (folder / "mlflow-artifacts").as_uri()
 
     def open(self, sweep: SweepInfo) -> Links:
-        """Make the schema, the experiment, the sweep's run and its views; tried once, as measuring waits for it.
+        """Make the schema, the experiment, the sweep's run and its views; tried once, as :meth:`close` does it again.
 
         Raises:
             TrackingError: MLflow cannot be reached, or refuses.
@@ -91,7 +92,7 @@ class MlflowTracker:
         """
         sweep, sent = sweep_info(comparison), 0
         with self._told(lambda: f"; {sent} of {sweep.combinations} combinations are there"):
-            client = patient(until_done(lambda _: connected(self._uri)))
+            client = patient(until_done(lambda _: connected(self._uri)), self.on_progress)
             experiment = until_done(lambda _: self._experiment(client, sweep.name))
             parent = until_done(lambda _: sweep_run(client, experiment, sweep))
             parent_id = parent.info.run_id
@@ -125,7 +126,7 @@ class MlflowTracker:
         """
         sweep = sweep_info(comparison)
         with self._told():
-            client = patient(until_done(lambda _: connected(self._uri)))
+            client = patient(until_done(lambda _: connected(self._uri)), self.on_progress)
             experiment = until_done(lambda _: self._experiment(client, sweep.name))
             parent_id = until_done(lambda _: sweep_run(client, experiment, sweep)).info.run_id
             known = until_done(lambda _: known_runs(client, experiment, sweep.sweep_id))

@@ -15,23 +15,31 @@ if TYPE_CHECKING:
 _GONE = 404
 
 
-def patient(client: MlflowClient) -> MlflowClient:
-    """``client`` with patience, but for what makes something: whoever does that has to look first whether it is there."""
-    return cast("MlflowClient", _Patient(client))
+def patient(client: MlflowClient, on_progress: Callable[[], object] = lambda: None) -> MlflowClient:
+    """``client`` with patience, but for what makes something: whoever does that has to look first whether it is there.
+
+    Args:
+        on_progress: is called after each call that succeeded.
+    """
+    return cast("MlflowClient", _Patient(client, on_progress))
 
 
 class _Patient:
-    def __init__(self, client: MlflowClient) -> None:
-        self._client = client
+    def __init__(self, client: MlflowClient, on_progress: Callable[[], object]) -> None:
+        self._client, self._on_progress = client, on_progress
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._client, name)
         if name.startswith("create_"):
             return method
         deletes = name.startswith("delete_")
-        return lambda *words, **named: until_done(
-            functools.partial(_called, functools.partial(method, *words, **named), deletes)
-        )
+
+        def called(*words: Any, **named: Any) -> Any:
+            returned = until_done(functools.partial(_called, functools.partial(method, *words, **named), deletes))
+            self._on_progress()
+            return returned
+
+        return called
 
     def log_artifacts(self, run_id: str, local_dir: str) -> None:
         """One file at a time, for of many at once one would always fail."""

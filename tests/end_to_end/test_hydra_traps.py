@@ -98,7 +98,7 @@ WRONG = {
     ),
     "too many values": (
         ["batch_size=range(0,1000000)"],
-        ["batch_size: 'range(0,1000000)' has more than 100,000 values."],
+        ["batch_size: 'range(0,1000000)' has 1,000,000 values, and an axis can have 100,000."],
     ),
 }
 

@@ -264,7 +264,7 @@ def test_what_a_power_loss_cut_is_measured_again(sweeprof: Command, tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_under_joblib_shards_end_with_the_head(sweeprof: Command, tmp_path: Path, number: signal.Signals) -> None:
     joblib = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "shards=2")
     # What a baseline pairs stays in one shard: each has trials that hang.

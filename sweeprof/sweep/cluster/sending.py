@@ -10,7 +10,7 @@ from sweeprof.sweep.finish import title_of
 from sweeprof.sweep.folder import Folder
 from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.queued import stored_tracker
-from sweeprof.sweep.tracker import TrackerProcess
+from sweeprof.sweep.tracker import TrackerProcess, sending_s
 
 
 def send_shard(folder: Folder, plan: Plan, shard: int) -> None:
@@ -26,6 +26,6 @@ def send_shard(folder: Folder, plan: Plan, shard: int) -> None:
     for id in ids:
         write_artifacts(folder, id, observed(folder, id), title_of(plan, plan.combination(id)))
     with TrackerProcess(stored, folder, trust=True) as tracker:
-        tracker.add(ids)
+        tracker.add(ids, sending_s(plan))
         if tracker.trouble:
             print(f"not sent by this job: {tracker.trouble}", file=sys.stderr)

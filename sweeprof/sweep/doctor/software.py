@@ -28,8 +28,10 @@ from sweeprof.sweep.isolation import environment
 from sweeprof.sweep.spelling import redacted
 from sweeprof.sweep.template import child_environment
 from sweeprof.tracking.credentials import without_credentials
+from sweeprof.tracking.request_limits import within
 
 PROBE_S = 120.0
+HEALTH_S = 5.0
 SLOW_DISK_S = 0.05
 SYNCS = 8
 PACKAGES = (
@@ -158,8 +160,10 @@ def tracking(uri: str | None) -> Iterator[Finding]:
     elif uri.startswith(("http://", "https://")):
         shown, asked = redacted(uri), without_credentials(uri)  # which nobody needs to ask for a server's health
         try:
-            with urllib.request.urlopen(f"{asked.rstrip('/')}/health", timeout=5) as answer:
-                yield known("Tracking", shown, f"answers: {answer.status}")
+            url = f"{asked.rstrip('/')}/health"
+            answer = within(HEALTH_S, lambda: urllib.request.urlopen(url, timeout=HEALTH_S))
+            answer.close()
+            yield known("Tracking", shown, f"answers: {answer.status}")
         except (OSError, ValueError, HTTPException) as error:
             advice = Advice("start it, or measure now and send later", f"python -m sweeprof.sync DIR uri={shown}")
             yield Finding("Tracking", shown, None, f"does not answer: {getattr(error, 'reason', error)}", advice)

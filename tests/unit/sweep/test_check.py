@@ -45,6 +45,8 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "protocol.max_s": SECONDS,
     "protocol.target_spread": SHARE_OR_NULL,
     "protocol.threshold": SHARE_OR_NULL,
+    "limits.combinations": ([1, 10**9], [0, -1, 1.5, "1", True, None]),
+    "limits.tracking_s": ([0.001, 600, 1e6], [0, -1, "1", True, None]),
     "limits.timeout_s": ([None, 0.001, 5, 1e6], [0, -1, "1", True]),
     "limits.locks": ([None, "/tmp", "/tmp/not/yet/there"], ["locks", "", "/dev/null", 5, True]),
     "limits.memory": ([None, "2GiB", 4096, "1.5 MB"], [0, -1, "2 apples", "GiB", "", True, 1.5]),

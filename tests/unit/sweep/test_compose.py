@@ -106,3 +106,62 @@ def test_a_launcher_that_an_extra_brings_says_so_where_it_is_not_installed() -> 
         assert said == f"hydra/launcher: '{launcher}' is not installed here: pip install 'sweeprof[{extra}]'."
     said = str(choice_of_hydra("hydra/launcher", "slrum", "launcher", ["basic", "slurm"]))
     assert said.endswith("is not a launcher. Did you mean 'slurm'? Known: basic, slurm.")
+
+
+FAKE = ("model=fake", "backend=fake", "dataset=synthetic")
+MILLION = ("batch_size=range(1,101)", "backend.threads=range(1,101)", "model.fake.seed=range(0,100)")
+
+
+def files(folder: Path, **sweeps: str) -> Path:
+    """A folder of configs with these sweep files."""
+    (folder / "sweep").mkdir()
+    for name, text in sweeps.items():
+        (folder / "sweep" / f"{name}.yaml").write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (MILLION, "1,000,000 = 100 batch_size × 100 backend.threads × 100 model.fake.seed"),
+        (("+sweep=whole", MILLION[0]), "1,000,000 = 100 batch_size × 100 backend.threads × 100 model.fake.seed"),
+        (("+sweep=included", *MILLION), "1,000,000 = 100 batch_size × 100 backend.threads × 100 model.fake.seed"),
+        (("+sweep=[grids,whole]",), "510,101: 10,000 ="),
+        (("+sweep=included", "axes.backend.threads=range(1,2001)"), "100,050"),
+    ],
+)
+def test_a_product_that_is_too_large_is_rejected_before_it_is_expanded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: Sequence[str], told: str
+) -> None:
+    def expanded(*_: object) -> None:
+        raise AssertionError("it was expanded")
+
+    monkeypatch.setattr(Grid, "product", expanded)
+    monkeypatch.setattr(Grid, "narrowed", expanded)
+    configs = files(
+        tmp_path,
+        whole="# @package _global_\naxes: {backend.threads: 'range(1,101)', model.fake.seed: 'range(0,100)'}\n",
+    )
+    with pytest.raises(UserError) as raised:
+        planning.planned([*FAKE, "tracking=none", *words], configs)
+    said = str(raised.value)
+    assert said.startswith("limits.combinations: 100000 is less than what the sweep has before `exclude` (")
+    assert told in said
+    assert said.endswith("raise the limit: limits.combinations=1000000.")
+
+
+def test_a_range_is_counted_before_it_is_listed() -> None:
+    for text, count in (("range(0,1000000000000)", "1,000,000,000,000"), ("shuffle(range(0,1,1e-9))", "1,000,000,000")):
+        with pytest.raises(UserError, match=f"has {count} values, and an axis can have 100,000."):
+            planned(f"batch_size={text}")
+    assert planned("protocol.max_s=range(1,2,0.25)").axes["protocol.max_s"] == [1, 1.25, 1.5, 1.75]
+
+
+def test_planning_that_takes_long_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PLANNING_LINE_S", 0.02)
+    composer = planning.composer([*FAKE, "tracking=none", "batch_size=range(1,41)", "backend.threads=range(1,41)"])
+    composer.live = Console(file=io.StringIO(), width=200)
+    composer.plan()
+    lines = cast("io.StringIO", composer.live.file).getvalue().splitlines()
+    counted = [found for line in lines if (found := re.fullmatch(r"planning: ([\d,]+) of 1,600 combinations", line))]
+    assert len({found[1] for found in counted}) > 1, lines

@@ -118,7 +118,6 @@ def test_the_command_line_replaces_axes_and_chooses_from_the_rest() -> None:
         ({"grids": [1]}, "grids[0]: 1 is not a mapping of axes, zip, include, exclude."),
         ({"grids": [{"axis": {}}]}, "grids[0]: 'axis' is not a key of a grid."),
         ({"grids": [{"zip": [{"a": [1], "b": [1, 2]}]}]}, "grids[0].zip[0]: "),
-        ({"axes": {key: list(range(101)) for key in "abc"}}, "axes: 1030301 combinations are more than one sweep"),
     ],
 )
 def test_mistakes(config: dict[str, Any], told: str) -> None:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
+from rich.console import Console
 
 from support.plans import fake_plan, sweep_folder
 from sweeprof.results.compare import Comparison
-from sweeprof.results.files import read_json
-from sweeprof.results.record import Record
-from sweeprof.sweep import tracker
+from sweeprof.results.files import read_json, write_json
+from sweeprof.results.record import Record, read_records
+from sweeprof.sweep import head, tracker
 from sweeprof.sweep.folder import Folder
+from sweeprof.sweep.hold import heading
+from sweeprof.sweep.plan import Plan
 from sweeprof.sweep.queued import StoredTracker, keep_config
+from sweeprof.sweep.shard import run_shard
 from sweeprof.sweep.tracker import TrackerProcess
 from sweeprof.tracking import Ending, Links, SweepInfo
 
@@ -25,7 +32,7 @@ import os, signal, sys, time
 from sweeprof.tracking import Links
 class Scripted:
     def __init__(self, on_open, on_close, output):
-        self.on_open, self.on_close = on_open, on_close
+        self.on_open, self.on_close, self.on_progress = on_open, on_close, lambda: None
     def open(self, sweep):
         exec(self.on_open)
         return Links(False, "opened")
@@ -91,11 +98,13 @@ def stored(folder: Folder) -> dict[str, Any]:
 
 
 def test_what_was_away_at_first_gets_everything_at_the_end(make: Make, folder: Folder) -> None:
+    told: list[str] = []
     with make(on_open="raise ConnectionError('away')") as process:
-        assert process.open(folder.read_plan()) is None
-        assert process.trouble == "ConnectionError: away"
+        process.open(folder.read_plan(), told.append)
+        assert process.opened(60) is None
+        assert told == ["ConnectionError: away"]
         assert stored(folder)["sent"] is None
-        assert process.close("finished", "it was not measured", 2) == Links(False, "closed with 2, finished")
+        assert process.close("finished", "it was not measured") == Links(False, "closed with 2, finished")
         assert process.trouble is None
     assert stored(folder)["sent"]
 
@@ -105,33 +114,104 @@ def test_a_tracker_that_is_not_installed_is_told(folder: Folder) -> None:
     with TrackerProcess(
         StoredTracker({"_target_": "not_installed.Tracker"}, confined=False), folder, trust=True
     ) as process:
-        assert process.open(folder.read_plan()) is None
+        process.open(folder.read_plan())
+        assert process.opened(60) is None
         assert "not_installed" in str(process.trouble)
 
 
 def test_a_process_that_was_killed_is_replaced_before_it_is_needed(make: Make, folder: Folder) -> None:
     with make() as process:
-        assert process.open(folder.read_plan()) == Links(False, "opened")
+        process.open(folder.read_plan())
+        assert process.opened(60) == Links(False, "opened")
         (child,) = (c for c in psutil.Process().children() if "sweeprof.sweep.tracker" in " ".join(c.cmdline()))
         child.kill()
         child.wait(10)
-        assert process.close("finished", "", 2) == Links(False, "closed with 2, finished")
+        assert process.close("finished", "") == Links(False, "closed with 2, finished")
         assert process.trouble is None
 
 
-def test_an_answer_that_comes_too_late_is_not_taken_for_another(
+def test_a_tracker_that_hangs_when_it_is_opened_delays_nothing_and_is_replaced(
     make: Make, folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracker, "OPEN_S", 0.1)
-    with make(on_open="time.sleep(0.5)") as process:
-        assert process.open(folder.read_plan()) is None
-        assert "did not answer within" in str(process.trouble)
-        assert process.close("finished", "", 2) == Links(False, "closed with 2, finished")
+    monkeypatch.setattr(tracker, "OPEN_S", 0.5)
+    with make(on_open="time.sleep(600)") as process:
+        process.open(folder.read_plan())
+        assert process.opened(0) is None  # measuring begins
+        assert process.close("finished", "") == Links(False, "closed with 2, finished")
+        assert process.trouble is None
+
+
+@pytest.mark.parametrize(
+    ("on_close", "limits", "trouble"),
+    [
+        ("time.sleep(600)", (1, 600), "the tracker made no progress for 1 s"),
+        ("os.kill(os.getpid(), signal.SIGSTOP)", (1, 600), "the tracker made no progress for 1 s"),
+        ("time.sleep(600)", (600, 0.5), "the tracker did not finish within limits.tracking_s=0.5"),
+        (
+            "while True: time.sleep(0.1); self.on_progress()",
+            (2.5, 3),
+            "the tracker did not finish within limits.tracking_s=3",
+        ),
+    ],
+)
+def test_the_time_at_the_end_of_a_sweep_is_bounded(
+    make: Make,
+    folder: Folder,
+    monkeypatch: pytest.MonkeyPatch,
+    on_close: str,
+    limits: tuple[float, float],
+    trouble: str,
+) -> None:
+    idle_s, limit_s = limits
+    monkeypatch.setattr(tracker, "IDLE_S", idle_s)
+    with make(on_close=on_close) as process:
+        process.open(folder.read_plan())  # how long the process takes to start is not what is tested here
+        opened = process.opened(60)
+        assert process.close("finished", "", limit_s) == opened
+        assert process.trouble == trouble
+        assert not any("sweeprof.sweep.tracker" in " ".join(c.cmdline()) for c in psutil.Process().children())
+    assert (stored(folder)["sent"], stored(folder)["trouble"]) == (None, trouble)
+
+
+def test_a_slow_tracker_that_makes_progress_may_finish(
+    make: Make, folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracker, "IDLE_S", 2.0)
+    with make(on_close="for _ in range(9): time.sleep(0.25); self.on_progress()") as process:
+        process.open(folder.read_plan())
+        process.opened(60)
+        assert process.close("finished", "", 600) == Links(False, "closed with 2, finished")
+        assert process.trouble is None
+
+
+def test_a_sweep_is_measured_while_its_tracker_hangs(
+    folder: Folder, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that the tracker does delays the first measurement, and what follows the last one has its limit."""
+    measured: list[float] = []
+
+    def launch(folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
+        (child,) = (c for c in psutil.Process().children() if "sweeprof.sweep.tracker" in " ".join(c.cmdline()))
+        run_shard(folder, 0)
+        measured.append(time.monotonic())
+        assert child.is_running()
+
+    make(on_open="time.sleep(600)", on_close="time.sleep(600)")
+    plan = dataclasses.replace(folder.read_plan(), limits={"timeout_s": None, "memory": None, "tracking_s": 1.5})
+    write_json(folder.plan, plan.to_dict())
+    out, live = Console(file=io.StringIO(), width=200), Console(file=io.StringIO(), width=200)
+    with heading(folder.path):
+        head.go_on(folder, plan, dict(stored(folder)["config"]), launch, out, live)
+    assert time.monotonic() - measured[0] >= 1.5
+    assert {record.status for record in read_records(folder.records)} == {"ok"}
+    said = "the tracker did not finish within limits.tracking_s=1.5; send it with: python -m sweeprof.sync"
+    assert said in cast("io.StringIO", out.file).getvalue()
+    assert stored(folder)["sent"] is None
 
 
 def test_what_is_not_sent_is_noted_with_its_reason(make: Make, folder: Folder) -> None:
     with make(on_close="os.kill(os.getpid(), signal.SIGKILL)") as process:
-        assert process.close("finished", "", 2) is None
+        assert process.close("finished", "") is None
         assert process.trouble == "its tracker process was killed by SIGKILL (signal 9)"
     assert (stored(folder)["sent"], stored(folder)["trouble"]) == (None, process.trouble)
 
@@ -140,6 +220,7 @@ def test_no_password_is_told_or_logged(make: Make, folder: Folder) -> None:
     said = "'at http://me:secret@host'"
     with make(on_open=f"print({said}, file=sys.stderr, flush=True); raise OSError({said})") as process:
         process.open(folder.read_plan())
+        process.opened(60)
         assert process.trouble == "OSError: at http://host"
     assert (folder.logs / "tracker.log").read_text() == "at http://host\n"
 
@@ -147,7 +228,8 @@ def test_no_password_is_told_or_logged(make: Make, folder: Folder) -> None:
 def test_without_a_tracker_nothing_is_started(folder: Folder) -> None:
     keep_config(folder, {"_target_": None})
     with TrackerProcess(StoredTracker({"_target_": None}, confined=False), folder) as process:
-        assert process.open(folder.read_plan()) is None
-        assert process.close("finished", "", 2) is None
+        process.open(folder.read_plan())
+        assert process.opened(60) is None
+        assert process.close("finished", "") is None
         assert process.trouble is None
     assert stored(folder)["sent"] is None

@@ -1,0 +1,113 @@
+"""Folders of sweeps that cannot be written: each command says so in one sentence, without a traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from support.plans import fake_plan, sweep_folder
+from support.samples import comparison
+from sweeprof import app, sync
+from sweeprof.comparing import command as compare
+from sweeprof.report import __main__ as report
+from sweeprof.results.files import unwritable, write_json
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a disk or become another user")
+
+NOBODY = 65534
+
+
+@contextmanager
+def _read_only(place: Path) -> Iterator[None]:
+    """Make a folder a disk that is read-only, in the mount namespace of the whole machine, until the context is left."""
+    done = subprocess.run(["mount", "--bind", str(place), str(place)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no disk can be mounted here: {done.stderr.strip()}")
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", str(place)], check=True)
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@contextmanager
+def _of_another_user(place: Path) -> Iterator[None]:
+    """Be a user who may read the folder and not write it."""
+    for path in (place, *place.parents):
+        if path.stat().st_uid == 0 and path.stat().st_mode & 0o005 != 0o005:
+            path.chmod(path.stat().st_mode | 0o055)
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+WAYS = {"read-only": _read_only, "another user's": _of_another_user}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder of sweeps with one in it."""
+    folder = sweep_folder(tmp_path / "outputs" / "name" / "2026-11-22_10-00-00", fake_plan({"a": {}}))
+    write_json(folder.path / "comparison.json", comparison())
+    return tmp_path / "outputs"
+
+
+def _errors(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [line for line in capsys.readouterr().err.splitlines() if line]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_reports_and_sync_say_that_the_folder_cannot_be_written(
+    place: Path, capsys: pytest.CaptureFixture[str], way: str
+) -> None:
+    (folder,) = place.glob("*/*")
+    with WAYS[way](place):
+        for main, words in (
+            (report.main, [str(folder)]),
+            (sync.main, [str(folder)]),
+            (compare.main, [str(folder), "--tag", "nightly", "--output", str(place)]),
+            (compare.main, [str(folder), str(folder), "--json", str(place / "new.json")]),
+        ):
+            assert main(words) == 1
+            (line,) = _errors(capsys)
+            assert line.startswith("error: ")
+            assert ("Read-only file system" if way == "read-only" else "Permission denied") in line
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("words", [["resume={folder}"], ["resume=last", "output={place}"], ["output={place}/new"]])
+def test_a_sweep_says_that_its_folder_cannot_be_written(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, way: str, words: list[str]
+) -> None:
+    (folder,) = place.glob("*/*")
+    said = [word.format(folder=folder, place=place) for word in words]
+    fake = ["model=fake", "backend=fake", "dataset=synthetic"] if "resume" not in words[0] else []
+    monkeypatch.setattr(sys, "argv", ["sweeprof", *said, *fake, "tracking=none"])
+    with WAYS[way](place), pytest.raises(SystemExit) as ended:
+        app.main()
+    lines = _errors(capsys)
+    if fake:
+        (line,) = lines
+        assert "cannot be written: " in line
+        assert ended.value.code == 1
+    else:
+        why = "is read-only" if way == "read-only" else "may not be written by this user"
+        then = f"make it writable, then go on with: python -m sweeprof resume={folder}"
+        assert " ".join(lines).endswith(f"the disk of {folder} {why}: {then}")
+        assert ended.value.code == 2
+
+
+def test_errors_of_other_places_are_not_taken_for_the_sweeps_disk(tmp_path: Path) -> None:
+    elsewhere = PermissionError(13, "Permission denied", "/tmp/sweeprof-locks/host.lock")
+    assert unwritable(elsewhere, tmp_path) is None
+    assert unwritable(OSError(30, "Read-only file system"), tmp_path) == "is read-only"
+    assert unwritable(OSError(28, "No space left on device", "/other"), tmp_path) == "is full"
+    assert unwritable(ValueError(), tmp_path) is None

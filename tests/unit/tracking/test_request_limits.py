@@ -1,0 +1,83 @@
+"""Servers that answer as none should: every request ends, with a reason, and takes no memory."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.misbehaving import BEHAVIOURS, Behaviour, misbehaving
+from support.samples import comparison
+from sweeprof.tracking import SweepInfo, asking, request_limits
+from sweeprof.tracking.asking import NoAnswer, experiment_id, is_healthy
+from sweeprof.tracking.mlflow import MlflowTracker, TrackingError
+from sweeprof.tracking.request_limits import within
+
+ENDS_S = 15.0
+"""Many times the limits that are set here, and less than a server needs that sends a byte at a time."""
+REASONS = {
+    "trickles headers": "no complete answer within 0.3 s",
+    "trickles": "no complete answer within 0.3 s",
+    "never stops": "is larger than 1 MiB",
+    "never answers": "(no complete answer within|timed out)",
+    "closes": "(IncompleteRead|Connection broken|[Cc]onnection reset|Expecting property)",
+    "redirects": "(redirect|Redirect|307)",
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_request_is_left() -> Iterator[None]:
+    """A request that was given up keeps its thread and its socket until the server closes it."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name == "sweeprof-request":
+            thread.join(10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def _short_limits(monkeypatch: pytest.MonkeyPatch, tracker_environment: None) -> None:
+    for module in (asking, request_limits):
+        monkeypatch.setattr(module, "ANSWER_BYTES", 1 << 20)
+    monkeypatch.setattr(asking, "ANSWER_S", 0.3)
+    monkeypatch.setattr(asking, "HEALTH_S", 0.3)
+    monkeypatch.setattr(request_limits, "REQUEST_S", 0.3)
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_every_request_to_mlflow_ends(behaviour: Behaviour, tmp_path: Path) -> None:
+    of = comparison()
+    info = SweepInfo(of.sweep_id, of.name, of.command, of.created, of.axes, len(of.rows))
+    with misbehaving(behaviour) as address:
+        began = time.monotonic()
+        with pytest.raises(TrackingError, match=REASONS[behaviour]):
+            MlflowTracker(address, tmp_path).open(info)
+        assert time.monotonic() - began < ENDS_S
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_every_question_by_rest_ends(behaviour: Behaviour) -> None:
+    with misbehaving(behaviour) as address:
+        began = time.monotonic()
+        with pytest.raises(NoAnswer, match=REASONS[behaviour]):
+            experiment_id(address, "name")
+        if behaviour != "closes":
+            assert not is_healthy(address)
+        assert time.monotonic() - began < ENDS_S
+
+
+def test_what_a_step_raises_is_raised() -> None:
+    def fail() -> Any:
+        raise TimeoutError("its own")
+
+    with pytest.raises(TimeoutError, match="its own"):
+        within(5, fail)
+    assert within(5, lambda: 7) == 7
