@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from rich.console import Console
 
 from support import planning
 from support.fakes import fake_config
 from sweeprof.errors import UserError
+from sweeprof.sweep import progress
 from sweeprof.sweep.check import training_problems
 from sweeprof.sweep.diagnose import choice_of_hydra
 from sweeprof.sweep.plan import Plan, identity
+from sweeprof.sweep.shape import Grid
 
 
 def planned(*arguments: str) -> Plan:

@@ -201,7 +201,8 @@ def test_a_sweep_is_measured_while_its_tracker_hangs(
     write_json(folder.plan, plan.to_dict())
     out, live = Console(file=io.StringIO(), width=200), Console(file=io.StringIO(), width=200)
     with heading(folder.path):
-        head.go_on(folder, plan, dict(stored(folder)["config"]), launch, out, live)
+        tracking = StoredTracker(dict(stored(folder)["config"]), confined=False)
+        head.go_on(folder, plan, tracking, launch, out, live)
     assert time.monotonic() - measured[0] >= 1.5
     assert {record.status for record in read_records(folder.records)} == {"ok"}
     said = "the tracker did not finish within limits.tracking_s=1.5; send it with: python -m sweeprof.sync"
