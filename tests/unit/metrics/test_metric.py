@@ -148,7 +148,7 @@ def test_a_built_in_metric_keeps_its_readers_unless_another_is_selected(is_selec
         return params_total
 
     selected = [Selected(found), *([Selected(total)] if is_selected else [])]
-    values = {"layers": LayerTable(()), "batch_size": 1}
+    values = {"layers": LayerTable(()), "weights": LayerTable(()), "batch_size": 1}
     assert measured(selected, values)["mine/x"].value == (7 if is_selected else 0)
 
 

@@ -131,10 +131,7 @@ def files(folder: Path, **sweeps: str) -> Path:
     ("words", "told"),
     [
         (MILLION, "1,000,000 = 100 batch_size × 100 backend.threads × 100 model.fake.seed"),
-        (("+sweep=whole", MILLION[0]), "1,000,000 = 100 batch_size × 100 backend.threads × 100 model.fake.seed"),
-        (("+sweep=included", *MILLION), "1,000,000 = 100 batch_size × 100 backend.threads × 100 model.fake.seed"),
-        (("+sweep=[grids,whole]",), "510,101: 10,000 ="),
-        (("+sweep=included", "axes.backend.threads=range(1,2001)"), "100,050"),
+        (("+sweep=whole", MILLION[0]), "1,000,000 = 100 backend.threads × 100 model.fake.seed × 100 batch_size"),
     ],
 )
 def test_a_product_that_is_too_large_is_rejected_before_it_is_expanded(
