@@ -72,7 +72,8 @@ class PlanningDisplay:
     def _line(self) -> str:
         if self._done < self.total:
             return f"planning: {self._done:,} of {self.total:,} combinations"
-        return f"planning: checking {self.total:,} combinations" if self.total else "planning"
+        noun = "combination" if self.total == 1 else "combinations"
+        return f"planning: checking {self.total:,} {noun}" if self.total else "planning"
 
 
 @dataclass(slots=True)

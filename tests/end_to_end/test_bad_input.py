@@ -183,7 +183,8 @@ def test_a_mistake_gets_one_clear_error(called: Called, tmp_path: Path, case: st
         assert text in ran.err
     assert "Traceback" not in ran.err
     assert "HYDRA_FULL_ERROR" not in ran.err
-    assert all(line.startswith("error: ") for line in ran.err.strip().splitlines())
+    # On a busy machine planning takes long enough to show its progress.
+    assert all(line.startswith(("error: ", "planning")) for line in ran.err.strip().splitlines())
     assert ran.out == ""
     assert list(tmp_path.iterdir()) == []
 

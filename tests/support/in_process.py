@@ -34,7 +34,12 @@ def _kept(cwd: Path, arguments: tuple[str, ...]) -> Iterator[None]:
     handlers, level, before = list(logging.root.handlers), logging.root.level, Path.cwd()
     os.chdir(cwd)
     try:
-        with patch.dict(os.environ), patch.object(sys, "argv", ["sweeprof", *arguments]):
+        with (
+            patch.dict(os.environ),
+            patch.object(sys, "argv", ["sweeprof", *arguments]),
+            # Hydra closes all logging handlers; absl's, which Keras imports, would close the stderr that pytest captures.
+            patch.object(logging, "shutdown"),
+        ):
             yield
     finally:
         os.chdir(before)
