@@ -261,11 +261,11 @@ class _Reading:
 def _called(metric: Metric, arguments: Mapping[str, Any]) -> Any:
     try:
         return metric.function(**arguments)
-    except Exception as error:  # a user's metric must not take the comparison with it
+    except (Exception, SystemExit) as error:  # a user's metric must not end the sweep without a report
         return raised(error)
 
 
-def raised(error: Exception) -> Missing:
+def raised(error: BaseException) -> Missing:
     """No value, because a metric's function raised."""
     if isinstance(error, Unsupported):
         return Missing(str(error))

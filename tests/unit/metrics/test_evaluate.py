@@ -209,6 +209,15 @@ def test_a_metric_that_reads_one_that_raised_has_its_failure() -> None:
     assert str(found.reason).startswith("mine/first: the metric raised KeyError")
 
 
+def test_a_metric_that_exits_ends_nothing_but_itself() -> None:
+    def function(layers: Any) -> float:
+        raise SystemExit(0)
+
+    found = one(function)
+    assert found.failure is not None
+    assert "SystemExit" in found.failure.message
+
+
 def test_what_a_metric_says_it_cannot_compute_is_no_failure() -> None:
     def function(layers: Any) -> float:
         raise Unsupported("needs a GPU")
