@@ -117,41 +117,50 @@ def test_a_launcher_that_an_extra_brings_says_so_where_it_is_not_installed() -> 
 
 FAKE = ("model=fake", "backend=fake", "dataset=synthetic")
 MILLION = ("batch_size=range(1,101)", "backend.threads=range(1,101)", "model.fake.seed=range(0,100)")
-
-
-def files(folder: Path, **sweeps: str) -> Path:
-    """A folder of configs with these sweep files."""
-    (folder / "sweep").mkdir()
-    for name, text in sweeps.items():
-        (folder / "sweep" / f"{name}.yaml").write_text(text)
-    return folder
+SWEEPS = {
+    "whole": "axes: {backend.threads: 'range(1,101)', model.fake.seed: 'range(0,100)'}",
+    "grids": "grids: [{axes: {batch_size: 'range(1,401)', backend.threads: 'range(1,301)'}}, {axes: {batch_size: [1, 2]}}]",
+    "included": "include: [{model.fake.step_s: 1}, {batch_size: 7}]",
+}
+OF_MILLION = "1,000,000 = 100 batch_size × 100 backend.threads × 100 model.fake.seed"
+OF_GRIDS = "120,000 = 400 batch_size × 300 backend.threads; 2 = 2 batch_size"
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "total", "told"),
     [
-        (MILLION, "1,000,000 = 100 batch_size × 100 backend.threads × 100 model.fake.seed"),
-        (("+sweep=whole", MILLION[0]), "1,000,000 = 100 backend.threads × 100 model.fake.seed × 100 batch_size"),
+        (MILLION, 1_000_000, OF_MILLION),
+        (["+sweep=whole", MILLION[0]], 1_000_000, "100 batch_size"),
+        (["+sweep=grids"], 120_002, f"120,002: {OF_GRIDS}"),
+        (["+sweep=[whole,grids]"], 130_002, "130,002: 120,000 = 400 batch_size × 300 backend.threads; 10,000 = "),
+        # The first included point is there once for every point of the axes, the second one for every one with its batch size.
+        (["+sweep=included", *MILLION], 2_010_000, "100 model.fake.seed + 1,010,000 of include"),
     ],
 )
 def test_a_product_that_is_too_large_is_rejected_before_it_is_expanded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: Sequence[str], told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: Sequence[str], total: int, told: str
 ) -> None:
     def expanded(*_: object) -> None:
         raise AssertionError("it was expanded")
 
     monkeypatch.setattr(Grid, "product", expanded)
     monkeypatch.setattr(Grid, "narrowed", expanded)
-    configs = files(
-        tmp_path,
-        whole="# @package _global_\naxes: {backend.threads: 'range(1,101)', model.fake.seed: 'range(0,100)'}\n",
-    )
+    (tmp_path / "sweep").mkdir()
+    for name, text in SWEEPS.items():
+        (tmp_path / "sweep" / f"{name}.yaml").write_text(f"# @package _global_\n{text}\n")
     with pytest.raises(UserError) as raised:
-        planning.planned([*FAKE, "tracking=none", *words], configs)
+        planning.planned([*FAKE, "tracking=none", *words], tmp_path)
     said = str(raised.value)
     assert said.startswith("limits.combinations: 100000 is less than what the sweep has before `exclude` (")
     assert told in said
-    assert said.endswith("raise the limit: limits.combinations=1000000.")
+    assert said.endswith(f"give the axes fewer values, or raise the limit: limits.combinations={total}.")
+
+
+def test_the_limit_on_combinations_can_be_set() -> None:
+    words = [*FAKE, "tracking=none", "batch_size=1,2,3", "backend.threads=1,2"]
+    with pytest.raises(UserError, match=r"limits.combinations: 5 is less .*6 = 3 batch_size × 2 backend.threads"):
+        planning.planned([*words, "limits.combinations=5", "exclude=[{batch_size: 3}]"])
+    assert len(planning.planned([*words, "limits.combinations=6"]).combinations) == 6
 
 
 def test_a_range_is_counted_before_it_is_listed() -> None:

@@ -131,5 +131,12 @@ def test_all_mistakes_at_once() -> None:
     assert problems[-1].nearest == "axes"
 
 
+@pytest.mark.parametrize("given", [{}, {"a": [1, 2, 3]}, {"b": [4]}, {"b": [4], "d": [1, 2]}, {"a": [], "d": [1, 2]}])
+def test_the_size_is_known_without_the_points(given: dict[str, list[int]]) -> None:
+    grid = Grid({"a": [1, 2], "e": [5]}, ({"b": [3, 4], "c": [5, 6]},), ({"a": 1}, {"b": 4, "d": 2}))
+    narrowed = grid.narrowed(given)
+    assert grid.narrowed_size(given)[0] == len(list(narrowed.product())) + len(narrowed.include)
+
+
 def test_values_are_told_apart_by_kind() -> None:
     assert distinct([1, True, 1.0, 1, "1", [1], [1], {"a": 1}, {"a": 1}]) == [1, True, 1.0, "1", [1], {"a": 1}]
