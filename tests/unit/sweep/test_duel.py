@@ -259,7 +259,8 @@ def model(who, **arguments):
 """
 
 
-@pytest.mark.parametrize("limit_s", [pytest.param(1.0, marks=pytest.mark.slow), None])
+@pytest.mark.slow
+@pytest.mark.parametrize("limit_s", [1.0, None])
 def test_a_participant_or_its_fork_server_that_is_stopped_times_out_and_the_other_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_s: float | None
 ) -> None:

@@ -152,11 +152,11 @@ def test_a_stopped_fork_server_is_a_timeout_and_the_next_trial_has_a_new_one(
     monkeypatch.setattr(template, "GRACE_S", 0.5)
     (tmp_path / "stopping_server.py").write_text(STOPPING)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    plan = fake_plan({"stops": {}, "fine": {}}, ["quality"], "fork", {"timeout_s": 1})
+    plan = fake_plan({"stops": {}, "fine": {}}, ["quality"], "fork", {"timeout_s": 0.5})
     plan.combinations[0].config["model"]["fake"]["_target_"] = "stopping_server.model"
     found = run(tmp_path, plan)
     assert {key: (record.status, record.reason) for key, record in found.items()} == {
-        "cstops/quality-0": ("timeout", "the fork server did not answer within 1.5 s; it was replaced"),
+        "cstops/quality-0": ("timeout", "the fork server did not answer within 1 s; it was replaced"),
         "cfine/quality-0": ("ok", None),
     }
     assert psutil.Process().children() == []

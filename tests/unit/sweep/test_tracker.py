@@ -144,13 +144,12 @@ def test_a_tracker_that_hangs_when_it_is_opened_delays_nothing_and_is_replaced(
 @pytest.mark.parametrize(
     ("on_close", "limits", "trouble"),
     [
-        ("time.sleep(600)", (1, 600), "the tracker made no progress for 1 s"),
+        pytest.param("time.sleep(600)", (1, 600), "the tracker made no progress for 1 s", marks=pytest.mark.slow),
         ("os.kill(os.getpid(), signal.SIGSTOP)", (1, 600), "the tracker made no progress for 1 s"),
-        ("time.sleep(600)", (600, 0.5), "the tracker did not finish within limits.tracking_s=0.5"),
         (
             "while True: time.sleep(0.1); self.on_progress()",
-            (2.5, 3),
-            "the tracker did not finish within limits.tracking_s=3",
+            (1.5, 2),
+            "the tracker did not finish within limits.tracking_s=2",
         ),
     ],
 )
@@ -176,8 +175,8 @@ def test_the_time_at_the_end_of_a_sweep_is_bounded(
 def test_a_slow_tracker_that_makes_progress_may_finish(
     make: Make, folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracker, "IDLE_S", 2.0)
-    with make(on_close="for _ in range(9): time.sleep(0.25); self.on_progress()") as process:
+    monkeypatch.setattr(tracker, "IDLE_S", 1.5)
+    with make(on_close="for _ in range(8): time.sleep(0.25); self.on_progress()") as process:
         process.open(folder.read_plan())
         process.opened(60)
         assert process.close("finished", "", 600) == Links(False, "closed with 2, finished")
@@ -197,15 +196,15 @@ def test_a_sweep_is_measured_while_its_tracker_hangs(
         assert child.is_running()
 
     make(on_open="time.sleep(600)", on_close="time.sleep(600)")
-    plan = dataclasses.replace(folder.read_plan(), limits={"timeout_s": None, "memory": None, "tracking_s": 1.5})
+    plan = dataclasses.replace(folder.read_plan(), limits={"timeout_s": None, "memory": None, "tracking_s": 0.5})
     write_json(folder.plan, plan.to_dict())
     out, live = Console(file=io.StringIO(), width=200), Console(file=io.StringIO(), width=200)
     with heading(folder.path):
         tracking = StoredTracker(dict(stored(folder)["config"]), confined=False)
         head.go_on(folder, plan, tracking, launch, out, live)
-    assert time.monotonic() - measured[0] >= 1.5
+    assert time.monotonic() - measured[0] >= 0.5
     assert {record.status for record in read_records(folder.records)} == {"ok"}
-    said = "the tracker did not finish within limits.tracking_s=1.5; send it with: python -m sweeprof.sync"
+    said = "the tracker did not finish within limits.tracking_s=0.5; send it with: python -m sweeprof.sync"
     assert said in cast("io.StringIO", out.file).getvalue()
     assert stored(folder)["sent"] is None
 

@@ -91,7 +91,8 @@ def test_a_sweep_says_that_its_folder_cannot_be_written(
     said = [word.format(folder=folder, place=place) for word in words]
     fake = ["model=fake", "backend=fake", "dataset=synthetic"] if "resume" not in words[0] else []
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")  # as the command sets it for the rest of its process
-    monkeypatch.setattr("hydra._internal.hydra.configure_log", lambda *_: None)  # it would silence the loggers of later tests
+    # It would silence the loggers of later tests.
+    monkeypatch.setattr("hydra._internal.hydra.configure_log", lambda *_: None)
     monkeypatch.setattr(sys, "argv", ["sweeprof", *said, *fake, "tracking=none"])
     with WAYS[way](place), pytest.raises(SystemExit) as ended:
         app.main()
