@@ -93,7 +93,7 @@ def test_a_sweep_says_that_its_folder_cannot_be_written(
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")  # as the command sets it for the rest of its process
     # It would silence the loggers of later tests.
     monkeypatch.setattr("hydra._internal.hydra.configure_log", lambda *_: None)
-    monkeypatch.setattr(sys, "argv", ["sweeprof", *said, *fake, "tracking=none"])
+    monkeypatch.setattr(sys, "argv", ["sweeprof", *said, *(fake or ["trust=true"]), "tracking=none"])
     with WAYS[way](place), pytest.raises(SystemExit) as ended:
         app.main()
     lines = _errors(capsys)
