@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
-from collections.abc import Mapping, Sequence
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from sweeprof.errors import Unsupported
@@ -30,6 +33,9 @@ from sweeprof.results.record import PASS_KINDS, Failure, PassKind, PassName, Rec
 from sweeprof.results.verdicts import ALL_ROUNDS
 from sweeprof.tracebacks import definition_of, described, formatted, location_of
 
+METRIC_S = 60.0
+"""Seconds that a metric's function may take when a sweep's records are evaluated."""
+
 
 def evaluate(
     selected: Sequence[Selected], records: Sequence[Record], baseline: Sequence[Record] | None, batch_size: int
@@ -40,20 +46,24 @@ def evaluate(
         records: of the combination.
         baseline: of the combination it is compared with; its own records for a baseline, None where there is none.
     """
-    return measured(selected, _values(records, baseline, batch_size))
+    return measured(selected, _values(records, baseline, batch_size), limit_s=METRIC_S)
 
 
 def measured(
-    selected: Sequence[Selected], values: Mapping[str, Any], known: Mapping[str, Metric] | None = None
+    selected: Sequence[Selected],
+    values: Mapping[str, Any],
+    known: Mapping[str, Metric] | None = None,
+    limit_s: float | None = None,
 ) -> dict[str, Measurement]:
     """Every selected metric of ``values``: what each source is, or :class:`Missing`; live results are under ``live``.
 
     Args:
         known: the metrics that others may read, by their names as parameters; None for those selected and all that are declared.
+        limit_s: seconds that a function may take; one that took longer is not called again. None: no limit.
     """
     if known is None:
         known = {**declared(), **{parameter_name(s.metric.info.name): s.metric for s in selected}}
-    reading = _Reading(selected, values, known)
+    reading = _Reading(selected, values, known, limit_s)
     return {s.metric.info.name: reading.measurement(s) for s in selected}
 
 
@@ -116,8 +126,14 @@ def _baseline_quality(baseline: Sequence[Record] | None) -> Any:
 class _Reading:
     """Metrics of one set of values; functions are called the same number of times however many metrics they return."""
 
-    def __init__(self, selected: Sequence[Selected], values: Mapping[str, Any], known: Mapping[str, Metric]) -> None:
-        self._values, self._known = values, known
+    def __init__(
+        self,
+        selected: Sequence[Selected],
+        values: Mapping[str, Any],
+        known: Mapping[str, Metric],
+        limit_s: float | None,
+    ) -> None:
+        self._values, self._known, self._limit_s = values, known, limit_s
         self._selected = {id(s.metric): s for s in selected}
         self._results: dict[tuple[int, str, int | None], Any] = {}
         self._arguments: dict[tuple[int, str], dict[str, Argument]] = {}
@@ -174,7 +190,7 @@ class _Reading:
                 name: argument.value if number is None or argument.by_round is None else argument.by_round[number]
                 for name, argument in arguments.items()
             }
-            self._results[key] = _called(metric, {**values, **selected.options})
+            self._results[key] = _called(metric, {**values, **selected.options}, self._limit_s)
         returned = self._results[key]
         return returned if isinstance(returned, Missing) else metric.part_of(returned)
 
@@ -258,11 +274,56 @@ class _Reading:
         return missing_live(found) if "reason" in found else Estimate(**found)
 
 
-def _called(metric: Metric, arguments: Mapping[str, Any]) -> Any:
+class _TakesTooLong(BaseException):
+    """Not an Exception, which a function in an endless loop might catch and go on."""
+
+
+_TOO_SLOW: dict[Any, Missing] = {}
+"""Functions that took too long in this process: a sweep of a thousand combinations must not wait for each of them again."""
+
+
+def _called(metric: Metric, arguments: Mapping[str, Any], limit_s: float | None) -> Any:
+    function = metric.function
+    if limit_s is not None and function in _TOO_SLOW:
+        return _TOO_SLOW[function]
     try:
-        return metric.function(**arguments)
+        with _limited(limit_s):
+            return function(**arguments)
     except (Exception, SystemExit) as error:  # a user's metric must not end the sweep without a report
         return raised(error)
+    except _TakesTooLong as error:
+        location = location_of(error) or definition_of(function)
+        message = f"did not end within {limit_s:g} s ({location})"
+        found = Missing(f"the metric {message}", Failure("", message, location, formatted(error)))
+        _TOO_SLOW[function] = found
+        return found
+
+
+@contextmanager
+def _limited(limit_s: float | None) -> Iterator[None]:
+    """Raise :class:`_TakesTooLong` in what takes longer.
+
+    Without effect in other threads than the main one, where Python delivers no signals, and where the alarm is somebody else's.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if limit_s is None or not is_main or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
+        yield
+        return
+
+    is_running = True
+
+    def end(*_: object) -> None:
+        if is_running:
+            raise _TakesTooLong
+
+    signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, limit_s, 1.0)  # and again: an exception may get lost, as in a destructor
+    try:
+        yield
+    finally:
+        is_running = False  # first: an alarm that comes now must not interrupt what follows
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 def raised(error: BaseException) -> Missing:
