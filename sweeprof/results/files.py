@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import json
 import os
+import re
 import stat
 import threading
 from pathlib import Path
@@ -17,6 +18,7 @@ LONGEST_TAIL = 64 * 1024
 """Bytes that are read of the end of a log."""
 MOST_BYTES = 512 * 2**20
 """Of a file that is read at once: parsed it takes several times as much memory."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -77,8 +79,12 @@ def write_json(path: Path, value: Any, compact: bool = False) -> None:
     NaN and infinities are refused, because a missing value is a reason, not a number.
     """
     indent = None if compact else 1
-    text = json.dumps(value, indent=indent, allow_nan=False, ensure_ascii=False, default=_fields)
-    write_atomically(path, text + "\n")
+    text = json.dumps(value, indent=indent, allow_nan=False, ensure_ascii=False, default=_fields) + "\n"
+    try:
+        content = text.encode()
+    except UnicodeEncodeError:  # a lone surrogate: readers get its spelling as text, which every file can hold
+        content = _SURROGATE.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text).encode()
+    write_bytes(path, content)
 
 
 def _fields(value: Any) -> dict[str, Any]:

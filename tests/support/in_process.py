@@ -37,8 +37,8 @@ def _kept(cwd: Path, arguments: tuple[str, ...]) -> Iterator[None]:
         with (
             patch.dict(os.environ),
             patch.object(sys, "argv", ["sweeprof", *arguments]),
-            # Hydra closes all logging handlers; absl's, which Keras imports, would close the stderr that pytest captures.
-            patch.object(logging, "shutdown"),
+            # Hydra would disable the loggers of later tests and close their handlers; absl's closes the stderr that pytest captures.
+            patch("hydra._internal.hydra.configure_log"),
         ):
             yield
     finally:

@@ -16,6 +16,7 @@ import pytest
 from sweeprof.results.files import write_json
 from sweeprof.server import main as server
 from sweeprof.tracking.asking import is_healthy
+from sweeprof.tracking.credentials import LOGIN
 from sweeprof.ui import main
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sweep-v1"
@@ -131,7 +132,7 @@ def test_a_server_that_wants_a_password_gets_it_from_the_address_or_the_environm
 ) -> None:
     with answering(401) as port:
         sent(sweep, f"http://127.0.0.1:{port}")
-        expected = f"error: MLflow at http://127.0.0.1:{port} gave no answer: 401 Unauthorized"
+        expected = f"error: MLflow at http://127.0.0.1:{port} gave no answer: 401 Unauthorized; {LOGIN}"
         assert said(capsys, str(sweep)) == (2, expected)
         assert said(capsys, str(sweep), "--uri", f"http://ann:pa%2Fss@127.0.0.1:{port}") == (2, expected)
         monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "bob")

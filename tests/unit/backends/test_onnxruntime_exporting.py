@@ -201,9 +201,9 @@ def test_a_model_that_is_not_exported_for_any_batch_size_is_for_one(
     assert shapes == ([[VARYING, 3]] * 2 if batch == VARYING else [[VARYING, 3], [batch, 3]])
 
 
-@pytest.mark.parametrize(("stage", "asked"), [("build", 1), ("export", 2)])
+@pytest.mark.parametrize(("stage", "error", "asked"), [("build", ValueError, 1), ("export", Unsupported, 2)])
 def test_what_fails_altogether_is_not_remembered(
-    stage: str, asked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: str, error: type[Exception], asked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = []
 
@@ -213,7 +213,7 @@ def test_what_fails_altogether_is_not_remembered(
 
     monkeypatch.setattr(exporting, "asked", failing)
     for times in (1, 2):
-        with pytest.raises(ValueError, match="no luck"):  # noqa: SIM117
+        with pytest.raises(error, match="no luck"):  # noqa: SIM117
             with Exporter(23, 0, str(tmp_path)).exported(builder(MLP), DIGITS, 1):
                 pass
         assert len(requests) == times * asked

@@ -75,7 +75,6 @@ def _file(home: Path) -> Path:
         json.dumps({**FOUND.to_dict(), "flops_per_s": "fast"}).encode(),
         json.dumps({**FOUND.to_dict(), "flops_per_s": 0}).encode(),
         json.dumps({**FOUND.to_dict(), "bytes_per_s": None}).encode(),
-        json.dumps({**FOUND.to_dict(), "colour": "red"}).encode(),
     ],
 )
 def test_a_broken_file_is_measured_anew_and_replaced(content: bytes, home: Path) -> None:

@@ -152,7 +152,7 @@ def test_an_interrupted_sweep_shows_every_complete_round(tmp_path: Path) -> None
         assert "3.01 s" in said or "3.01" in said, name
     for name in ("terminal", "comparison.md", "pull_request.md"):
         assert "2 of 12 combinations measured; 9 incomplete, 1 skipped" in shown[name]
-        assert "resume=FOLDER" in shown[name]
+        assert "resume=DIR" in shown[name]
         assert "measure at least 3 rounds" not in shown[name]  # three are planned
     assert "latency ×" in shown["terminal"]
     assert "(5 of 5" not in shown["terminal"]

@@ -40,7 +40,6 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     axes = [{**good.axes, "model": FORMULA, "mine": -0.5}, {**bad.axes, "model": f"@{ESCAPES}", "mine": "+1"}]
     plan = dataclasses.replace(
         plan,
-        name=f"n{ESCAPES}",
         command=f"python -m sweeprof '{ESCAPES}'",
         axes={**plan.axes, "model": [one["model"] for one in axes], "mine": [-0.5, "+1"]},
         baseline={},

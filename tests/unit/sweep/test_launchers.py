@@ -46,6 +46,9 @@ def test_workers_of_a_ray_of_ones_own_are_as_other_processes() -> None:
     assert others["ray"] == {"init": {"address": "ray://there"}, "remote": {}}
 
 
+HEAD = {"pid": 1, "user": None, "token": "0123456789abcdef"}
+
+
 @pytest.mark.parametrize(
     ("of_head", "of_job", "then"),
     [
@@ -60,14 +63,14 @@ def test_workers_of_a_ray_of_ones_own_are_as_other_processes() -> None:
 def test_gpus_that_a_launcher_hides_are_seen_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_head: str | None, of_job: str | None, then: str | None
 ) -> None:
-    write_json(tmp_path / "head.json", {"host": socket.gethostname(), "gpus": of_head})
+    write_json(tmp_path / "head.json", {**HEAD, "host": socket.gethostname(), "gpus": of_head})
     monkeypatch.setenv(GPUS, of_job) if of_job is not None else monkeypatch.delenv(GPUS, raising=False)
     uncover_gpus(tmp_path)
     assert os.environ.get(GPUS) == then
 
 
 def test_gpus_of_another_host_say_nothing_of_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_json(tmp_path / "head.json", {"host": "elsewhere", "gpus": None})
+    write_json(tmp_path / "head.json", {**HEAD, "host": "elsewhere", "gpus": None})
     monkeypatch.setenv(GPUS, "")
     uncover_gpus(tmp_path)
     assert os.environ[GPUS] == ""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.samples import comparison
+from sweeprof.profiling.timing import Timing
 from sweeprof.report.explore.samples import LEAST_OF_A_ROUND, MOST_OF_ONE, MOST_SAMPLES, room, thinned
 from sweeprof.results.record import Record
 from sweeprof.sweep.folder import Folder
@@ -51,7 +53,7 @@ def test_they_are_read_from_the_records_of_a_sweep(tmp_path: Path) -> None:
     sample = comparison()
     first = sample.rows[0].combination_id
     for number, seconds in enumerate((1e-3, 2e-3)):
-        Record("s", first, "timing", "ok", round=number, observations={"samples": [seconds]}).write(
+        Record("s", first, "timing", "ok", round=number, observations=asdict(Timing(1.0, 3, 1, (seconds,)))).write(
             tmp_path / "records"
         )
     (tmp_path / "records" / first / "timing-r2.json").write_text("cut", encoding="utf-8")
