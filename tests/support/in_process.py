@@ -37,7 +37,7 @@ def _kept(cwd: Path, arguments: tuple[str, ...]) -> Iterator[None]:
         with (
             patch.dict(os.environ),
             patch.object(sys, "argv", ["sweeprof", *arguments]),
-            # Hydra would disable the loggers of later tests and close their handlers; absl's closes the stderr that pytest captures.
+            # Hydra would disable the loggers of later tests, and close absl's handler and with it pytest's captured stderr.
             patch("hydra._internal.hydra.configure_log"),
         ):
             yield
