@@ -12,6 +12,7 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import metadata
 from pathlib import Path
+from pwd import getpwuid
 from typing import Any
 
 import psutil
@@ -84,7 +85,7 @@ def test_the_quick_one_imports_nothing_waits_for_its_turn_and_asks_a_server(tmp_
         server.shutdown()
         server.server_close()
     assert ran.code == 0, ran.err
-    assert f"waiting for sweep other (s9) of user me, pid {os.getpid()}" in ran.err
+    assert f"waiting for sweep other (s9) of user {getpwuid(os.geteuid()).pw_name}, pid {os.getpid()}" in ran.err
     assert "answers: 200" in ran.out
     assert "(not imported: --quick)" in ran.out
     assert "protocol=rigorous" in ran.out

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from pwd import getpwuid
 from typing import Any
 
 import pytest
@@ -88,7 +89,7 @@ def test_two_sweeps_from_two_shells_take_turns_and_say_whom_they_wait_for(tmp_pa
         said = [process.communicate(timeout=120)[1] for process in (a, b)]
         assert (a.returncode, b.returncode) == (0, 0), said
     for text in said:
-        assert f"waiting for sweep elsewhere (s0) of user neighbour, pid {os.getpid()}" in text
+        assert f"waiting for sweep elsewhere (s0) of user {getpwuid(os.geteuid()).pw_name}, pid {os.getpid()}" in text
     first, second = (records_of(tmp_path / name) for name in "ab")
     assert len(first) == len(second) == 6 * 3
     assert {record.status for record in (*first, *second)} == {"ok"}

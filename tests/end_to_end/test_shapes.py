@@ -34,6 +34,9 @@ def rows(keys: str, *values: tuple[Any, ...]) -> list[dict[str, Any]]:
 
 STEP, THREADS = "model.fake.step_s", "backend.threads"
 
+OPEN = "model: {fake: {_target_: builtins.dict}}\n"
+"""A model whose builder takes any argument."""
+
 CASES = {
     "axes": Case(
         {"s": f"axes: {{batch_size: [1, 2], {STEP}: [0.001, 0.002]}}\n"},
@@ -117,7 +120,9 @@ CASES = {
         rows(f"batch_size {THREADS}", (1, 3), (1, 4), (2, 3), (2, 4)),
     ),
     "constructor arguments that the config does not have": Case(
-        {"s": "axes: {model.fake.depth: [2, 4]}\ngrids: [{}, {axes: {model.fake.depth: 8, model.fake.width: [1]}}]\n"},
+        {
+            "s": f"axes: {{model.fake.depth: [2, 4]}}\ngrids: [{{}}, {{axes: {{model.fake.depth: 8, model.fake.width: [1]}}}}]\n{OPEN}"
+        },
         rows("model.fake.depth model.fake.width", (2, None), (4, None), (8, 1)),
     ),
     "a group of one's own": Case(
@@ -142,11 +147,11 @@ CASES = {
         rows("batch_size", (1,), (2,), (3,)),
     ),
     "hash-like values": Case(
-        {"s": "axes: {model.fake.tag: ['9e51464034', abc]}\n"},
+        {"s": f"axes: {{model.fake.tag: ['9e51464034', abc]}}\n{OPEN}"},
         rows("model.fake.tag", ("9e51464034",), ("abc",)),
     ),
     "hash-like values on the command line": Case(
-        {"s": ""},
+        {"s": OPEN},
         rows("model.fake.tag", ("9e51464034",), ("123e999",), ("1e5",)),
         ("model.fake.tag=9e51464034,123e999,'1e5'", "name=9e51464034"),
     ),

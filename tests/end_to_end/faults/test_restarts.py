@@ -34,6 +34,7 @@ def model(**arguments):
         time.sleep(0.05)
     return FakeModel(**arguments)
 """
+WAITS = ("model.fake._target_=waiting.model", "limits.timeout_s=null")
 needs_postgres = pytest.mark.skipif(POSTGRES is None, reason="needs PostgreSQL: apt-get install postgresql")
 
 
@@ -120,9 +121,8 @@ def test_the_server_is_restarted_while_it_is_sent_to(sweep: Callable[[str], Path
 
 def test_a_server_is_killed_and_started_again_during_a_sweep(tmp_path: Path) -> None:
     (tmp_path / "waiting.py").write_text(WAITING)
-    own = ("model.fake._target_=waiting.model", "limits.timeout_s=null")
     with MlflowServer(tmp_path / "server") as fragile:
-        process = start_command(tmp_path, *FAKE, *own, METRICS, "batch_size=1,2,3", f"tracking.uri={fragile.url}")
+        process = start_command(tmp_path, *FAKE, *WAITS, METRICS, "batch_size=1,2,3", f"tracking.uri={fragile.url}")
         try:
             wait_for((tmp_path / "waits").exists, process)
             fragile.end(signal.SIGKILL)
@@ -140,16 +140,19 @@ def test_a_server_is_killed_and_started_again_during_a_sweep(tmp_path: Path) -> 
 def test_a_server_that_is_there_only_at_the_end_gets_everything(
     front: Proxy, server: MlflowServer, tmp_path: Path
 ) -> None:
+    (tmp_path / "waiting.py").write_text(WAITING)
     front.fault = lambda method, path, number: 503
-    process = start_command(tmp_path, *FAKE, METRICS, "batch_size=1,2,3", f"tracking.uri={front.url}")
+    process = start_command(tmp_path, *FAKE, *WAITS, METRICS, "batch_size=1,2,3", f"tracking.uri={front.url}")
     try:
-        wait_for(lambda: any(tmp_path.glob("outputs/*/*/records/*/*.json")), process)
+        wait_for(lambda: (tmp_path / "waits").exists() and bool(front.asked), process)
+        time.sleep(2)  # for the answer to be understood
         front.fault = lambda method, path, number: None
+        (tmp_path / "go").touch()
         out, err = process.communicate(timeout=200)
     finally:
         process.kill()
     assert process.returncode == 0, err
-    assert "measuring goes on" in err
+    assert "everything is sent when it is measured" in err
     assert f"Compare    {front.url}/#/experiments/" in out
     assert "Not sent" not in out
     (folder,) = (tmp_path / "outputs" / "adhoc").iterdir()
@@ -157,12 +160,19 @@ def test_a_server_that_is_there_only_at_the_end_gets_everything(
 
 
 def test_after_a_killed_head_the_sweep_is_closed_when_it_is_gone_on_with(server: MlflowServer, tmp_path: Path) -> None:
-    process = start_command(tmp_path, *FAKE, METRICS, "batch_size=1,2,3", f"tracking.uri={server.url}")
+    (tmp_path / "waiting.py").write_text(WAITING)
+
+    def is_there() -> bool:
+        plans = list(tmp_path.glob("outputs/*/*/plan.json"))
+        return bool(plans) and bool(runs(server.url, read_json(plans[0])["sweep_id"]))
+
+    process = start_command(tmp_path, *FAKE, *WAITS, METRICS, "batch_size=1,2,3", f"tracking.uri={server.url}")
     try:
-        wait_for(lambda: any(tmp_path.glob("outputs/*/*/records/*/*.json")), process)
+        wait_for(is_there, process)
     finally:
         process.kill()
         process.communicate()
+    (tmp_path / "go").touch()
     assert left_after(tmp_path, 10) == []
     (folder,) = (tmp_path / "outputs" / "adhoc").iterdir()
     (parent,) = runs(server.url, read_json(folder / "plan.json")["sweep_id"])

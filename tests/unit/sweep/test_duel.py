@@ -254,7 +254,7 @@ STOPPING = """
 import os, signal
 from sweeprof.backends.fake import FakeModel
 def model(who, **arguments):
-    os.kill({"trial": os.getpid(), "fork server": os.getppid()}[who], signal.SIGSTOP)
+    os.kill({"trial": os.getpid(), "server": os.getppid()}[who], signal.SIGSTOP)
     return FakeModel(**arguments)
 """
 
@@ -267,7 +267,7 @@ def test_a_participant_or_its_fork_server_that_is_stopped_times_out_and_the_othe
     monkeypatch.setattr(template, "GRACE_S", 0.8)
     (tmp_path / "stopping_model.py").write_text(STOPPING)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    plan = duel_plan({"a": {}, "trial": {}, "fork server": {"on_step": "hang"}}, timeout_s=limit_s)
+    plan = duel_plan({"a": {}, "trial": {}, "server": {"on_step": "hang"}}, timeout_s=limit_s)
     for combination in plan.combinations[1:]:
         node = combination.config["model"]["fake"]
         node |= {"_target_": "stopping_model.model", "who": combination.id[1:]}
@@ -275,7 +275,7 @@ def test_a_participant_or_its_fork_server_that_is_stopped_times_out_and_the_othe
     assert {name: record.status for name, record in found.items()} == {
         "a0": "ok",
         "trial0": "timeout",
-        "fork server0": "timeout",
+        "server0": "timeout",
     }, {name: record.reason for name, record in found.items()}
 
 
