@@ -121,7 +121,8 @@ CASES = {
     ),
     "constructor arguments that the config does not have": Case(
         {
-            "s": f"axes: {{model.fake.depth: [2, 4]}}\ngrids: [{{}}, {{axes: {{model.fake.depth: 8, model.fake.width: [1]}}}}]\n{OPEN}"
+            "s": "axes: {model.fake.depth: [2, 4]}\n"
+            "grids: [{}, {axes: {model.fake.depth: 8, model.fake.width: [1]}}]\n" + OPEN
         },
         rows("model.fake.depth model.fake.width", (2, None), (4, None), (8, 1)),
     ),

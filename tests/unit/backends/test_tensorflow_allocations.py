@@ -59,15 +59,15 @@ def test_a_forward_takes_what_its_tensors_do(seen: dict[str, Allocations]) -> No
 
 @pytest.mark.slow
 def test_a_training_step_also_takes_its_gradients(seen: dict[str, Allocations]) -> None:
-    """At the peak the wide output's gradient and those of all parameters.
+    """At the peak the wide output's gradient and those of all kernels.
 
-    A graph's operators run in an order that differs between processes. It tells whether the wide output has gone by then, what
-    the narrow kernel's gradient is made from, and how many numbers by row there are.
+    A graph's operators run in an order that differs between processes. On it depend whether the wide output is freed by then, whether
+    the gradients of the biases exist, what the narrow kernel's gradient is made from, and how many numbers by row there are.
     """
     found = seen["function True"]
     assert found.mode == "training"
-    least = WIDE + WEIGHTS + 4 * (HIDDEN + OUT)
-    assert least < found.step_peaks_bytes[-1] < least + WIDE + 4 * HIDDEN * OUT + NARROW
+    least, biases = WIDE + WEIGHTS, 4 * (HIDDEN + OUT)
+    assert least < found.step_peaks_bytes[-1] < least + biases + WIDE + 4 * HIDDEN * OUT + NARROW
     assert sum(layer.at_peak_bytes for layer in found.by_layer) == found.peak_bytes
     for mode in ("eager", "xla"):
         assert seen[f"{mode} True"].step_peaks_bytes[-1] > WIDE + WEIGHTS
