@@ -62,7 +62,8 @@ def test_a_training_step_also_takes_its_gradients(seen: dict[str, Allocations]) 
     """At the peak the wide output's gradient and those of all kernels.
 
     A graph's operators run in an order that differs between processes. On it depend whether the wide output is freed by then,
-    whether the gradients of the biases exist, what the narrow kernel's gradient is made from, and how many numbers by row there are.
+    whether the gradients of the biases exist, what the narrow kernel's gradient is made from, and how many numbers by row
+    there are.
     """
     found = seen["function True"]
     assert found.mode == "training"
