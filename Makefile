@@ -8,7 +8,7 @@ STAMP := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 # A sweep and its tests start many processes: their modules are compiled once, also where the environment says otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test check lint types unit slow thorough test-cluster hydra-versions browser compiler database latex slurm cron zsh benchmarks collections ray published chaos format clean
+.PHONY: quickstart test check lint types unit coverage slow thorough test-cluster hydra-versions browser compiler database latex slurm cron zsh benchmarks collections ray published chaos structure format clean
 
 quickstart: $(VENV)/.quickstart-$(STAMP)
 	$(BIN)/python -m sweeprof +sweep=quickstart
@@ -21,13 +21,17 @@ check: lint types unit
 lint: $(VENV)/.test-$(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports
 
 types: $(VENV)/.test-$(STAMP)
 	$(BIN)/mypy
 
-# The import rules are tests/unit/test_imports.py.
 unit: $(VENV)/.test-$(STAMP)
 	$(BIN)/python -m pytest -m "not slow and not thorough"
+
+# `make unit` with the branches of sweeprof/ that it covers; it takes longer.
+coverage: $(VENV)/.test-$(STAMP)
+	$(BIN)/python -m pytest -m "not slow and not thorough" --cov --cov-report=term
 
 # The tests that take long: sweeps under kills, full disks, every precision, Hydra's traps.
 slow: $(VENV)/.test-$(STAMP)
@@ -68,6 +72,11 @@ collections: $(VENV)/.test-$(STAMP)
 published: collections
 	PYTHONPATH=tests $(BIN)/python -m published.count_published
 
+# Figures of the code's structure; `make structure CHECKOUTS="../first ."` compares checkouts.
+CHECKOUTS := .
+structure: $(VENV)/.test-$(STAMP)
+	$(BIN)/python tests/structure.py $(CHECKOUTS)
+
 format: $(VENV)/.test-$(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -93,7 +102,7 @@ compiler:
 database:
 	apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql
 
-# What the tests compile tables for papers with.
+# What `make thorough` compiles tables for papers with.
 latex:
 	apt-get update -qq && apt-get install -y -qq --no-install-recommends texlive-latex-base texlive-latex-recommended
 
@@ -110,7 +119,7 @@ zsh:
 	apt-get update -qq && apt-get install -y -qq --no-install-recommends zsh
 
 clean:
-	rm -rf $(VENV) .hydra build dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .hydra build dist .mypy_cache .ruff_cache .pytest_cache .coverage*
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sweeprof.backends.torch.tensors import live_tensors
+    from sweeprof.counting.formulas import Cost, Formulas, module_formula, operator_formula
     from sweeprof.errors import (
         MetricWarning,
         OverrideError,
@@ -21,52 +22,49 @@ if TYPE_CHECKING:
         UserError,
         WorkerError,
     )
+    from sweeprof.measuring.inputs import Inputs, TensorSpec, pattern_of
+    from sweeprof.measuring.timing import Protocol, Timing
+    from sweeprof.measuring.training_config import Recipe
     from sweeprof.metrics.evaluation import evaluation
     from sweeprof.metrics.metric import Estimate, Metric, Missing, metric, metric_group
     from sweeprof.profiling.data import Data
-    from sweeprof.profiling.formulas import Cost, Formulas, module_formula, operator_formula
-    from sweeprof.profiling.inputs import Inputs, TensorSpec, pattern_of
     from sweeprof.profiling.layers import Layers
-    from sweeprof.profiling.loop import LoopSession, session
     from sweeprof.profiling.profile import Profile, compare, profile
     from sweeprof.profiling.profiler import Profiler
-    from sweeprof.profiling.recipe import Recipe
-    from sweeprof.profiling.timing import Protocol, Timing
-    from sweeprof.profiling.training import TrainingProfiler
+    from sweeprof.profiling.training_loop import LoopSession, TrainingProfiler, session
     from sweeprof.report.scaled import scaled
     from sweeprof.report.side_by_side import side_by_side
-    from sweeprof.results.allocations import Allocations
     from sweeprof.results.compare import Comparison
-    from sweeprof.results.differences import Difference
     from sweeprof.results.iteration import Iteration
     from sweeprof.results.layer_times import LayerTimes
     from sweeprof.results.layers import LayerRow, LayerTable, Training
     from sweeprof.results.lines import Lines
     from sweeprof.results.measurement import Measurement, MetricInfo
+    from sweeprof.results.memory import Allocations, TensorDifference, TensorRow, tensor_difference
     from sweeprof.results.operators import Operators
     from sweeprof.results.peaks import Peaks
     from sweeprof.results.record import Record
-    from sweeprof.results.tensors import TensorDifference, TensorRow, tensor_difference
-    from sweeprof.tracking.layers import log_layers
+    from sweeprof.results.verdicts import Difference
+    from sweeprof.tracking.log_layers import log_layers
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Allocations": "sweeprof.results.allocations",
+    "Allocations": "sweeprof.results.memory",
     "Comparison": "sweeprof.results.compare",
-    "Cost": "sweeprof.profiling.formulas",
+    "Cost": "sweeprof.counting.formulas",
     "Data": "sweeprof.profiling.data",
-    "Difference": "sweeprof.results.differences",
+    "Difference": "sweeprof.results.verdicts",
     "Estimate": "sweeprof.metrics.metric",
-    "Formulas": "sweeprof.profiling.formulas",
-    "Inputs": "sweeprof.profiling.inputs",
+    "Formulas": "sweeprof.counting.formulas",
+    "Inputs": "sweeprof.measuring.inputs",
     "Iteration": "sweeprof.results.iteration",
     "LayerRow": "sweeprof.results.layers",
     "LayerTable": "sweeprof.results.layers",
     "LayerTimes": "sweeprof.results.layer_times",
     "Layers": "sweeprof.profiling.layers",
     "Lines": "sweeprof.results.lines",
-    "LoopSession": "sweeprof.profiling.loop",
+    "LoopSession": "sweeprof.profiling.training_loop",
     "Measurement": "sweeprof.results.measurement",
     "Metric": "sweeprof.metrics.metric",
     "MetricInfo": "sweeprof.results.measurement",
@@ -78,16 +76,16 @@ _HOMES = {
     "Problem": "sweeprof.errors",
     "Profile": "sweeprof.profiling.profile",
     "Profiler": "sweeprof.profiling.profiler",
-    "Protocol": "sweeprof.profiling.timing",
-    "Recipe": "sweeprof.profiling.recipe",
+    "Protocol": "sweeprof.measuring.timing",
+    "Recipe": "sweeprof.measuring.training_config",
     "Record": "sweeprof.results.record",
     "SweeprofError": "sweeprof.errors",
-    "TensorDifference": "sweeprof.results.tensors",
-    "TensorRow": "sweeprof.results.tensors",
-    "TensorSpec": "sweeprof.profiling.inputs",
-    "Timing": "sweeprof.profiling.timing",
+    "TensorDifference": "sweeprof.results.memory",
+    "TensorRow": "sweeprof.results.memory",
+    "TensorSpec": "sweeprof.measuring.inputs",
+    "Timing": "sweeprof.measuring.timing",
     "Training": "sweeprof.results.layers",
-    "TrainingProfiler": "sweeprof.profiling.training",
+    "TrainingProfiler": "sweeprof.profiling.training_loop",
     "Uncounted": "sweeprof.errors",
     "UncountedWarning": "sweeprof.errors",
     "Unsupported": "sweeprof.errors",
@@ -96,17 +94,17 @@ _HOMES = {
     "compare": "sweeprof.profiling.profile",
     "evaluation": "sweeprof.metrics.evaluation",
     "live_tensors": "sweeprof.backends.torch.tensors",
-    "log_layers": "sweeprof.tracking.layers",
+    "log_layers": "sweeprof.tracking.log_layers",
     "metric": "sweeprof.metrics.metric",
     "metric_group": "sweeprof.metrics.metric",
-    "module_formula": "sweeprof.profiling.formulas",
-    "operator_formula": "sweeprof.profiling.formulas",
-    "pattern_of": "sweeprof.profiling.inputs",
+    "module_formula": "sweeprof.counting.formulas",
+    "operator_formula": "sweeprof.counting.formulas",
+    "pattern_of": "sweeprof.measuring.inputs",
     "profile": "sweeprof.profiling.profile",
     "scaled": "sweeprof.report.scaled",
-    "session": "sweeprof.profiling.loop",
+    "session": "sweeprof.profiling.training_loop",
     "side_by_side": "sweeprof.report.side_by_side",
-    "tensor_difference": "sweeprof.results.tensors",
+    "tensor_difference": "sweeprof.results.memory",
 }
 
 __all__ = [

@@ -1,6 +1,6 @@
 """``python -m sweeprof``."""
 
-from sweeprof.app import main
+from sweeprof.cli.run import main
 
 if __name__ == "__main__":
     main()

@@ -1,4 +1,4 @@
-"""The command ``python -m sweeprof.compare BASE NEW``; see :mod:`sweeprof.comparing.command`.
+"""``python -m sweeprof.compare``, the same as ``sweeprof compare``; see :mod:`sweeprof.cli.compare`.
 
 An import gives the function :func:`sweeprof.compare` instead: the import system binds a submodule to its package by its name,
 and that name is the function's.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__":
-    from sweeprof.comparing.command import main
+    from sweeprof.cli.run import run_command
 
-    sys.exit(main())
+    sys.exit(run_command(["compare", *sys.argv[1:]]))
 
 from sweeprof.profiling.profile import compare
 

@@ -1,4 +1,4 @@
-"""What sweeprof raises.
+"""The exceptions and warnings of sweeprof.
 
     SweeprofError                 everything below; catch this one
     ├── UserError                 a mistake in a config or a command: printed without a traceback, exit code 1
@@ -8,7 +8,7 @@
     ├── Unsupported               a combination that cannot exist (no builder for this backend, ...): a row with a reason
     ├── Uncounted                 an operator has no formula, and `strict=error` was asked for
     ├── OverrideError             two metrics both override a third
-    └── WorkerError               the machinery between head and worker broke; never the user's model
+    └── WorkerError               a process of the sweep failed; never the user's model
 
 A user's mistakes are collected as ``Problem`` values and raised together, so that one run of the command shows all of them.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 _ALIKE = 0.75
 """How alike keys of different groups must be for one to be taken for the other."""
@@ -27,20 +28,42 @@ _SHOWN = 8
 """How many these are."""
 
 
+class ExitCode(IntEnum):
+    """Exit codes of ``sweeprof`` and its subcommands."""
+
+    meaning: str
+
+    def __new__(cls, value: int, meaning: str) -> ExitCode:
+        code = int.__new__(cls, value)
+        code._value_ = value
+        code.meaning = meaning
+        return code
+
+    OK = 0, "success: everything was measured, sent, shown or removed"
+    ERROR = 1, "a mistake in the command, a config or a folder; all mistakes are printed"
+    INCOMPLETE = (
+        2,
+        "something failed: a combination, sending (sync), MLflow (ui), removing (prune), a check (doctor --strict)",
+    )
+    CHANGED = 3, "compare --fail-on: there is a change of that kind"
+    RUNNING = 4, "collect: jobs are still running"
+    INTERRUPTED = 130, "interrupted; what was measured is kept"
+
+
 class SweeprofError(Exception):
     """Base class of everything sweeprof raises on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake of the user: where it is, what was given, what would be right."""
+    """One mistake of the user: the key, its value, and the accepted values."""
 
     key: str
     """The config key, dotted, as it would be written on the command line."""
     value: object
-    """What was given."""
+    """The invalid value."""
     allowed: str
-    """What would be accepted, in words."""
+    """The accepted values, in words."""
     nearest: str | None = None
     """The accepted value or key closest to what was given, when one is close."""
     source: str | None = None
@@ -153,7 +176,7 @@ class Unsupported(SweeprofError):
 
 
 class WorkerError(SweeprofError):
-    """The template process or its pipe failed."""
+    """A fork server, another process of the sweep or the connection to it failed."""
 
 
 class Uncounted(SweeprofError):

@@ -1,4 +1,4 @@
-"""What an exception says and where in the user's code it was raised, whichever framework wrapped it."""
+"""The message of an exception and the line of the user's code that raised it, whichever framework wrapped it."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def formatted(error: BaseException) -> str:
 
 
 def _is_hydras(error: BaseException) -> bool:
-    """Whether Hydra made the error; for a target that it cannot import it raises ``ImportError``."""
+    """True if Hydra raised the error; for a target that it cannot import it raises ``ImportError``."""
     if type(error).__module__.startswith("hydra."):
         return True
     frames = _frames(error)

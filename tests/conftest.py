@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +12,28 @@ import pytest
 GOLDEN = Path(__file__).parent / "golden"
 
 
+def pytest_configure() -> None:
+    """Handle the signals that the caller ignores, so that the processes which tests start do not inherit that.
+
+    ``nohup make test &`` ignores SIGINT and SIGHUP. A new process has the default action of a signal that its parent handles.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)  # the tests themselves go on, as the caller wants
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--overwrite", action="store_true", help="write the golden files anew instead of comparing with them"
     )
+
+
+def pytest_collection_finish() -> None:
+    """Exempt the objects of imported frameworks from garbage collection: passes collect before they measure, which took seconds."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

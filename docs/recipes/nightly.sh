@@ -18,25 +18,25 @@ OUTPUT=${OUTPUT:-outputs}
 BASELINE=${BASELINE:-nightly}                          # the tag of the sweep that nights are compared with
 MOVE_TAG=${MOVE_TAG:-yes}                              # no: the tag stays where it is, as on a release
 FAIL_ON=${FAIL_ON:-worse,missing,not_comparable}
-KEEP=${KEEP:-30}                                       # sweeps that stay on disk, beside what `sweeprof.prune` always keeps
+KEEP=${KEEP:-30}                                       # sweeps that stay on disk, beside what `sweeprof prune` always keeps
 SUMMARY=${SUMMARY:-summary.md}
 NOTIFY=${NOTIFY:-}  # <== how you hear of a bad night: a command that gets the summary as its input, and the exit code as $CODE:
                     #     mail -s "nightly: exit code $CODE" team@example.org
                     #     curl -fsS --data-binary @- https://chat.example.org/hook
 LOG=$OUTPUT/$NAME.log
 
-run() { "$PYTHON" -m "$@" >>"$LOG" 2>&1; }
+run() { "$PYTHON" -m sweeprof "$@" >>"$LOG" 2>&1; }
 
 # The folder of the newest sweep; names of folders are times.
 newest() { ls "$OUTPUT/$NAME" 2>/dev/null | grep '^[0-9]' | LC_ALL=C sort | tail -n 1; }
 
-tag() { run sweeprof.compare "$OUTPUT/$NAME/$tonight" --tag "$BASELINE" --output "$OUTPUT"; }
+tag() { run compare "$OUTPUT/$NAME/$tonight" --tag "$BASELINE" --output "$OUTPUT"; }
 
 # Ends the night, good or bad.
 finish() {
     # Nights that the tracking server slept through; what is not sent is not removed.
-    run sweeprof.sync unsent --output "$OUTPUT" || echo "$NAME: not everything was sent, see $LOG" >&2
-    run sweeprof.prune "$NAME" --keep "$KEEP" --output "$OUTPUT" || echo "$NAME: not pruned, see $LOG" >&2
+    run sync unsent --output "$OUTPUT" || echo "$NAME: not everything was sent, see $LOG" >&2
+    run prune "$NAME" --keep "$KEEP" --output "$OUTPUT" || echo "$NAME: not pruned, see $LOG" >&2
     if [ "$1" -ne 0 ]; then
         cat "$SUMMARY"
         [ -z "$NOTIFY" ] || CODE=$1 sh -c "$NOTIFY" <"$SUMMARY" || echo "$NAME: NOTIFY failed" >&2
@@ -63,7 +63,7 @@ echo "$NAME: $(date)" >"$LOG" || exit 1
 
 before=$(newest)
 # shellcheck disable=SC2086  # words of a command
-run sweeprof $SWEEP $SWEEP_OPTIONS name="$NAME" output="$OUTPUT"
+run $SWEEP $SWEEP_OPTIONS name="$NAME" output="$OUTPUT"
 code=$?
 tonight=$(newest)
 # 2: some combinations failed, which the comparison tells.
@@ -77,7 +77,7 @@ if [ "$MOVE_TAG" = yes ] && [ ! -e "$OUTPUT/.tags/$BASELINE" ]; then # the first
     echo "First night: $tonight is tag:$BASELINE." >"$SUMMARY"
     finish 0
 fi
-run sweeprof.compare "tag:$BASELINE" "$OUTPUT/$NAME/$tonight" --output "$OUTPUT" --fail-on "$FAIL_ON" --markdown "$SUMMARY"
+run compare "tag:$BASELINE" "$OUTPUT/$NAME/$tonight" --output "$OUTPUT" --fail-on "$FAIL_ON" --markdown "$SUMMARY"
 code=$?
 case $code in
 0) ;;

@@ -1,4 +1,4 @@
-"""Where Hydra finds the launcher for Slurm: it accepts plugin classes only if they are defined in this namespace."""
+"""The Slurm launcher for Hydra, which accepts plugin classes only if they are defined in this namespace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SlurmLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         # Hydra imports every plugin at each start, also for --help and for other applications.
-        from sweeprof.sweep.cluster.launch import launch
+        from sweeprof.slurm.launcher import launch
 
         launch(self._config.hydra.sweep.dir, bool(self._config.wait))
         return []

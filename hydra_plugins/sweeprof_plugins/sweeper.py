@@ -1,4 +1,4 @@
-"""Where Hydra finds the sweeper: it accepts plugin classes only if they are defined in this namespace."""
+"""The sweeper for Hydra, which accepts plugin classes only if they are defined in this namespace."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class SweeprofSweeper(Sweeper):
         self._params = params
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        self._given = hydra_context, task_function, config
+        self._arguments = hydra_context, task_function, config
 
     def sweep(self, arguments: list[str]) -> Any:
         # Hydra imports every plugin at each start, also for --help and for other applications.
-        from sweeprof.sweep.sweeper import sweep
+        from sweeprof.run.sweeper import sweep
 
-        return sweep(*self._given, self._params, arguments)
+        return sweep(*self._arguments, self._params, arguments)

@@ -1,8 +1,10 @@
-"""Backends: what a framework can do. The only rooms that import a framework are the folders below this one.
+"""Backends: the capabilities of a framework. Only the folders below this one import a framework.
 
 A backend builds a :class:`LoadedModel` and may have further capabilities, each a protocol of its own. Callers ask for a
 capability (``isinstance(backend, Analyzes)``), never for a backend's name; one that is missing becomes a row with a reason,
 which the backend declares in its ``gaps`` (:mod:`sweeprof.backends.gaps`).
+
+Reasons for its design: docs/decisions/backends.md.
 """
 
 from __future__ import annotations
@@ -14,25 +16,23 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from sweeprof.profiling.formulas import Formulas
-from sweeprof.profiling.fused import FusedStep
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.profiling.kernel import Kernel, KernelName
-from sweeprof.profiling.memory import MemoryMeter
-from sweeprof.profiling.recipe import Recipe, Work
-from sweeprof.profiling.timing import Clock
-from sweeprof.profiling.timing import Protocol as TimingProtocol
-from sweeprof.results.allocations import Allocations
+from sweeprof.counting.formulas import Formulas
+from sweeprof.measuring.calibration import Kernel, KernelName
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.process_memory import MemoryMeter
+from sweeprof.measuring.timing import Clock, FusedStep
+from sweeprof.measuring.timing import Protocol as TimingProtocol
+from sweeprof.measuring.training_config import Recipe, Work
 from sweeprof.results.artifact import Artifact
 from sweeprof.results.iteration import Iteration
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
-from sweeprof.results.operators import Operators
-from sweeprof.results.own_counts import OwnCounts
+from sweeprof.results.memory import Allocations
+from sweeprof.results.operators import Operators, OwnCounts
 from sweeprof.results.peaks import Peaks, PeakSettings
 
-Array = npt.NDArray[Any]
+AnyArray = npt.NDArray[Any]
 Build = Callable[[], Any]
 """Makes the model: what ``model.<framework>._target_`` names, with its arguments bound."""
 
@@ -46,7 +46,7 @@ class LoadedModel(Protocol):
 
     @property
     def compiles(self) -> bool:
-        """Whether the first step compiles the model."""
+        """True if the first step compiles the model."""
 
     def clock(self) -> Clock:
         """The clock of the device that the model is on."""
@@ -58,7 +58,7 @@ class LoadedModel(Protocol):
         """Within the context: a function that runs one forward of ``batch`` and returns its outputs when they are complete."""
 
     def host_outputs(self, outputs: Any) -> npt.NDArray[np.float32]:
-        """What a step returned, as one array ``(batch, ...)``; of several outputs the first."""
+        """Return a step's outputs as one array ``(batch, ...)``; of several outputs the first."""
 
     def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
         """``h2d`` brings the inputs to the device, ``d2h`` the outputs back; nothing where the model runs on the host."""
@@ -85,7 +85,7 @@ class TrainingStep(Protocol):
         """The optimizer's step."""
 
 
-class Watch(Protocol):
+class TrainingHooks(Protocol):
     """Sees a model being used by somebody else; a step begins when the model itself is called."""
 
     def start(self) -> None:
@@ -102,7 +102,7 @@ class Watch(Protocol):
 
     @property
     def inputs(self) -> Inputs | None:
-        """What the model was called with in the first step, as shapes; None before."""
+        """The shapes of the first step's inputs; None before the first step."""
 
     def layer_times(self) -> LayerTimes:
         """The times of every layer so far; raises :class:`~sweeprof.errors.Unsupported` before the first step."""
@@ -124,7 +124,7 @@ class Backend(Protocol):
         """The model on ``device``, in inference mode; ``channel_axis`` is where the dataset has its channels."""
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """Whether the framework raised ``error`` because memory ran out."""
+        """True if the framework raised ``error`` because memory ran out."""
 
 
 @runtime_checkable
@@ -132,7 +132,7 @@ class Expects(Protocol):
     """A backend that must know what a model will be called with before it loads one: it is exported for that."""
 
     def expect(self, inputs: Inputs) -> None:
-        """What all that follows will be called with, but for the size of the batch."""
+        """Announce the inputs of all following steps, apart from the batch size."""
 
 
 @runtime_checkable
@@ -140,7 +140,7 @@ class Quantizes(Protocol):
     """A backend that may need samples of the data before it loads a model: ranges of what it quantizes come from them."""
 
     def ranges_from(self, samples: Callable[[], Any]) -> None:
-        """Where to get them: inputs to learn from, ``(n, *sample_shape)``, as the dataset has them; None: there are none."""
+        """Take a function that returns inputs for calibration, ``(n, *sample_shape)``, or None without any."""
 
 
 @runtime_checkable
@@ -178,7 +178,7 @@ class CountsItself(Protocol):
     """Has a counter of the framework's own, to be shown beside ours."""
 
     def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:
-        """What it says of one forward, in inference mode."""
+        """Return the framework's own counts for one forward pass in inference mode."""
 
 
 @runtime_checkable
@@ -194,7 +194,7 @@ class Borrows(Protocol):
     """Can profile a model that a caller has in hands, and leaves it as it was."""
 
     def device_of(self, model: Any) -> str:
-        """Where the model is, e.g. ``cuda:0`` or, without weights, ``meta``."""
+        """Return the device of the model, e.g. ``cuda:0`` or, without weights, ``meta``."""
 
     def borrowed(self, model: Any, is_trained: bool = False) -> AbstractContextManager[None]:
         """Within it the model is in inference mode; afterwards it is as it was, whatever was done to it.
@@ -227,7 +227,7 @@ class Trains(Protocol):
 class Watches(Protocol):
     """Can watch a model in a loop of the user's own."""
 
-    def watch(self, model: Any) -> Watch:
+    def watch(self, model: Any) -> TrainingHooks:
         """A watch on ``model``, not yet started."""
 
 
@@ -244,7 +244,7 @@ class TracesOperators(Protocol):
     """Can trace what the framework runs."""
 
     def operators(self, model: LoadedModel, work: Work) -> Operators:
-        """What a step runs, by module and operator."""
+        """Return the operators that a step runs, by module and operator."""
 
 
 @runtime_checkable
@@ -260,7 +260,7 @@ class MeasuresPeaks(Protocol):
     """Can tell how fast the machine is at its best."""
 
     def peak_settings(self, device: str, model: Any = None) -> PeakSettings:
-        """What a benchmark would run with now: the threads that are set, and the data type of this backend.
+        """Return the settings of a peak benchmark in this process: the number of threads, and the data type of this backend.
 
         Args:
             device: as :meth:`Backend.devices` calls it.

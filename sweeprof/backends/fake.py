@@ -18,16 +18,16 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sweeprof.backends import Array, Build
+from sweeprof.backends import AnyArray, Build
 from sweeprof.backends.gaps import Gap
-from sweeprof.profiling.formulas import Formulas
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.profiling.kernel import Kernel, KernelName
-from sweeprof.profiling.recipe import Recipe
+from sweeprof.counting.formulas import Formulas
+from sweeprof.measuring.calibration import Kernel, KernelName
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.training_config import Recipe
+from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
-from sweeprof.results.paths import ROOT
 
-Event = Literal["raise", "memory_error", "exit", "segfault", "kill", "hang", "allocate"]
+Fault = Literal["raise", "memory_error", "exit", "segfault", "kill", "hang", "allocate"]
 NOTHING_RUNS = "a fake model runs nothing"
 ALLOCATED_AT_MOST = 2**32
 """``allocate`` gives up here where no limit stops it."""
@@ -56,9 +56,9 @@ class FakeModel:
     """Resident bytes that the loaded model takes."""
     kernel_s: float = 0.001
     """Seconds of one run of the calibration kernel beside it."""
-    on_build: Event | None = None
-    on_step: Event | None = None
-    """What happens, for real, when the model is built or stepped."""
+    on_build: Fault | None = None
+    on_step: Fault | None = None
+    """The fault that really happens when the model is built or stepped."""
     calm_steps: int = 0
     """Steps before ``on_step`` happens."""
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -159,7 +159,7 @@ class FakeBackend:
         )
 
     def training(
-        self, model: FakeLoaded, batch: Array, targets: Any, recipe: Recipe
+        self, model: FakeLoaded, batch: AnyArray, targets: Any, recipe: Recipe
     ) -> AbstractContextManager[FakeTraining]:
         return model.training(batch)
 
@@ -209,23 +209,23 @@ class FakeLoaded:
         return self._clock
 
     @contextmanager
-    def training(self, batch: Array) -> Iterator[FakeTraining]:
+    def training(self, batch: AnyArray) -> Iterator[FakeTraining]:
         """A training step on ``batch``."""
         with self.stepping(batch) as step:
             yield FakeTraining(step, self._model, self._clock, self._slowdown)
 
-    def put(self, inputs: Inputs) -> Array:
-        batch: Array = inputs.args[0]
+    def put(self, inputs: Inputs) -> AnyArray:
+        batch: AnyArray = inputs.args[0]
         self._memory.allocate(batch.nbytes)
         return batch
 
     @contextmanager
-    def stepping(self, batch: Array) -> Iterator[Callable[[], Any]]:
+    def stepping(self, batch: AnyArray) -> Iterator[Callable[[], Any]]:
         flat = batch.reshape(len(batch), -1)
         weights = np.linspace(-1, 1, flat.shape[1] * self._model.classes).reshape(flat.shape[1], -1)
         outputs = (flat @ weights + self._model.offset).astype(np.float32)
 
-        def step() -> Array:
+        def step() -> AnyArray:
             if next(self._steps) >= self._model.calm_steps:
                 happen(self._model.on_step)
             self._settings.update(self._model.changes)
@@ -254,7 +254,7 @@ def _built(build: Build) -> FakeModel:
     return model
 
 
-def happen(event: Event | None) -> None:
+def happen(event: Fault | None) -> None:
     """Let ``event`` happen to this process."""
     match event:
         case None:

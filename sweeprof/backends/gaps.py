@@ -1,4 +1,4 @@
-"""What a backend cannot do, and why: declared in its own file, shown in the sweep's table."""
+"""Gaps: what a backend cannot do and why. Each backend declares them in its own file, and the sweep's table shows them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 from sweeprof.errors import Unsupported
 
-Kind = Literal["not implemented", "not possible upstream", "makes no sense"]
+GapKind = Literal["not implemented", "not possible upstream", "makes no sense"]
 
 LACKS = {
     "Analyzes": "count layers",
@@ -31,9 +31,9 @@ LACKS = {
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Why a backend lacks a capability."""
+    """The kind and reason of a missing capability."""
 
-    kind: Kind
+    kind: GapKind
     reason: str
 
     def __str__(self) -> str:
@@ -41,7 +41,7 @@ class Gap:
 
 
 def gap_of(backend: object, capability: type) -> str:
-    """Why ``backend`` lacks ``capability``, for the table."""
+    """Return the reason why ``backend`` lacks ``capability``, for the table."""
     gaps: Mapping[str, Gap] = getattr(backend, "gaps", {})
     name = capability.__name__
     return str(gaps[name]) if name in gaps else f"this backend cannot {LACKS[name]}"

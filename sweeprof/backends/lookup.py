@@ -1,4 +1,4 @@
-"""Which backend a model in a caller's hands belongs to, told by the packages of its classes: nothing is imported to find out."""
+"""Finds the backend of a caller's model by the packages of its classes; imports nothing."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ def backend_of(model: Any) -> Backend:
 
 
 def _runs_on_jax() -> bool:
-    """Whether Keras, which is imported where there is a model of it, runs on JAX in this process."""
+    """True if Keras is imported, as for a Keras model, and runs on JAX in this process."""
     return bool(sys.modules["keras"].config.backend() == "jax")

@@ -28,7 +28,7 @@ class Split:
 
 
 class Dataset(Protocol):
-    """What the profiler asks of a dataset.
+    """The protocol of a dataset.
 
     What it returns is checked against ``sample_shape``, and against ``dtype`` where it has an attribute of that name.
     """

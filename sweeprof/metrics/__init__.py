@@ -2,4 +2,6 @@
 
 A metric set (``conf/metrics/NAME.yaml``) selects them: a built-in one by its name, any other by the ``_target_`` of a function
 that :func:`sweeprof.metrics.metric.metric` decorates.
+
+Reasons for its design: docs/decisions/metrics.md.
 """

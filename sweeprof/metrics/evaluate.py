@@ -1,4 +1,4 @@
-"""From what the passes saw to measurements."""
+"""Computes measurements from the results of passes."""
 
 from __future__ import annotations
 
@@ -9,27 +9,33 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sweeprof.errors import Unsupported
-from sweeprof.metrics.certainty import (
+from sweeprof.metrics.metric import (
+    BATCH_SIZE,
     ESTIMATORS,
     Argument,
+    Estimate,
+    Metric,
+    Missing,
     argument_of,
     certainty_of,
     common_rounds,
+    declared,
+    is_metric,
     over_rounds,
+    parameter_name,
     stated,
     warnings_of,
     watching,
+    wrong_result,
 )
-from sweeprof.metrics.metric import SOURCES, Estimate, Metric, Missing, declared, parameter_name, wrong_result
 from sweeprof.metrics.select import Selected
-from sweeprof.profiling.observations import READERS
-from sweeprof.profiling.timing import Timing
-from sweeprof.results.layers import LayerTable
+from sweeprof.passes.registry import Pass, parameters
 from sweeprof.results.measurement import Measurement
-from sweeprof.results.record import PASS_KINDS, Failure, PassKind, PassName, Record, Warning
+from sweeprof.results.record import Failure, Record, Warning
 from sweeprof.results.verdicts import ALL_ROUNDS
 from sweeprof.tracebacks import definition_of, described, formatted, location_of
 
@@ -55,9 +61,10 @@ def measured(
     known: Mapping[str, Metric] | None = None,
     limit_s: float | None = None,
 ) -> dict[str, Measurement]:
-    """Every selected metric of ``values``: what each source is, or :class:`Missing`; live results are under ``live``.
+    """Return every selected metric.
 
     Args:
+        values: of each parameter that is not a metric, or :class:`Missing`; of the model and its data, the results of their pass.
         known: the metrics that others may read, by their names as parameters; None for those selected and all that are declared.
         limit_s: seconds that a function may take; one that took longer is not called again. None: no limit.
     """
@@ -67,60 +74,61 @@ def measured(
     return {s.metric.info.name: reading.measurement(s) for s in selected}
 
 
-def counted(table: Any) -> Any:
-    """The table for metrics that read what the forward does, or why there is none."""
-    if isinstance(table, LayerTable) and table.uncounted is not None:
-        return Missing(f"analysis: unsupported: {table.uncounted}")
-    return table
+def argument_from(name: str, result: Any) -> Any:
+    """Return the value of a parameter from the result of its pass, or why there is none; ``result`` is :class:`Missing` if the pass
+    has none.
+    """
+    one, parameter = parameters()[name]
+    if isinstance(result, Missing) or parameter.take is None:
+        return result
+    try:
+        return parameter.take(result)
+    except Unsupported as error:
+        return Missing(f"{one.name}: unsupported: {error}")
 
 
 def _values(records: Sequence[Record], baseline: Sequence[Record] | None, batch_size: int) -> dict[str, Any]:
-    table = _single(records, "analysis")
-    return {
-        "layers": counted(table),
-        "weights": table,
-        "training": _single(records, "training"),
-        "timing": _rounds(records, baseline),
-        "baseline_quality": _baseline_quality(baseline),
-        "batch_size": batch_size,
-        **{name: _single(records, name) for name in READERS if name not in ("analysis", "training", "timing")},
-    }
+    """Return the value of every parameter that is not a metric, or why there is none."""
+    results: dict[str, Any] = {}
+    values: dict[str, Any] = {BATCH_SIZE: batch_size}
+    for name, (one, parameter) in parameters().items():
+        if one.name not in results:
+            results[one.name] = _rounds(one, records, baseline) if one.kind == "rounds" else _single(one, records)
+        if parameter.source == "object":
+            values[name] = results[one.name]
+        elif parameter.source == "result":
+            values[name] = argument_from(name, results[one.name])
+        elif baseline is None:
+            values[name] = Missing("the sweep has no baseline for this combination")
+        else:
+            value = argument_from(name, _single(one, baseline))
+            values[name] = Missing(f"of the baseline, {value.reason}") if isinstance(value, Missing) else value
+    return values
 
 
-def _single(records: Sequence[Record], pass_name: PassName) -> Any:
-    record = next((r for r in records if r.pass_name == pass_name), None)
+def _single(one: Pass[Any], records: Sequence[Record]) -> Any:
+    record = next((r for r in records if r.pass_name == one.name), None)
     if record is None:
-        return Missing(f"{pass_name}: not run")
+        return Missing(f"{one.name}: not run")
     if record.status != "ok" or record.observations is None:
-        return Missing(f"{pass_name}: {record.status}: {record.reason}")
-    return READERS[pass_name](record.observations)
+        return Missing(f"{one.name}: {record.status}: {record.reason}")
+    return one.read(record.observations)
 
 
-def _rounds(records: Sequence[Record], baseline: Sequence[Record] | None) -> Any:
-    done = _timings(records)
-    if not done:
-        return _single(records, "timing")
-    rivals = _rivals(records, baseline) if any(one.duel for one in done) else {}
-    return tuple(dataclasses.replace(one, rival=rivals.get(one.duel.id)) if one.duel else one for one in done)
+def _rounds(one: Pass[Any], records: Sequence[Record], baseline: Sequence[Record] | None) -> Any:
+    rounds = _read_rounds(one, records)
+    if not rounds:
+        return _single(one, records)
+    if one.pair is None or not baseline or baseline[0].combination_id == records[0].combination_id:
+        return rounds
+    return one.pair(rounds, lambda: _read_rounds(one, baseline))
 
 
-def _timings(records: Sequence[Record]) -> list[Timing]:
-    done = [r for r in records if r.pass_name == "timing" and r.status == "ok"]
-    return [Timing.from_dict(r.observations or {}, r.round) for r in sorted(done, key=lambda record: record.round)]
-
-
-def _rivals(records: Sequence[Record], baseline: Sequence[Record] | None) -> dict[str, Timing]:
-    """The baseline's timings by the duel; none for the baseline itself."""
-    if not baseline or baseline[0].combination_id == records[0].combination_id:
-        return {}
-    return {timing.duel.id: timing for timing in _timings(baseline) if timing.duel}
-
-
-def _baseline_quality(baseline: Sequence[Record] | None) -> Any:
-    if baseline is None:
-        return Missing("the sweep has no baseline for this combination")
-    found = _single(baseline, "quality")
-    return Missing(f"of the baseline, {found.reason}") if isinstance(found, Missing) else found
+def _read_rounds(one: Pass[Any], records: Sequence[Record]) -> tuple[Any, ...]:
+    """Return the results of the rounds that ended well, in their order."""
+    done = [record for record in records if record.pass_name == one.name and record.status == "ok"]
+    done.sort(key=lambda record: record.round)
+    return tuple(dataclasses.replace(one.read(record.observations or {}), round=record.round) for record in done)
 
 
 class _Reading:
@@ -167,7 +175,7 @@ class _Reading:
     def _estimate(self, selected: Selected) -> Estimate | Missing:
         metric = selected.metric
         if metric.is_live:
-            return self._found_live(metric)
+            return self._of_model(metric)
         arguments = self._arguments_of(selected)
         if isinstance(arguments, Missing):
             return arguments
@@ -182,7 +190,7 @@ class _Reading:
         return self._derived(selected, arguments, result, numbers)
 
     def _part(self, selected: Selected, arguments: Mapping[str, Argument], number: int | None) -> Any:
-        """What the metric's function returns for one round, or for all of them where ``number`` is None."""
+        """Return the metric's value for one round, or for all of them if ``number`` is None."""
         metric = selected.metric
         key = (id(metric.function), repr(sorted(selected.options.items())), number)
         if key not in self._results:
@@ -224,12 +232,12 @@ class _Reading:
         return dataclasses.replace(estimate, failure=failure)
 
     def _arguments_of(self, selected: Selected) -> dict[str, Argument] | Missing:
-        """What the metric's function is called with; the same objects for all metrics of one function."""
+        """Return the arguments of the metric's function; the same objects for all metrics of one function."""
         key = (id(selected.metric.function), repr(sorted(selected.options.items())))
         if key not in self._arguments:
             arguments: dict[str, Argument] = {}
             for name in selected.metric.reads:
-                found = self._from_pass(name) if name in SOURCES else self._from_metric(name)
+                found = self._from_metric(name) if is_metric(name) else self._from_pass(name)
                 if isinstance(found, Missing):
                     return found
                 arguments[name] = found
@@ -238,17 +246,19 @@ class _Reading:
 
     def _from_pass(self, name: str) -> Argument | Missing:
         """The result of a pass, or the batch size."""
-        value, pass_name = self._values[name], SOURCES[name]
+        value = self._values[name]
         if isinstance(value, Missing):
             return value
-        kind = PASS_KINDS[pass_name] if pass_name else PassKind("exact")
-        if kind.certainty == "rounds":
-            warnings = tuple(warning for one in value for warning in one.warnings)
-            return Argument(value, by_round={one.round: (one,) for one in value}, warnings=warnings)
-        if kind.certainty == "once":
+        if name == BATCH_SIZE:
+            return Argument(value)
+        one, parameter = parameters()[name]
+        if one.kind == "rounds":
+            warnings = tuple(warning for result in value for warning in result.warnings)
+            return Argument(value, by_round={result.round: (result,) for result in value}, warnings=warnings)
+        if one.kind == "once" or (one.measured_fields and parameter.take is not None):
             return Argument(value, "once")
-        if kind.measured_fields:
-            watched, was_read = watching(value, kind.measured_fields)
+        if one.measured_fields:
+            watched, was_read = watching(value, one.measured_fields)
             return Argument(watched, was_measured=was_read)
         return Argument(value)
 
@@ -266,12 +276,16 @@ class _Reading:
             return Missing(f"{other.info.name}: {result.reason}", result.failure)
         return argument_of(result)
 
-    def _found_live(self, metric: Metric) -> Estimate | Missing:
-        live = self._values["live"]
-        if isinstance(live, Missing):
-            return live
-        found = live.results.get(metric.info.name, {"reason": "live: it was not computed"})
-        return missing_live(found) if "reason" in found else Estimate(**found)
+    def _of_model(self, metric: Metric) -> Estimate | Missing:
+        """Return the value that the metric's function returned while the model and its data existed."""
+        computed = self._values[metric.reads[0]]
+        if isinstance(computed, Missing):
+            return computed
+        result = computed.results.get(metric.info.name, {"reason": "live: it was not computed"})
+        if "reason" not in result:
+            return Estimate(**result)
+        failure = result.get("failure")
+        return Missing(result["reason"], None if failure is None else Failure(**failure))
 
 
 class _TakesTooLong(BaseException):
@@ -334,14 +348,8 @@ def raised(error: BaseException) -> Missing:
     return Missing(f"the metric raised {message}", Failure("", message, location_of(error), formatted(error)))
 
 
-def missing_live(found: Mapping[str, Any]) -> Missing:
-    """Why the record of the live pass has no value of a metric."""
-    failure = found.get("failure")
-    return Missing(found["reason"], None if failure is None else Failure(**failure))
-
-
 def checked(result: Any) -> Estimate | Missing:
-    """What a metric's function gave, as an estimate in plain numbers, or why it is none."""
+    """Return the result of a metric's function as an estimate in plain numbers, or why it is not one."""
     if isinstance(result, Missing):
         return result
     estimate = result if isinstance(result, Estimate) else Estimate(result, "exact")
@@ -378,4 +386,48 @@ def _number(value: Any) -> Any:
     return float(value) if isinstance(value, numbers.Real) else value
 
 
-assert {p for p in SOURCES.values() if p} == set(READERS)
+@dataclass(frozen=True, slots=True)
+class ModelFunction:
+    """One function, and every selected metric that is made of what it returns."""
+
+    selected: tuple[Selected, ...]
+
+    def model_results(self, model: Any, data: Any) -> Mapping[str, Mapping[str, Any]]:
+        """By metric name, its value or the reason why there is none."""
+        first = self.selected[0]
+        there = {"model": model, "data": data}
+        try:
+            returned = first.metric.function(**{name: there[name] for name in first.metric.reads}, **first.options)
+        except Exception as error:  # a user's metric must not take the others with it
+            returned = raised(error)
+        return {s.metric.info.name: _result(s, returned) for s in self.selected}
+
+
+def model_functions(selected: Sequence[Selected], known: Mapping[str, Metric] | None = None) -> list[ModelFunction]:
+    """The functions behind the selected metrics, and those they read, that ask for live objects: each once per set of options.
+
+    Args:
+        known: the metrics that others may read, by their names as parameters; None for all that are declared.
+    """
+    groups: dict[tuple[int, str], list[Selected]] = {}
+    for one in _with_what_they_read(selected, declared() if known is None else known):
+        if one.metric.is_live:
+            key = (id(one.metric.function), repr(sorted(one.options.items())))
+            groups.setdefault(key, []).append(one)
+    return [ModelFunction(tuple(group)) for group in groups.values()]
+
+
+def _with_what_they_read(selected: Sequence[Selected], known: Mapping[str, Metric]) -> list[Selected]:
+    found = list(selected)
+    for one in found:  # which grows on the way
+        others = (known[name] for name in one.metric.reads if is_metric(name))
+        found.extend(Selected(other) for other in others if all(other is not s.metric for s in found))
+    return found
+
+
+def _result(selected: Selected, returned: Any) -> dict[str, Any]:
+    result = checked(returned if isinstance(returned, Missing) else selected.metric.part_of(returned))
+    if isinstance(result, Missing):
+        failure = {} if result.failure is None else {"failure": asdict(result.failure)}
+        return {"reason": result.reason, **failure}
+    return {"value": result.value, "estimator": result.estimator, "detail": result.detail}

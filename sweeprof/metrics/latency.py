@@ -1,17 +1,25 @@
-"""Time of a step and of its phases. Every figure comes from samples that lasted until the device was done."""
+"""Times: of a step and its phases, of layers, and the rates that follow.
+
+Every figure comes from samples that lasted until the device was done.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from sweeprof.measuring.timing import Timing
+from sweeprof.metrics import compute
 from sweeprof.metrics.metric import Estimate, Missing, metric
-from sweeprof.profiling.quality import Quality
-from sweeprof.profiling.timing import Timing
+from sweeprof.passes.quality import Quality
+from sweeprof.results.layer_times import OUTSIDE, LayerTimes, PhaseName, Seconds
+from sweeprof.results.layers import LayerTable, Training
+from sweeprof.results.peaks import Peaks
 from sweeprof.results.record import Warning
-from sweeprof.results.stats import median_interval, percentile_needs, rounds_interval, spread
+from sweeprof.results.statistics import median_interval, percentile_needs, rounds_interval, spread
 
 Rounds = tuple[Timing, ...]
 """One timing per round, each from a fresh process."""
@@ -277,3 +285,163 @@ def _detail(samples: list[float]) -> dict[str, Any]:
 
 def _percentile(samples: list[float], percentile: int) -> float:
     return statistics.quantiles(samples, n=100, method="inclusive")[percentile - 1]
+
+
+@metric(name="rate/flops_per_s", unit="FLOP/s", better="higher")
+def flops_per_s(layers: LayerTable, timing: Rounds) -> Estimate | Missing:
+    """Floating-point operations of one forward over its wall time."""
+    return _rate(compute.flops.function(layers), timing, forward_samples)
+
+
+@metric(name="rate/backward_flops_per_s", unit="FLOP/s", better="higher")
+def backward_flops_per_s(training: Training, timing: Rounds) -> Estimate | Missing:
+    """Floating-point operations of one backward over its wall time, within a training step."""
+    if not timing[0].is_training:
+        return NOT_TRAINED
+    return _rate(compute.flops_backward.function(training), timing, lambda one: one.phases["backward"])
+
+
+@metric(name="rate/flops_per_s_train", unit="FLOP/s", better="higher")
+def flops_per_s_train(training: Training, timing: Rounds) -> Estimate | Missing:
+    """Floating-point operations of a forward and its backward over the wall time of a whole training step."""
+    if not timing[0].is_training:
+        return NOT_TRAINED
+    return _rate(compute.flops_train.function(training), timing)
+
+
+@metric(name="rate/mfu", unit="ratio", better="higher")
+def mfu(layers: LayerTable, timing: Rounds, peaks: Peaks) -> Estimate | Missing:
+    """Model FLOPs utilisation: achieved FLOP/s of a forward over the machine's measured peak of a matrix product.
+
+    Source: A. Chowdhery et al., "PaLM", 2022, appendix B, with a measured peak for the data sheet's.
+    """
+    return _rate(compute.flops.function(layers), timing, forward_samples, peaks.flops_per_s)
+
+
+@metric(name="rate/mfu_train", unit="ratio", better="higher")
+def mfu_train(training: Training, timing: Rounds, peaks: Peaks) -> Estimate | Missing:
+    """Model FLOPs utilisation of a whole training step: no operation of the optimizer counts, its time does."""
+    if not timing[0].is_training:
+        return NOT_TRAINED
+    return _rate(compute.flops_train.function(training), timing, peak=peaks.flops_per_s)
+
+
+@metric(name="rate/realtime_factor", unit="ratio", better="higher")
+def realtime_factor(
+    timing: Rounds, sampling_rate: float = 16000, hop: float = 512, frame: float | None = None
+) -> Estimate:
+    """Seconds of a signal over the wall time of the forwards that process it, one for each hop; above 1 keeps up with it."""
+    return over_rounds(timing, lambda seconds: times_realtime(seconds, sampling_rate, hop, frame), forward_samples)
+
+
+def forwards_per_s(sampling_rate: float, hop: float, frame: float | None = None) -> float:
+    """How many forwards a second of signal needs: frames of ``frame`` samples, each ``hop`` after the one before.
+
+    Args:
+        frame: None for one as long as a hop.
+
+    Raises:
+        ValueError: a number is not above zero, or a frame lasts longer than a second.
+    """
+    length = hop if frame is None else frame
+    if not (hop > 0 and 0 < length <= sampling_rate):
+        raise ValueError(f"no frames of {length:g} samples every {hop:g} in a second of {sampling_rate:g}")
+    return (sampling_rate - length) / hop + 1
+
+
+def times_realtime(seconds: float, sampling_rate: float, hop: float, frame: float | None = None) -> float:
+    """How many times faster than the signal a model is whose forward takes ``seconds``: 16 for 2 ms, 16 kHz and hops of 512.
+
+    Its inverse is the share of the time that the model is busy: 0.0625.
+    """
+    return 1 / (forwards_per_s(sampling_rate, hop, frame) * seconds)
+
+
+def ops_to_flops(ops: float, sampling_rate: float, hop: float, frame: float | None = None) -> float:
+    """Operations per second of signal from those of one forward: 3125 for 100 at 16 kHz and hops of 512."""
+    return forwards_per_s(sampling_rate, hop, frame) * ops
+
+
+def _rate(
+    work: Estimate | Missing,
+    timing: Rounds,
+    samples_of: Callable[[Timing], Sequence[float]] = lambda one: one.samples,
+    peak: float = 1.0,
+) -> Estimate | Missing:
+    """Counted ``work`` over measured seconds, with what there is to say of both."""
+    if isinstance(work, Missing):
+        return work
+    amount = work.value
+    if amount == 0:
+        return Missing("it has no floating-point operations")
+    rate = over_rounds(timing, lambda seconds: amount / seconds / peak, samples_of)
+    return dataclasses.replace(rate, warnings=(*work.warnings, *rate.warnings))
+
+
+SCALED = "scaled median"
+"""See :attr:`sweeprof.results.layer_times.LayerTimes.seconds`."""
+
+
+@metric(name="layers/forward_covered", unit="ratio", better=None)
+def forward_covered(layer_times: LayerTimes) -> Estimate | Missing:
+    """What all calls of all layers took themselves, outside any layer included, over the forward without probes; 1 is right."""
+    return _median(layer_times, layer_times.forward_covered, "forward")
+
+
+@metric(name="layers/backward_covered", unit="ratio", better=None)
+def backward_covered(layer_times: LayerTimes) -> Estimate | Missing:
+    """The same of the backward."""
+    if layer_times.backward is None:
+        return NOT_TRAINED
+    return _median(layer_times, layer_times.backward_covered, "backward")
+
+
+@metric(name="layers/probe_overhead", unit="ratio", better="lower")
+def probe_overhead(layer_times: LayerTimes) -> Estimate | Missing:
+    """Time of a forward with the probes, their cost included, over one without; the cost is subtracted from the layers' times."""
+    return _median(layer_times, layer_times.summary.forward.overhead, "forward")
+
+
+@metric(name="layers/slowest_self_s", unit="s", better="lower")
+def slowest_self(layer_times: LayerTimes) -> Estimate | Missing:
+    """Forward time of the slowest call of a layer, without the calls within it."""
+    return _slowest(layer_times, lambda seconds: seconds.forward_self, "forward")
+
+
+@metric(name="layers/slowest_backward_self_s", unit="s", better="lower")
+def slowest_backward_self(layer_times: LayerTimes) -> Estimate | Missing:
+    """Backward time of the slowest call of a layer, without the calls within it."""
+    if layer_times.backward is None:
+        return NOT_TRAINED
+    return _slowest(layer_times, lambda seconds: seconds.backward_self, "backward")
+
+
+@metric(name="layers/outside_s", unit="s", better="lower")
+def outside(layer_times: LayerTimes) -> Estimate:
+    """Time of the forward outside any layer, such as that of the loss."""
+    return _estimate(layer_times, layer_times.summary.forward.outside_s, SCALED, "forward")
+
+
+def _median(times: LayerTimes, ratio: float | None, phase: PhaseName) -> Estimate | Missing:
+    return Missing("no step was without probes") if ratio is None else _estimate(times, ratio, "median", phase)
+
+
+def _estimate(times: LayerTimes, value: float, estimator: str, phase: PhaseName, **detail: str) -> Estimate:
+    repeats = times.repeats - times.warmup
+    warnings = times.warnings_of(phase)
+    if times.unmet:
+        cut = f"the layers were timed in {repeats} repeats: protocol.max_s ended them before {', '.join(times.unmet)}"
+        warnings = (Warning("few_repeats", cut, "raise protocol.max_s"), *warnings)
+    return Estimate(value, estimator, detail={**detail, "n": repeats}, warnings=warnings)
+
+
+def _slowest(times: LayerTimes, own: Callable[[Seconds], float | None], phase: PhaseName) -> Estimate | Missing:
+    found = [
+        (seconds, call.path)
+        for call, known in zip(times.calls, times.seconds, strict=True)
+        if call.path != OUTSIDE and (seconds := own(known)) is not None
+    ]
+    if not found:
+        return Missing("no gradient is computed in any layer")
+    seconds, path = max(found)
+    return _estimate(times, seconds, SCALED, phase, layer=path)

@@ -1,4 +1,4 @@
-"""What a metric is: a function whose parameters name what it reads.
+"""Metrics: functions whose parameters name the values that they read.
 
     @metric(name="throughput/samples_per_s", unit="samples/s", better="higher")
     def throughput(timing: Rounds, batch_size: int) -> Estimate: ...
@@ -10,43 +10,51 @@ and buffers only, ``baseline_quality`` is what the baseline's quality pass saw, 
 parameter with a default is an option. A metric that cannot be computed returns :class:`Missing`.
 
 A function that returns a plain number does not state how certain it is: that follows from what it reads
-(:data:`sweeprof.results.record.PASS_KINDS`). A number from deterministic passes is exact. ``timing`` is measured in rounds: the
+(:data:`sweeprof.passes.registry.PassKind`). A number from deterministic passes is exact. ``timing`` is measured in rounds: the
 function is called once per round, with a sequence of that round alone, and the rounds give the value, its interval and its verdict.
 A function that returns an :class:`Estimate` is called once with all rounds, and the estimate is used as it is.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
+import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from importlib import import_module
+from typing import Any, Literal, get_args
 
+from sweeprof.passes.registry import parameters
 from sweeprof.results.measurement import Better, MetricInfo, Number
 from sweeprof.results.record import Failure, PassName, Warning
+from sweeprof.results.statistics import mean_interval, rounds_interval
+from sweeprof.results.verdicts import DETERMINISTIC, INCOMPLETE
 from sweeprof.text import stored
 
-SOURCES: dict[str, PassName | None] = {
-    "layers": "analysis",
-    "weights": "analysis",
-    "training": "training",
-    "own_counts": "own_counts",
-    "artifact": "artifact",
-    "peaks": "peaks",
-    "timing": "timing",
-    "layer_times": "layer_times",
-    "operators": "operators",
-    "memory": "memory",
-    "allocations": "allocations",
-    "lines": "lines",
-    "quality": "quality",
-    "baseline_quality": "quality",
-    "batch_size": None,
-    "model": "live",
-    "data": "live",
-}
-"""What a parameter may be called, and the pass that provides it."""
+FAMILIES = ("compute", "latency", "memory", "quality", "compat")
+"""Modules of this package with the metrics that sweeprof ships."""
+
+BATCH_SIZE = "batch_size"
+"""The parameter that comes from the config, not from a pass."""
+
+
+@cache
+def known_parameters() -> tuple[str, ...]:
+    """Return the names that a parameter of a metric function may have, besides those of other metrics."""
+    return *parameters(), BATCH_SIZE
+
+
+def is_object(parameter: str) -> bool:
+    """True if a parameter of a metric function is the model or its data."""
+    return parameter in parameters() and parameters()[parameter][1].source == "object"
+
+
+def is_metric(parameter: str) -> bool:
+    """True if a parameter of a metric function is the value of another metric."""
+    return parameter != BATCH_SIZE and parameter not in parameters()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +97,7 @@ class Metric:
     info: MetricInfo
     function: Function
     reads: tuple[str, ...]
-    """Parameters to resolve: each in :data:`SOURCES`, or another metric."""
+    """Parameters to resolve: each in :func:`known_parameters`, or another metric."""
     options: tuple[str, ...]
     """Parameters with a default, which a metric set may set."""
     part: str | None = None
@@ -104,13 +112,13 @@ class Metric:
         """This metric and all that it reads, by their names as parameters; those may read each other."""
         found = [self]
         for metric in found:  # which grows on the way
-            found.extend(known[name] for name in metric.reads if name not in SOURCES and known[name] not in found)
+            found.extend(known[name] for name in metric.reads if is_metric(name) and known[name] not in found)
         return found
 
     @property
     def is_live(self) -> bool:
-        """Whether it asks for the model or its data, and so is computed while they are there."""
-        return "model" in self.reads or "data" in self.reads
+        """True if it reads the model or its data, and so is computed while they exist."""
+        return any(is_object(name) for name in self.reads)
 
     def __call__(self, values: Mapping[str, Any], **options: Any) -> Any:
         """The metric of ``values``, which holds everything in :attr:`reads`."""
@@ -132,8 +140,16 @@ def wrong_result(reason: str) -> Missing:
 
 def passes_of(metrics: Iterable[Metric]) -> frozenset[PassName]:
     """The passes that provide what the metrics read."""
-    sources = (SOURCES.get(name) for metric in metrics for name in metric.reads)
-    return frozenset(source for source in sources if source is not None)
+    names = {name for metric in metrics for name in metric.reads}
+    return frozenset(parameters()[name][0].name for name in names if name in parameters())
+
+
+@cache
+def builtin_metrics() -> dict[str, Metric]:
+    """Return the metrics that sweeprof ships, by name."""
+    modules = [import_module(f"sweeprof.metrics.{family}") for family in FAMILIES]
+    found = [value for module in modules for value in vars(module).values() if isinstance(value, Metric)]
+    return {metric.info.name: metric for metric in found}
 
 
 _DECLARED: dict[str, Metric] = {}
@@ -148,7 +164,7 @@ def declared() -> Mapping[str, Metric]:
 
 
 def parameter_name(name: str) -> str:
-    """How a metric is called as a parameter: ``compute_macs`` for ``compute/macs``."""
+    """Return the name of a metric as a parameter: ``compute_macs`` for ``compute/macs``."""
     return re.sub(r"\W", "_", name)
 
 
@@ -184,7 +200,7 @@ def metric_group(*infos: MetricInfo) -> Callable[[Callable[..., Mapping[str, Res
 def _made(info: MetricInfo, function: Function, part: str | None) -> Metric:
     reads, options = _parameters(info.name, function)
     made = Metric(info, function, reads, options, part)
-    live = {name for name in reads if name in ("model", "data")}
+    live = {name for name in reads if is_object(name)}
     if live and len(live) != len(reads):
         others = ", ".join(name for name in reads if name not in live)
         raise TypeError(
@@ -212,12 +228,12 @@ def _declare(made: Metric) -> None:
 
 
 def _is_newer(function: Function, other: Function) -> bool:
-    """Whether both are one function of a user's, defined again, as in a notebook."""
+    """True if both are the same user function, defined again, as in a notebook."""
     return _origin(function) == _origin(other)
 
 
 def _is_builtin(function: Function) -> bool:
-    """Whether it is a metric of sweeprof's own; :func:`sweeprof.evaluation` wraps functions of the user's."""
+    """True if sweeprof ships the metric; :func:`sweeprof.evaluation` wraps functions of the user."""
     module, _ = _origin(function)
     return module.startswith("sweeprof.metrics.") and module != "sweeprof.metrics.evaluation"
 
@@ -231,18 +247,20 @@ def _parameters(name: str, function: Function) -> tuple[tuple[str, ...], tuple[s
     reads, options = [], []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise TypeError(f"metric {name!r} takes *{parameter.name}: name each thing it reads ({', '.join(SOURCES)})")
+            raise TypeError(
+                f"metric {name!r} takes *{parameter.name}: name each thing it reads ({', '.join(known_parameters())})"
+            )
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise TypeError(
                 f"metric {name!r} takes {parameter.name!r} by position: parameters are passed by their names"
             )
         if parameter.default is not parameter.empty:
             options.append(parameter.name)
-        elif parameter.name in SOURCES or parameter.name in _readable(function):
+        elif parameter.name in known_parameters() or parameter.name in _readable(function):
             reads.append(parameter.name)
         else:
             raise TypeError(
-                f"metric {name!r} reads {parameter.name!r}, which nothing provides. Known: {', '.join(SOURCES)}, "
+                f"metric {name!r} reads {parameter.name!r}, which nothing provides. Known: {', '.join(known_parameters())}, "
                 "and metrics such as compute_macs; an option needs a default"
             )
     return tuple(reads), tuple(options)
@@ -251,7 +269,116 @@ def _parameters(name: str, function: Function) -> tuple[tuple[str, ...], tuple[s
 def _readable(function: Function) -> Mapping[str, Metric]:
     """The metrics declared so far; the built-in ones too, for a function that is not one of them."""
     if not _is_builtin(function):
-        from sweeprof.metrics.select import builtin_metrics
-
         builtin_metrics()
     return _DECLARED
+
+
+Certainty = Literal["exact", "estimated", "incomplete", "once"]
+"""Certainty of a value that has no rounds, the most certain first."""
+_CERTAINTIES: tuple[Certainty, ...] = get_args(Certainty)
+ESTIMATORS: dict[Certainty, str] = {
+    "exact": "exact",
+    "estimated": "estimated",
+    "incomplete": INCOMPLETE[1],
+    "once": "single",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """The argument of a metric function for one of its parameters."""
+
+    value: Any
+    """With all rounds, where there are any."""
+    certainty: Certainty = "exact"
+    """Of a value without rounds."""
+    by_round: Mapping[int, Any] | None = None
+    """The argument for a single round, by its number; None for a value without rounds."""
+    warnings: tuple[Warning, ...] = ()
+    was_measured: Callable[[], bool] = bool
+    """Returns True if the function has read a measured field of an otherwise exact result."""
+
+
+def argument_of(estimate: Estimate) -> Argument:
+    """The value of another metric as an argument, with that metric's rounds or certainty."""
+    if estimate.rounds:
+        by_round = dict(zip(estimate.round_numbers or range(len(estimate.rounds)), estimate.rounds, strict=True))
+        return Argument(estimate.value, by_round=by_round, warnings=estimate.warnings)
+    certainty: Certainty = "once"
+    if estimate.estimator in DETERMINISTIC:
+        certainty = "exact" if estimate.estimator == "exact" else "estimated"
+    elif estimate.estimator in INCOMPLETE:
+        certainty = "incomplete"
+    return Argument(estimate.value, certainty, warnings=estimate.warnings)
+
+
+def stated(found: Estimate | Missing, estimator: str, warnings: tuple[Warning, ...]) -> Estimate | Missing:
+    """The estimate with this estimator and these warnings."""
+    if isinstance(found, Missing):
+        return found
+    return dataclasses.replace(found, estimator=estimator, warnings=warnings)
+
+
+def common_rounds(arguments: Mapping[str, Argument]) -> list[int] | None:
+    """Numbers of the rounds that all arguments with rounds have; None if no argument has rounds."""
+    rounds = [set(argument.by_round) for argument in arguments.values() if argument.by_round is not None]
+    return sorted(set.intersection(*rounds)) if rounds else None
+
+
+def certainty_of(arguments: Mapping[str, Argument]) -> Certainty:
+    """The certainty of the least certain argument without rounds."""
+    found = ["once" if argument.was_measured() else argument.certainty for argument in arguments.values()]
+    return max(found, key=_CERTAINTIES.index, default="exact")
+
+
+def warnings_of(arguments: Mapping[str, Argument]) -> tuple[Warning, ...]:
+    """The warnings of all arguments, each once."""
+    return tuple(dict.fromkeys(warning for argument in arguments.values() for warning in argument.warnings))
+
+
+def over_rounds(values: Mapping[int, Number], certainty: Certainty, warnings: tuple[Warning, ...]) -> Estimate:
+    """The estimate of one value per round: their geometric mean, or their mean if one is not positive.
+
+    Args:
+        certainty: of what else the values depend on. Where that is not known exactly, the spread of the rounds does not contain its
+            error: there is a value, but neither an interval nor rounds to compare.
+    """
+    estimates = tuple(map(float, values.values()))
+    is_positive = min(estimates) > 0
+    value: Number = next(iter(values.values()))
+    if len(set(estimates)) > 1:
+        value = statistics.geometric_mean(estimates) if is_positive else statistics.fmean(estimates)
+    if certainty in ("incomplete", "once"):
+        return Estimate(value, ESTIMATORS[certainty], warnings=warnings)
+    mean = "geometric mean" if is_positive else "mean"
+    return Estimate(
+        value,
+        "single" if len(values) == 1 else f"{mean} of {len(values)} rounds",
+        rounds_interval(estimates) if is_positive else mean_interval(estimates),
+        rounds=estimates,
+        round_numbers=tuple(values),
+        warnings=warnings,
+    )
+
+
+def watching(result: Any, fields: frozenset[str]) -> tuple[Any, Callable[[], bool]]:
+    """A copy of a pass's result, and a function that returns whether one of ``fields`` of the copy has been read."""
+    kind = _watching_type(type(result), fields)
+    copy = object.__new__(kind)
+    for spec in dataclasses.fields(result):
+        object.__setattr__(copy, spec.name, getattr(result, spec.name))
+    read: list[str] = []
+    object.__setattr__(copy, "_fields_read", read)
+    return copy, lambda: bool(read)
+
+
+def _watching_type(kind: type[object], fields: frozenset[str]) -> type[object]:
+    """A subclass of ``kind`` that appends to ``_fields_read`` which of ``fields`` are read."""
+
+    def read(self: Any, name: str) -> Any:
+        if name in fields:
+            object.__getattribute__(self, "_fields_read").append(name)
+        return object.__getattribute__(self, name)
+
+    members = {"__slots__": ("_fields_read",), "__getattribute__": read, "__module__": kind.__module__}
+    return type(kind.__name__, (kind,), members)

@@ -1,11 +1,11 @@
-"""Whether a model answers rightly, and whether two backends run the same model."""
+"""Accuracy of a model, and agreement of the outputs of two backends."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from sweeprof.metrics.metric import Missing, Result, metric
-from sweeprof.profiling.quality import Quality
+from sweeprof.passes.quality import Quality
 
 
 @metric(name="quality/accuracy", unit="ratio", better="higher")

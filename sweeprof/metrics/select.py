@@ -10,28 +10,13 @@ from typing import Any
 
 import yaml
 
-from sweeprof.configs import conf_folder
+from sweeprof.config.folder import conf_folder
 from sweeprof.errors import Problem, UserError, choice_problem
-from sweeprof.metrics.metric import Metric
+from sweeprof.metrics.metric import FAMILIES, Metric, builtin_metrics
+from sweeprof.passes.registry import passes
 from sweeprof.results.layer_times import Mode
-from sweeprof.results.record import PASSES, PassName
+from sweeprof.results.record import PassName
 from sweeprof.tracebacks import described
-
-FAMILIES = (
-    "params",
-    "artifact",
-    "compute",
-    "activations",
-    "latency",
-    "rates",
-    "layer_times",
-    "operators",
-    "memory",
-    "lines",
-    "quality",
-    "compat",
-    "own_counts",
-)
 
 Entry = str | Mapping[str, Any]
 
@@ -42,14 +27,6 @@ class Selected:
 
     metric: Metric
     options: dict[str, Any] = field(default_factory=dict)
-
-
-@cache
-def builtin_metrics() -> dict[str, Metric]:
-    """The metrics that sweeprof ships, by name."""
-    modules = [import_module(f"sweeprof.metrics.{family}") for family in FAMILIES]
-    found = [value for module in modules for value in vars(module).values() if isinstance(value, Metric)]
-    return {metric.info.name: metric for metric in found}
 
 
 def select(entries: Sequence[Entry], trust: bool = True) -> list[Selected]:
@@ -99,7 +76,7 @@ def metric_set(name: str, mode: Mode | None = None) -> Sequence[Entry]:
 
 
 def mode_of(name: str) -> Mode | None:
-    """What a step is for the metrics of the set ``conf/metrics/NAME.yaml``; None where they can be had of any.
+    """Return the kind of step for the metrics of the set ``conf/metrics/NAME.yaml``; None if they can be measured in any.
 
     Raises:
         UserError: there is no such set.
@@ -107,6 +84,7 @@ def mode_of(name: str) -> Mode | None:
     return None if name in builtin_metrics() else _content(name).get("mode")
 
 
+@cache
 def _content(name: str) -> dict[str, Any]:
     sets = {path.stem: path for path in (conf_folder() / "metrics").glob("*.yaml")}
     if name not in sets:
@@ -118,11 +96,11 @@ def _content(name: str) -> dict[str, Any]:
 def passes_of(selected: Sequence[Selected]) -> list[PassName]:
     """The passes that the metrics need together, in the order they are run."""
     needed = frozenset[PassName]().union(*(s.metric.passes for s in selected))
-    return [name for name in PASSES if name in needed]
+    return [name for name in passes() if name in needed]
 
 
 def needs_trust(entries: Sequence[Entry]) -> bool:
-    """Whether a metric of the set is code outside sweeprof."""
+    """True if a metric of the set is code outside sweeprof."""
     targets = [str(entry.get("_target_", "")) for entry in entries if not isinstance(entry, str)]
     return any(target not in builtin_metrics() and not _is_own(target) for target in targets)
 

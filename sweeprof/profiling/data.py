@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sweeprof.errors import Problem, Unsupported, UserError, choice_problem
-from sweeprof.profiling.inputs import Inputs
+from sweeprof.measuring.inputs import Inputs
 
 TARGETS = ("labels", "label", "targets", "target")
 """Keys of a batch that is a mapping under which its targets are looked for; the model is not given them."""
@@ -92,7 +92,7 @@ class Data:
 
 
 class _Kept(Iterable[Any]):
-    """What an iterator gives, kept, for passes that follow."""
+    """The elements of an iterator, kept for the passes that follow."""
 
     def __init__(self, batches: Iterator[Any]) -> None:
         self._coming = batches

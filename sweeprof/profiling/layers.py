@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweeprof.report.aggregate import by_type, top_layers
-from sweeprof.report.layers.csv import to_csv
 from sweeprof.report.layers.html import to_html
-from sweeprof.report.layers.latex import to_latex
-from sweeprof.report.layers.markdown import to_markdown
-from sweeprof.report.layers.parquet import to_parquet
+from sweeprof.report.layers.tables import to_csv, to_latex, to_markdown, to_parquet
 from sweeprof.report.times.by_module import layerwise_summary, namespace_tree, timepool, timings
 from sweeprof.report.times.overview import overview
 from sweeprof.report.tree import tree
@@ -71,7 +68,7 @@ class Layers(LayerTable):
         return stacked(self, channels, direction, path, figsize)
 
     def to_csv(self, inclusive: bool = False) -> str:
-        """See :func:`sweeprof.report.layers.csv.to_csv`."""
+        """See :func:`sweeprof.report.layers.tables.to_csv`."""
         return to_csv(self, inclusive)
 
     def to_html(self, inclusive: bool = False, title: str = "Layers") -> str:
@@ -79,15 +76,15 @@ class Layers(LayerTable):
         return to_html(self, inclusive=inclusive, title=title)
 
     def to_latex(self, inclusive: bool = False) -> str:
-        """See :func:`sweeprof.report.layers.latex.to_latex`."""
+        """See :func:`sweeprof.report.layers.tables.to_latex`."""
         return to_latex(self, inclusive=inclusive)
 
     def to_markdown(self, inclusive: bool = False) -> str:
-        """See :func:`sweeprof.report.layers.markdown.to_markdown`."""
+        """See :func:`sweeprof.report.layers.tables.to_markdown`."""
         return to_markdown(self, inclusive=inclusive)
 
     def to_parquet(self, inclusive: bool = False) -> bytes:
-        """See :func:`sweeprof.report.layers.parquet.to_parquet`."""
+        """See :func:`sweeprof.report.layers.tables.to_parquet`."""
         return to_parquet(self, inclusive)
 
     def summary(self, depth: int | None = None, top: int | None = 3, detailed: bool = True) -> str:

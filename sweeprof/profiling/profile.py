@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sweeprof.counting.formulas import Formula
+from sweeprof.measuring.timing import Protocol
 from sweeprof.metrics.select import Entry, mode_of
-from sweeprof.profiling.formulas import Formula
+from sweeprof.passes.session import Strict
 from sweeprof.profiling.profiler import Profiler
-from sweeprof.profiling.session import Strict
-from sweeprof.profiling.timing import Protocol
 from sweeprof.report.units import scaled
-from sweeprof.results.differences import Difference, differences
 from sweeprof.results.layer_times import Mode
 from sweeprof.results.measurement import Measurement, Measurements
+from sweeprof.results.verdicts import Difference, differences
 
 if TYPE_CHECKING:
     import pandas

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sweeprof.backends import Backend
 from sweeprof.backends.lookup import backend_named, backend_of
+from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
 from sweeprof.errors import (
     MetricWarning,
     OverrideError,
@@ -19,23 +20,22 @@ from sweeprof.errors import (
     UserError,
     choice_problem,
 )
-from sweeprof.metrics.evaluate import counted, measured
-from sweeprof.metrics.live import live_functions
-from sweeprof.metrics.metric import SOURCES, Metric, Missing, declared, parameter_name, passes_of
-from sweeprof.metrics.select import Entry, Selected, builtin_metrics, metric_set, select
-from sweeprof.profiling.build import builder, chosen_builder, instantiate
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.instantiate import builder, chosen_builder, instantiate
+from sweeprof.measuring.timing import Protocol
+from sweeprof.measuring.training_config import Recipe
+from sweeprof.metrics.evaluate import argument_from, measured, model_functions
+from sweeprof.metrics.metric import BATCH_SIZE, Metric, Missing, builtin_metrics, declared, parameter_name
+from sweeprof.metrics.select import Entry, Selected, metric_set, select
+from sweeprof.passes.registry import PassResult, parameters
+from sweeprof.passes.session import Session, Strict
 from sweeprof.profiling.data import Data
-from sweeprof.profiling.formulas import DEFAULTS, Formula, Formulas
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.profiling.recipe import Recipe
-from sweeprof.profiling.session import Observations, Session, Strict
-from sweeprof.profiling.sessions import BuiltSession, LiveSession
-from sweeprof.profiling.timing import Protocol, Timing
-from sweeprof.results.differences import Difference, differences
+from sweeprof.profiling.session import BuiltSession, LiveSession
 from sweeprof.results.layer_times import LayerTimes, Mode
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import Measurement, Measurements
 from sweeprof.results.record import PassName
+from sweeprof.results.verdicts import Difference, differences
 
 if TYPE_CHECKING:
     from sweeprof.profiling.layers import Layers
@@ -95,11 +95,11 @@ class Profiler:
         session = LiveSession(
             backend=backend_of(model) if backend == "auto" else _backend(backend),
             protocol=protocol or Protocol(),
-            formulas=Formulas(formulas, DEFAULTS),
+            formulas=DEFAULTS if formulas is None else Formulas(formulas, DEFAULTS),
             strict=strict,
             mode=mode,
             recipe=Recipe(optimizer, loss),
-            watched=(functions,) if isinstance(functions, str) else tuple(functions),
+            functions=(functions,) if isinstance(functions, str) else tuple(functions),
             model=model,
             given=None if inputs is None else Inputs.of(inputs),
             forward=forward,
@@ -113,7 +113,7 @@ class Profiler:
         self.session = session
         self._registered: dict[str, Metric] = {}
         self._overriding: set[str] = set()
-        self._seen: dict[PassName, Observations | Missing] = {}
+        self._results: dict[PassName, PassResult | Missing] = {}
         self._computed: dict[tuple[str, str], Measurement] = {}
         self._newest = Measurements()
 
@@ -135,8 +135,8 @@ class Profiler:
                 strict=chosen.get("strict", "warn"),
                 mode=config["mode"],
                 recipe=Recipe.from_config(config["training"]),
-                watched=chosen.get("functions", ()),
-                live_metrics=live_functions(select(chosen.get("select", ()))),
+                functions=chosen.get("functions", ()),
+                model_metrics=model_functions(select(chosen.get("select", ()))),
                 build=builder(node),
                 dataset=instantiate(config["dataset"]),
                 batch_size=config["batch_size"],
@@ -155,13 +155,13 @@ class Profiler:
         """
         from sweeprof.profiling.layers import Layers  # with the report's templates, which a worker has no use for
 
-        table, times = self.seen("analysis"), self._seen.get("layer_times")
+        table, times = self.seen("analysis"), self._results.get("layer_times")
         assert isinstance(table, LayerTable)
         return Layers.of(table.with_times(times) if isinstance(times, LayerTimes) else table)
 
     @property
     def status(self) -> Mapping[str, Measurement]:
-        """What has been computed, by metric name; the newest where a metric was computed with several options."""
+        """The computed metrics, by name; the newest where a metric was computed with several options."""
         return MappingProxyType(self._newest)
 
     @property
@@ -169,15 +169,15 @@ class Profiler:
         """Every metric that can be computed, by name."""
         return MappingProxyType({**builtin_metrics(), **self._registered})
 
-    def seen(self, pass_name: PassName) -> Observations:
-        """What a pass saw; it is run if it has not been. Raises like :meth:`run`."""
-        found = self._seen.get(pass_name)
+    def seen(self, pass_name: PassName) -> PassResult:
+        """Return the result of a pass, which is run if it has not been; raise as :meth:`run` does."""
+        found = self._results.get(pass_name)
         if found is None or isinstance(found, Missing):
-            found = self._seen[pass_name] = self.run(pass_name)
+            found = self._results[pass_name] = self.run(pass_name)
         return found
 
-    def run(self, pass_name: PassName) -> Observations:
-        """What a pass sees; see :meth:`sweeprof.profiling.session.Session.run`."""
+    def run(self, pass_name: PassName) -> PassResult:
+        """Run a pass and return its result; see :meth:`sweeprof.passes.session.Session.run`."""
         return self.session.run(pass_name)
 
     def register(self, metric: Metric | Sequence[Metric], *, override: bool = False) -> None:
@@ -280,13 +280,13 @@ class Profiler:
             mode=session.mode,
             optimizer=session.recipe.optimizer,
             loss=session.recipe.loss,
-            functions=session.watched,
+            functions=session.functions,
         )
         made.session.formulas = session.formulas
         made._registered, made._overriding = dict(self._registered), set(self._overriding)
         if model is None and data is None and inputs is None:
-            made._seen, made._computed, made._newest = (
-                dict(self._seen),
+            made._results, made._computed, made._newest = (
+                dict(self._results),
                 dict(self._computed),
                 Measurements(self._newest),
             )
@@ -294,7 +294,7 @@ class Profiler:
 
     @staticmethod
     def compare(baseline: Profiler, candidate: Profiler) -> list[Difference]:
-        """What both have computed, side by side; see :func:`sweeprof.compare`."""
+        """Return the metrics that both have computed, side by side; see :func:`sweeprof.compare`."""
         return differences(baseline.status, candidate.status)
 
     def _names(self, metrics: str | Sequence[Entry] | None) -> list[tuple[str, Options]]:
@@ -333,46 +333,50 @@ class Profiler:
     def _compute(self, selected: Sequence[Selected]) -> None:
         selected = self._with_siblings(selected)
         known = self._readable()
-        readings = [metric for s in selected for metric in s.metric.readings(known)]
-        passes, sized = passes_of(readings), any("batch_size" in metric.reads for metric in readings)
-        values: dict[str, Any] = {"batch_size": self._batch_size() if sized else 0}
-        for source, needed in SOURCES.items():
-            if needed in passes and needed != "live":
-                values[source] = self._saw(needed)
-        values["layers"] = counted(values.get("layers"))
-        timing = values.get("timing")
-        values["timing"] = (timing,) if isinstance(timing, Timing) else timing
-        values["baseline_quality"] = Missing("a single profiler has no baseline: use sweeprof.compare")
-        values["live"] = self._saw_live(selected)
+        read = {name for s in selected for metric in s.metric.readings(known) for name in metric.reads}
+        values: dict[str, Any] = {}
+        of_model: PassResult | Missing | None = None
+        if BATCH_SIZE in read:
+            values[BATCH_SIZE] = self._batch_size()
+        for name, (provider, parameter) in parameters().items():
+            if name not in read:
+                continue
+            if parameter.source == "baseline":
+                values[name] = Missing("a single profiler has no baseline: use sweeprof.compare")
+            elif parameter.source == "object":
+                of_model = of_model or self._model_results(selected)
+                values[name] = of_model
+            else:
+                value = argument_from(name, self._result(provider.name))
+                values[name] = (value,) if provider.kind == "rounds" and not isinstance(value, Missing) else value
         found = measured(selected, values, known)
         _warn_of_failures(found)
         for name, measurement in found.items():
             (one,) = (s for s in selected if s.metric.info.name == name)
             self._computed[_key(one)] = measurement
 
-    def _saw(self, pass_name: PassName) -> Observations | Missing:
-        if pass_name not in self._seen:
-            self._seen[pass_name] = self._tried(pass_name)
-            uncovered = getattr(self._seen[pass_name], "uncovered", {})
+    def _result(self, pass_name: PassName) -> PassResult | Missing:
+        """Return the result of a pass, which is run if it has not been; warn if it has operators without a formula."""
+        if pass_name not in self._results:
+            result = self._results[pass_name] = self._tried(pass_name)
+            uncovered = getattr(result, "uncovered", {})
             if uncovered and self.session.strict == "warn":
                 names = ", ".join(f"{name} ×{calls}" for name, calls in sorted(uncovered.items()))
                 warnings.warn(
                     f"no formula for {names}: counts are a lower bound", UncountedWarning, stacklevel=_callers_level()
                 )
-        return self._seen[pass_name]
+        return self._results[pass_name]
 
-    def _tried(self, pass_name: PassName) -> Observations | Missing:
-        """What the pass saw; a model that raises, and an operator without a formula under ``strict=error``, are the caller's."""
+    def _tried(self, pass_name: PassName) -> PassResult | Missing:
+        """Run a pass; errors of the model, and operators without a formula under ``strict=error``, are raised to the caller."""
         try:
             return self.session.run(pass_name)
         except Unsupported as error:
             return Missing(f"{pass_name}: unsupported: {error}")
 
-    def _saw_live(self, selected: Sequence[Selected]) -> Observations | Missing:
-        functions = live_functions(selected, self._readable())
-        if not functions:
-            return Missing("live: not run")
-        self.session.live_metrics = functions
+    def _model_results(self, selected: Sequence[Selected]) -> PassResult | Missing:
+        """Compute the metrics that read the model or its data: every time, because the options may have changed."""
+        self.session.model_metrics = model_functions(selected, self._readable())
         return self._tried("live")
 
     def _batch_size(self) -> int | Missing:
@@ -382,14 +386,14 @@ class Profiler:
         return int(shapes[0][0]) if shapes and len(shapes[0]) else Missing("the inputs have no batch axis")
 
     def _readable(self) -> dict[str, Metric]:
-        """What a metric may read, by its name as a parameter: this profiler's metrics, then others that were declared."""
+        """Return the metrics that others may read, by parameter name: this profiler's metrics and all that are declared."""
         return {**declared(), **{parameter_name(name): metric for name, metric in self.metrics.items()}}
 
     def _forget(self, name: str) -> None:
         """Drop what was computed of a metric and what its passes saw."""
         metric = self.metrics[name]
         for pass_name in metric.passes:
-            self._seen.pop(pass_name, None)
+            self._results.pop(pass_name, None)
         self._computed = {key: value for key, value in self._computed.items() if key[0] != name}
         self._newest.pop(name, None)
 
@@ -419,5 +423,5 @@ def _backend(given: str | Backend) -> Backend:
 
 
 def _key(selected: Selected) -> tuple[str, str]:
-    """What a kept value belongs to: the metric and its options."""
+    """Return the key of a computed value: the metric and its options."""
     return selected.metric.info.name, repr(sorted(selected.options.items()))

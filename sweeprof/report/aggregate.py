@@ -102,7 +102,7 @@ def summary_lines(table: LayerTable, depth: int | None = 2, top: int | None = 3)
 
 
 def _counted(figures: Figures, row: LayerRow, column: str) -> Number | None:
-    """What the row adds to a sum: weights of a module count in its first call only, and what is never called takes no time."""
+    """Return the row's contribution to a sum: a module's weights count in its first call only; an uncalled module takes no time."""
     if row.call < 0 and cells.time_column(column) and getattr(row, column) is None:
         return 0
     value = figures.number(row, column)

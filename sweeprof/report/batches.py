@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sweeprof.report.cells import axis_text, measured_of, value_of
-from sweeprof.report.judged import teller
 from sweeprof.report.table import sorted_rows
 from sweeprof.report.units import scaled, text_unit
+from sweeprof.report.verdict_summary import combination_namer
 from sweeprof.results.compare import Comparison, Row
 
 AXIS = "batch_size"
@@ -26,7 +26,7 @@ def batch_lines(comparison: Comparison) -> Iterator[str]:
     if not 1 < len(groups) <= MOST:
         return
     unit = next((info.unit for info in comparison.metrics if info.name == METRIC), "")
-    tell = teller(comparison)
+    tell = combination_namer(comparison)
     for rows in groups:
         known = [(value_of(row, METRIC), row) for row in rows if row.has_values]
         values = [(value, row) for value, row in known if value is not None]

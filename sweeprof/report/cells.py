@@ -11,7 +11,7 @@ from typing import Any
 from sweeprof.report.units import scaled, significant, text_unit
 from sweeprof.results.compare import Cell, Row
 from sweeprof.results.measurement import Measurement, Number
-from sweeprof.results.stats import MOST_ROUNDS
+from sweeprof.results.statistics import MOST_ROUNDS
 from sweeprof.results.verdicts import REASONS
 from sweeprof.text import CONTROL
 
@@ -73,7 +73,7 @@ def value_of(row: Row, metric: str) -> Number | None:
 
 
 def measured_of(candidates: Sequence[Row], metrics: Sequence[str]) -> str:
-    """How much of a ranking was measured, e.g. ``of the 5 of 6 measured, 2 incomplete``; empty if all candidates were, completely.
+    """Return how much of a ranking was measured, e.g. ``of the 5 of 6 measured, 2 incomplete``; empty if all were, completely.
 
     Args:
         candidates: the rows that the ranking is about; unsupported ones cannot be measured and are not counted.
@@ -88,23 +88,23 @@ def measured_of(candidates: Sequence[Row], metrics: Sequence[str]) -> str:
 
 
 def rounds_text(row: Row) -> str:
-    """How many rounds were measured, e.g. ``2 of 3 rounds``; a row may also be incomplete because of another pass."""
+    """Return the number of measured rounds, e.g. ``2 of 3 rounds``; a row may also be incomplete because of another pass."""
     text = f"{row.rounds_complete} of {row.rounds_planned} rounds"
     return f"{text}, incomplete" if row.is_incomplete and row.rounds_complete == row.rounds_planned else text
 
 
 def named_text(measurement: Measurement) -> str:
-    """What a value is of, e.g. ``layer features.0``; empty where that is the whole model."""
+    """Return the part of the model that a value describes, e.g. ``layer features.0``; empty for the whole model."""
     return ", ".join(f"{name} {one_line(str(of))}" for name, of in measurement.detail.items() if name in _NAMES)
 
 
 def is_training(row: Row) -> bool:
-    """Whether what was timed is a training step, as far as a row tells."""
+    """True if the timed step is a training step, as far as the row tells."""
     return row.axes.get("mode") == "training" or value_of(row, "latency/iteration") is not None
 
 
 def reason_of(row: Row, metric: str) -> str:
-    """Why :func:`value_of` is None."""
+    """Return the reason why :func:`value_of` is None."""
     cell = row.cells.get(metric)
     if cell is None:
         return "not asked for in this combination"
@@ -153,7 +153,7 @@ def ratio_text(cell: Cell) -> str:
 
 
 def verdict_note(cell: Cell) -> str:
-    """Why a ratio has its verdict, e.g. ``the interval of the ratio crosses the threshold; about 12 rounds would settle it``."""
+    """Return the reason of a verdict, e.g. ``the interval of the ratio crosses the threshold; about 12 rounds would settle it``."""
     why = REASONS.get(cell.verdict_reason or "", cell.verdict_reason or "")
     if cell.verdict_reason == "interval_crosses_threshold":
         needed = f"more than {MOST_ROUNDS}" if cell.rounds_needed is None else f"about {cell.rounds_needed}"

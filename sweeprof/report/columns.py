@@ -1,4 +1,4 @@
-"""Which columns a table has, what they are called, and which figures are one for the whole table."""
+"""The columns of a table, their titles, and values that are equal for the whole table."""
 
 from __future__ import annotations
 
@@ -104,11 +104,11 @@ class Column:
     title: str
     """With ``↓`` or ``↑`` where a lower or a higher value is better."""
     rank: int = 0
-    """What a narrow page drops first: the highest."""
+    """A narrow page drops the columns with the highest number first."""
     numeric: bool = True
-    """Whether its entries are figures, to be aligned on the right."""
+    """True if its entries are numbers, which are right-aligned."""
     hint: str = ""
-    """What the column means, one sentence."""
+    """The meaning of the column in one sentence."""
 
 
 def shown_metrics(comparison: Comparison) -> list[MetricInfo]:
@@ -134,7 +134,7 @@ def called_metrics(comparison: Comparison) -> list[MetricInfo]:
 
 
 def is_optional(metric: str) -> bool:
-    """Whether a table has the metric only where a row has a value: nobody misses it elsewhere."""
+    """True if a table shows the metric only where a row has a value."""
     return metric in _WHERE_ANY or (metric.partition("/")[0] in _BUILT_IN and metric not in _HEADLINE)
 
 
@@ -156,7 +156,7 @@ def baseline_text(comparison: Comparison) -> str:
 
 
 def plain_title(metric: str) -> str | None:
-    """What tables call a built-in metric; None for any other."""
+    """Return the title of a built-in metric in tables; None for any other metric."""
     return _TITLES.get(metric) or _HEADLINE.get(metric, (None, 0))[0]
 
 

@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sweeprof.report.palette import Dash, Marker
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442")
+"""Okabe and Ito's colours that people with a colour vision deficiency tell apart (https://jfly.uni-koeln.de/color/);
+their black is left out, as it vanishes on a dark page."""
+OTHER_COLOUR = "#8a8a8a"
 
-Direction = Literal["vertical", "horizontal"]
+Dash = Literal["solid", "dash", "dot", "dashdot"]
+Marker = Literal["circle", "square", "diamond", "triangle-up", "x", "cross"]
+DASHES: tuple[Dash, ...] = ("solid", "dash", "dot", "dashdot")
+MARKERS: tuple[Marker, ...] = ("circle", "square", "diamond", "triangle-up", "x", "cross")
+
+
+def backend_colour(name: str, names: Sequence[str]) -> str:
+    """The colour of one backend among ``names``, as ``#rrggbb``; grey for others."""
+    return backend_colours(names).get(name, OTHER_COLOUR)
+
+
+def backend_colours(names: Iterable[str]) -> dict[str, str]:
+    """The colour of every name, grey where colours have run out."""
+    places = enumerate(dict.fromkeys(names))
+    return {name: PALETTE[place] if place < len(PALETTE) else OTHER_COLOUR for place, name in places}
+
+
+def model_look(name: str, names: Sequence[str]) -> tuple[Dash, Marker]:
+    """The dash and the marker of one model among ``names``; they begin again where they run out."""
+    place = list(names).index(name)
+    return DASHES[place % len(DASHES)], MARKERS[place % len(MARKERS)]
+
+
+BarDirection = Literal["vertical", "horizontal"]
 BlockKind = Literal["leaf", "parent", "other", "small", "carried"]
 
 
@@ -36,13 +63,13 @@ class Series:
     """Lower end of the 95 % interval; None where there is none."""
     high: tuple[float | None, ...]
     labels: tuple[str, ...]
-    """What pointing at a point shows."""
+    """The hover text of each point."""
     lines: bool = True
     points: bool = True
     steps: bool = False
-    """Whether the line keeps its height up to the next point, and then jumps."""
+    """True if the line is a step function: constant up to the next point."""
     filled: bool = False
-    """Whether the area below the line is tinted."""
+    """True if the area below the line is filled."""
     sizes: tuple[float, ...] = ()
     """Diameter of each point, in points of a page; empty for one size."""
 
@@ -52,7 +79,7 @@ ABOVE = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class Annotation:
     """A text beside a place in a plot."""
 
     x: float
@@ -63,7 +90,7 @@ class Note:
     gap: float = 7.0
     """Between them, in points of a page."""
     is_above: bool = False
-    """Whether it stands above the height of the place, as a line goes through it."""
+    """True if the text stands above its position, because a line goes through that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +103,9 @@ class Plot:
     x: Axis
     y: Axis
     series: tuple[Series, ...]
-    notes: tuple[Note, ...] = ()
+    notes: tuple[Annotation, ...] = ()
     caption: str = ""
-    """What a reader has to know, such as what is left out."""
+    """A remark for the reader, such as omitted data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +127,7 @@ class Bars:
     names: tuple[str, ...]
     series: tuple[BarSeries, ...]
     ends: tuple[str, ...]
-    """What stands at the end of each bar."""
+    """The text at the end of each bar."""
     caption: str = ""
 
 
@@ -110,7 +137,7 @@ class Block:
 
     label: str
     text: str
-    """What pointing at it shows; lines apart by line breaks."""
+    """The hover text; lines are separated by line breaks."""
     level: int
     """Column or row that it stands in; 0 for the outermost."""
     start: float
@@ -132,13 +159,13 @@ class Blocks:
     key: str
     title: str
     axis: str
-    """What the sizes are a share of."""
+    """The total of which the sizes are a share."""
     blocks: tuple[Block, ...]
-    direction: Direction
+    direction: BarDirection
     legend: tuple[tuple[str, str], ...]
     """Names with their colours."""
     opens: bool = False
-    """Whether the page shows it with parts that open when they are clicked."""
+    """True if the page shows parts that open on a click."""
     caption: str = ""
 
     @property

@@ -19,17 +19,17 @@ from sweeprof.report.cells import (
     value_of,
     value_text,
 )
-from sweeprof.report.chosen import sections
 from sweeprof.report.columns import baseline_text
 from sweeprof.report.explore.charts import charts
 from sweeprof.report.explore.data import embedded, page_data
 from sweeprof.report.explore.overview import failures, places, verdict_counts, verdicts
 from sweeprof.report.explore.rows import Samples
-from sweeprof.report.judged import protocol_text
 from sweeprof.report.layers import embed
 from sweeprof.report.pages import render, script_json
+from sweeprof.report.selection import sections
 from sweeprof.report.summary import best_rows, environment_items, footnotes, headline
-from sweeprof.report.table import Table, sorted_rows, tables
+from sweeprof.report.table import ReportTable, sorted_rows, tables
+from sweeprof.report.verdict_summary import protocol_text
 from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import MetricInfo
@@ -56,7 +56,7 @@ def html(
     details: Mapping[str, Any] = _NO_DETAILS,
     left_out: int = 0,
     samples: Samples = _NO_SAMPLES,
-    made: Sequence[Table] | None = None,
+    made: Sequence[ReportTable] | None = None,
 ) -> str:
     """The report: about 5 MB where anything is drawn, as it carries the library that draws.
 
@@ -66,7 +66,7 @@ def html(
         layers: the layer table of every combination that has one, by what the reader is to choose it by.
         details: what :func:`sweeprof.report.pictures.details.details` gives.
         left_out: how many further combinations have their layers and details in files alone.
-        samples: raw samples by combination id, see :func:`sweeprof.report.explore.samples.thinned`.
+        samples: raw samples by combination id, see :func:`sweeprof.report.explore.data.thinned`.
         made: the comparison's tables, where they are made already.
     """
     is_detailed = bool(details.get("combinations"))

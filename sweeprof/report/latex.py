@@ -9,10 +9,10 @@ from itertools import pairwise
 
 from sweeprof.report.cells import MISSING, measured_of, one_line, shortened, value_of
 from sweeprof.report.columns import DERIVED, Column
-from sweeprof.report.judged import IntervalKind, interval_kind, protocol_text
-from sweeprof.report.layers.latex import escaped
-from sweeprof.report.table import Line, Table, tables
+from sweeprof.report.layers.tables import escaped
+from sweeprof.report.table import ReportTable, TableRow, tables
 from sweeprof.report.units import column_scale, significant, text_unit
+from sweeprof.report.verdict_summary import IntervalKind, interval_kind, protocol_text
 from sweeprof.results.compare import Comparison
 from sweeprof.results.measurement import MetricInfo, Number
 
@@ -43,7 +43,7 @@ def document(comparison: Comparison) -> str:
     )
 
 
-def latex(comparison: Comparison, made: Sequence[Table] | None = None) -> str:
+def latex(comparison: Comparison, made: Sequence[ReportTable] | None = None) -> str:
     r"""One table per model, to ``\input`` in a document with the packages booktabs, longtable and graphicx.
 
     Args:
@@ -63,7 +63,7 @@ def _comment(text: str) -> str:
     return one_line(text).encode("ascii", "replace").decode()
 
 
-def _table(comparison: Comparison, table: Table, label: str) -> str:
+def _table(comparison: Comparison, table: ReportTable, label: str) -> str:
     infos = {info.name: info for info in comparison.metrics}
     lines = table.lines[:MOST_LINES]
     scales = [_scale(column, infos, lines) for column in table.columns]
@@ -83,7 +83,7 @@ def _table(comparison: Comparison, table: Table, label: str) -> str:
     return "\n".join([*opening, *top, *body, r"\bottomrule", r"\end{tabular}}", r"\end{table}"])
 
 
-def _scale(column: Column, infos: dict[str, MetricInfo], lines: Sequence[Line]) -> tuple[float, str]:
+def _scale(column: Column, infos: dict[str, MetricInfo], lines: Sequence[TableRow]) -> tuple[float, str]:
     if column.kind != "value":
         return 1.0, ""
     values = [value for line in lines if (value := value_of(line.row, column.key)) is not None]
@@ -108,7 +108,7 @@ _ESTIMATES: dict[IntervalKind | None, str] = {
 """What the figures of a table are, by what their intervals are."""
 
 
-def _caption(comparison: Comparison, table: Table) -> str:
+def _caption(comparison: Comparison, table: ReportTable) -> str:
     facts = ", ".join(f"{name} {shortened(value, _NAME_LIMIT)}" for name, value in table.captions)
     left = len(table.lines) - MOST_LINES
     kind = interval_kind(cell.measurement for line in table.lines for cell in line.row.cells.values())
@@ -124,7 +124,7 @@ def _caption(comparison: Comparison, table: Table) -> str:
     return " ".join(f"{_text(part)}." for part in parts if part)
 
 
-def _measured_of(table: Table) -> str:
+def _measured_of(table: ReportTable) -> str:
     shown = [column.key for column in table.columns if column.kind == "value"][:1]
     return measured_of([line.row for line in table.lines], shown)
 
@@ -134,7 +134,7 @@ def _text(text: str, limit: int | None = None) -> str:
 
 
 def _body(
-    columns: Sequence[Column], factors: Sequence[float], lines: Sequence[Line], infos: dict[str, MetricInfo]
+    columns: Sequence[Column], factors: Sequence[float], lines: Sequence[TableRow], infos: dict[str, MetricInfo]
 ) -> Iterator[str]:
     for place, group in enumerate(_groups(lines)):
         if place and len(group) > 1:
@@ -144,7 +144,7 @@ def _body(
             yield " & ".join(_cells(columns, factors, line, bold)) + r" \\"
 
 
-def _groups(lines: Sequence[Line]) -> list[Sequence[Line]]:
+def _groups(lines: Sequence[TableRow]) -> list[Sequence[TableRow]]:
     """Each baseline with its candidates; all rows together where nothing is compared with anything."""
     starts = [place for place, line in enumerate(lines) if line.starts_group]
     if len(starts) == len(lines):
@@ -152,7 +152,9 @@ def _groups(lines: Sequence[Line]) -> list[Sequence[Line]]:
     return [lines[begin:end] for begin, end in pairwise([*starts, len(lines)])]
 
 
-def _cells(columns: Sequence[Column], factors: Sequence[float], line: Line, bold: dict[str, set[str]]) -> Iterator[str]:
+def _cells(
+    columns: Sequence[Column], factors: Sequence[float], line: TableRow, bold: dict[str, set[str]]
+) -> Iterator[str]:
     for place, (column, factor, entry) in enumerate(zip(columns, factors, line.entries, strict=True)):
         if column.kind != "axis" and line.failure is not None:
             span = len(columns) - place
@@ -165,7 +167,7 @@ def _cells(columns: Sequence[Column], factors: Sequence[float], line: Line, bold
         yield _figure(entry.number, interval, factor, line.row.combination_id in bold[column.key])
 
 
-def _best(lines: Sequence[Line], info: MetricInfo) -> set[str]:
+def _best(lines: Sequence[TableRow], info: MetricInfo) -> set[str]:
     """Ids of the best of several rows, and of those whose interval overlaps its."""
     rows = [line.row for line in lines if line.failure is None and value_of(line.row, info.name) is not None]
     if info.better is None or len(rows) < 2:

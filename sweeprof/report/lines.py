@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from sweeprof.report.units import scaled
 from sweeprof.results.lines import FunctionLines, Line, Lines
 
-Row = tuple[str, ...]
+LineRow = tuple[str, ...]
 
 
 def reports(lines: Lines) -> dict[str, bytes]:
@@ -52,8 +52,8 @@ def memory_report(lines: Lines) -> str:
 def _text(
     intro: Sequence[str],
     lines: Lines,
-    header: Row,
-    figures: Callable[[FunctionLines, Line], Row],
+    header: LineRow,
+    figures: Callable[[FunctionLines, Line], LineRow],
     summary: Callable[[FunctionLines], Sequence[str]],
 ) -> str:
     parts = list(intro)
@@ -71,7 +71,7 @@ def _spent(function: FunctionLines, steps: int) -> list[str]:
     return [f"{scaled(function.seconds, 's')} in all, {scaled(function.seconds / steps, 's')} a step"]
 
 
-def _times(function: FunctionLines, line: Line) -> Row:
+def _times(function: FunctionLines, line: Line) -> LineRow:
     if not line.hits:
         return (str(line.number), "", "", "", "")
     share = line.seconds / function.seconds if function.seconds else 0.0
@@ -84,16 +84,16 @@ def _times(function: FunctionLines, line: Line) -> Row:
     )
 
 
-def _bytes(_: FunctionLines, line: Line) -> Row:
+def _bytes(_: FunctionLines, line: Line) -> LineRow:
     if not line.hits and not line.allocated_bytes:
         return (str(line.number), "", "")
     return (str(line.number), scaled(line.allocated_bytes or 0, "B"), scaled(line.peak_bytes or 0, "B"))
 
 
-def _aligned(header: Row, rows: Sequence[tuple[Row, str]]) -> list[str]:
+def _aligned(header: LineRow, rows: Sequence[tuple[LineRow, str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(header, *(figures for figures, _ in rows), strict=True)]
 
-    def row(figures: Row, source: str) -> str:
+    def row(figures: LineRow, source: str) -> str:
         cells = [figure.rjust(width) for figure, width in zip(figures, widths, strict=True)]
         return "  ".join([*cells, source]).rstrip()
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from sweeprof.report.cells import MISSING, axes_text, one_line
-from sweeprof.report.chosen import sections
 from sweeprof.report.explore.overview import MOST_FAILURES, failures, rows_text
-from sweeprof.report.judged import Section, protocol_text
+from sweeprof.report.selection import sections
 from sweeprof.report.summary import Footnote, best_rows, environment_items, footnotes, headline
-from sweeprof.report.table import Line, Table, tables
+from sweeprof.report.table import ReportTable, TableRow, tables
+from sweeprof.report.verdict_summary import ReportSection, protocol_text
 from sweeprof.results.compare import Comparison, Excluded
 from sweeprof.text import printable
 
@@ -20,7 +20,7 @@ _SPECIAL = re.compile(r"([\\`*\[\]|~#!@])")
 _OUTER_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 
 
-def markdown(comparison: Comparison, made: Sequence[Table] | None = None) -> str:
+def markdown(comparison: Comparison, made: Sequence[ReportTable] | None = None) -> str:
     """The whole report; its first line is the headline, since trackers fold what follows.
 
     Args:
@@ -54,7 +54,7 @@ def _best(comparison: Comparison) -> str:
     return "\n".join(f"- {escaped(model)}: {', '.join(found)}" for model, found in by_model.items())
 
 
-def _table(table: Table) -> str:
+def _table(table: ReportTable) -> str:
     all_ok = all(line.row.status == "ok" for line in table.lines)
     titles = [escaped(column.title) for column in table.columns] + ([] if all_ok else ["status"])
     marks = ["--:" if column.numeric else ":--" for column in table.columns] + ([] if all_ok else [":--"])
@@ -66,7 +66,7 @@ def _table(table: Table) -> str:
     return "\n\n".join(parts)
 
 
-def _row(line: Line, table: Table, all_ok: bool) -> list[str]:
+def _row(line: TableRow, table: ReportTable, all_ok: bool) -> list[str]:
     cells = [
         escaped(entry.text) if column.kind == "axis" else entry.text if line.failure is None else MISSING
         for column, entry in zip(table.columns, line.entries, strict=True)
@@ -79,12 +79,12 @@ def _row(line: Line, table: Table, all_ok: bool) -> list[str]:
     return [*cells, "ok" if line.failure is None else f"**{line.status}**{reason}"]
 
 
-def _section(section: Section) -> str:
+def _section(section: ReportSection) -> str:
     return "\n".join([f"**{escaped(section.title)}**", "", *(f"- {escaped(line)}" for line in section.lines)])
 
 
 def _failures(comparison: Comparison) -> str:
-    """What raised, with its location and log; the page has the tracebacks."""
+    """Return the failures with location and log; the HTML page has the tracebacks."""
     found = [one for one in failures(comparison) if one.traceback or one.log or one.status == "incomplete"]
     if not found:
         return ""

@@ -16,12 +16,11 @@ from sweeprof.report.cells import (
     value_of,
 )
 from sweeprof.report.columns import MODEL_AXIS
-from sweeprof.report.figure import Axis, Plot, Series
-from sweeprof.report.judged import IntervalKind, interval_kind
-from sweeprof.report.palette import OTHER_COLOUR, Dash, Marker, backend_colour, model_look
-from sweeprof.report.pareto import pareto_front
+from sweeprof.report.figure import OTHER_COLOUR, Axis, Dash, Marker, Plot, Series, backend_colour, model_look
+from sweeprof.report.selection import pareto_front
 from sweeprof.report.summary import where
 from sweeprof.report.units import FIXED_NAMES, fixed_value, scaled
+from sweeprof.report.verdict_summary import IntervalKind, interval_kind
 from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.measurement import MetricInfo
 

@@ -5,9 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sweeprof.report.figure import ABOVE, Bars, Blocks, Picture, Plot, Series
-from sweeprof.report.pictures.canvas import FAINT, INK, canvas, captioned, dressed, house_style, plain, png_bytes
-from sweeprof.report.pictures.draw_bars import draw_bars
-from sweeprof.report.pictures.draw_blocks import draw_blocks
+from sweeprof.report.pictures.canvas import (
+    FAINT,
+    INK,
+    canvas,
+    captioned,
+    draw_bars,
+    draw_blocks,
+    dressed,
+    house_style,
+    plain,
+    png_bytes,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

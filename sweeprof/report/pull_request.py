@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from sweeprof.report.cells import MISSING, ratio_text, reason_of, value_of, verdict_note
 from sweeprof.report.columns import baseline_text, called_metrics, metric_title
-from sweeprof.report.inert import Comment, inert
-from sweeprof.report.judged import against_lines, means_lines, protocol_text, teller, tests_text
 from sweeprof.report.markdown import code_block
+from sweeprof.report.sanitise import Comment, sanitised
 from sweeprof.report.summary import environment_items, footnotes, headline
-from sweeprof.report.table import Line, Table, sorted_rows, tables
+from sweeprof.report.table import ReportTable, TableRow, sorted_rows, tables
 from sweeprof.report.units import scaled, text_unit
+from sweeprof.report.verdict_summary import against_lines, combination_namer, means_lines, protocol_text, tests_text
 from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.verdicts import WITHOUT_ROUNDS, Cell, Verdict
@@ -25,7 +25,7 @@ _ORDER: tuple[Verdict, ...] = ("worse", "better", "same", "unclear", "not_compar
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _Difference:
     """One figure beside the baseline's."""
 
     verdict: Verdict
@@ -41,7 +41,7 @@ class _Call:
     """How much worse or better, as a factor of at least 1; sorts."""
 
 
-def pull_request(comparison: Comparison, made: Sequence[Table] | None = None) -> str:
+def pull_request(comparison: Comparison, made: Sequence[ReportTable] | None = None) -> str:
     """GitHub Markdown of less than 65,536 characters, however large the sweep: what does not fit is counted.
 
     Throughput, which is the latency the other way up, is in the tables alone.
@@ -52,9 +52,9 @@ def pull_request(comparison: Comparison, made: Sequence[Table] | None = None) ->
     """
     rows = sorted_rows(comparison)
     comment, calls = Comment(), _calls(comparison, rows)
-    comment.add(f"### {inert(comparison.name)}: {_verdicts(calls)}{headline(comparison)}")
-    comment.add(" · ".join(filter(None, (_beside(comparison), inert(protocol_text(comparison), 1000)))))
-    base = inert(baseline_text(comparison))
+    comment.add(f"### {sanitised(comparison.name)}: {_verdicts(calls)}{headline(comparison)}")
+    comment.add(" · ".join(filter(None, (_beside(comparison), sanitised(protocol_text(comparison), 1000)))))
+    base = sanitised(baseline_text(comparison))
     now = "now" if comparison.against else "this"
     head = [*_left("combination", "metric"), (base, True), (now, True), ("ratio", True)]
     by_verdict = {v: sorted((c for c in calls if c.verdict == v), key=lambda c: -c.size) for v in _ORDER}
@@ -66,12 +66,12 @@ def pull_request(comparison: Comparison, made: Sequence[Table] | None = None) ->
     comment.table(title, why, _failures(comparison, failed), len(failed), _MOST, fold=False)
     if comparison.against is not None:
         comment.add(
-            "\n".join(["**What changed**", "", *(f"- {inert(line, 300)}" for line in against_lines(comparison))])
+            "\n".join(["**What changed**", "", *(f"- {sanitised(line, 300)}" for line in against_lines(comparison))])
         )
     for verdict in ("better", "unclear", "not_comparable"):
         found = by_verdict[verdict]
         title = f"{verdict.replace('_', ' ').capitalize()} ({len(found)})"
-        lines = ((*_cells(call), inert(call.why, 200)) for call in found)
+        lines = ((*_cells(call), sanitised(call.why, 200)) for call in found)
         comment.table(title, [*head, *_left("why")], lines, len(found), _MOST)
     # What explains the figures is short, and would be the first to find no room after them.
     comment.add(_around(comparison))
@@ -83,7 +83,7 @@ def _left(*titles: str) -> list[tuple[str, bool]]:
     return [(title, False) for title in titles]
 
 
-def _verdicts(calls: Sequence[_Call]) -> str:
+def _verdicts(calls: Sequence[_Difference]) -> str:
     if not calls:
         return ""
     counts = Counter(call.verdict for call in calls)
@@ -92,13 +92,13 @@ def _verdicts(calls: Sequence[_Call]) -> str:
 
 
 def _beside(comparison: Comparison) -> str:
-    return f"Compared with {inert(baseline_text(comparison))}" if comparison.against or comparison.baseline else ""
+    return f"Compared with {sanitised(baseline_text(comparison))}" if comparison.against or comparison.baseline else ""
 
 
-def _calls(comparison: Comparison, rows: Sequence[Row]) -> list[_Call]:
+def _calls(comparison: Comparison, rows: Sequence[Row]) -> list[_Difference]:
     infos = called_metrics(comparison)
     titles = {info.name: metric_title(info, comparison.rows) for info in infos}
-    tell = teller(comparison)
+    tell = combination_namer(comparison)
     found = []
     for row in rows:
         if row.baseline_id is None or row.is_baseline or not row.has_values or not row.baseline_has_values:
@@ -108,7 +108,9 @@ def _calls(comparison: Comparison, rows: Sequence[Row]) -> list[_Call]:
     return found
 
 
-def _call(comparison: Comparison, row: Row, info: MetricInfo, name: str, titles: Mapping[str, str]) -> _Call | None:
+def _call(
+    comparison: Comparison, row: Row, info: MetricInfo, name: str, titles: Mapping[str, str]
+) -> _Difference | None:
     cell = row.cells.get(info.name)
     if cell is None or cell.base is None or _is_alike(cell, comparison.threshold_of(info.name)):
         return None
@@ -118,62 +120,66 @@ def _call(comparison: Comparison, row: Row, info: MetricInfo, name: str, titles:
         # Within a sweep, what one backend tells and another does not is no change.
         lost = comparison.against is not None
         why = reason_of(row, info.name)
-        return _Call("worse", name, title, before, f"no value: {why}", MISSING, "", float("inf")) if lost else None
+        return (
+            _Difference("worse", name, title, before, f"no value: {why}", MISSING, "", float("inf")) if lost else None
+        )
     if cell.verdict is None:
         return None
     # Rounded, so that what is alike to a reader stays in the order of the tables.
     size = round(max(cell.ratio, 1 / cell.ratio), 2) if cell.ratio and cell.ratio > 0 else float("inf")
-    return _Call(cell.verdict, name, title, before, scaled(value, unit), ratio_text(cell), verdict_note(cell), size)
+    return _Difference(
+        cell.verdict, name, title, before, scaled(value, unit), ratio_text(cell), verdict_note(cell), size
+    )
 
 
 def _is_alike(cell: Cell, threshold: float | None) -> bool:
-    """Whether a value without rounds, for which no verdict is possible, differs from the baseline's by the threshold at most."""
+    """True if a value without rounds, for which no verdict is possible, differs from the baseline's by the threshold at most."""
     return cell.verdict_reason in WITHOUT_ROUNDS and cell.ratio is not None and abs(cell.ratio - 1) <= (threshold or 0)
 
 
-def _cells(call: _Call) -> tuple[str, ...]:
-    return (inert(call.name), inert(call.title), call.before, inert(call.now), call.ratio)
+def _cells(call: _Difference) -> tuple[str, ...]:
+    return (sanitised(call.name), sanitised(call.title), call.before, sanitised(call.now), call.ratio)
 
 
 def _failures(comparison: Comparison, failed: Sequence[Row]) -> Iterator[tuple[str, str, str]]:
-    tell = teller(comparison)
+    tell = combination_namer(comparison)
     for row in failed:
         was = f" (was {row.baseline_status})" if comparison.against and row.baseline_status else ""
         status = "incomplete" if row.status == "ok" else row.status
-        yield inert(tell(row.axes)), f"{status}{was}", inert(row.reason or "no reason was given", 300)
+        yield sanitised(tell(row.axes)), f"{status}{was}", sanitised(row.reason or "no reason was given", 300)
 
 
 def _around(comparison: Comparison) -> str:
-    """How it was measured: means, tests, notes, environment, command."""
-    lines = [f"- {inert(line, 300)}" for line in [*means_lines(comparison)[:_MOST], tests_text(comparison)] if line]
+    """Return the text about the measurement: means, tests, remarks, environment, command."""
+    lines = [f"- {sanitised(line, 300)}" for line in [*means_lines(comparison)[:_MOST], tests_text(comparison)] if line]
     for note in footnotes(comparison)[:_MOST]:
-        said = " – ".join(inert(text, 300) for text in (note.text, note.advice) if text)
-        lines.append(f"- {inert(note.code)} in {note.rows} {'row' if note.rows == 1 else 'rows'}: {said}")
+        said = " – ".join(sanitised(text, 300) for text in (note.text, note.advice) if text)
+        lines.append(f"- {sanitised(note.code)} in {note.rows} {'row' if note.rows == 1 else 'rows'}: {said}")
     items = environment_items(comparison)
     if items:
-        lines.append(f"- {' · '.join(f'{inert(name)} {inert(text)}' for name, text in items)}")
+        lines.append(f"- {' · '.join(f'{sanitised(name)} {sanitised(text)}' for name, text in items)}")
     command = code_block(comparison.command) if 0 < len(comparison.command) < 2000 else ""
     inside = "\n\n".join(filter(None, ("\n".join(lines), command)))
     return f"<details><summary>How it was measured</summary>\n\n{inside}\n\n</details>" if inside else ""
 
 
-def _all(comment: Comment, found: Sequence[Table]) -> None:
+def _all(comment: Comment, found: Sequence[ReportTable]) -> None:
     """Every combination, a table per model, as far as there is room."""
     left = False
     for place, table in enumerate(found):
         is_whole = all(line.row.status == "ok" for line in table.lines)
-        head = [(inert(c.title), c.numeric) for c in table.columns] + ([] if is_whole else _left("status"))
+        head = [(sanitised(c.title), c.numeric) for c in table.columns] + ([] if is_whole else _left("status"))
         rows, count = (_row(line, table, is_whole) for line in table.lines), len(table.lines)
-        title = f"{inert(table.title)}: all {count} combinations"
+        title = f"{sanitised(table.title)}: all {count} combinations"
         # What a table leaves of its share is for those after it.
         left |= not comment.table(title, head, rows, count, share=1 / (len(found) - place))
     if left:
         comment.add(_MORE, is_last=True)
 
 
-def _row(line: Line, table: Table, is_whole: bool) -> list[str]:
+def _row(line: TableRow, table: ReportTable, is_whole: bool) -> list[str]:
     cells = [
-        inert(entry.text) if column.kind == "axis" else entry.text if line.failure is None else MISSING
+        sanitised(entry.text) if column.kind == "axis" else entry.text if line.failure is None else MISSING
         for column, entry in zip(table.columns, line.entries, strict=True)
     ]
     return cells if is_whole else [*cells, "incomplete" if line.row.is_incomplete else line.status]

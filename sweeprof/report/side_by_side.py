@@ -14,7 +14,7 @@ COLUMNS = ("params", "macs", "flops", "act_bytes")
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class FigurePair:
     """One figure of a row in both tables, in base units; None where it cannot be had."""
 
     left: Number | None
@@ -38,11 +38,11 @@ class SideRow:
     path: str
     call: int
     names: tuple[str, str]
-    """What the tables are called."""
+    """The names of the tables."""
     left: LayerRow | None
     """None where only the other table has the row."""
     right: LayerRow | None
-    figures: dict[str, Pair]
+    figures: dict[str, FigurePair]
     """By column; a row that one table lacks has no figure there."""
 
     @property
@@ -74,7 +74,7 @@ def side_by_side(
     for key in _merged(list(lefts), list(rights)):
         one, other = lefts.get(key), rights.get(key)
         figures = {
-            column: Pair(
+            column: FigurePair(
                 None if one is None else of_left.number(one, column),
                 None if other is None else of_right.number(other, column),
             )

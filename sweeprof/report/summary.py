@@ -1,4 +1,4 @@
-"""What a report says around its tables: headline, best rows, footnotes, environment."""
+"""The text around a report's tables: headline, best rows, footnotes, environment."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from dataclasses import dataclass
 
 from sweeprof.report.cells import UNCLEAR, axis_text, is_training, measured_of, one_line, reason_of, value_of
 from sweeprof.report.columns import MODEL_AXIS, is_optional, shown_metrics
-from sweeprof.report.judged import percent, settling_text
 from sweeprof.report.table import rows_by_table
 from sweeprof.report.units import scaled
-from sweeprof.results.comparable import DEVIATION
-from sweeprof.results.compare import MIN_ROUNDS, Cell, Comparison, Row
+from sweeprof.report.verdict_summary import percent, settling_text
+from sweeprof.results.compare import DEVIATION, MIN_ROUNDS, Cell, Comparison, Row, spelled
 from sweeprof.results.measurement import MetricInfo
-from sweeprof.results.settings import spelled
 from sweeprof.results.verdicts import REASONS
 
 MOST_DAMAGED = 20
@@ -45,7 +43,7 @@ class Footnote:
     code: str
     rows: int
     text: str
-    """What was seen, in the first of the rows."""
+    """The observation, in the first of the rows."""
     advice: str
 
 
@@ -54,7 +52,7 @@ _Group = tuple[str, str]
 
 
 def headline(comparison: Comparison) -> str:
-    """How many combinations were measured, and what became of the others."""
+    """Return how many combinations were measured, and the outcome of the others."""
     counts = comparison.counts()
     total = len(comparison.rows)
     noun = "combination" if total == 1 else "combinations"
@@ -204,7 +202,7 @@ _ADVICE = {
 
 
 def _too_few_rounds(comparison: Comparison, cell: Cell) -> tuple[str, str]:
-    """Which side lacks rounds, and what to do about it."""
+    """Return which side lacks rounds, and advice."""
     own, base = len(cell.measurement.rounds), cell.base_rounds
     planned = comparison.protocol.get("rounds") or [0]
     # Each side was to be measured often enough: what is missing was interrupted or failed.
@@ -231,7 +229,7 @@ def _rounds(count: int) -> str:
 
 
 def _same_environment(comparison: Comparison, row: Row) -> str:
-    """How to make a row comparable whose environment is not that of its baseline."""
+    """Return advice on a row whose environment differs from its baseline's."""
     if DEVIATION in row.differs:
         return "the row's warnings, or those of its baseline, name the setting that the model changed"
     fields = list(row.differs)
@@ -245,7 +243,7 @@ def _same_environment(comparison: Comparison, row: Row) -> str:
 
 
 def environment_items(comparison: Comparison) -> list[tuple[str, str]]:
-    """What the sweep ran on, name and text; nothing that was not recorded."""
+    """Return the recorded environment of the sweep as pairs of name and text."""
     env = comparison.environment
     cpu = env.get("cpu") or {}
     items = [("host", env.get("host")), ("submitted from", env.get("submitted_from")), ("os", env.get("os"))]

@@ -37,29 +37,29 @@ from sweeprof.results.record import Status
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TableCell:
     """One cell of a table."""
 
     text: str
     number: Number | None = None
-    """What the cell sorts by; None sorts last."""
+    """The sort key of the cell; None sorts last."""
     verdict: Verdict | None = None
     note: str = ""
     """Why there is no value, or what the value is of."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TableRow:
     """One row of a table; its entries stand in the order of the columns."""
 
     row: Row
-    entries: tuple[Entry, ...]
+    entries: tuple[TableCell, ...]
     starts_group: bool
-    """Whether a new baseline with its candidates begins here."""
+    """True if a new baseline with its candidates begins here."""
 
     @property
     def status(self) -> Status:
-        """What became of the row."""
+        """The status of the row."""
         return self.row.status
 
     @property
@@ -71,17 +71,17 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ReportTable:
     """All rows of one model."""
 
     title: str
     captions: tuple[tuple[str, str], ...]
     """Name and value of what is the same in every row."""
     columns: tuple[Column, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[TableRow, ...]
 
 
-def tables(comparison: Comparison) -> list[Table]:
+def tables(comparison: Comparison) -> list[ReportTable]:
     """One table per model; a single one where no axis is the model, or where models are what is compared."""
     varying = [axis for axis in ordered_axes(comparison) if axis in comparison.varying_axes()]
     baseline, metrics = baseline_text(comparison), shown_metrics(comparison)
@@ -132,7 +132,7 @@ def _table(
     varying: list[str],
     baseline: str,
     metrics: Sequence[MetricInfo],
-) -> Table:
+) -> ReportTable:
     titled = {MODEL_AXIS} if _is_split(comparison) else set()
     shown = [axis for axis in varying if axis not in titled]
     fixed = [axis for axis in comparison.axes if axis not in {*varying, *titled} and axis in rows[0].axes]
@@ -145,32 +145,32 @@ def _table(
             captions.append((metric_title(info, rows), scaled(constant, text_unit(info.name, info.unit))))
         else:
             columns += metric_columns(info, rows, baseline)
-    return Table(title, tuple(captions), tuple(columns), tuple(_lines(comparison, columns, rows)))
+    return ReportTable(title, tuple(captions), tuple(columns), tuple(_lines(comparison, columns, rows)))
 
 
-def _lines(comparison: Comparison, columns: Sequence[Column], rows: Sequence[Row]) -> list[Line]:
-    lines: list[Line] = []
+def _lines(comparison: Comparison, columns: Sequence[Column], rows: Sequence[Row]) -> list[TableRow]:
+    lines: list[TableRow] = []
     seen: set[tuple[str, ...]] = set()
     group_axes = [axis for axis in comparison.axes if axis not in comparison.baseline]
     for row in rows:
         group = tuple(axis_text(row.axes.get(axis)) for axis in group_axes)
-        lines.append(Line(row, tuple(_entry(row, column) for column in columns), group not in seen))
+        lines.append(TableRow(row, tuple(_entry(row, column) for column in columns), group not in seen))
         seen.add(group)
     return lines
 
 
-def _entry(row: Row, column: Column) -> Entry:
+def _entry(row: Row, column: Column) -> TableCell:
     if column.kind == "axis":
         value = row.axes.get(column.key)
-        return Entry(axis_text(value) if column.key in row.axes else MISSING, axis_number(value))
+        return TableCell(axis_text(value) if column.key in row.axes else MISSING, axis_number(value))
     if column.kind == "rounds":
-        return Entry(rounds_text(row), row.rounds_complete, note=one_line(row.reason or ""))
+        return TableCell(rounds_text(row), row.rounds_complete, note=one_line(row.reason or ""))
     if value_of(row, column.key) is None:
-        return Entry(MISSING, note=reason_of(row, column.key))
+        return TableCell(MISSING, note=reason_of(row, column.key))
     cell = row.cells[column.key]
     if column.kind == "value":
         text = value_text(cell.measurement, column.key not in DERIVED)
-        return Entry(text, cell.measurement.value, note=named_text(cell.measurement))
+        return TableCell(text, cell.measurement.value, note=named_text(cell.measurement))
     if row.is_baseline:
-        return Entry("baseline", 1)
-    return Entry(ratio_text(cell), cell.ratio, cell.verdict, verdict_note(cell))
+        return TableCell("baseline", 1)
+    return TableCell(ratio_text(cell), cell.ratio, cell.verdict, verdict_note(cell))

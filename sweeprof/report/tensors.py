@@ -11,7 +11,7 @@ from sweeprof.report.cells import one_line
 from sweeprof.report.csv import csv_lines
 from sweeprof.report.markdown import escaped
 from sweeprof.report.scaled import scaled
-from sweeprof.results.tensors import TensorRow, bytes_by_kind
+from sweeprof.results.memory import TensorRow, bytes_by_kind
 
 COLUMNS = ("names", "kind", "shape", "dtype", "device", "bytes")
 _RIGHT = {"bytes"}

@@ -12,12 +12,12 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from sweeprof.report.cells import axes_text, one_line
-from sweeprof.report.chosen import sections
 from sweeprof.report.columns import Column
 from sweeprof.report.explore.overview import MOST_FAILURES, failures, rows_text
-from sweeprof.report.judged import protocol_text
+from sweeprof.report.selection import sections
 from sweeprof.report.summary import footnotes, headline
-from sweeprof.report.table import Entry, Line, Table, tables
+from sweeprof.report.table import ReportTable, TableCell, TableRow, tables
+from sweeprof.report.verdict_summary import protocol_text
 from sweeprof.results.compare import Comparison
 from sweeprof.terminal import console
 
@@ -91,7 +91,7 @@ def text(comparison: Comparison, width: int = 100) -> str:
     return out.getvalue()
 
 
-def _table(table: Table, width: int) -> Iterator[Text]:
+def _table(table: ReportTable, width: int) -> Iterator[Text]:
     kept, widths = _fitting(table, width)
     yield _cut(Text(table.title, style="bold"), width)
     if table.captions:
@@ -107,7 +107,7 @@ def _table(table: Table, width: int) -> Iterator[Text]:
         yield Text(f"not shown at this width: {', '.join(dropped)}", style="dim")
 
 
-def _fitting(table: Table, width: int) -> tuple[list[int], list[int]]:
+def _fitting(table: ReportTable, width: int) -> tuple[list[int], list[int]]:
     """The columns that fit, and the width of every column; of the others the highest rank goes first."""
     widths = []
     for i, column in enumerate(table.columns):
@@ -123,7 +123,7 @@ def _fitting(table: Table, width: int) -> tuple[list[int], list[int]]:
     return kept, widths
 
 
-def _line(line: Line, table: Table, kept: list[int], widths: list[int]) -> Text:
+def _line(line: TableRow, table: ReportTable, kept: list[int], widths: list[int]) -> Text:
     """One row; a failed one says why where its numbers would stand."""
     out = Text()
     for i in kept:
@@ -138,7 +138,7 @@ def _line(line: Line, table: Table, kept: list[int], widths: list[int]) -> Text:
     return out
 
 
-def _style(column: Column, entry: Entry, line: Line) -> str:
+def _style(column: Column, entry: TableCell, line: TableRow) -> str:
     if line.failure is not None:
         return _FAILED
     if column.kind == "rounds" and line.row.is_incomplete:

@@ -6,9 +6,12 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import islice
-from typing import Any, Literal, cast
+from typing import Any, BinaryIO, Literal, cast
 
+from sweeprof.errors import UserError
 from sweeprof.report.cells import axis_number, axis_text, reason_of, value_of
 from sweeprof.report.csv import csv_lines
 from sweeprof.results.compare import Comparison, Row
@@ -16,16 +19,16 @@ from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Record
 from sweeprof.text import printable
 
-Kind = Literal["text", "whole", "number", "truth"]
-Value = str | int | float | bool | None
+ColumnKind = Literal["text", "whole", "number", "truth"]
+ColumnValue = str | int | float | bool | None
 CHUNK = 20_000
 """Rows that are in memory at once while a table is written."""
 
 
-def _columns(kinds: str) -> dict[str, Kind]:
+def _columns(kinds: str) -> dict[str, ColumnKind]:
     """``text a b | whole c``: names in their order behind their kind."""
     groups = [group.split() for group in kinds.split("|")]
-    return {name: cast(Kind, kind) for kind, *names in groups for name in names}
+    return {name: cast(ColumnKind, kind) for kind, *names in groups for name in names}
 
 
 _MEASUREMENTS = _columns(
@@ -44,9 +47,9 @@ class Tidy:
     """A table; its rows are made while they are read, and can be read once."""
 
     name: str
-    columns: Mapping[str, Kind]
+    columns: Mapping[str, ColumnKind]
     """In their order; ``number`` is a 64-bit float, ``whole`` a 64-bit integer; every column may lack values."""
-    rows: Iterator[Sequence[Value]]
+    rows: Iterator[Sequence[ColumnValue]]
 
 
 class _Axes:
@@ -57,7 +60,7 @@ class _Axes:
         self._kinds = {axis: _kind([axes.get(axis) for axes in combinations]) for axis in comparison.axes}
         self.columns = {f"axis.{axis}" if axis in _OWN else axis: kind for axis, kind in self._kinds.items()}
 
-    def of(self, axes: Mapping[str, Any]) -> list[Value]:
+    def of(self, axes: Mapping[str, Any]) -> list[ColumnValue]:
         """The values of one combination."""
         return [_typed(axes.get(axis), kind) for axis, kind in self._kinds.items()]
 
@@ -127,13 +130,13 @@ def csv_chunks(table: Tidy) -> Iterator[str]:
         yield csv_lines(chunk)
 
 
-def chunks(table: Tidy) -> Iterator[list[Sequence[Value]]]:
+def chunks(table: Tidy) -> Iterator[list[Sequence[ColumnValue]]]:
     """The rows, :data:`CHUNK` at a time."""
     while chunk := list(islice(table.rows, CHUNK)):
         yield [[printable(value) if isinstance(value, str) else value for value in row] for row in chunk]
 
 
-def _kind(values: Sequence[Any]) -> Kind:
+def _kind(values: Sequence[Any]) -> ColumnKind:
     known = [value for value in values if value is not None]
     if known and all(isinstance(value, bool) for value in known):
         return "truth"
@@ -142,15 +145,15 @@ def _kind(values: Sequence[Any]) -> Kind:
     return "whole" if all(isinstance(value, int) and abs(value) < 2**63 for value in known) else "number"
 
 
-def _typed(value: Any, kind: Kind) -> Value:
+def _typed(value: Any, kind: ColumnKind) -> ColumnValue:
     if value is None or kind != "text":
         return value  # type: ignore[no-any-return]  # of its kind, as _kind has seen
     return axis_text(value)
 
 
-def _measured(row: Row, info: MetricInfo) -> list[Value]:
+def _measured(row: Row, info: MetricInfo) -> list[ColumnValue]:
     value, cell = value_of(row, info.name), row.cells.get(info.name)
-    described: list[Value] = [info.name, info.unit, info.better, value]
+    described: list[ColumnValue] = [info.name, info.unit, info.better, value]
     if cell is None:
         return [*described, None, None, reason_of(row, info.name), *[None] * (len(_MEASUREMENTS) - 8)]
     own = cell.measurement
@@ -172,7 +175,7 @@ def _measured(row: Row, info: MetricInfo) -> list[Value]:
     ]
 
 
-def _in_rounds(row: Row, info: MetricInfo) -> Iterator[list[Value]]:
+def _in_rounds(row: Row, info: MetricInfo) -> Iterator[list[ColumnValue]]:
     cell = row.cells.get(info.name)
     if cell is None:
         return
@@ -184,7 +187,7 @@ def _in_rounds(row: Row, info: MetricInfo) -> Iterator[list[Value]]:
         yield [info.name, info.unit, number, _finite(estimate), *beside]
 
 
-def _sampled(timing: Mapping[str, Any]) -> Iterator[list[Value]]:
+def _sampled(timing: Mapping[str, Any]) -> Iterator[list[ColumnValue]]:
     """Phase, number, seconds and steps of every sample that was taken in a round."""
     kernel = timing.get("kernel") or {}
     series = {
@@ -197,7 +200,7 @@ def _sampled(timing: Mapping[str, Any]) -> Iterator[list[Value]]:
             yield [phase, index, one, loops]
 
 
-def _problems(row: Row) -> Iterator[list[Value]]:
+def _problems(row: Row) -> Iterator[list[ColumnValue]]:
     if row.status != "ok":
         yield ["failure", row.status, row.reason or "no reason was given", None]
     elif row.failures:
@@ -209,7 +212,7 @@ def _problems(row: Row) -> Iterator[list[Value]]:
         yield ["disqualified", None, miss, None]
 
 
-def _ends(interval: tuple[float, float] | None) -> tuple[Value, Value]:
+def _ends(interval: tuple[float, float] | None) -> tuple[ColumnValue, ColumnValue]:
     return (None, None) if interval is None else (_finite(interval[0]), _finite(interval[1]))
 
 
@@ -220,3 +223,34 @@ def _finite(value: float | None) -> float | None:
 def _json(detail: Mapping[str, Any]) -> str | None:
     known = {k: v for k, v in detail.items() if not (isinstance(v, float) and not math.isfinite(v))}
     return json.dumps(known, ensure_ascii=False, default=str) if known else None
+
+
+NEEDS = "Parquet files need pyarrow: pip install 'sweeprof[parquet]'"
+
+
+def has_parquet() -> bool:
+    """True if pyarrow is installed."""
+    return find_spec("pyarrow") is not None
+
+
+def write_parquet(table: Tidy, file: BinaryIO) -> None:
+    """Write the table into an open file, a row group per chunk: texts, int64, float64 and bool, all nullable.
+
+    Raises:
+        UserError: pyarrow is not installed.
+    """
+    if not has_parquet():
+        raise UserError(NEEDS)
+    pa, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    types = {"text": pa.string(), "whole": pa.int64(), "number": pa.float64(), "truth": pa.bool_()}
+    schema = pa.schema([(name, types[kind]) for name, kind in table.columns.items()])
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        for chunk in chunks(table):
+            columns = zip(zip(*chunk, strict=True), table.columns.values(), strict=True)
+            arrays = [pa.array(_column(values, kind), types[kind]) for values, kind in columns]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+
+
+def _column(values: Sequence[ColumnValue], kind: ColumnKind) -> Sequence[ColumnValue]:
+    # A whole number in a column of floats may be beyond what a float holds exactly, which pyarrow takes for a mistake.
+    return [None if value is None else float(value) for value in values] if kind == "number" else values

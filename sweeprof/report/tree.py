@@ -11,9 +11,9 @@ from sweeprof.report.aggregate import level
 from sweeprof.report.cells import one_line
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.figures import Figures
-from sweeprof.report.layers.nesting import Node, nodes
+from sweeprof.report.layers.nesting import TreeNode, nodes
 from sweeprof.report.scaled import scaled
-from sweeprof.report.times.notes import notes_of
+from sweeprof.report.times.notes import remarks_on
 from sweeprof.results.layers import LayerTable
 
 STYLES = ("table", "repr")
@@ -51,15 +51,17 @@ def tree(
     if unknown := [name for name in rows if name not in ROWS]:
         raise UserError([choice_problem("rows", name, "row annotation", ROWS) for name in unknown])
     table, reason = cells.with_figures(table)
-    chosen = cells.chosen(columns, cells.SHOWN if style == "table" else REPR_COLUMNS, table)
+    chosen = cells.selected_columns(columns, cells.SHOWN if style == "table" else REPR_COLUMNS, table)
     depth = level(table, depth)
     shown = [node for node in nodes(table) if depth is None or node.depth <= depth]
     draw = _table if style == "table" else _brackets
     lines = draw(Figures(table), shown, chosen, unit, rows)
-    return "\n".join([*lines, *notes_of(table, chosen), *([reason] if reason else [])])
+    return "\n".join([*lines, *remarks_on(table, chosen), *([reason] if reason else [])])
 
 
-def _table(figures: Figures, shown: list[Node], columns: list[str], unit: str | None, rows: Sequence[str]) -> list[str]:
+def _table(
+    figures: Figures, shown: list[TreeNode], columns: list[str], unit: str | None, rows: Sequence[str]
+) -> list[str]:
     header = ["layer", *(cells.title(column) for column in columns)]
     lines = [
         [branch + _name(node, rows), *(figures.text(node.row, column, unit) for column in columns)]
@@ -81,7 +83,7 @@ def _aligned(line: list[str], widths: list[int]) -> str:
     return _GAP.join([line[0] + pads[0], *(pad + cell for cell, pad in zip(line[1:], pads[1:], strict=True))]).rstrip()
 
 
-def _branches(shown: list[Node]) -> list[str]:
+def _branches(shown: list[TreeNode]) -> list[str]:
     """The lines in front of every node; a node of :func:`nodes` keeps its position when deeper ones are left out."""
     branches, trunks = [], [""]
     for node in shown:
@@ -92,7 +94,7 @@ def _branches(shown: list[Node]) -> list[str]:
     return branches
 
 
-def _name(node: Node, rows: Sequence[str]) -> str:
+def _name(node: TreeNode, rows: Sequence[str]) -> str:
     row = node.row
     kind = one_line(row.type) if "type" in rows else ""
     place = one_line(row.path) if "path" in rows else node.label if "name" in rows else ""
@@ -105,7 +107,7 @@ def _name(node: Node, rows: Sequence[str]) -> str:
 
 
 def _totals(figures: Figures, unit: str | None) -> list[str]:
-    """What the rows add up to, and what is not in any row."""
+    """Return lines with the sums of the rows, and with amounts that belong to no row."""
     table = figures.table
     live = table.liveness
     where = f" at {one_line(live.peak_at)}" if live else ""
@@ -135,7 +137,7 @@ def _totals(figures: Figures, unit: str | None) -> list[str]:
 
 
 def _brackets(
-    figures: Figures, shown: list[Node], columns: list[str], unit: str | None, rows: Sequence[str]
+    figures: Figures, shown: list[TreeNode], columns: list[str], unit: str | None, rows: Sequence[str]
 ) -> list[str]:
     """Every node with something below opens a bracket, which closes before the next node that is no deeper."""
     lines: list[str] = []
@@ -157,7 +159,9 @@ def _closing(depth: int, next_depth: int) -> list[str]:
     return ["  " * level + ")" for level in range(depth - 1, next_depth - 1, -1)]
 
 
-def _annotations(figures: Figures, node: Node, columns: list[str], unit: str | None, rows: Sequence[str]) -> list[str]:
+def _annotations(
+    figures: Figures, node: TreeNode, columns: list[str], unit: str | None, rows: Sequence[str]
+) -> list[str]:
     row = node.row
     said = [one_line(row.path)] if "path" in rows and node.depth else []
     said += [f"depth {node.depth}"] if "depth" in rows else []

@@ -105,7 +105,7 @@ def fixed_key(name: str, unit: str) -> str:
 
 
 def fixed_factor(unit: str) -> float:
-    """What a value in the base unit is multiplied by to be in the fixed one."""
+    """Return the factor from the base unit to the fixed unit."""
     return _FIXED.get(unit, ("", 1.0))[1]
 
 

@@ -1,1 +1,4 @@
-"""Records, what is computed from them, and how combinations are compared: plain data, no framework."""
+"""Records, what is computed from them, and how combinations are compared: plain data, no framework.
+
+Reasons for its design: docs/decisions/results.md.
+"""

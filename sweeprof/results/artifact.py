@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from sweeprof.results.record import Json
 from sweeprof.results.validation import validated
 
 
@@ -19,11 +19,11 @@ class Artifact:
     format: str
     """E.g. ``onnx``."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain JSON data."""
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Artifact:
-        """What :meth:`to_dict` wrote."""
+    def from_dict(cls, data: Mapping[str, object]) -> Artifact:
+        """Read the data of :meth:`to_dict`."""
         return validated(cls, data)

@@ -4,22 +4,190 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from sweeprof.results.comparable import differing
+from sweeprof.errors import Damaged
 from sweeprof.results.measurement import Measurement, MetricInfo
-from sweeprof.results.record import Failure, Json, Status, Warning
-from sweeprof.results.verdicts import MIN_ROUNDS, Cell, Meeting, Verdict, compare_cell
+from sweeprof.results.record import Failure, Json, Status, Warning, check_version
+from sweeprof.results.validation import damaged, validated
+from sweeprof.results.verdicts import MIN_ROUNDS, Cell, Pairing, Verdict, compare_cell
 
 __all__ = ["MIN_ROUNDS", "Cell", "Comparison", "Excluded", "Row", "Verdict", "compare_cell", "compare_rows"]
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of a config; a list is a value, and so is an empty mapping."""
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def common_and_own(configs: Sequence[Mapping[str, Any]]) -> tuple[Json, list[Json]]:
+    """Return the settings that all configs have in common, and the other settings of each config."""
+    if not configs:
+        return {}, []
+    flattened = [dict(flat(config)) for config in configs]
+    common = flattened[0]
+    for settings in flattened[1:]:
+        common = {key: value for key, value in common.items() if key in settings and settings[key] == value}
+    return common, [{key: value for key, value in one.items() if key not in common} for one in flattened]
+
+
+def spelled(value: object) -> str:
+    """A setting as text; None is what is not set."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+KEY: dict[str, tuple[str, ...]] = {
+    "host": ("host",),
+    "processor": ("cpu", "model"),
+    "processors available": ("cpu", "available"),
+    "processor quota": ("cpu", "quota"),
+    "governor": ("cpu", "governor"),
+    "GPUs": ("gpus",),
+}
+"""The comparable key: where each of its fields is in an environment. Threads are beside it, for they are a setting."""
+
+THREADS = "backend.threads"
+DEVIATION = "settings in effect"
+"""A field of the key that only measurements have whose settings were not as requested: they are comparable with nothing."""
+AS_REQUESTED = "as requested"
+
+Deviations = Mapping[str, tuple[object, object]]
+"""By the name of a setting, the requested value and the actual one."""
+
+
+def deviations_of(requested: Mapping[str, object], actual: Mapping[str, object]) -> Deviations:
+    """Return the settings whose actual value is not the requested one; a setting that only one side knows is no deviation."""
+    common = [name for name in actual if name in requested]
+    return {
+        name: (requested[name], actual[name]) for name in common if not _is_same(name, requested[name], actual[name])
+    }
+
+
+def _is_same(name: str, requested: object, actual: object) -> bool:
+    if name == "device" and ":" not in str(requested):  # `cuda` is any of the devices `cuda:0`, `cuda:1` …
+        return str(requested) == str(actual).partition(":")[0]
+    return bool(requested == actual)
+
+
+def warnings_of(deviations: Deviations) -> tuple[Warning, ...]:
+    """Return a warning for each setting that was not as requested."""
+    return tuple(
+        Warning(
+            "settings_differ",
+            f"{name} was {_shown(actual)} while the model ran, and {_shown(requested)} was requested: not comparable",
+            "request what the model sets (backend.threads), or keep it from setting threads"
+            if name == "threads"
+            else f"keep the model from changing {name}",
+        )
+        for name, (requested, actual) in deviations.items()
+    )
+
+
+def unsteady(environments: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return the settings in effect that were not the same in all of these environments, with their values."""
+    found: dict[str, list[Any]] = {}
+    for environment in environments:
+        for name, value in (environment.get("settings") or {}).items():
+            values = found.setdefault(name, [])
+            if value not in values:
+                values.append(value)
+    return {name: values for name, values in found.items() if len(values) > 1}
+
+
+def unsteady_warnings(environments: Iterable[Mapping[str, Any]]) -> tuple[Warning, ...]:
+    """Return a warning for each setting that changed between passes or rounds of one combination."""
+    return tuple(
+        Warning(
+            "settings_changed",
+            f"{name} was not the same in all passes and rounds: {', '.join(map(_shown, values))}",
+            "set it once, before the sweep, and measure this combination again",
+        )
+        for name, values in unsteady(environments).items()
+    )
+
+
+def _deviation(environments: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return what deviates from the request, or changed between these environments; None where nothing does."""
+    found: list[str] = []
+    for environment in environments:
+        for name, (requested, actual) in (environment.get("deviations") or {}).items():
+            found.append(f"{name} {_shown(actual)} instead of {_shown(requested)}")
+    for name, values in unsteady(environments).items():
+        found.append(f"{name} {' and '.join(map(_shown, values))}")
+    return ", ".join(dict.fromkeys(found)) or None
+
+
+def _shown(value: object) -> str:
+    return spelled(value) if value != "" else "nothing"
+
+
+def key_of(environments: Iterable[Mapping[str, Any]]) -> Json:
+    """The comparable key of measurements from these environments; a field that differs among them has all of its values."""
+    found: dict[str, list[Any]] = {field: [] for field in KEY}
+    known = list(environments)
+    for environment in known:
+        for name, path in KEY.items():
+            value = _at(environment, path)
+            if value not in found[name]:
+                found[name].append(value)
+    key: Json = {field: values[0] if len(values) == 1 else values for field, values in found.items() if values}
+    deviation = _deviation(known)
+    return key if deviation is None else {**key, DEVIATION: deviation}
+
+
+def differing(own: Mapping[str, object], base: Mapping[str, object]) -> dict[str, ValuePair]:
+    """Fields of two comparable keys that differ: the baseline's value and this one. What a side does not tell does not differ."""
+    common = [field for field in own if field in base and field != DEVIATION]
+    found = {field: (base[field], own[field]) for field in common if own[field] != base[field]}
+    if DEVIATION in own or DEVIATION in base:  # also where both deviate alike: what else the models did is not known
+        found[DEVIATION] = base.get(DEVIATION, AS_REQUESTED), own.get(DEVIATION, AS_REQUESTED)
+    return found
+
+
+def changed(own: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, ValuePair]:
+    """Return differences of two environments that do not prevent a comparison: system, Python, library versions, git revision."""
+    return {
+        name: (before, now)
+        for name, before, now in _software(own, base)
+        if before != now and (before is not None or now is not None)
+    }
+
+
+def _software(own: Mapping[str, Any], base: Mapping[str, Any]) -> Iterable[tuple[str, object, object]]:
+    for name in ("os", "python"):
+        yield name, base.get(name), own.get(name)
+    before, now = base.get("versions") or {}, own.get("versions") or {}
+    for name in sorted({*before, *now}):
+        yield name, before.get(name), now.get(name)
+    yield "git", _revision(base), _revision(own)
+
+
+def _revision(environment: Mapping[str, Any]) -> str | None:
+    git = environment.get("git") or {}
+    if not git.get("revision"):
+        return None
+    revision = str(git["revision"])[:12]
+    return f"{revision} with uncommitted changes" if git.get("dirty") else revision
+
+
+def _at(environment: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    node: Any = environment
+    for part in path:
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node
+
 
 SCHEMA_VERSION = 2
 """Of ``comparison.json``. 1: the first, without a number. 2: what was compared with what, settings, and what qualifies."""
 
-Change = tuple[Any, Any]
+ValuePair = tuple[object, object]
 """The baseline's value, and this one."""
 
 
@@ -40,31 +208,31 @@ class Row:
     warnings: tuple[Warning, ...] = ()
     wall_s: float = 0.0
     environment: Json = field(default_factory=dict)
-    """The comparable key of where it was timed (:mod:`sweeprof.results.comparable`)."""
+    """The comparable key of where it was timed (:mod:`sweeprof.results.compare`)."""
     settings: Json = field(default_factory=dict)
     """Of its config, by dotted key, what is not alike in all rows."""
     baseline_status: Status | None = None
-    """What became of the combination it is compared with."""
-    differs: dict[str, Change] = field(default_factory=dict)
+    """Status of the combination that it is compared with."""
+    differs: dict[str, ValuePair] = field(default_factory=dict)
     """Fields of the environment in which it differs from that combination's."""
     misses: tuple[str, ...] = ()
     """Why it does not qualify: a line per constraint that it does not fulfil."""
     on_front: bool = False
-    """Whether no other combination beats it in all metrics of the Pareto front."""
+    """True if no other combination is better in all metrics of the Pareto front."""
     sessions: tuple[str | None, ...] = ()
-    """Of each round, by its number, in which run of the sweep it was timed; None for one that was not. A sweep that is gone on with
+    """Of each round, by its number, in which run of the sweep it was timed; None for one that was not. A resumed sweep
     has several."""
     rounds_complete: int = 0
     rounds_planned: int = 0
     """Of the timing pass; 0 where the sweep does not time."""
     is_incomplete: bool = False
-    """Whether the measurement was not completed, although at least one round was: the values are those of the rounds measured."""
+    """True if at least one round was measured, but not all: the values are those of the measured rounds."""
     baseline_is_incomplete: bool = False
     """:attr:`is_incomplete` of the combination it is compared with."""
 
     @property
     def has_values(self) -> bool:
-        """Whether reports show the values, and rankings include them."""
+        """True if reports show the values, and rankings include them."""
         return self.status == "ok" or self.is_incomplete
 
     @property
@@ -73,11 +241,11 @@ class Row:
         return self.baseline_status == "ok" or self.baseline_is_incomplete
 
     failures: tuple[Failure, ...] = ()
-    """What raised: passes, the gravest first, and metrics. A row that is ``ok`` with failures lacks the metrics that they name."""
+    """Exceptions of passes, the most severe first, and of metrics. An ``ok`` row with failures lacks the metrics they name."""
 
     @property
     def is_fully_measured(self) -> bool:
-        """Whether nothing is missing that could have been measured."""
+        """True if everything that can be measured was measured."""
         return self.status in ("ok", "unsupported") and not self.failures
 
     @property
@@ -94,7 +262,7 @@ class Excluded:
 
 
 @dataclass(frozen=True, slots=True)
-class Against:
+class ComparedSweep:
     """The other sweep that a sweep is compared with."""
 
     label: str
@@ -102,9 +270,9 @@ class Against:
     sweep_id: str
     name: str
     created: str
-    software: dict[str, Change] = field(default_factory=dict)
-    """What has changed and forbids no comparison."""
-    settings: dict[str, tuple[Change, ...]] = field(default_factory=dict)
+    software: dict[str, ValuePair] = field(default_factory=dict)
+    """Changes that do not prevent a comparison."""
+    settings: dict[str, tuple[ValuePair, ...]] = field(default_factory=dict)
     """Of the configs of combinations that were matched, what differs, by dotted key."""
     absent: tuple[Json, ...] = ()
     """Axes of the combinations that only the other sweep has."""
@@ -127,19 +295,19 @@ class Comparison:
     environment: Json = field(default_factory=dict)
     excluded: tuple[Excluded, ...] = ()
     threshold: float | None = None
-    """Relative difference below which two values are called the same; None where the protocol calls nothing."""
+    """Relative difference below which two values count as the same; None where the protocol decides nothing."""
     thresholds: dict[str, float] = field(default_factory=dict)
     """Of metrics that have one of their own."""
     protocol: Json = field(default_factory=dict)
     """Of ``rounds``, ``interleave`` and ``kernel`` the values that the combinations' protocols have."""
     settings: Json = field(default_factory=dict)
     """Of the configs, by dotted key, what is alike in all rows."""
-    against: Against | None = None
+    against: ComparedSweep | None = None
     """The other sweep that the rows are compared with; None: with the baseline among them."""
     pareto: tuple[str, ...] = ()
     """Metrics of the Pareto front."""
     constraints: tuple[str, ...] = ()
-    """What a combination must fulfil to qualify."""
+    """The conditions that a combination must fulfil to qualify."""
     damaged: tuple[str, ...] = ()
     """Files of the sweep's folder that could not be read, a line each: the path in the folder and the reason."""
     schema_version: int = SCHEMA_VERSION
@@ -170,8 +338,8 @@ class Comparison:
         return self.thresholds.get(metric, self.threshold)
 
 
-def find_baselines(baseline: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:
-    """By combination id the id of the one that differs from it only in having the baseline's values; None: there is none.
+def find_baselines(baseline: Mapping[str, object], rows: Mapping[str, Mapping[str, object]]) -> dict[str, str | None]:
+    """Return, by combination id, the id of the combination that differs from it only in having the baseline's values, or None.
 
     A baseline that names all axes of a combination is that combination, for all of them.
 
@@ -181,19 +349,20 @@ def find_baselines(baseline: Mapping[str, Any], rows: Mapping[str, Mapping[str, 
     """
     if not baseline:
         return dict.fromkeys(rows)
-    places: dict[str, str] = {}
+    ids: dict[str, str] = {}
     for id, axes in rows.items():
-        places.setdefault(_spelled(axes), id)
-    named = places.get(_spelled(baseline))
+        ids.setdefault(_spelled(axes), id)
+    named = ids.get(_spelled(baseline))
     if named is not None:
         return dict.fromkeys(rows, named)
-    return {
-        id: places.get(_spelled({**axes, **{key: value for key, value in baseline.items() if key in axes}}))
-        for id, axes in rows.items()
-    }
+    found: dict[str, str | None] = {}
+    for id, axes in rows.items():
+        replaced = {key: baseline.get(key, value) for key, value in axes.items()}
+        found[id] = ids.get(_spelled(replaced))
+    return found
 
 
-def _spelled(axes: Mapping[str, Any]) -> str:
+def _spelled(axes: Mapping[str, object]) -> str:
     return json.dumps(axes, sort_keys=True, default=str)
 
 
@@ -203,12 +372,12 @@ def compare_rows(
     threshold: float | None,
     thresholds: Mapping[str, float] | None = None,
 ) -> tuple[Row, ...]:
-    """The rows of one sweep with their cells filled in.
+    """Return the rows of one sweep with their cells.
 
     Args:
         rows: without cells.
         measurements: by combination id and metric name.
-        threshold: of metrics without one of their own; None: nothing is called.
+        threshold: of metrics without one of their own; None: nothing is decided.
         thresholds: by metric name.
     """
     by_id = {row.combination_id: row for row in rows}
@@ -216,26 +385,26 @@ def compare_rows(
     for row in rows:
         base = by_id[row.baseline_id] if row.baseline_id and not row.is_baseline else None
         theirs = measurements[base.combination_id] if base else {}
-        filled.append(beside(row, measurements[row.combination_id], base, theirs, threshold, thresholds or {}))
+        filled.append(compared_row(row, measurements[row.combination_id], base, theirs, threshold, thresholds or {}))
     return tuple(filled)
 
 
-def beside(
+def compared_row(
     row: Row,
     own: Mapping[str, Measurement],
     base: Row | None,
     theirs: Mapping[str, Measurement],
     threshold: float | None,
     thresholds: Mapping[str, float],
-    together: bool = True,
+    is_interleaved: bool = True,
 ) -> Row:
-    """``row`` with its cells beside those of ``base``; ``together``: the rounds of both were run in turn."""
+    """Return ``row`` with its cells compared with those of ``base``; ``is_interleaved``: the rounds of both were interleaved."""
     differs = differing(row.environment, base.environment) if base else {}
-    apart, pairs = _apart(row, base) if base and together else (frozenset[int](), 0)
+    apart, pairs = _apart(row, base) if base and is_interleaved else (frozenset[int](), 0)
     scattered = pairs < MIN_ROUNDS <= pairs + len(apart)
-    meeting = Meeting(together and not differs and not scattered, tuple(differs), apart)
+    pairing = Pairing(is_interleaved and not differs and not scattered, tuple(differs), apart)
     cells = {
-        name: compare_cell(value, theirs.get(name), thresholds.get(name, threshold), meeting)
+        name: compare_cell(value, theirs.get(name), thresholds.get(name, threshold), pairing)
         for name, value in own.items()
     }
     return dataclasses.replace(
@@ -266,3 +435,24 @@ def _apart(row: Row, base: Row) -> tuple[frozenset[int], int]:
         if own is not None and theirs is not None
     ]
     return frozenset(number for number, at_once in both if not at_once), sum(at_once for _, at_once in both)
+
+
+def comparison_from(data: object) -> Comparison:
+    """The comparison; fields that this version does not know are ignored.
+
+    Raises:
+        Damaged: the data are not a comparison, or come from a later version.
+    """
+    if not isinstance(data, dict):
+        raise damaged(data, "a comparison of sweeprof")
+    check_version(data, "comparison", SCHEMA_VERSION, 1)
+    try:
+        comparison = validated(Comparison, data)
+    except Damaged as error:
+        raise Damaged(f"is not a comparison of sweeprof: {error}") from None
+    names = [metric.name for metric in comparison.metrics]
+    for place, row in enumerate(comparison.rows):
+        missing = [name for name in names if name not in row.cells]
+        if missing:
+            raise damaged(row.cells, f"complete: there is no {missing[0]!r}", ["rows", place, "cells"])
+    return dataclasses.replace(comparison, schema_version=SCHEMA_VERSION)

@@ -1,4 +1,4 @@
-"""What a measurement depends on beside the model: host, processor, memory, load, versions, the user's revision."""
+"""The environment of a measurement: host, processor, memory, load, versions, git revision; and interference by other processes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,153 @@ import platform
 import re
 import socket
 import subprocess
-from importlib import metadata
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
-from sweeprof.results import system
+from sweeprof.results.record import Json, Warning
+
+ROOT = Path("/")
+UNLIMITED = 1 << 60
+"""cgroup v1 writes a number of this kind where there is no limit on memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """An NVIDIA GPU as its driver lists it, in the order of the bus."""
+
+    uuid: str
+    model: str
+
+
+def text(path: Path) -> str | None:
+    """The stripped content of a file; None where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def cpu_model(root: Path = ROOT) -> str | None:
+    """Return the processor's model name."""
+    match = re.search(r"^model name\s*:\s*(.+)$", text(root / "proc/cpuinfo") or "", re.MULTILINE)
+    return match[1] if match else None
+
+
+def governor(root: Path = ROOT) -> str | None:
+    """The frequency governor of the processors, several joined by commas."""
+    files = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
+    found = sorted({value for file in files if (value := text(file))})
+    return ",".join(found) or None
+
+
+def turbo(root: Path = ROOT) -> bool | None:
+    """True if processors may exceed their base frequency; None if unknown."""
+    folder = root / "sys/devices/system/cpu"
+    off = text(folder / "intel_pstate/no_turbo")
+    if off is not None:
+        return off == "0"
+    boost = text(folder / "cpufreq/boost")
+    return None if boost is None else boost == "1"
+
+
+def smt(root: Path = ROOT) -> bool | None:
+    """True if two logical processors share a core; None if unknown."""
+    active = text(root / "sys/devices/system/cpu/smt/active")
+    return None if active is None else active == "1"
+
+
+def numa_nodes(root: Path = ROOT) -> int | None:
+    """Memory nodes."""
+    return len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) or None
+
+
+def clock_source(root: Path = ROOT) -> str | None:
+    """Where the system's clock comes from."""
+    return text(root / "sys/devices/system/clocksource/clocksource0/current_clocksource")
+
+
+def is_virtual(root: Path = ROOT) -> bool:
+    """True if this is a virtual machine, whose host may give its processors to others."""
+    return re.search(r"^flags\s*:.*\bhypervisor\b", text(root / "proc/cpuinfo") or "", re.MULTILINE) is not None
+
+
+def cpu_quota(root: Path = ROOT) -> float | None:
+    """Processors that the control group may use, of both versions; None without a limit."""
+    found = []
+    for folder in _groups("cpu", root):
+        limit = text(folder / "cpu.max")
+        if limit is not None:
+            quota, _, period = limit.partition(" ")
+        else:
+            quota, period = text(folder / "cpu.cfs_quota_us") or "-1", text(folder / "cpu.cfs_period_us") or "100000"
+        if quota not in ("max", "-1"):
+            found.append(int(quota) / int(period or 100000))
+    return min(found, default=None)
+
+
+def memory_limit(root: Path = ROOT) -> int | None:
+    """Bytes that the control group may use, of both versions; None without a limit."""
+    limits = []
+    for folder in _groups("memory", root):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            value = text(folder / name)
+            if value and value.isdigit() and int(value) < UNLIMITED:
+                limits.append(int(value))
+    return min(limits, default=None)
+
+
+def throttled_periods(root: Path = ROOT) -> int | None:
+    """How many periods the control group's quota has held its processes back."""
+    seen = []
+    for folder in _groups("cpu", root):
+        match = re.search(r"^nr_throttled (\d+)$", text(folder / "cpu.stat") or "", re.MULTILINE)
+        if match:
+            seen.append(int(match[1]))
+    return max(seen, default=None)
+
+
+def overheated(root: Path = ROOT) -> int | None:
+    """How often cores have slowed down because they were hot; None where the processor does not count."""
+    files = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
+    counts = [int(value) for file in files if (value := text(file)) and value.isdigit()]
+    return sum(counts) if counts else None
+
+
+def gpus(root: Path = ROOT) -> list[Gpu]:
+    """The GPUs that NVIDIA's driver lists."""
+    found = []
+    for file in sorted((root / "proc/driver/nvidia/gpus").glob("*/information")):
+        lines = dict(re.findall(r"^([^:]+):\s*(.+)$", text(file) or "", re.MULTILINE))
+        found.append(Gpu(lines.get("GPU UUID", file.parent.name), lines.get("Model", "unknown")))
+    return found
+
+
+def _groups(controller: str, root: Path) -> Iterator[Path]:
+    """The folders of this process's control group and of those above it, as mounted here, of either version."""
+    mounts = root / "sys/fs/cgroup"
+    for line in (text(root / "proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        base = mounts / controllers if controllers else mounts
+        base = base if base.is_dir() else mounts / controller
+        place = Path(path)
+        for part in (place, *place.parents):
+            folder = base / str(part).lstrip("/")
+            if folder.is_dir():
+                yield folder
+
 
 PACKAGES = ("sweeprof", "torch", "tensorflow", "keras", "numpy", "hydra-core", "mlflow")
 
 
-def capture() -> dict[str, Any]:
+def capture() -> Json:
     """The environment of this process as plain JSON data; what a system does not tell is None."""
     return {
         "host": socket.gethostname(),
@@ -27,21 +162,21 @@ def capture() -> dict[str, Any]:
         "os": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "cpu": {
-            "model": system.cpu_model() or platform.processor() or None,
+            "model": cpu_model() or platform.processor() or None,
             "architecture": platform.machine(),
             "logical": psutil.cpu_count(logical=True),
             "physical": psutil.cpu_count(logical=False),
             "available": len(os.sched_getaffinity(0)),
-            "quota": system.cpu_quota(),
-            "governor": system.governor(),
-            "turbo": system.turbo(),
-            "smt": system.smt(),
-            "numa_nodes": system.numa_nodes(),
-            "virtual": system.is_virtual(),
+            "quota": cpu_quota(),
+            "governor": governor(),
+            "turbo": turbo(),
+            "smt": smt(),
+            "numa_nodes": numa_nodes(),
+            "virtual": is_virtual(),
         },
         "memory_bytes": psutil.virtual_memory().total,
-        "memory_limit_bytes": system.memory_limit(),
-        "gpus": [gpu.model for gpu in system.gpus()],
+        "memory_limit_bytes": memory_limit(),
+        "gpus": [gpu.model for gpu in gpus()],
         "load": load(),
         "versions": {name: version for name in PACKAGES if (version := _version(name)) is not None},
         "git": _git(Path.cwd()),
@@ -49,7 +184,7 @@ def capture() -> dict[str, Any]:
     }
 
 
-def scheduler() -> dict[str, Any] | None:
+def scheduler() -> Json | None:
     """The job of a cluster that this process runs in, its node and how often it was started again; None outside of any."""
     job = os.environ.get("SLURM_JOB_ID")
     if job is None:
@@ -72,7 +207,7 @@ def load() -> list[float]:
 
 def oom_kills() -> int:
     """How many processes the kernel has killed for want of memory since it started; 0 where it does not tell."""
-    match = re.search(r"^oom_kill (\d+)$", system.text(Path("/proc/vmstat")) or "", re.MULTILINE)
+    match = re.search(r"^oom_kill (\d+)$", text(Path("/proc/vmstat")) or "", re.MULTILINE)
     return int(match[1]) if match else 0
 
 
@@ -90,7 +225,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _git(folder: Path) -> dict[str, Any] | None:
+def _git(folder: Path) -> Json | None:
     """Revision of the user's code in ``folder``; None where there is no repository or no git."""
     command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
     try:
@@ -98,3 +233,195 @@ def _git(folder: Path) -> dict[str, Any] | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return {"revision": found.removesuffix("-dirty"), "dirty": found.endswith("-dirty")}
+
+
+LOAD_WARNING = 0.25
+"""Busy processors of others, per processor, above which a measurement is disturbed."""
+SHORTEST_S = 0.2
+"""The system counts in hundredths of a second: of less than this it cannot tell a share."""
+NAMED = 3
+WORTH_NAMING = 0.05
+"""Processors that a process must have kept busy to be named in a warning."""
+MOST_PROCESSES = 1000
+"""Of more, single processes are not looked at: it would take longer than a trial may be kept waiting."""
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Process(NamedTuple):
+    """A process and the processor seconds that it has taken."""
+
+    parent: int
+    seconds: float
+    with_ended: float
+    """Also those of its children that have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The counters of a moment."""
+
+    time: float
+    busy_s: float
+    """Processor seconds of everyone since the start of the system."""
+    own_s: float
+    """Those of this process and its ended children."""
+    processes: dict[int, Process] | None
+    """By process id; None where there are too many."""
+    load: float
+    throttled: int | None
+    overheated: int | None
+
+
+def look(root: Path = ROOT) -> Look:
+    """The counters as they are now."""
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    # A guest's time is in the user's already.
+    busy = sum(times) - idle - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+    own = os.times()
+    return Look(
+        time=time.monotonic(),
+        busy_s=busy,
+        own_s=sum(own[:4]),
+        processes=_processes(root),
+        load=os.getloadavg()[0],
+        throttled=throttled_periods(root),
+        overheated=overheated(root),
+    )
+
+
+def between(before: Look, after: Look, family: int, root: Path = ROOT) -> Json:
+    """Return what other processes than ``family`` and its descendants did between two looks, as plain data.
+
+    ``seconds``; ``busy``: processors that others kept busy on average, None where the time was too short to tell; ``top``: those
+    who did most; ``load``: the load average at both ends; ``throttled``, ``overheated``: by how much these counters grew.
+    """
+    seconds = after.time - before.time
+    known = seconds >= SHORTEST_S
+    busy = (after.busy_s - before.busy_s - _family_seconds(before, after, family)) / seconds if known else None
+    return {
+        "seconds": round(seconds, 3),
+        "busy": None if busy is None else round(max(0.0, busy), 2),
+        "top": list(_top(before, after, family, root)) if known else [],
+        "load": [round(before.load, 2), round(after.load, 2)],
+        "throttled": _growth(before.throttled, after.throttled),
+        "overheated": _growth(before.overheated, after.overheated),
+    }
+
+
+def warnings_of(seen: Json) -> list[Warning]:
+    """Return the warnings about the result of :func:`between`."""
+    found = []
+    processors = psutil.cpu_count() or 1
+    if seen["busy"] is not None and seen["busy"] > LOAD_WARNING * processors:
+        names = ", ".join(f"{one['name']} {one['busy']:.1f}" for one in seen["top"] if one["busy"] >= WORTH_NAMING)
+        said = f"others kept {seen['busy']:.1f} of {processors} processors busy during the trial"
+        found.append(Warning("load_high", f"{said}: {names}" if names else said, "close other programs"))
+    if seen["throttled"]:
+        said = f"the container's CPU quota held the trial back in {seen['throttled']} periods"
+        found.append(Warning("throttled", said, "raise the quota, or lower backend.threads below it"))
+    if seen["overheated"]:
+        said = f"cores slowed down {seen['overheated']} times because they were hot"
+        found.append(Warning("throttled", said, "cool the machine, or switch turbo off"))
+    return found
+
+
+def governor_warnings(root: Path = ROOT) -> list[Warning]:
+    """Return a warning if the frequency governor is known and not ``performance``."""
+    found = governor(root)
+    if found is None or found == "performance":
+        return []
+    said = f"the frequency governor is {found}: processors change their speed meanwhile"
+    return [Warning("governor", said, "sudo cpupower frequency-set --governor performance")]
+
+
+def _growth(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else after - before
+
+
+def _processes(root: Path) -> dict[int, Process] | None:
+    folder = f"{root}/proc"
+    pids = [name for name in os.listdir(folder) if name.isdigit()]  # noqa: PTH208  # a tenth of what iterdir takes
+    if len(pids) > MOST_PROCESSES:
+        return None
+    return {int(pid): found for pid in pids if (found := _process(f"{folder}/{pid}/stat")) is not None}
+
+
+def _process(path: str) -> Process | None:
+    """A process from its ``stat``; None where it has ended."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fields = os.read(descriptor, 4096).rpartition(b")")[2].split()  # a name may hold spaces and brackets
+    except ProcessLookupError:
+        return None
+    finally:
+        os.close(descriptor)
+    user, system, ended_user, ended_system = map(int, fields[11:15])
+    return Process(int(fields[1]), (user + system) / TICKS, (user + system + ended_user + ended_system) / TICKS)
+
+
+def _members(processes: dict[int, Process], family: int) -> set[int]:
+    """The process and all that descend from it."""
+    children: dict[int, list[int]] = {}
+    for pid, process in processes.items():
+        children.setdefault(process.parent, []).append(pid)
+    members, left = set[int](), [family]
+    while left:
+        members.add(pid := left.pop())
+        left += [child for child in children.get(pid, ()) if child not in members]
+    return members
+
+
+def _family_seconds(before: Look, after: Look, family: int) -> float:
+    if before.processes is None or after.processes is None:
+        return after.own_s - before.own_s
+    ends = (before.processes, after.processes)
+    early, late = (sum(p[pid].with_ended for pid in _members(p, family) & p.keys()) for p in ends)
+    return late - early
+
+
+def _top(before: Look, after: Look, family: int, root: Path) -> Iterator[Json]:
+    if before.processes is None or after.processes is None:
+        return
+    seconds = after.time - before.time
+    others = after.processes.keys() - _members(after.processes, family)
+    grown = {
+        pid: after.processes[pid].seconds - (before.processes[pid].seconds if pid in before.processes else 0.0)
+        for pid in others
+    }
+    for pid in sorted(grown, key=lambda pid: grown[pid], reverse=True)[:NAMED]:
+        if grown[pid] >= 0.01 * seconds:
+            name = text(root / "proc" / str(pid) / "comm") or "ended"
+            yield {"pid": pid, "name": name, "busy": round(grown[pid] / seconds, 2)}
+
+
+INSTALL = "pip install nvidia-ml-py"
+
+
+def gpu_processes(uuid: str, library: Any = None) -> Json:
+    """``{"processes": [{pid, bytes}]}`` of the others on the GPU, or ``{"processes": None, "reason": …}``."""
+    try:
+        nvml = library or import_module("pynvml")
+    except ImportError:
+        return {"processes": None, "reason": f"pynvml is not installed: {INSTALL}"}
+    try:
+        nvml.nvmlInit()
+        try:
+            running = nvml.nvmlDeviceGetComputeRunningProcesses(nvml.nvmlDeviceGetHandleByUUID(uuid))
+        finally:
+            nvml.nvmlShutdown()
+    except nvml.NVMLError as error:
+        return {"processes": None, "reason": f"NVML: {error}"}
+    others = [{"pid": p.pid, "bytes": p.usedGpuMemory} for p in running if p.pid != os.getpid()]
+    return {"processes": others}
+
+
+def gpu_warnings(seen: Json) -> list[Warning]:
+    """The warning that other processes on the GPU deserve."""
+    if not seen["processes"]:
+        return []
+    pids = ", ".join(str(process["pid"]) for process in seen["processes"])
+    return [Warning("gpu_shared", f"other processes computed on the same GPU: {pids}", "end them, or use another GPU")]

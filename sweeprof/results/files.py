@@ -23,7 +23,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether ``error`` says that no more can be written: the disk is full, or a quota or limit is used up."""
+    """True if ``error`` says that no more can be written: the disk is full, or a quota or limit is reached."""
     return isinstance(error, OSError) and error.errno in _FULL
 
 

@@ -5,18 +5,37 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from sweeprof.errors import Problem, UserError
-from sweeprof.results.paths import OUTSIDE
-from sweeprof.results.record import Warning
+from sweeprof.results.record import Json, Warning
 from sweeprof.results.validation import damaged, validated
 
 if TYPE_CHECKING:
     import pandas
+
+
+ROOT = "__root__"
+"""The model itself."""
+OUTSIDE = "__outside__"
+"""The path of code that runs outside any module."""
+
+
+def is_below(path: str, other: str) -> bool:
+    """True if a module is inside another one."""
+    return path.startswith(f"{other}.") or (other == ROOT and path not in (ROOT, OUTSIDE))
+
+
+def above(path: str) -> list[str]:
+    """The modules that one is inside of, outermost first: ``__root__``, ``a`` and ``a.b`` for ``a.b.c``."""
+    if path in (ROOT, OUTSIDE):
+        return []
+    parts = path.split(".")
+    return [ROOT, *(".".join(parts[:end]) for end in range(1, len(parts)))]
+
 
 Mode = Literal["inference", "training"]
 PhaseName = Literal["forward", "backward"]
@@ -76,7 +95,7 @@ class Seconds:
 
 @dataclass(frozen=True, slots=True)
 class PhaseTimes:
-    """What one phase of a step took as a whole, one value per repeat; seconds."""
+    """Seconds of one whole phase of a step, one value per repeat."""
 
     plain: tuple[float, ...]
     """Without the probes; empty where every step had them, as in a loop of the user's."""
@@ -100,18 +119,18 @@ class PhaseSummary:
     plain_s: float | None
     """Median without the probes, in seconds; None, as what is compared with it, where every step had probes."""
     covered: float | None
-    """What all calls took themselves over the step without probes beside it, the median over the repeats; 1 is right."""
+    """The sum of all calls' own times over the adjacent step without probes, the median over the repeats; 1 is right."""
     overhead: float | None
     """Time with the probes over time without, the median over the repeats."""
     outside_s: float = 0.0
-    """What was covered outside any module, e.g. the loss; seconds."""
+    """Seconds that were covered outside any module, e.g. in the loss."""
     doubt: str | None = None
     """Why the times of this phase may be wrong by more than :data:`TOLERANCE`; None if the calls add up to the step."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimingSummary:
-    """What tells how far to believe the times of a layer table."""
+    """Figures that show how accurate the times of a layer table are."""
 
     mode: Mode
     repeats: int
@@ -122,14 +141,14 @@ class TimingSummary:
     """Paths of calls that were timed, but have no row: the analysis did not see them."""
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> TimingSummary:
-        """What ``dataclasses.asdict`` wrote."""
+    def from_dict(cls, data: Mapping[str, object]) -> TimingSummary:
+        """Read the data of ``dataclasses.asdict``."""
         return validated(cls, data)
 
 
 @dataclass(frozen=True)
 class LayerTimes:
-    """Every call, in the order of the calls, and what tells how far to believe it."""
+    """Every call, in the order of the calls, and how accurate the times are."""
 
     mode: Mode
     calls: tuple[CallTime, ...]
@@ -138,7 +157,7 @@ class LayerTimes:
     forward: PhaseTimes
     backward: PhaseTimes | None = None
     probe_s: Mapping[str, float] = field(default_factory=dict)
-    """What a probe costs, in seconds, as calibrated and subtracted: ``inside`` the window of a call, ``outside`` it, and
+    """The cost of a probe in seconds, as calibrated and subtracted: ``inside`` the window of a call, ``outside`` it, and
     ``backward`` for a node of the autograd graph."""
     unmet: tuple[str, ...] = ()
     """Conditions of the protocol that its longest time cut short."""
@@ -159,7 +178,7 @@ class LayerTimes:
         )
 
     def below(self, path: str) -> Seconds | None:
-        """What every call below a module that is never called itself, such as a list of modules, took; None if there is none."""
+        """Return the seconds of all calls below a module that is never called itself, such as a list; None without calls."""
         inner = [s for call, s in zip(self.calls, self.seconds, strict=True) if call.path.startswith(f"{path}.")]
         if not inner:
             return None
@@ -176,7 +195,7 @@ class LayerTimes:
 
     @property
     def summary(self) -> TimingSummary:
-        """What tells how far to believe the seconds."""
+        """Figures that show how accurate the seconds are."""
         backward = None if self.backward is None else self._summary("backward", self.backward)
         return TimingSummary(self.mode, self.repeats - self.warmup, self._summary("forward", self.forward), backward)
 
@@ -226,21 +245,17 @@ class LayerTimes:
         return dataclasses.replace(self, warmup=drop_first)
 
     def to_frame(self, aggr: bool = True, inclusive: bool = True) -> pandas.DataFrame:
-        """See :func:`sweeprof.results.time_frames.call_frame`."""
-        from sweeprof.results.time_frames import call_frame
-
+        """See :func:`sweeprof.results.layer_times.call_frame`."""
         return call_frame(self, aggr, inclusive)
 
     def total_frame(self, aggr: bool = True) -> pandas.DataFrame:
-        """See :func:`sweeprof.results.time_frames.total_frame`."""
-        from sweeprof.results.time_frames import total_frame
-
+        """See :func:`sweeprof.results.layer_times.total_frame`."""
         return total_frame(self, aggr)
 
     @property
     def forward_covered(self) -> float | None:
-        """What all calls took themselves, outside any module included, over the forward without probes that ran beside it: the
-        median over the repeats; None where no step was without probes.
+        """Return the sum of all calls' own times, over the time of the adjacent forward without probes: the median over the
+        repeats; None if every step had probes.
         """
         return self._covered("forward", self.forward)
 
@@ -256,7 +271,7 @@ class LayerTimes:
         return statistics.median(own / plain for own, plain in pairs)
 
     def _totals(self, phase: PhaseName) -> list[float]:
-        """What all calls took themselves, in each repeat that counts."""
+        """Return the sum of all calls' own times, for each repeat that counts."""
         known = [samples[self.warmup :] for call in self.calls if (samples := getattr(call, phase))]
         return [sum(samples) for samples in zip(*known, strict=True)]
 
@@ -277,13 +292,13 @@ class LayerTimes:
                 sums[parent] = (sums[parent] or 0.0) + seconds
         return sums
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain JSON data."""
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> LayerTimes:
-        """What :meth:`to_dict` wrote."""
+    def from_dict(cls, data: Mapping[str, object]) -> LayerTimes:
+        """Read the data of :meth:`to_dict`."""
         times = validated(cls, data)
         for place, call in enumerate(times.calls):
             if call.parent is not None and not 0 <= call.parent < place:
@@ -297,3 +312,94 @@ class LayerTimes:
                 if len(getattr(call, name)) not in (0, repeats):
                     raise damaged(len(getattr(call, name)), f"the number of repeats, {repeats}", ["calls", place, name])
         return times
+
+
+STATISTICS: dict[str, Callable[[Sequence[float]], float | None]] = {
+    "mean": statistics.fmean,
+    "max": max,
+    "min": min,
+    # Of a sample, with n − 1: one repeat has none.
+    "std": lambda values: statistics.stdev(values) if len(values) > 1 else None,
+    "median": statistics.median,
+}
+_NAMES = {"path": str, "type": str, "call": int, "repeats": int, "repeat": int, "warmup": bool}
+
+
+def call_frame(times: LayerTimes, aggr: bool = True, inclusive: bool = True) -> pandas.DataFrame:
+    """Seconds of every call of every module, in the order of the calls.
+
+    With ``aggr`` one line per call: ``path type call repeats``, then ``forward_mean_s``, ``_max_s``, ``_min_s``, ``_std_s``
+    (n − 1) and ``_median_s`` over the repeats that count, the same of ``backward``, and ``reason``, why there is no backward.
+    Without, one line per call and repeat: ``path type call repeat warmup forward_s backward_s reason``; the repeats for
+    warming up are among them, and marked.
+
+    Args:
+        times: as measured.
+        aggr: whether to aggregate.
+        inclusive: whether seconds are those of a call with the calls within it, or its own.
+
+    Example:
+        >>> frame = times.with_warmup(100).to_frame()
+        >>> frame.to_csv(), frame.to_html(), frame.to_latex(), frame.to_dict("records")
+    """
+    forward, backward = _per_repeat(times, "forward", inclusive), _per_repeat(times, "backward", inclusive)
+    lines: list[Json] = []
+    for call, ahead, back in zip(times.calls, forward, backward, strict=True):
+        named = {"path": call.path, "type": call.type, "call": call.call}
+        reason = None if back else call.reason or "the backward was not measured"
+        lines += _lines(times.warmup, named, {"forward": ahead, "backward": back}, aggr, {"reason": reason})
+    return _frame(lines)
+
+
+def total_frame(times: LayerTimes, aggr: bool = True) -> pandas.DataFrame:
+    """Seconds of whole forwards, and backwards where measured, without any probes; columns as in :func:`call_frame`.
+
+    Raises:
+        UserError: every step had probes.
+    """
+    if not times.forward.plain:
+        raise UserError("every step had probes, so that there are no seconds without them")
+    phases = {"forward": times.forward, **({"backward": times.backward} if times.backward else {})}
+    return _frame(_lines(times.warmup, {}, {name: list(phase.plain) for name, phase in phases.items()}, aggr, {}))
+
+
+def _per_repeat(times: LayerTimes, phase: str, inclusive: bool) -> list[list[float]]:
+    """Per call its seconds, repeat by repeat; empty where they are not known."""
+    sums = [list(getattr(call, phase)) for call in times.calls]
+    for index in range(len(sums) - 1 if inclusive else -1, -1, -1):  # a call comes after the one it was made in
+        parent = times.calls[index].parent
+        if parent is not None and sums[index]:
+            above = sums[parent] or [0.0] * len(sums[index])
+            sums[parent] = [a + b for a, b in zip(above, sums[index], strict=True)]
+    return sums
+
+
+def _lines(warmup: int, named: Json, phases: dict[str, list[float]], aggr: bool, after: Json) -> list[Json]:
+    count = len(phases["forward"])
+    if not aggr:
+        return [
+            {
+                **named,
+                "repeat": repeat,
+                "warmup": repeat < warmup,
+                **{f"{name}_s": values[repeat] if values else None for name, values in phases.items()},
+                **after,
+            }
+            for repeat in range(count)
+        ]
+    figures = {
+        f"{name}_{statistic}_s": of(values[warmup:]) if values else None
+        for name, values in phases.items()
+        for statistic, of in STATISTICS.items()
+    }
+    return [{**named, "repeats": count - warmup, **figures, **after}]
+
+
+def _frame(lines: list[Json]) -> pandas.DataFrame:
+    """A column with unknown values holds objects, so that they stay None and do not turn into NaN."""
+    import pandas
+
+    frame = pandas.DataFrame(lines, dtype=object)
+    known = [name for name in frame.columns if all(line[name] is not None for line in lines)]
+    kinds = {name: _NAMES.get(name, str if name == "reason" else float) for name in known}
+    return frame.astype(kinds)

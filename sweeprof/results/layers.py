@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sweeprof.errors import Unsupported
-from sweeprof.results.layer_times import LayerTimes, Seconds, TimingSummary
-from sweeprof.results.paths import OUTSIDE as OUTSIDE  # noqa: PLC0414  # others have both from here
-from sweeprof.results.paths import ROOT as ROOT  # noqa: PLC0414
-from sweeprof.results.paths import above
+from sweeprof.results.layer_times import OUTSIDE, LayerTimes, Seconds, TimingSummary, above
+from sweeprof.results.record import Json
 from sweeprof.results.validation import damaged, validated
 
 if TYPE_CHECKING:
     import pandas
+
 
 Shapes = tuple[tuple[int, ...], ...]
 Bytes = int | float
@@ -46,7 +45,7 @@ class Weights:
 
 @dataclass(slots=True)  # not frozen: thousands are made at once, and a frozen one takes four times as long
 class OperatorCount:
-    """What one operator did within one call of a module, all its uses together."""
+    """All uses of one operator within one call of a module."""
 
     name: str
     """The framework's name for it, e.g. ``conv2d``."""
@@ -105,7 +104,7 @@ class LayerRow:
     parent: int | None = None
     """Index of the row of the call this one was made in; None for the root and where the backend does not tell."""
     operators: tuple[OperatorCount, ...] = ()
-    """What this call ran itself; operators that only view or move data are left out."""
+    """Operators that this call ran itself, without those that only view or move data."""
     forward_s: float | None = None
     """Seconds of this call and of the calls within it, whether or not the table is inclusive; None where not measured."""
     forward_self_s: float | None = None
@@ -151,13 +150,13 @@ class Training:
     """Why the backward is twice the forward instead of counted; None when it was counted."""
     uncovered: Mapping[str, int] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain JSON data."""
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Training:
-        """What :meth:`to_dict` wrote."""
+    def from_dict(cls, data: Mapping[str, object]) -> Training:
+        """Read the data of :meth:`to_dict`."""
         return validated(cls, data)
 
 
@@ -174,7 +173,7 @@ class LayerTable:
     """Calls of operators altogether, the uncovered ones included."""
     liveness: Liveness | None = None
     is_inclusive: bool = False
-    """Whether each row includes the rows within it, so that the totals are those of the outermost rows."""
+    """True if each row includes its child rows, so that the totals are those of the outermost rows."""
     timing: TimingSummary | None = None
     """How far to believe the times of the rows; None where none were measured."""
     uncounted: str | None = None
@@ -265,7 +264,7 @@ class LayerTable:
         for index in range(len(self.rows) - 1, -1, -1):  # a call comes after the one it was made in
             parent = self.rows[index].parent
             if parent is not None:
-                sums[parent] = [_plus(a, b) for a, b in zip(sums[parent], sums[index], strict=True)]
+                sums[parent] = [_total(pair) for pair in zip(sums[parent], sums[index], strict=True)]
         for index, row in enumerate(self.rows):
             if row.call < 0:
                 sums[index] = self._below(row.path)
@@ -286,8 +285,6 @@ class LayerTable:
         of a table that is inclusive already keep their figures, which include what is within them: ``inclusive().where(...)``
         shows whole modules, ``where(...).inclusive()`` leaves layers out.
         """
-        from sweeprof.results.layer_columns import without, without_weights
-
         kept = [index for index, row in enumerate(self.rows) if keep(row)]
         dropped = sorted({*range(len(self.rows))} - {*kept})
         left: Sequence[LayerRow] = self.rows
@@ -318,16 +315,14 @@ class LayerTable:
 
     def to_frame(self) -> pandas.DataFrame:
         """One line per row, in the columns of :data:`FRAME_COLUMNS`; shares are of the table's total, 0..1."""
-        from sweeprof.results.layer_columns import frame
-
         return frame(self)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain JSON data."""
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> LayerTable:
+    def from_dict(cls, data: Mapping[str, object]) -> LayerTable:
         """The table that :meth:`to_dict` wrote, by this version or an earlier one."""
         table = validated(cls, data)
         for place, row in enumerate(table.rows):
@@ -347,10 +342,6 @@ def _total(values: Sequence[_Number | None]) -> _Number | None:
             return None
         total += value
     return total  # type: ignore[no-any-return]
-
-
-def _plus(left: Any, right: Any) -> Any:
-    return None if left is None or right is None else left + right
 
 
 def _timed(row: LayerRow, seconds: Seconds | None) -> LayerRow:
@@ -374,3 +365,128 @@ def _with_subtree(
         return counted
     weights = {spec.name: getattr(row.subtree, spec.name) for spec in dataclasses.fields(Weights)}
     return dataclasses.replace(counted, **weights)
+
+
+_DERIVED = ("params_share", "macs_share", "forward_share", "flops_per_s")
+_NUMBERS = (
+    "depth call params trainable frozen macs flops ops forward_s forward_self_s backward_s backward_self_s".split()
+)
+
+
+def records(table: LayerTable) -> list[Json]:
+    """One dictionary per row, in :data:`sweeprof.results.layers.FRAME_COLUMNS`."""
+    macs = None if table.uncounted is not None else table.macs
+    params, forward = table.params, total_seconds(table, forward_column(table))
+    return [
+        {
+            **{name: getattr(row, name) for name in FRAME_COLUMNS if name not in _DERIVED},
+            "params_share": row.params / params if params else None,
+            "macs_share": _over(row.macs, macs),
+            "forward_share": _over(getattr(row, forward_column(table)), forward),
+            "flops_per_s": flops_per_s(table, row),
+        }
+        for row in table.rows
+    ]
+
+
+def frame(table: LayerTable) -> pandas.DataFrame:
+    """The records as a frame; a column with unknown values holds objects, so that they stay None and do not turn into NaN."""
+    import pandas
+
+    lines = records(table)
+    unknown = {name: object for name in FRAME_COLUMNS if any(line[name] is None for line in lines)}
+    made = pandas.DataFrame(lines, columns=FRAME_COLUMNS, dtype=object)
+    return made.astype({n: unknown.get(n, type(lines[0][n])) for n in (*_NUMBERS, *_DERIVED) if lines})
+
+
+def forward_column(table: LayerTable) -> str:
+    """The seconds that go with the table's FLOPs: of a call with the calls within it, or its own."""
+    return "forward_s" if table.is_inclusive else "forward_self_s"
+
+
+def flops_per_s(table: LayerTable, row: LayerRow) -> float | None:
+    """FLOPs of a row over its seconds of the forward; None where either is not known or it took no time that could be told."""
+    return _over(row.flops, getattr(row, forward_column(table)))
+
+
+def total_flops_per_s(table: LayerTable) -> float | None:
+    """The same of the whole table."""
+    return _over(table.flops, total_seconds(table, forward_column(table)))
+
+
+def total_seconds(table: LayerTable, column: str) -> float | None:
+    """Sum of own seconds, or of the inclusive ones of the outermost calls; of what is known, None where nothing is."""
+    rows = table.rows if column.endswith("_self_s") else _outermost(table.rows)
+    known = [value for row in rows if (value := getattr(row, column)) is not None]
+    return sum(known) if known else None
+
+
+def without(rows: Sequence[LayerRow], dropped: Sequence[int]) -> list[LayerRow]:
+    """The rows, their inclusive seconds without those of the rows at the positions ``dropped``."""
+    gone = [(0.0, 0.0)] * len(rows)
+    lists = [index for index, row in enumerate(rows) if row.call < 0]
+    for index in dropped:
+        row = rows[index]
+        if row.call < 0 or row.forward_self_s is None:
+            continue
+        for around in [
+            *_callers(rows, index),
+            *(place for place in lists if row.path.startswith(f"{rows[place].path}.")),
+        ]:
+            forward, backward = gone[around]
+            gone[around] = forward + row.forward_self_s, backward + (row.backward_self_s or 0.0)
+    return [
+        dataclasses.replace(row, forward_s=_less(row.forward_s, forward), backward_s=_less(row.backward_s, backward))
+        for row, (forward, backward) in zip(rows, gone, strict=True)
+    ]
+
+
+def without_weights(rows: Sequence[LayerRow], dropped: Sequence[int]) -> list[LayerRow]:
+    """The rows, the weights of their subtrees without those that the rows at the positions ``dropped`` hold themselves."""
+    gone: dict[str, list[LayerRow]] = {}
+    for row in (rows[index] for index in dropped):
+        if row.params or row.buffers:
+            for path in (row.path, *above(row.path)):
+                gone.setdefault(path, []).append(row)
+    return [
+        row
+        if row.subtree is None
+        else dataclasses.replace(row, subtree=_less_weights(row.subtree, gone.get(row.path, ())))
+        for row in rows
+    ]
+
+
+def _less_weights(subtree: Weights, gone: Sequence[LayerRow]) -> Weights:
+    dtypes = dict(subtree.dtypes)
+    for row in gone:
+        for dtype, count in row.dtypes.items():
+            dtypes[dtype] = dtypes.get(dtype, 0) - count
+    return Weights(
+        params=subtree.params - sum(row.params for row in gone),
+        trainable=subtree.trainable - sum(row.trainable for row in gone),
+        params_bytes=subtree.params_bytes - sum(row.params_bytes for row in gone),
+        buffers=subtree.buffers - sum(row.buffers for row in gone),
+        buffers_bytes=subtree.buffers_bytes - sum(row.buffers_bytes for row in gone),
+        dtypes={dtype: count for dtype, count in dtypes.items() if count},
+    )
+
+
+def _callers(rows: Sequence[LayerRow], index: int) -> Iterator[int]:
+    while (parent := rows[index].parent) is not None:
+        yield parent
+        index = parent
+
+
+def _outermost(rows: Sequence[LayerRow]) -> list[LayerRow]:
+    """Calls that neither were made within another one of the table nor belong to a module that was."""
+    called = {row.path for row in rows if row.call >= 0}
+    return [row for row in rows if row.call >= 0 and row.parent is None and called.isdisjoint(above(row.path))]
+
+
+def _over(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or whole is None or whole <= 0 else part / whole
+
+
+def _less(value: float | None, gone: float) -> float | None:
+    # Sums of fractions are not exact: what is left of nothing may come out below it.
+    return value if value is None or not gone else max(0.0, value - gone)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from sweeprof.results.record import Json
 from sweeprof.results.validation import validated
 
 
@@ -45,7 +45,7 @@ class FunctionLines:
 
     @property
     def is_called(self) -> bool:
-        """Whether any step that was timed ran it."""
+        """True if a timed step ran it."""
         return any(line.hits for line in self.lines)
 
 
@@ -61,15 +61,15 @@ class Lines:
     device: str = "cpu"
     """Whose memory it is, e.g. ``cuda:0``; time is always that of the host."""
     files: dict[str, bytes] = field(default_factory=dict, repr=False)
-    """What is kept beside the record: the reports as text, ``lines_time.txt`` and ``lines_memory.txt``."""
+    """Files that are stored beside the record: the reports as text, ``lines_time.txt`` and ``lines_memory.txt``."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain JSON data; files are not in it."""
         data = dataclasses.asdict(dataclasses.replace(self, files={}))
         del data["files"]
         return data
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Lines:
-        """What :meth:`to_dict` wrote."""
+    def from_dict(cls, data: Mapping[str, object]) -> Lines:
+        """Read the data of :meth:`to_dict`."""
         return validated(cls, data)

@@ -15,7 +15,7 @@ Number = int | float
 
 @dataclass(frozen=True, slots=True)
 class MetricInfo:
-    """What a metric is, apart from any value of it."""
+    """The description of a metric, without a value."""
 
     name: str
     """Canonical, e.g. ``latency/forward``."""
@@ -66,7 +66,7 @@ class Measurement:
 
     @property
     def has_interval_within_process(self) -> bool:
-        """Whether the interval comes from the samples of a single process, so that it does not contain the differences between
+        """True if the interval comes from the samples of a single process, so that it does not contain the differences between
         processes.
         """
         return self.interval is not None and len(self.rounds) < 2

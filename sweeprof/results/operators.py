@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from sweeprof.results.layer_times import Mode
+from sweeprof.results.record import Json
 from sweeprof.results.validation import validated
 
 if TYPE_CHECKING:
     import pandas
+
 
 Phase = Literal["forward", "backward", "update"]
 
@@ -69,7 +71,7 @@ class Operators:
     flops_reason: str | None = None
     """Why no row has FLOPs, where the step could not be counted."""
     files: dict[str, bytes] = field(default_factory=dict, repr=False)
-    """What is kept beside the record, by file name: ``trace.json.gz`` opens in Perfetto."""
+    """Files that are stored beside the record, by name: ``trace.json.gz`` opens in Perfetto."""
 
     def top(self, n: int = 10, column: str = "self_s") -> tuple[OperatorRow, ...]:
         """The ``n`` largest rows of a column."""
@@ -81,15 +83,10 @@ class Operators:
         rows: dict[str, list[OperatorRow]] = {}
         for row in self.rows:
             rows.setdefault(row.operator, []).append(row)
-        totals = (
-            OperatorTotal(
-                operator=name,
-                calls=sum(row.calls for row in own),
-                self_s=sum(row.self_s for row in own),
-                device_self_s=_sum([row.device_self_s for row in own]),
-            )
-            for name, own in rows.items()
-        )
+        totals = []
+        for name, own in rows.items():
+            calls, self_s = sum(row.calls for row in own), sum(row.self_s for row in own)
+            totals.append(OperatorTotal(name, calls, self_s, _sum([row.device_self_s for row in own])))
         return tuple(sorted(totals, key=lambda total: total.self_s, reverse=True))
 
     def to_frame(self) -> pandas.DataFrame:
@@ -99,15 +96,15 @@ class Operators:
         lines = [{name: getattr(row, name) for name in FRAME_COLUMNS} for row in self.rows]
         return pandas.DataFrame(lines, columns=FRAME_COLUMNS)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain JSON data; files are not in it."""
         data = dataclasses.asdict(dataclasses.replace(self, files={}))
         del data["files"]
         return data
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Operators:
-        """What :meth:`to_dict` wrote."""
+    def from_dict(cls, data: Mapping[str, object]) -> Operators:
+        """Read the data of :meth:`to_dict`."""
         return validated(cls, data)
 
 
@@ -115,3 +112,22 @@ def _sum(values: Sequence[float | None]) -> float | None:
     """None where one is not known."""
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCounts:
+    """Counts of one forward of the whole batch, each in the unit and by the rules of whoever counted."""
+
+    counts: Mapping[str, int]
+    """By the name of the counter, e.g. ``{"tfprof": 845_862}``."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Of counters that gave nothing."""
+
+    def to_dict(self) -> Json:
+        """Plain JSON data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, object]) -> OwnCounts:
+        """Read the data of :meth:`to_dict`."""
+        return validated(cls, data)

@@ -6,20 +6,20 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from sweeprof.results.record import Json
 from sweeprof.results.validation import validated
 
 
 @dataclass(frozen=True, slots=True)
 class PeakSettings:
-    """What the peaks of a machine depend on, as it is in this process."""
+    """The settings of this process that the peaks of a machine depend on."""
 
     dtype: str
     device: str
     threads: int
     numerics: tuple[str, ...] = ()
-    """What else changes how fast a product is, e.g. whether TF32 is allowed."""
+    """Other settings that change how fast a product is, e.g. whether TF32 is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Peaks:
     device: str
     threads: int
     is_cached: bool = False
-    """Whether the figures were measured on this host before."""
+    """True if the figures were measured on this host before."""
 
     def __post_init__(self) -> None:
         for rate in (self.flops_per_s, self.bytes_per_s):
@@ -51,11 +51,11 @@ class Peaks:
         """FLOPs per byte above which a computation is limited by arithmetic."""
         return self.flops_per_s / self.bytes_per_s
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain JSON data."""
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Peaks:
-        """What :meth:`to_dict` wrote."""
+    def from_dict(cls, data: Mapping[str, object]) -> Peaks:
+        """Read the data of :meth:`to_dict`."""
         return validated(cls, data)

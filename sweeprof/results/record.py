@@ -1,4 +1,4 @@
-"""What a trial leaves behind, always, whatever happened to it."""
+"""The record of a trial, which is always written, whatever happened to it."""
 
 from __future__ import annotations
 
@@ -20,27 +20,16 @@ SCHEMA_VERSION = 2
 know, and refuse a later version."""
 
 Status = Literal["ok", "unsupported", "skipped", "failed", "crashed", "oom", "timeout", "lost"]
-PassName = Literal[
-    "analysis",
-    "training",
-    "own_counts",
-    "artifact",
-    "peaks",
-    "timing",
-    "layer_times",
-    "operators",
-    "memory",
-    "allocations",
-    "lines",
-    "quality",
-    "live",
-]
+PassName = str
+"""The name of a pass of :mod:`sweeprof.passes`; here it only has to be an identifier."""
 
 MOST_ROUNDS = 1_000_000
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
+_PASS_NAME = re.compile(r"[a-z][a-z0-9_]{0,79}")
 
 STATUSES: tuple[Status, ...] = get_args(Status)
-PASSES: tuple[PassName, ...] = get_args(PassName)
+FINE: tuple[Status, ...] = ("ok", "unsupported")
+"""Of a trial that is done, with or without a measurement."""
 
 Json = dict[str, Any]
 
@@ -64,42 +53,12 @@ class Environment(TypedDict, total=False):
     cpu: Processor | None
     memory_bytes: int | None
     memory_limit_bytes: int | None
-    gpus: list[Any] | None
+    gpus: list[object] | None
     load: list[float] | None
     versions: dict[str, str] | None
     git: Json | None
     scheduler: Json | None
     session: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class PassKind:
-    """How certain a value is that is computed from the result of a pass."""
-
-    certainty: Literal["exact", "once", "rounds"]
-    """``exact``: the result is the same in every process. ``once``: it is measured in a single process. ``rounds``: it is measured
-    once per round, each in a fresh process."""
-    measured_fields: frozenset[str] = frozenset()
-    """Fields of an exact result that are measured once all the same."""
-
-
-PASS_KINDS: dict[PassName, PassKind] = {
-    "analysis": PassKind("exact"),
-    "training": PassKind("exact"),
-    "own_counts": PassKind("exact"),
-    "artifact": PassKind("exact"),
-    "peaks": PassKind("once"),
-    "timing": PassKind("rounds"),
-    "layer_times": PassKind("once"),
-    "operators": PassKind("once"),
-    "memory": PassKind("once"),
-    # What a model asks of the allocator is the same each time; when it asks, and what a driver reports of a device, is not.
-    "allocations": PassKind("exact", frozenset({"timeline", "device"})),
-    "lines": PassKind("once"),
-    "quality": PassKind("exact", frozenset({"seconds"})),
-    "live": PassKind("exact"),
-}
-"""By pass, how certain its result is. A metric's certainty follows from the passes that it reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +68,9 @@ class Warning:
     code: str
     """Stable identifier, e.g. ``spread_high``."""
     text: str
-    """What was seen, with its figures."""
+    """The observation, with its figures."""
     advice: str
-    """What the user can do."""
+    """Advice for the user."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", stored(self.text))
@@ -158,7 +117,7 @@ class Record:
     command: str = ""
     """The shell command that repeats this combination alone."""
     observations: Json | None = None
-    """What the pass saw, raw, in base SI units; its form is the dataclass of that pass."""
+    """The raw result of the pass, in base SI units; its form is the dataclass of that pass."""
     warnings: tuple[Warning, ...] = ()
     traceback: str | None = None
     location: str | None = None
@@ -193,7 +152,7 @@ class Record:
         return data
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Record:
+    def from_dict(cls, data: Mapping[str, object]) -> Record:
         """The record that :meth:`to_dict` wrote; unknown fields are ignored.
 
         Raises:
@@ -206,6 +165,7 @@ class Record:
         record = validated(cls, named)
         check_environment(record.environment, "environment")
         check_id(record.combination_id, "combination_id")
+        check_pass_name(record.pass_name, "pass")
         if not 0 <= record.round <= MOST_ROUNDS:
             raise damaged(record.round, f"a round from 0 to {MOST_ROUNDS}", ["round"])
         return record
@@ -217,7 +177,7 @@ class Record:
         return path
 
 
-def check_version(data: Mapping[str, Any], noun: str, known: int, default: Any = None) -> None:
+def check_version(data: Mapping[str, object], noun: str, known: int, default: int | None = None) -> None:
     """Raise :class:`Damaged` for data of no schema version, or of a later one than is ``known``."""
     version = data.get("schema_version", default)
     if type(version) is not int or version < 0:
@@ -226,7 +186,7 @@ def check_version(data: Mapping[str, Any], noun: str, known: int, default: Any =
         raise Damaged(f"{noun} schema {version} is newer than this sweeprof, which reads up to {known}")
 
 
-def check_environment(data: Any, *where: str) -> None:
+def check_environment(data: object, *where: str) -> None:
     """Raise :class:`Damaged` for what is not an environment; ``where`` it is in a file."""
     try:
         validated(Environment, data)
@@ -238,6 +198,12 @@ def check_id(id: str, *where: str | int) -> None:
     """Raise :class:`Damaged` for an id that is not one: files are named by it."""
     if not _ID.fullmatch(id):
         raise damaged(id, "an id: up to 80 letters, digits, '-' and '_', beginning with a letter or digit", where)
+
+
+def check_pass_name(name: PassName, *where: str | int) -> None:
+    """Raise :class:`Damaged` for a name that no pass can have: files are named by it."""
+    if not _PASS_NAME.fullmatch(name):
+        raise damaged(name, "the name of a pass: up to 80 lower-case letters, digits and '_'", where)
 
 
 def outcome(record: Record) -> tuple[Status, str | None]:

@@ -28,10 +28,10 @@ SHOWN = 60
 """Characters of a value that an error quotes."""
 
 T = TypeVar("T")
-_Check = Callable[[Any], Any]
+_Check = Callable[[object], Any]
 
 
-def validated(kind: type[T], data: Any) -> T:
+def validated(kind: type[T], data: object) -> T:
     """``data``, parsed from JSON, as a ``kind``.
 
     Raises:
@@ -44,7 +44,7 @@ def validated(kind: type[T], data: Any) -> T:
     return made
 
 
-def damaged(value: Any, expected: str, where: Sequence[str | int] = ()) -> Damaged:
+def damaged(value: object, expected: str, where: Sequence[str | int] = ()) -> Damaged:
     """The error of a value that is not what was ``expected``; ``where`` are the keys that lead to it."""
     text = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
     shown = text if len(text) <= SHOWN else text[:SHOWN] + "…"
@@ -55,7 +55,7 @@ def damaged(value: Any, expected: str, where: Sequence[str | int] = ()) -> Damag
 class _MismatchError(Exception):
     """A value does not fit; containers add where it is on the way out."""
 
-    def __init__(self, value: Any, expected: str) -> None:
+    def __init__(self, value: object, expected: str) -> None:
         super().__init__()
         self.value, self.expected = value, expected
         self.where: list[str | int] = []
@@ -66,7 +66,7 @@ def _check_of(kind: Any) -> _Check:
     """The function that checks a value of the outermost type."""
     check = _compiled(kind)
 
-    def outermost(value: Any) -> Any:
+    def outermost(value: object) -> Any:
         try:
             return check(value)
         except _MismatchError as error:
@@ -111,7 +111,7 @@ def _generic(kind: Any, origin: Any, arguments: tuple[Any, ...]) -> _Check:
     raise TypeError(f"{kind} cannot be read from JSON")
 
 
-def plain(value: Any, depth: int = 0) -> Any:
+def plain(value: object, depth: int = 0) -> Any:
     """``value``, if it is of JSON's kinds of values, finite and not nested too deeply."""
     if value is None or isinstance(value, str | bool):
         return value
@@ -142,25 +142,25 @@ def plain(value: Any, depth: int = 0) -> Any:
     return value
 
 
-def _plain_mapping(value: Any) -> Any:
+def _plain_mapping(value: object) -> Any:
     if not isinstance(value, dict):
         raise _MismatchError(value, "an object")
     return plain(value)
 
 
-def _plain_list(value: Any) -> Any:
+def _plain_list(value: object) -> Any:
     if not isinstance(value, list):
         raise _MismatchError(value, "a list")
     return plain(value)
 
 
-def _integer(value: Any) -> int:
+def _integer(value: object) -> int:
     if type(value) is not int or not -LARGEST <= value <= LARGEST:
         raise _MismatchError(value, "an integer of a plausible size" if type(value) is int else "an integer")
     return value
 
 
-def _number(value: Any) -> float:
+def _number(value: object) -> float:
     if type(value) is float and -LARGEST_FLOAT <= value <= LARGEST_FLOAT:  # not NaN either
         return value
     if type(value) is int and -LARGEST <= value <= LARGEST:
@@ -168,19 +168,19 @@ def _number(value: Any) -> float:
     raise _MismatchError(value, "a finite number of a plausible size")
 
 
-def _bool(value: Any) -> bool:
+def _bool(value: object) -> bool:
     if type(value) is not bool:
         raise _MismatchError(value, "true or false")
     return value
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if type(value) is not str:
         raise _MismatchError(value, "text")
     return value
 
 
-def _null(value: Any) -> None:
+def _null(value: object) -> None:
     if value is not None:
         raise _MismatchError(value, "null")
 
@@ -188,7 +188,7 @@ def _null(value: Any) -> None:
 def _literal(allowed: tuple[Any, ...]) -> _Check:
     listed = ", ".join(map(str, allowed))
 
-    def check(value: Any) -> Any:
+    def check(value: object) -> Any:
         if type(value) is not str or value not in allowed:
             raise _MismatchError(value, f"one of {listed}")
         return value
@@ -200,7 +200,7 @@ def _union(kinds: tuple[Any, ...]) -> _Check:
     checks = [_compiled(kind) for kind in kinds if kind is not type(None)]
     is_optional = len(checks) < len(kinds)
 
-    def check(value: Any) -> Any:
+    def check(value: object) -> Any:
         if value is None and is_optional:
             return None
         for one in checks[:-1]:
@@ -214,7 +214,7 @@ def _union(kinds: tuple[Any, ...]) -> _Check:
 
 
 def _are_plausible(values: Sequence[Any]) -> bool:
-    """Whether all values are floats that :func:`_number` takes; quick, for thousands of samples."""
+    """True if all values are floats that :func:`_number` takes; quick, for thousands of samples."""
     if (
         not values
         or type(values[0]) is not float
@@ -228,7 +228,7 @@ def _are_plausible(values: Sequence[Any]) -> bool:
 def _list(kind: Any, made: Callable[[Any], Any]) -> _Check:
     item = _compiled(kind)
 
-    def check(value: Any) -> Any:
+    def check(value: object) -> Any:
         if not isinstance(value, list | tuple):
             raise _MismatchError(value, "a list")
         if item is _number and _are_plausible(value):
@@ -248,7 +248,7 @@ def _list(kind: Any, made: Callable[[Any], Any]) -> _Check:
 def _fixed(kinds: tuple[Any, ...]) -> _Check:
     items = [_compiled(kind) for kind in kinds]
 
-    def check(value: Any) -> Any:
+    def check(value: object) -> Any:
         if not isinstance(value, list | tuple) or len(value) != len(items):
             raise _MismatchError(value, f"a list of {len(items)}")
         return tuple(item(one) for item, one in zip(items, value, strict=True))
@@ -259,7 +259,7 @@ def _fixed(kinds: tuple[Any, ...]) -> _Check:
 def _mapping(kind: Any) -> _Check:
     item = _compiled(kind)
 
-    def check(value: Any) -> Any:
+    def check(value: object) -> Any:
         if not isinstance(value, dict):
             raise _MismatchError(value, "an object")
         if item is plain:
@@ -270,7 +270,7 @@ def _mapping(kind: Any) -> _Check:
 
 
 def _items(value: Mapping[str, Any], checks: Mapping[str, _Check]) -> dict[str, Any]:
-    """What is in ``value`` of the keys of ``checks``, checked."""
+    """Return the checked values of the keys of ``checks`` that are in ``value``."""
     found = {}
     key = ""
     try:
@@ -289,7 +289,7 @@ def _dataclass(kind: Any) -> _Check:
     needed = [spec.name for spec in fields if spec.default is missing and spec.default_factory is missing]
     checks: dict[str, _Check] = {}  # filled at first use: a type may have fields of its own type
 
-    def check(value: Any) -> Any:
+    def check(value: object) -> Any:
         if not isinstance(value, dict):
             raise _MismatchError(value, "an object")
         if not checks:
@@ -313,7 +313,7 @@ def _readable(kind: Any) -> _Check:
         return _compiled(kind)
     except TypeError:
 
-        def refuse(value: Any) -> Any:
+        def refuse(value: object) -> Any:
             raise _MismatchError(value, "stored in JSON")
 
         return refuse
@@ -326,7 +326,7 @@ def _typed_dict(kind: Any) -> _Check:
     checks = {key: _compiled(hint) for key, hint in typing.get_type_hints(kind).items()}
     needed = sorted(kind.__required_keys__ - optional)
 
-    def check(value: Any) -> Any:
+    def check(value: object) -> Any:
         if not isinstance(value, dict):
             raise _MismatchError(value, "an object")
         found = _items(value, checks)

@@ -1,4 +1,4 @@
-"""Whether a value differs from its baseline's: five verdicts, each with a reason code (MEASUREMENT.md B4). Pure functions.
+"""Verdicts on the difference of a value from its baseline's: five, each with a reason code. Pure functions.
 
 both measured? ──▶ same environment? ──▶ rounds enough? ──▶ interval of the ratio against ±threshold
 """
@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from sweeprof.results.measurement import Better, Measurement, Number
-from sweeprof.results.stats import CONFIDENCE, ratio_interval, rounds_to_settle, unpaired_interval
+from sweeprof.results.statistics import CONFIDENCE, ratio_interval, rounds_to_settle, unpaired_interval
 
 Verdict = Literal["better", "worse", "same", "unclear", "not_comparable"]
 Used = Literal["exact", "rounds", "paired", "calibrated"]
 
 MIN_ROUNDS = 3
-"""Below this many rounds nothing is called (MEASUREMENT.md B4)."""
+"""The smallest number of rounds that can decide: a t interval of two has a single degree of freedom, and decides almost nothing."""
 
 DETERMINISTIC = ("exact", "estimated")
 """Estimators whose value is the same each time."""
@@ -45,7 +45,7 @@ REASONS: dict[str, str] = {
     "test_failed": "the ratio cannot be tested: a value is not positive, or the spread beyond all bounds",
     "different_environment": "the two sides were measured in different environments",
 }
-"""What the codes of :attr:`Cell.verdict_reason` mean."""
+"""The meaning of each code of :attr:`Cell.verdict_reason`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Cell:
     verdict_reason: str | None = None
     """One of :data:`REASONS`."""
     used: Used | None = None
-    """What was compared: ``paired`` samples of a duel, estimates per ``rounds``, ``calibrated`` ones, or ``exact`` values."""
+    """The compared values: ``paired`` samples of interleaved runs, estimates of ``rounds``, ``calibrated`` ones, ``exact``."""
     rounds_needed: int | None = None
     """Where the interval crosses the threshold: about how many rounds of this spread settle it; None: more than 1000."""
     base: Number | None = None
@@ -71,28 +71,28 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
-    """How two sides came to be compared."""
+class Pairing:
+    """The conditions under which two sides were measured."""
 
-    together: bool = True
-    """Whether the rounds of both were run in turn, so that what disturbed one disturbed the other."""
+    is_interleaved: bool = True
+    """True if the rounds of both were interleaved, so that a disturbance affected both."""
     differs: tuple[str, ...] = ()
     """Fields of the environment in which the two differ and that no comparison bridges but one of calibrated times on hosts of
-    one kind; see :mod:`sweeprof.results.comparable`."""
+    one kind; see :mod:`sweeprof.results.compare`."""
     apart: frozenset[int] = frozenset()
     """Rounds, by number, that form no pairs all the same: one side's was run again later."""
 
 
 def compare_cell(
-    measurement: Measurement, base: Measurement | None, threshold: float | None, meeting: Meeting | None = None
+    measurement: Measurement, base: Measurement | None, threshold: float | None, pairing: Pairing | None = None
 ) -> Cell:
-    """The cell of a measurement whose baseline is ``base`` (None: there is none); ``meeting`` None: they were run together."""
+    """Return the cell of a measurement; ``base`` is None without a baseline, ``pairing`` None if they were interleaved."""
     if base is None or base.value is None or measurement.value is None:
         return Cell(measurement, base=base.value if base else None)
     ratio = None if base.value == 0 else measurement.value / base.value
     if not measurement.rounds:
         return _without_rounds(measurement, base, ratio)
-    return _with_rounds(measurement, base, ratio, threshold, meeting or Meeting())
+    return _with_rounds(measurement, base, ratio, threshold, pairing or Pairing())
 
 
 def _without_rounds(measurement: Measurement, base: Measurement, ratio: float | None) -> Cell:
@@ -107,7 +107,9 @@ def _without_rounds(measurement: Measurement, base: Measurement, ratio: float | 
     if uncertain is not None:
         return Cell(measurement, ratio, None, "unclear", uncertain, base=base.value)
     verdict = exact_verdict(measurement.value, base.value, base.better)
-    reason = None if verdict is None else "equal" if verdict == "same" else "unequal"
+    reason = None
+    if verdict is not None:
+        reason = "equal" if verdict == "same" else "unequal"
     return Cell(measurement, ratio, None, verdict, reason, "exact", base=base.value)
 
 
@@ -130,15 +132,15 @@ def exact_verdict(value: Number, base: Number, better: Better) -> Verdict | None
 
 
 def _with_rounds(
-    measurement: Measurement, base: Measurement, ratio: float | None, threshold: float | None, meeting: Meeting
+    measurement: Measurement, base: Measurement, ratio: float | None, threshold: float | None, pairing: Pairing
 ) -> Cell:
     def undecided(verdict: Verdict, reason: str) -> Cell:
         return Cell(measurement, ratio, None, verdict, reason, base=base.value)
 
     bridged = _are_calibrated(measurement, base)
-    if [field for field in meeting.differs if not (bridged and field == "host")]:
+    if [field for field in pairing.differs if not (bridged and field == "host")]:
         return undecided("not_comparable", "different_environment")
-    used, own, theirs = _sides(measurement, base, meeting)
+    used, own, theirs = _sides(measurement, base, pairing)
     if min(len(own), len(theirs)) < MIN_ROUNDS:
         return dataclasses.replace(undecided("unclear", "too_few_rounds"), base_rounds=len(base.rounds))
     if threshold is None:
@@ -146,12 +148,12 @@ def _with_rounds(
     if min(*own, *theirs) <= 0:
         return undecided("unclear", "test_failed")
     try:
-        interval = (ratio_interval if meeting.together else unpaired_interval)(own, theirs)
+        interval = (ratio_interval if pairing.is_interleaved else unpaired_interval)(own, theirs)
     except ArithmeticError:  # a spread beyond all bounds; never a significance
         return undecided("unclear", "test_failed")
-    verdict, reason = called(interval, threshold, measurement.better)
+    verdict, reason = interval_verdict(interval, threshold, measurement.better)
     needed = (
-        rounds_to_settle(own, theirs, threshold, paired=meeting.together)
+        rounds_to_settle(own, theirs, threshold, paired=pairing.is_interleaved)
         if reason == "interval_crosses_threshold"
         else None
     )
@@ -161,27 +163,27 @@ def _with_rounds(
 
 
 def _are_calibrated(measurement: Measurement, base: Measurement) -> bool:
-    """Whether both are known in units of one kernel."""
+    """True if both are known in units of the same kernel."""
     same = measurement.detail.get("kernel") == base.detail.get("kernel")
     return bool(same and measurement.calibrated and base.calibrated)
 
 
 def _sides(
-    measurement: Measurement, base: Measurement, meeting: Meeting
+    measurement: Measurement, base: Measurement, pairing: Pairing
 ) -> tuple[Used, Sequence[float], Sequence[float]]:
-    """What of the two is compared; of rounds that were run together, those that both have."""
-    if not meeting.together:
+    """Return the values to compare; of interleaved rounds, those that both sides have."""
+    if not pairing.is_interleaved:
         if _are_calibrated(measurement, base):
             return "calibrated", measurement.calibrated, base.calibrated
         return "rounds", measurement.rounds, base.rounds
     used: Used = "paired" if measurement.paired else "rounds"
     own, theirs = measurement.by_round("paired" if measurement.paired else "rounds"), base.by_round()
-    common = sorted((own.keys() & theirs.keys()) - meeting.apart)
+    common = sorted((own.keys() & theirs.keys()) - pairing.apart)
     return used, [own[number] for number in common], [theirs[number] for number in common]
 
 
-def called(interval: tuple[float, float], threshold: float, better: Better) -> tuple[Verdict, str]:
-    """Verdict and reason of an interval of the ratio."""
+def interval_verdict(interval: tuple[float, float], threshold: float, better: Better) -> tuple[Verdict, str]:
+    """Return verdict and reason of an interval of the ratio."""
     low, high = interval
     if 1 - threshold < low and high < 1 + threshold:
         return "same", "interval_within_threshold"
@@ -193,8 +195,73 @@ def called(interval: tuple[float, float], threshold: float, better: Better) -> t
 
 
 def expected_false(tests: int) -> float:
-    """How many of so many tests may be called better or worse by chance, at most.
+    """Return how many of ``tests`` are significant by chance, at most.
 
-    A true ratio at the edge of the threshold is called so with half of what the confidence leaves, a smaller one less often.
+    A true ratio at the edge of the threshold is significant with half of what the confidence leaves, a smaller one less often.
     """
     return tests * (1 - CONFIDENCE) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One metric of a candidate beside the baseline's."""
+
+    name: str
+    unit: str
+    better: Better
+    baseline: Number | None
+    candidate: Number | None
+    difference: Number | None
+    """Candidate minus baseline."""
+    ratio: float | None
+    """Candidate over baseline; infinite over zero, None where both are zero or either is missing."""
+    improvement: float | None
+    """Above one where the candidate is better: baseline over candidate where lower is better, the ratio where higher is."""
+    verdict: Verdict | None
+    reason: str | None = None
+    """Why a value is missing, or why the verdict is ``unclear``."""
+
+
+def differences(baseline: Mapping[str, Measurement], candidate: Mapping[str, Measurement]) -> list[Difference]:
+    """Every metric of either, in the order of the baseline; one that only one of them has keeps its row, with a reason."""
+    names = [*baseline, *(name for name in candidate if name not in baseline)]
+    return [_difference(name, baseline.get(name), candidate.get(name)) for name in names]
+
+
+def _difference(name: str, base: Measurement | None, own: Measurement | None) -> Difference:
+    shown = own or base
+    assert shown is not None
+    reason = _reason("baseline", base) or _reason("candidate", own)
+    if base is None or own is None or base.value is None or own.value is None:
+        left, right = base.value if base else None, own.value if own else None
+        return Difference(name, shown.unit, shown.better, left, right, None, None, None, None, reason)
+    if base.unit != own.unit:
+        raise ValueError(f"{name} is in {base.unit!r} and in {own.unit!r}")
+    ratio = over(own.value, base.value)
+    improvement = {"lower": over(base.value, own.value), "higher": ratio, None: None}[own.better]
+    cell = compare_cell(own, base, None)
+    return Difference(
+        name=name,
+        unit=own.unit,
+        better=own.better,
+        baseline=base.value,
+        candidate=own.value,
+        difference=own.value - base.value,
+        ratio=ratio,
+        improvement=improvement,
+        verdict=cell.verdict,
+        reason=REASONS[cell.verdict_reason] if cell.verdict == "unclear" and cell.verdict_reason else None,
+    )
+
+
+def over(value: Number, by: Number) -> float | None:
+    """Return the ratio of two values; infinite over zero, None for zero over zero."""
+    if by:
+        return value / by
+    return math.copysign(math.inf, value) if value else None
+
+
+def _reason(which: str, measurement: Measurement | None) -> str | None:
+    if measurement is None:
+        return f"the {which} has no such metric"
+    return None if measurement.value is not None else f"{which}: {measurement.reason}"

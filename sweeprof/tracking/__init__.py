@@ -1,7 +1,9 @@
-"""Trackers: readers of finished records that show a sweep elsewhere.
+"""Trackers read finished records and show a sweep elsewhere, as in MLflow.
 
-A tracker runs in a process of its own beside the head. It opens while the first trials run, which do not wait for it, closes after
-everything is measured, and may fail at any time without harming a measurement.
+A tracker runs in a process of its own beside the driver. It opens while the first trials run, which do not wait for it, closes
+after everything is measured, and may fail at any time without harming a measurement.
+
+Reasons for its design: docs/decisions/tracking.md.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from sweeprof.results.record import Record
 
 MLFLOW = "sweeprof.tracking.mlflow.MlflowTracker"
-Ending = Literal["finished", "failed", "interrupted"]
+SweepOutcome = Literal["finished", "failed", "interrupted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ KNOWN: dict[str, type[MlflowConfig]] = {MLFLOW: MlflowConfig}
 
 @dataclass(frozen=True, slots=True)
 class SweepInfo:
-    """What a tracker knows of a sweep before anything is measured."""
+    """Properties of a sweep that are known before anything is measured."""
 
     sweep_id: str
     name: str
@@ -47,21 +49,23 @@ class SweepInfo:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Where a user finds the sweep in the tracker."""
+    """The addresses at which a user finds the sweep in the tracker."""
 
     needs_viewer: bool
-    """Whether a viewer has to be started: the store is a database, not a server."""
+    """True if a viewer has to be started: the store is a database, not a server."""
     comparison: str
     """The address that opens the comparison."""
 
 
 class Tracker(Protocol):
-    """What the head asks of a tracker; constructed from ``conf/tracking/NAME.yaml``."""
+    """The interface of a tracker, used by the driver; constructed from ``conf/tracking/NAME.yaml``."""
 
     def open(self, sweep: SweepInfo) -> Links:
         """Make what shows that the sweep has begun; safe to call again for the same sweep. Nothing waits for it."""
 
-    def close(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: Ending) -> Links | None:
+    def close(
+        self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: SweepOutcome
+    ) -> Links | None:
         """Send what was measured; safe to call again, and called also where :meth:`open` failed or another process did it.
 
         Args:
@@ -80,7 +84,7 @@ class ReportsProgress(Protocol):
 
 @runtime_checkable
 class Adder(Protocol):
-    """What jobs of a cluster ask of a tracker with ``tracking.writer=job``: several may send to it at once."""
+    """The interface of a tracker for cluster jobs with ``tracking.writer=job``: several may write at once."""
 
     def add(self, comparison: Comparison, records: Sequence[Record], folder: Path, ids: Collection[str]) -> None:
         """Send single combinations of a sweep that was opened; :meth:`Tracker.close` brings them up to date in the end."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeprof.tracking.credentials import without_credentials
-from sweeprof.tracking.notes import BASELINE_TAG, TAG_LIMIT, baseline_names, with_baselines
+from sweeprof.tracking.descriptions import BASELINE_TAG, TAG_LIMIT, baseline_names, with_baselines
 from sweeprof.tracking.request_limits import limit_requests
 
 if TYPE_CHECKING:

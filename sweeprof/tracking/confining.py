@@ -1,4 +1,4 @@
-"""Where MLflow's client may put artifacts of a sweep whose tracker nobody but its folder names.
+"""Limits where MLflow's client may put artifacts of a sweep if only the sweep's folder names the tracker.
 
 A server, and a database, say where the artifacts of their runs belong, which may be any folder of this machine: a folder
 prepared by somebody else would have its files written there.

@@ -44,7 +44,7 @@ CLOUD = ("AWS_", "AZURE_", "GOOGLE_", "DATABRICKS_", "PG", "MYSQL_")
 
 
 def logins() -> list[str]:
-    """What of this user's environment MLflow's client would log in with, at any address: names of variables and files."""
+    """Return the names of this user's variables and files with which MLflow's client would log in, at any address."""
     found = [name for name in LOGINS if os.environ.get(name)]
     try:
         has_file = Path(LOGIN_FILE).expanduser().exists()
@@ -59,12 +59,12 @@ def without_logins(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def same_address(one: str, other: str) -> bool:
-    """Whether two addresses are alike but for their credentials."""
+    """True if two addresses are equal apart from their credentials."""
     return without_credentials(one).rstrip("/") == without_credentials(other).rstrip("/")
 
 
 def knows_login(address: str) -> bool:
-    """Whether the environment has the user of the server at ``address``, as MLflow's client reads it; never a database's."""
+    """True if the environment has a user for the server at ``address``, as MLflow's client reads it; never a database's."""
     is_server = address.startswith(("http://", "https://")) and "***" not in address
     return is_server and any(os.environ.get(name) for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_TOKEN"))
 

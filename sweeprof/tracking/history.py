@@ -16,14 +16,13 @@ from sweeprof.report.cells import axis_text, one_line, shortened, value_of
 from sweeprof.report.markdown import escaped
 from sweeprof.report.units import fixed_value
 from sweeprof.results.compare import Comparison, Row
-from sweeprof.tracking.connecting import until_done
-from sweeprof.tracking.keys import safe_key, tracked_keys
-from sweeprof.tracking.ledger import PAGE
-from sweeprof.tracking.menu import write_tags
-from sweeprof.tracking.notes import capped
+from sweeprof.tracking.descriptions import capped
+from sweeprof.tracking.retry import until_done
+from sweeprof.tracking.run_index import PAGE
 from sweeprof.tracking.runs import NAME_LIMIT, PARAM_LIMIT, milliseconds, name_of
 from sweeprof.tracking.sweeps import experiment_name
-from sweeprof.tracking.views import HISTORY, ViewOf, run_address, trend_tag
+from sweeprof.tracking.tables import safe_key, tracked_keys
+from sweeprof.tracking.views import HISTORY, ViewOf, run_address, trend_tag, write_tags
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
@@ -40,8 +39,8 @@ _PER_SECOND = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """What a sweep adds to the history of one combination."""
+class HistoryEntry:
+    """One sweep's entry in the history of a combination."""
 
     combination_id: str
     step: int
@@ -81,7 +80,7 @@ def record_history(client: MlflowClient, experiment_id: str, comparison: Compari
     write_tags(client, experiment_id, "the history", lambda _: tags)
 
 
-def _make_single(client: MlflowClient, experiment_id: str, added: Iterable[Point]) -> None:
+def _make_single(client: MlflowClient, experiment_id: str, added: Iterable[HistoryEntry]) -> None:
     """Leave one run per combination, where another sweep began the same at this moment, or a request was repeated on its way."""
     known = until_done(lambda _: _known(client, experiment_id))
     for point in added:
@@ -95,7 +94,7 @@ def step_of(created: str, sweep_id: str) -> int:
     return milliseconds(created) // 1000 * _PER_SECOND + zlib.crc32(sweep_id.encode()) % _PER_SECOND
 
 
-def points(comparison: Comparison, of: ViewOf, home: str) -> Iterator[Point]:
+def points(comparison: Comparison, of: ViewOf, home: str) -> Iterator[HistoryEntry]:
     """The point of every combination: its headlines, in the units in which runs have them."""
     keys, at, step = (
         tracked_keys(comparison),
@@ -104,7 +103,7 @@ def points(comparison: Comparison, of: ViewOf, home: str) -> Iterator[Point]:
     )
     versions, sweep = _versions(comparison), run_address(home, of.parent_id)
     for row in comparison.rows:
-        yield Point(
+        yield HistoryEntry(
             combination_id=row.combination_id,
             step=step,
             at_ms=at,
@@ -133,7 +132,7 @@ def _values(row: Row, keys: Mapping[str, str]) -> dict[str, float]:
 
 
 def _versions(comparison: Comparison) -> str:
-    """Of the libraries: a combination keeps its history when they change, and here is why a line jumps."""
+    """Return the versions of the libraries: a combination keeps its history when they change, and they explain jumps."""
     found = comparison.environment.get("versions") or {}
     return ", ".join(
         f"{one_line(str(name))} {one_line(str(version))}" for name, version in [*found.items()][:_MOST_VERSIONS]
@@ -155,8 +154,8 @@ def _known(client: MlflowClient, experiment_id: str, combination_id: str | None 
     return {id: sorted(runs, key=lambda run: (run.info.start_time, run.info.run_id)) for id, runs in found.items()}
 
 
-def _add(client: MlflowClient, experiment_id: str, point: Point, runs: Sequence[Run], tried: int) -> None:
-    """Add a point to the history that ``runs`` are; what was tried before is looked for anew."""
+def _add(client: MlflowClient, experiment_id: str, point: HistoryEntry, runs: Sequence[Run], tried: int) -> None:
+    """Add a point to the history that ``runs`` are; runs of an earlier attempt are searched for first."""
     from mlflow.exceptions import MlflowException
 
     def look() -> list[Run]:
@@ -173,7 +172,7 @@ def _add(client: MlflowClient, experiment_id: str, point: Point, runs: Sequence[
         _put(client, experiment_id, point, there)
 
 
-def _put(client: MlflowClient, experiment_id: str, point: Point, runs: Sequence[Run]) -> None:
+def _put(client: MlflowClient, experiment_id: str, point: HistoryEntry, runs: Sequence[Run]) -> None:
     _merge(client, runs)
     if runs:
         _extend(client, experiment_id, runs[0], point)
@@ -182,7 +181,7 @@ def _put(client: MlflowClient, experiment_id: str, point: Point, runs: Sequence[
 
 
 def _begin(
-    client: MlflowClient, experiment_id: str, point: Point, tags: Mapping[str, str], metrics: Sequence[Metric]
+    client: MlflowClient, experiment_id: str, point: HistoryEntry, tags: Mapping[str, str], metrics: Sequence[Metric]
 ) -> str:
     """The id of a new run."""
     # The step comes with the points: a run without it has none yet.
@@ -193,7 +192,7 @@ def _begin(
     return id
 
 
-def _extend(client: MlflowClient, experiment_id: str, run: Run, point: Point) -> None:
+def _extend(client: MlflowClient, experiment_id: str, run: Run, point: HistoryEntry) -> None:
     """Add the point to its run; a run whose point of that step was another is replaced, as MLflow takes nothing back."""
     id = run.info.run_id
     newest = int(run.data.tags.get(STEP_TAG, "0"))
@@ -238,7 +237,7 @@ def _points_of(client: MlflowClient, run: Run) -> list[Metric]:
     return [metric for key in run.data.metrics for metric in client.get_metric_history(run.info.run_id, key)]
 
 
-def _metrics(point: Point) -> list[Metric]:
+def _metrics(point: HistoryEntry) -> list[Metric]:
     from mlflow.entities import Metric
 
     return [Metric(key, value, point.at_ms, point.step) for key, value in point.metrics.items()]

@@ -31,7 +31,7 @@ class Input:
     source: str
     """Its settings as JSON."""
     context: str
-    """What it was used for: ``inference`` or ``training``."""
+    """The use of the data: ``inference`` or ``training``."""
 
 
 def dataset_input(config: Mapping[str, Any] | None) -> Input | None:
@@ -51,7 +51,7 @@ def dataset_input(config: Mapping[str, Any] | None) -> Input | None:
 
 
 def dataset_inputs(configs: Iterable[Mapping[str, Any] | None]) -> tuple[Input, ...]:
-    """Those of several combinations, each once."""
+    """Return the inputs of several combinations, each once."""
     found = dict.fromkeys(made for config in configs if (made := dataset_input(config)) is not None)
     return tuple(found)[:MOST_INPUTS]
 

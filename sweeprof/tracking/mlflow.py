@@ -16,21 +16,27 @@ from sweeprof.errors import SweeprofError
 from sweeprof.report.cells import one_line, shortened
 from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
-from sweeprof.tracking import Ending, Links, SweepInfo
+from sweeprof.tracking import Links, SweepInfo, SweepOutcome
 from sweeprof.tracking.artifacts import add_extras, stage_combination, stage_sweep
 from sweeprof.tracking.baselines import NOTE
-from sweeprof.tracking.connecting import connected, dispensable, is_foreign, until_done
 from sweeprof.tracking.credentials import without_credentials
+from sweeprof.tracking.descriptions import baseline_names
 from sweeprof.tracking.history import history_name, record_history
-from sweeprof.tracking.ledger import delete_strays, known_runs, sweep_run
-from sweeprof.tracking.menu import write_views
-from sweeprof.tracking.notes import baseline_names
-from sweeprof.tracking.patient import patient
 from sweeprof.tracking.process import ENVIRONMENT
+from sweeprof.tracking.rest import VIEWER
+from sweeprof.tracking.retry import connected, dispensable, is_foreign, retrying, until_done
+from sweeprof.tracking.run_index import delete_strays, known_runs, sweep_run
 from sweeprof.tracking.runs import METRICS_TAG, RunContent, run_contents
-from sweeprof.tracking.serving import VIEWER
-from sweeprof.tracking.sweeps import Place, experiment_name, final_view, first_view, sweep_content, sweep_info
-from sweeprof.tracking.views import view_address
+from sweeprof.tracking.sweeps import (
+    RunLocation,
+    experiment_name,
+    experiment_tags,
+    final_view,
+    first_view,
+    sweep_content,
+    sweep_info,
+)
+from sweeprof.tracking.views import ViewOf, view_address, write_tags
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -79,10 +85,10 @@ class MlflowTracker:
             parent = sweep_run(client, experiment, sweep)
             if parent.info.status != "RUNNING":
                 client.update_run(parent.info.run_id, status="RUNNING")
-            write_views(client, experiment, first_view(sweep, parent.info.run_id))
+            _write_views(client, experiment, first_view(sweep, parent.info.run_id))
         return self._links(experiment, sweep.sweep_id)
 
-    def close(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: Ending) -> Links:
+    def close(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: SweepOutcome) -> Links:
         """Send every combination that is not there yet, then the comparison, also where nothing was opened.
 
         What fails for now is tried again until nothing has succeeded for :data:`~sweeprof.tracking.process.GIVE_UP_S`.
@@ -92,7 +98,7 @@ class MlflowTracker:
         """
         sweep, sent = sweep_info(comparison), 0
         with self._told(lambda: f"; {sent} of {sweep.combinations} combinations are there"):
-            client = patient(until_done(lambda _: connected(self._uri)), self.on_progress)
+            client = retrying(until_done(lambda _: connected(self._uri)), self.on_progress)
             experiment = until_done(lambda _: self._experiment(client, sweep.name))
             parent = until_done(lambda _: sweep_run(client, experiment, sweep))
             parent_id = parent.info.run_id
@@ -102,14 +108,14 @@ class MlflowTracker:
                 until_done(functools.partial(_bring, client, experiment, content, stage, known.pop(id, None)))
                 sent += 1
             until_done(lambda _: delete_strays(client, experiment, sweep.sweep_id, known))
-            place = Place(experiment, parent_id, None, baseline_names(parent.data.tags))
+            place = RunLocation(experiment, parent_id, None, baseline_names(parent.data.tags))
             whole = functools.partial(sweep_content, comparison, records, folder, ending)
             stage = functools.partial(stage_sweep, folder=folder, comparison=comparison)
             own = functools.partial(sweep_run, client, experiment, sweep, parent_id)
             until_done(lambda _: _send(client, experiment, own(), whole(place), stage))
             # A server may take no views and no history: these come last, so that it has all the rest.
             views = final_view(comparison, parent_id)
-            write_views(client, experiment, views)
+            _write_views(client, experiment, views)
             if self._history:
                 with dispensable("history"):
                     id = until_done(lambda _: self._experiment(client, history_name(sweep.name)))
@@ -126,7 +132,7 @@ class MlflowTracker:
         """
         sweep = sweep_info(comparison)
         with self._told():
-            client = patient(until_done(lambda _: connected(self._uri)), self.on_progress)
+            client = retrying(until_done(lambda _: connected(self._uri)), self.on_progress)
             experiment = until_done(lambda _: self._experiment(client, sweep.name))
             parent_id = until_done(lambda _: sweep_run(client, experiment, sweep)).info.run_id
             known = until_done(lambda _: known_runs(client, experiment, sweep.sweep_id))
@@ -229,7 +235,7 @@ def _send(
 
 
 def _is_past_mending(run: Run, content: RunContent) -> bool:
-    """Whether a run must be replaced: MLflow changes no parameter and no start, and takes no metric back.
+    """True if a run must be replaced: MLflow cannot change a parameter or a start time, nor remove a metric.
 
     What others have logged is theirs; and a sweep's run stays, as its children and its baseline's tag are tied to it.
     """
@@ -255,3 +261,8 @@ def _is_sent(run: Run, content: RunContent) -> bool:
 
 def _own_tags(run: Run, content: RunContent) -> dict[str, str]:
     return {key: text for key, text in run.data.tags.items() if key.startswith("sweeprof.") or key in content.tags}
+
+
+def _write_views(client: MlflowClient, experiment_id: str, of: ViewOf) -> None:
+    """Write the views of a sweep, and delete outdated ones."""
+    write_tags(client, experiment_id, of.title, lambda present: experiment_tags(of, experiment_id, present))

@@ -1,4 +1,4 @@
-"""The process that sends to MLflow: its environment, and its patience."""
+"""Settings of the process that sends to MLflow: its environment, and its time limit."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ ENVIRONMENT: dict[str, str] = {
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
-"""Of the process that runs the tracker, set before it starts: silent, and a request that fails is told at once.
+"""Environment of the process that runs the tracker, set before it starts: no output, and a failed request raises at once.
 
 By MLflow's own defaults each call waits for four minutes; and a request that it repeats by itself may make a run twice, as only
-the answer was lost (MLFLOW.md 3). 20 seconds is how long a server may wait for its own sqlite database.
+the answer was lost. 20 seconds is how long a server may wait for its own sqlite database.
 """
 
 GIVE_UP_S = 45.0
-"""Without any success, after which a server counts as gone: on a loaded machine one needs up to 42 s to start again
-(MLFLOW.md 2.3), and someone waits for the sweep to end."""
+"""Seconds without any success after which a server counts as gone: on a loaded machine it takes up to 42 s to start again
+(measured with MLflow 3.17), and the user waits for the sweep to end."""

@@ -1,4 +1,4 @@
-"""What a combination and its sweep leave in a tracker, as plain data within the tracker's limits; does no I/O."""
+"""The content of a tracker's runs for a combination and its sweep, as plain data within the tracker's limits; does no I/O."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from sweeprof.report.cells import (
     verdict_note,
 )
 from sweeprof.report.columns import metric_title, shown_metrics
-from sweeprof.report.palette import backend_colours
+from sweeprof.report.figure import backend_colours
 from sweeprof.report.units import fixed_value
 from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.record import Record
-from sweeprof.tracking import Ending
+from sweeprof.tracking import SweepOutcome
+from sweeprof.tracking.descriptions import capped, links_to, outcome_text
 from sweeprof.tracking.inputs import Input, dataset_inputs
-from sweeprof.tracking.keys import INTERVAL_ENDS, INTERVAL_OF, safe_key, tracked_keys
-from sweeprof.tracking.notes import capped, links_to, note
+from sweeprof.tracking.tables import INTERVAL_ENDS, INTERVAL_OF, safe_key, tracked_keys
 from sweeprof.tracking.views import PLACE_TAG
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
-# MLflow's limits: it cuts longer values at the end, where a reason or a path says most (MLFLOW.md 1.1).
+# MLflow's limits: it truncates longer values at the end, where a reason or a path is most informative.
 NAME_LIMIT = 250
 PARAM_LIMIT = 6000
 
@@ -73,7 +73,7 @@ def time_span(comparison: Comparison, records: Sequence[Record]) -> tuple[int, i
 
 
 def run_contents(
-    comparison: Comparison, records: Sequence[Record], ending: Ending, parent_id: str, experiment_id: str = "0"
+    comparison: Comparison, records: Sequence[Record], ending: SweepOutcome, parent_id: str, experiment_id: str = "0"
 ) -> Iterator[tuple[str, RunContent]]:
     """Id and run of every combination; ``parent_id`` is the run of the sweep."""
     by_id: dict[str, list[Record]] = {}
@@ -101,7 +101,7 @@ def run_contents(
                 status=_status(row, own, ending),
                 tags={
                     **_tags(comparison, row, titles, metrics),
-                    "mlflow.note.content": note(row, titles, links),
+                    "mlflow.note.content": outcome_text(row, titles, links),
                     **place,
                 },
                 params=params,
@@ -136,7 +136,7 @@ def name_of(comparison: Comparison, row: Row, axes: Iterable[str]) -> str:
     return shortened("/".join(_name_part(a, row.axes.get(a)) for a in axes) or one_line(comparison.name), NAME_LIMIT)
 
 
-def _status(row: Row, records: Sequence[Record], ending: Ending) -> RunStatus:
+def _status(row: Row, records: Sequence[Record], ending: SweepOutcome) -> RunStatus:
     if row.status == "ok":
         return "FINISHED"
     unmeasured = not records or row.status in ("skipped", "lost")
@@ -186,7 +186,7 @@ def _tags(comparison: Comparison, row: Row, judged: Iterable[str], metrics: Iter
 
 
 def _verdicts(row: Row, judged: Iterable[str]) -> Iterator[str]:
-    """What the tables show, beside the baseline: a line per metric that was judged."""
+    """Return the lines of a run's description about verdicts: the baseline, then one line per metric with a verdict."""
     for name in judged:
         cell = row.cells.get(name)
         if cell is not None and cell.verdict is not None:

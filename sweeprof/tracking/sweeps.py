@@ -1,4 +1,4 @@
-"""What a sweep as a whole leaves in a tracker, as plain data; reads nothing but the sweep's ``comparison.md``."""
+"""The content of a tracker's run for a whole sweep, as plain data; reads nothing but the sweep's ``comparison.md``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sweeprof.report.summary import headline
 from sweeprof.report.units import fixed_key
 from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
-from sweeprof.tracking import Ending, SweepInfo
+from sweeprof.tracking import SweepInfo, SweepOutcome
+from sweeprof.tracking.descriptions import capped, description
 from sweeprof.tracking.inputs import dataset_inputs
-from sweeprof.tracking.keys import safe_key, tracked_keys
-from sweeprof.tracking.notes import capped, description
 from sweeprof.tracking.runs import NAME_LIMIT, RunContent, RunStatus, milliseconds, time_span
+from sweeprof.tracking.tables import safe_key, tracked_keys
 from sweeprof.tracking.views import HEADLINES, HISTORY, TREND, ViewOf, newest_view, run_address, view_address, view_tags
 from sweeprof.tracking.views import links as view_links
 
@@ -25,13 +25,11 @@ _EXPERIMENT_NOTE = "Sweeps measured by sweeprof"
 """Begins the description of an experiment; one that somebody has written begins otherwise, and stays."""
 _EXPECTED = ("latency/forward", "throughput/samples_per_s", "memory/rss_peak_bytes", "quality/accuracy")
 """What most sweeps measure."""
-_COUNTED = ("params", "size", "compute", "layers")
-"""Families of metrics that are read from a table of layers."""
-_STATUS: dict[Ending, RunStatus] = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
+_STATUS: dict[SweepOutcome, RunStatus] = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
 def sweep_info(comparison: Comparison) -> SweepInfo:
-    """What was known of the sweep when it began."""
+    """Return the properties of the sweep that were known when it began."""
     c = comparison
     return SweepInfo(c.sweep_id, c.name, c.command, c.created, c.axes, len(c.rows))
 
@@ -61,8 +59,8 @@ def opened(sweep: SweepInfo) -> RunContent:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a sweep's run is in MLflow."""
+class RunLocation:
+    """The location of a sweep's run in MLflow."""
 
     experiment_id: str
     parent_id: str
@@ -74,7 +72,7 @@ class Place:
 
 
 def sweep_content(
-    comparison: Comparison, records: Sequence[Record], folder: Path, ending: Ending, place: Place
+    comparison: Comparison, records: Sequence[Record], folder: Path, ending: SweepOutcome, place: RunLocation
 ) -> RunContent:
     """The sweep's run with what came out; ``folder`` is where ``comparison.md`` is."""
     before = opened(sweep_info(comparison))
@@ -131,8 +129,6 @@ def final_view(comparison: Comparison, parent_id: str) -> ViewOf:
         axes,
         tracked_keys(comparison),
         failures=any(row.status != "ok" for row in comparison.rows),
-        grouped=tuple(safe_key(axis) for axis in comparison.varying_axes()),
-        layers=any(info.name.partition("/")[0] in _COUNTED for info in comparison.metrics),
     )
 
 

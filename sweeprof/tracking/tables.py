@@ -9,16 +9,65 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sweeprof.report.cells import MISSING, axis_number, axis_text, one_line, ratio_text, shortened, value_of
+from sweeprof.report.columns import shown_metrics
 from sweeprof.report.table import sorted_rows
 from sweeprof.report.units import fixed_key, fixed_value
 from sweeprof.results.compare import Comparison, Row
-from sweeprof.results.paths import ROOT
-from sweeprof.tracking.keys import tracked_metrics
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.measurement import MetricInfo
+
+KEY_LIMIT = 250
+"""Characters in a metric's key; MLflow raises on a longer key and on characters that ``_REFUSED`` matches."""
+_REFUSED = re.compile(r"[^/\w.\- ]")
+
+MOST_TRACKED = 13
+"""Metrics of a run beside those that the tables show: a page of charts is soon full, and the comparison has all of them."""
+INTERVAL_OF = "latency/forward"
+"""The one metric whose interval is tracked too; those of all would triple the columns."""
+INTERVAL_ENDS = (f"{INTERVAL_OF}_low", f"{INTERVAL_OF}_high")
+
+
+def safe_key(name: str) -> str:
+    """``name`` as a key that the tracker accepts."""
+    parts = [part for part in _REFUSED.sub("_", name).split("/") if part.strip(". ")]
+    return shortened("/".join(parts), KEY_LIMIT).replace("…", "_") or "_"
+
+
+def tracked_metrics(comparison: Comparison) -> list[MetricInfo]:
+    """Return the metrics of the tables, in their order, then others as long as there are few."""
+    shown = shown_metrics(comparison)
+    rest = [info for info in comparison.metrics if info not in shown]
+    return [*shown, *rest[: max(0, MOST_TRACKED - len(shown))]]
+
+
+def tracked_keys(comparison: Comparison) -> dict[str, str]:
+    """The tracked key by the name of each tracked metric, in their order; an interval's ends come last."""
+    # Made from all metrics, so that a key does not depend on which others are tracked.
+    keys = metric_keys(comparison.metrics)
+    names = [info.name for info in tracked_metrics(comparison)]
+    return {name: keys[name] for name in (*names, *INTERVAL_ENDS) if name in keys}
+
+
+def metric_keys(metrics: Sequence[MetricInfo]) -> dict[str, str]:
+    """The key by the name of each metric, ends of an interval included; two names never share one."""
+    units = {info.name: info.unit for info in metrics}
+    units |= {name: units[INTERVAL_OF] for name in INTERVAL_ENDS if INTERVAL_OF in units}
+    found: dict[str, str] = {}
+    for name, unit in units.items():
+        key = plain = safe_key(fixed_key(name, unit))
+        number = 2
+        while key in found.values():
+            key = f"{plain[: KEY_LIMIT - 4]}_{number}"
+            number += 1
+        found[name] = key
+    return found
+
 
 LAYERS, OPERATORS, COMPARISON = "tables/layers.json", "tables/operators.json", "tables/comparison.json"
 PATHS = (LAYERS, OPERATORS, COMPARISON)
@@ -41,7 +90,7 @@ _LAYER = {
 _WORDS = ("type", "output_shapes", "time_reason")
 _OPERATOR = {"self_s": "s", "device_self_s": "s", "flops": "FLOP", "allocated_bytes": "B"}
 
-Table = dict[str, Any]
+ArtifactTable = dict[str, Any]
 """``{"columns": [name], "data": [[value]]}``."""
 
 
@@ -51,7 +100,7 @@ def tag_of(folder: Path) -> dict[str, str]:
     return {TAG: json.dumps(found)} if found else {}
 
 
-def layers(text: str) -> Table:
+def layers(text: str) -> ArtifactTable:
     """A row per call of a layer, own figures, of the CSV of a layer table."""
     rows = list(csv.DictReader(io.StringIO(text)))
     columns: dict[str, list[Any]] = {"layer": [_layer(row) for row in rows], **_figures(rows, _LAYER)}
@@ -60,7 +109,7 @@ def layers(text: str) -> Table:
     return _table(columns, "layers.csv")
 
 
-def operators(text: str) -> Table:
+def operators(text: str) -> ArtifactTable:
     """A row per operator and phase, all its uses together, of the CSV of operators, the slowest first."""
     found: dict[str, list[dict[str, str]]] = {}
     for row in csv.DictReader(io.StringIO(text)):
@@ -72,7 +121,7 @@ def operators(text: str) -> Table:
     return _table(columns, "operators.csv")
 
 
-def combinations(comparison: Comparison) -> Table:
+def combinations(comparison: Comparison) -> ArtifactTable:
     """A row per combination: axes, tracked metrics with their ratios to the baseline, status and reason."""
     rows = sorted_rows(comparison)
     columns: dict[str, list[Any]] = {axis: [_axis(row, axis) for row in rows] for axis in comparison.axes}
@@ -127,7 +176,7 @@ def _text(text: str) -> str:
     return shortened(one_line(text), _TEXT_LIMIT)
 
 
-def _table(columns: Mapping[str, Sequence[Any]], whole: str) -> Table:
+def _table(columns: Mapping[str, Sequence[Any]], whole: str) -> ArtifactTable:
     """The columns as rows; a table that is too long ends with a row that says where the rest is."""
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
     if len(rows) > MOST_ROWS:

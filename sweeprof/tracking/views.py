@@ -1,7 +1,7 @@
-"""The views of a sweep that MLflow's interface offers, as the experiment tags that it reads.
+"""Saved views in MLflow: a table and charts of each sweep, and the history, as the experiment tags from which MLflow reads them.
 
-The format is MLflow's own and undocumented (MLFLOW.md 4.1 says what was measured with 3.17): a view that
-a later MLflow does not understand must cost nothing but the view.
+The format is MLflow's own and undocumented (found by experiments with MLflow 3.17): if a later MLflow does not understand a view,
+only the view is lost.
 """
 
 from __future__ import annotations
@@ -9,34 +9,119 @@ from __future__ import annotations
 import base64
 import json
 import re
+import uuid
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from sweeprof.tracking.cards import charts, trends
+from sweeprof.tracking.retry import dispensable
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+_COST = ("latency/per_sample", "latency/iteration", "latency/forward")
+"""The x axis of a scatter chart: the first of these that the sweep has."""
+_AGAINST_COST = ("quality/accuracy", "compute/macs_per_sample")
+_TRADE = ("latency/forward", "throughput/samples_per_s")
+_FOLDED = "Other metrics"
+_MOST_RUNS = 100
+"""Runs in one chart; a page of MLflow has no more."""
+
+
+def charts(keys: Mapping[str, str], headlines: Sequence[str], axes: Sequence[str]) -> dict[str, Any]:
+    """Return the sections of the charts: a bar chart per metric, trade-offs, and parallel coordinates over all axes.
+
+    Args:
+        keys: tracked key by metric name.
+        headlines: names of the metrics that get a large bar chart; the others' are folded.
+        axes: parameter keys.
+    """
+    rest = [name for name in keys if name not in headlines]
+    # The last line of parallel coordinates gives the colour, so the first of the headlines comes last.
+    metrics = [keys[name] for name in reversed(headlines)]
+    parallel = [_chart("PARALLEL", "all", selectedParams=list(axes), selectedMetrics=metrics)]
+    return _sections(
+        {
+            "Compare": [_bars(keys[name]) for name in headlines],
+            "Trade-offs": [_scatter(keys[x], keys[y]) for x, y in _pairs(keys)],
+            "All axes": parallel,
+            # MLflow would add a section for every metric without a chart; these are folded instead.
+            _FOLDED: [_bars(keys[name]) for name in rest],
+        }
+    )
+
+
+def trends(keys: Mapping[str, str], headlines: Sequence[str]) -> dict[str, Any]:
+    """Return the sections of the history: a line over time for each headline metric."""
+    rest = [keys[name] for name in keys if name not in headlines]
+    return _sections({"History": [_line(keys[name]) for name in headlines], _FOLDED: [_line(key) for key in rest]})
+
+
+def _pairs(keys: Mapping[str, str]) -> list[tuple[str, str]]:
+    cost = next((name for name in _COST if name in keys), None)
+    found = [(cost, name) for name in _AGAINST_COST if name in keys] if cost else []
+    return [*found, _TRADE] if keys.keys() >= set(_TRADE) else found
+
+
+def _bars(key: str) -> dict[str, Any]:
+    return _chart("BAR", key, metricKey=key)
+
+
+def _scatter(x: str, y: str) -> dict[str, Any]:
+    return _chart("SCATTER", f"{x} {y}", xaxis={"key": x, "type": "METRIC"}, yaxis={"key": y, "type": "METRIC"})
+
+
+def _line(key: str) -> dict[str, Any]:
+    # Over time, not steps: these are seconds, in which nobody can read a date.
+    axis = {"xAxisKey": "time", "useGlobalXaxisKey": False, "xAxisScaleType": "linear", "scaleType": "linear"}
+    drawn = {"lineSmoothness": 0, "useGlobalLineSmoothing": False, "displayPoints": True, "ignoreOutliers": False}
+    what = {"metricKey": key, "selectedMetricKeys": [key], "selectedXAxisMetricKey": "", "yAxisKey": "metric"}
+    return _chart("LINE", key, yAxisExpressions=[], range={}, **axis, **drawn, **what)
+
+
+def _chart(kind: str, seed: str, **content: Any) -> dict[str, Any]:
+    fixed = {"uuid": _uuid(f"{kind} {seed}"), "type": kind, "deleted": False, "isGenerated": False}
+    return {**fixed, "runsCountToCompare": _MOST_RUNS, **content}
+
+
+def _sections(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    filled = {name: charts for name, charts in groups.items() if charts}
+    return {
+        "compareRunCharts": [
+            {**chart, "metricSectionId": _uuid(name)} for name, charts in filled.items() for chart in charts
+        ],
+        "compareRunSections": [_section(name) for name in filled],
+        "isAccordionReordered": True,
+    }
+
+
+def _section(name: str) -> dict[str, Any]:
+    fixed = {"isReordered": True, "deleted": False, "isGenerated": False, "cardHeight": 420}
+    columns = {"All axes": 1, _FOLDED: 3}.get(name, 2)
+    return {"uuid": _uuid(name), "name": name, "display": name != _FOLDED, "columns": columns, **fixed}
+
+
+def _uuid(seed: str) -> str:
+    # Derived, so that writing a view again changes nothing.
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"sweeprof {seed}").hex
+
 
 TAG_PREFIX = "mlflow.sharedViewState."
 OURS = f"{TAG_PREFIX}sweeprof-"
 TAG_LIMIT = 20_000
 """Characters of an experiment's tag; MLflow raises on more."""
 
-# MLflow lets users save no further view once an experiment has 40: ours are at most 10 x 2 + 2 x 5.
 KEPT_SWEEPS = 10
-"""Sweeps of one experiment whose table and charts are kept: the menu lists them all."""
-KEPT_WHOLE = 2
-"""The newest of them, which have all their views."""
-MOST_GROUPED = 4
-"""Views by an axis."""
+"""Sweeps of one experiment whose views are kept: users can save no view of their own once an experiment has 40."""
 
-TABLE, CHARTS, LAYERS, TREND = "table", "charts", "layers", "trend"
+TABLE, CHARTS, TREND = "table", "charts", "trend"
 KINDS = (TABLE, CHARTS)
 """The kinds of view that every sweep has."""
 HISTORY = "history"
-"""Stands for a sweep in the key of the view that draws all of them."""
-_MODES = {TABLE: "TABLE", LAYERS: "ARTIFACT"}
+"""Takes the place of the sweep's id in the key of the history's view."""
 
 HEADLINES = {
     "latency/iteration": "s",
@@ -45,18 +130,18 @@ HEADLINES = {
     "memory/rss_peak_bytes": "B",
     "quality/accuracy": "ratio",
 }
-"""Metrics that a view shows where the sweep has them, with their units."""
+"""Metrics that a view shows if the sweep has them, with their units."""
 PLACE_TAG = "sweeprof.place"
 """Run tag by which a view is sorted."""
 
 _MOST_OWN = 4
 _LONG_STATE = 2_000
-"""Characters from which on a state is compressed: the page asks for the views of all sweeps whenever it shows one."""
+"""Longer states are compressed: MLflow's page loads the views of all sweeps whenever it shows one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewOf:
-    """What the views of a sweep are made from."""
+    """The data from which the views of a sweep are made."""
 
     sweep_id: str
     title: str
@@ -69,15 +154,11 @@ class ViewOf:
     keys: Mapping[str, str]
     """Tracked key by metric name, what the tables show first."""
     failures: bool = False
-    """Whether a combination has a reason to show."""
-    grouped: tuple[str, ...] = ()
-    """Parameter keys of the axes that have a view each, in which the runs of a value are one."""
-    layers: bool = False
-    """Whether the runs have tables of layers."""
+    """True if a combination has a reason to show."""
 
     @property
     def headlines(self) -> list[str]:
-        """The metrics that the views are about; of a sweep without any of those that most have, the first of its own."""
+        """The metrics that the views show first; if the sweep has none of :data:`HEADLINES`, the first of its own."""
         return [name for name in HEADLINES if name in self.keys] or list(self.keys)[:_MOST_OWN]
 
 
@@ -88,7 +169,7 @@ def view_key(sweep_id: str, kind: str) -> str:
 
 def view_address(base: str, experiment_id: str, sweep_id: str, kind: str) -> str:
     """The address that opens a view; ``base`` is the server's, or empty for a link within its pages."""
-    mode = _MODES.get(kind, "CHART")
+    mode = "TABLE" if kind == TABLE else "CHART"
     query = {"viewStateShareKey": view_key(sweep_id, kind), "compareRunsMode": mode, "workflowType": "machine_learning"}
     return f"{base.rstrip('/')}{'/' if base else ''}#/experiments/{experiment_id}/runs?{urlencode(query)}"
 
@@ -99,33 +180,33 @@ def run_address(experiment_id: str, run_id: str, artifact: str = "") -> str:
     return f"#/experiments/{experiment_id}/runs/{run_id}{path}?workflowType=machine_learning"
 
 
-def kinds(of: ViewOf) -> dict[str, str]:
-    """What the menu calls each view of a sweep, by its kind, in the order of the menu."""
-    grouped = {f"by{place}": f"by {axis}" for place, axis in enumerate(of.grouped[:MOST_GROUPED])}
-    return {TABLE: "table", CHARTS: "charts", **grouped, **({LAYERS: "layers"} if of.layers else {})}
-
-
 def view_tags(of: ViewOf) -> dict[str, str]:
-    """The experiment tags that hold the views; a view that would be too long is left out."""
-    tags, made = {}, f"{datetime.fromtimestamp(of.created_ms / 1000, UTC):%Y-%m-%d %H:%M}"
-    for place, (kind, label) in enumerate(kinds(of).items()):
-        # The menu has the latest first.
-        at = of.created_ms - place
-        tags[f"{TAG_PREFIX}{view_key(of.sweep_id, kind)}"] = _tag(f"{label} {made}", at, _state(of, kind))
+    """Return the experiment tags that hold the sweep's views; a view that would be too long is left out."""
+    created = f"{datetime.fromtimestamp(of.created_ms / 1000, UTC):%Y-%m-%d %H:%M}"
+    columns, sections = _table(of), charts(of.keys, of.headlines, list(of.axes))
+    tags = {
+        # MLflow lists the latest view first.
+        _tag_key(of, TABLE): _tag(f"{TABLE} {created}", of.created_ms, _rows(of) | columns),
+        _tag_key(of, CHARTS): _tag(f"{CHARTS} {created}", of.created_ms - 1, _rows(of) | sections),
+    }
     return {key: value for key, value in tags.items() if len(value) <= TAG_LIMIT}
 
 
+def _tag_key(of: ViewOf, kind: str) -> str:
+    return f"{TAG_PREFIX}{view_key(of.sweep_id, kind)}"
+
+
 def trend_tag(of: ViewOf) -> dict[str, str]:
-    """The experiment tag of the view that draws headlines over time."""
+    """Return the experiment tag of the view that draws the headline metrics over time."""
     columns = {f"metrics.`{of.keys[name]}`": _width(len(of.keys[name])) for name in of.headlines}
     rows = {"runsHiddenMode": "SHOW_ALL", "orderByKey": "tags.`mlflow.runName`", "orderByAsc": True}
     state = rows | _columns(columns) | trends(of.keys, of.headlines)
-    return {f"{TAG_PREFIX}{view_key(of.sweep_id, TREND)}": _tag(of.title, of.created_ms, state)}
+    return {_tag_key(of, TREND): _tag(of.title, of.created_ms, state)}
 
 
-def outdated_views(tags: Mapping[str, str], keep: int = KEPT_SWEEPS, whole: int = KEPT_WHOLE) -> list[str]:
-    """Keys of views written by sweeprof: those of no sweep among the newest ``keep``, of the others those that only the newest
-    ``whole`` have.
+def outdated_views(tags: Mapping[str, str], keep: int = KEPT_SWEEPS) -> list[str]:
+    """Return the keys of views to delete: sweeprof's views of all but the newest ``keep`` sweeps, and kinds of view that earlier
+    versions wrote.
     """
     sweeps: dict[str, list[tuple[int, str]]] = {}
     for key, value in tags.items():
@@ -136,12 +217,25 @@ def outdated_views(tags: Mapping[str, str], keep: int = KEPT_SWEEPS, whole: int 
         key
         for place, (_, views) in enumerate(newest)
         for _, key in sorted(views)
-        if place >= keep or (place >= whole and key.rpartition("-")[2] not in KINDS)
+        if place >= keep or key.rpartition("-")[2] not in (*KINDS, TREND)
     ]
 
 
+def write_tags(
+    client: MlflowClient, experiment_id: str, title: str, make: Callable[[Mapping[str, str]], Mapping[str, str]]
+) -> None:
+    """Set the experiment tags that ``make`` returns for the present ones and delete outdated views; warn if MLflow refuses."""
+    with dispensable(f"saved view of {title}"):
+        present = client.get_experiment(experiment_id).tags
+        written = make(present)
+        for key in sorted(key for key, value in written.items() if present.get(key) != value):
+            client.set_experiment_tag(experiment_id, key, written[key])
+        for key in outdated_views({**present, **written}):
+            client.delete_experiment_tag(experiment_id, key)
+
+
 def newest_view(tags: Mapping[str, str]) -> int:
-    """When the newest of the views written by sweeprof was created, in milliseconds; 0 where there is none."""
+    """Return the time of creation of sweeprof's newest view, in milliseconds; 0 if there is none."""
     return max((_created(value) for key, value in tags.items() if key.startswith(OURS)), default=0)
 
 
@@ -159,17 +253,6 @@ def _tag(name: str, at: int, content: Mapping[str, Any]) -> str:
     return json.dumps({"name": name, "createdAt": at, "updatedAt": at, "state": state}, ensure_ascii=False)
 
 
-def _state(of: ViewOf, kind: str) -> dict[str, Any]:
-    """The table and the charts of any view can be changed into each other, so each has the columns and the cards."""
-    if kind == TABLE:
-        return _rows(of) | _table(of)
-    if kind == LAYERS:
-        return _rows(of)
-    by = of.grouped[int(kind.removeprefix("by"))] if kind != CHARTS else None
-    grouped = {} if by is None else _grouping(by)
-    return _rows(of) | grouped | (_table(of) if by else {}) | charts(of.keys, of.headlines, list(of.axes), by)
-
-
 def _rows(of: ViewOf) -> dict[str, Any]:
     # The order by place puts beside each other what is compared; and only with another order than by creation does the
     # page show the runs at all, instead of folding them below their parent.
@@ -180,11 +263,6 @@ def _rows(of: ViewOf) -> dict[str, Any]:
         "runsHiddenMode": "SHOW_ALL",
         "useGroupedValuesInCharts": False,
     }
-
-
-def _grouping(axis: str) -> dict[str, Any]:
-    keys = [{"mode": "param", "groupByData": axis}]
-    return {"groupBy": {"aggregateFunction": "average", "groupByKeys": keys}, "useGroupedValuesInCharts": True}
 
 
 def _table(of: ViewOf) -> dict[str, Any]:
@@ -209,7 +287,7 @@ def _width(letters: int) -> int:
 
 
 def links(experiment_id: str, of: ViewOf) -> list[str]:
-    """The sweep's views and its report as Markdown links within MLflow's pages."""
-    found = {label: view_address("", experiment_id, of.sweep_id, kind) for kind, label in kinds(of).items()}
+    """Return Markdown links to the sweep's views and its report within MLflow's pages."""
+    found = {kind: view_address("", experiment_id, of.sweep_id, kind) for kind in KINDS}
     found["report"] = run_address(experiment_id, of.parent_id, "report.html")
     return [f"[{label}]({address})" for label, address in found.items()]

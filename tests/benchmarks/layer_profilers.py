@@ -17,7 +17,7 @@ from benchmarks.counters import quiet
 from torch import nn
 
 from sweeprof import Profiler
-from sweeprof.profiling.timing import Protocol
+from sweeprof.measuring.timing import Protocol
 from sweeprof.results.layer_times import LayerTimes, Mode
 
 

@@ -28,7 +28,7 @@ from benchmarks.models import Made, benchmark_models
 from torch import nn
 
 from sweeprof.backends.torch.counting import build_on_meta, count_layers
-from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.measuring.inputs import Inputs, TensorSpec
 
 TURNS = 3
 FASTER = 3

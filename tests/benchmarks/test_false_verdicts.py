@@ -16,9 +16,8 @@ from pathlib import Path
 import pytest
 
 from support.command import run_command
-from sweeprof.results.compare import Comparison, Row
-from sweeprof.results.reading import comparison_from
-from sweeprof.results.stats import rounds_to_settle
+from sweeprof.results.compare import Comparison, Row, comparison_from
+from sweeprof.results.statistics import rounds_to_settle
 from sweeprof.results.verdicts import Cell, compare_cell
 
 PAIRS = int(os.environ.get("VERDICT_PAIRS", "40"))

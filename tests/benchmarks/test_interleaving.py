@@ -25,17 +25,18 @@ from torch.utils.benchmark import Timer
 
 from support.fakes import composed_of
 from support.plans import fake_plan, sweep_folder
+from sweeprof.config.schema import IDENTITY
+from sweeprof.measuring.timing import Protocol
 from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.select import select
+from sweeprof.plan.plan import Combination, Plan, in_shards
 from sweeprof.profiling.profiler import Profiler
-from sweeprof.profiling.timing import Protocol
 from sweeprof.results.files import write_json
 from sweeprof.results.measurement import Measurement
-from sweeprof.sweep import shard
-from sweeprof.sweep.folder import Folder
-from sweeprof.sweep.plan import IDENTITY, Combination, Plan, in_shards
-from sweeprof.sweep.seats import Seats
-from sweeprof.sweep.shard import run_shard
+from sweeprof.run import shard
+from sweeprof.run.folder import Folder
+from sweeprof.run.isolation import WorkerPool
+from sweeprof.run.shard import run_shard
 
 REPEATS = int(os.environ.get("INTERLEAVING_REPEATS", "10"))
 SECONDS = float(os.environ.get("INTERLEAVING_SECONDS", "0.4"))
@@ -107,8 +108,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
     """Of a sweep whose processes find the models of the tests, and whose templates are kept from one repeat to the next."""
     tests, given = str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([tests, given]))
-    with Seats("fork", tmp_path / "logs") as seats:
-        monkeypatch.setattr(shard, "Seats", lambda *_: nullcontext(seats))
+    with WorkerPool("fork", tmp_path / "logs") as seats:
+        monkeypatch.setattr(shard, "WorkerPool", lambda *_: nullcontext(seats))
         yield sweep_folder(tmp_path, _plan(1))
 
 

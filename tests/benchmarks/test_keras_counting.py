@@ -16,9 +16,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from sweeprof.backends.tensorflow.counting import count_layers
-from sweeprof.backends.tensorflow.own_counts import own_counts
-from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.backends.tensorflow.counting import count_layers, own_counts
+from sweeprof.measuring.inputs import Inputs, TensorSpec
 
 TURNS = 3
 FASTER = 10

@@ -21,13 +21,12 @@ import tensorflow as tf
 from keras import layers
 
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
-from sweeprof.backends.tensorflow.variants import Mode
+from sweeprof.backends.tensorflow.variants import ExecutionMode
 from sweeprof.errors import UserError
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.profiling.recipe import Recipe, Work
-from sweeprof.profiling.timing import Protocol
-from sweeprof.results.layer_times import LayerTimes
-from sweeprof.results.paths import OUTSIDE
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.timing import Protocol
+from sweeprof.measuring.training_config import Recipe, Work
+from sweeprof.results.layer_times import OUTSIDE, LayerTimes
 
 ATTEMPTS = 10
 BOUND = 0.05
@@ -100,7 +99,9 @@ MODELS = {
 }
 
 
-def layer_times(timed: Timed, mode: Mode, trains: bool, attempts: int) -> tuple[LayerTimes, list[tuple[float, ...]]]:
+def layer_times(
+    timed: Timed, mode: ExecutionMode, trains: bool, attempts: int
+) -> tuple[LayerTimes, list[tuple[float, ...]]]:
     """The last times, and the sums over the whole of each attempt: forward and, where it trains, backward."""
     backend = TensorflowBackend(mode=mode)
     model = backend.load(timed.make, "cpu", None)
@@ -119,7 +120,7 @@ def layer_times(timed: Timed, mode: Mode, trains: bool, attempts: int) -> tuple[
 @pytest.mark.parametrize("trains", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("mode", ["function", "eager"])
 @pytest.mark.parametrize("name", MODELS)
-def test_the_layers_add_up_to_the_step(name: str, mode: Mode, trains: bool) -> None:
+def test_the_layers_add_up_to_the_step(name: str, mode: ExecutionMode, trains: bool) -> None:
     times, seen = layer_times(MODELS[name], mode, trains, ATTEMPTS)
     best = min(seen, key=lambda each: max(abs(part - 1) for part in each))
     overhead = [part.overhead for part in (times.summary.forward, times.summary.backward) if part is not None]

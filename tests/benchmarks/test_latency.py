@@ -21,16 +21,16 @@ from support.configs import composed
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.datasets import batch_of
 from sweeprof.datasets.digits import Digits
+from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.measuring.instantiate import instantiate
+from sweeprof.measuring.timing import Protocol, Timing, WallClock, sampled
 from sweeprof.metrics.latency import forward
 from sweeprof.metrics.metric import Estimate
-from sweeprof.profiling.build import instantiate
-from sweeprof.profiling.inputs import Inputs, TensorSpec
-from sweeprof.profiling.timing import Protocol, Timing, WallClock, sampled
 from sweeprof.results.record import Record
-from sweeprof.results.stats import median_interval
-from sweeprof.sweep.isolation import preload
-from sweeprof.sweep.template import Template
-from sweeprof.sweep.worker import Request
+from sweeprof.results.statistics import median_interval
+from sweeprof.run.fork_server import ForkServer
+from sweeprof.run.isolation import preload
+from sweeprof.run.protocol import Request
 
 PAIRS = 100
 RUNS = 3
@@ -134,7 +134,7 @@ def _timed(call: Callable[[int], object], loops: int) -> float:
 
 
 def _our_loops(call: Callable[[int], object], sample_s: float) -> tuple[int, float]:
-    """As :func:`sweeprof.profiling.timing.measure` finds them, and the seconds that took."""
+    """As :func:`sweeprof.measuring.timing.measure` finds them, and the seconds that took."""
     spent = 0.0
     for loops in (2**power for power in itertools.count()):
         lasted = _timed(call, loops)
@@ -201,7 +201,7 @@ def test_through_a_whole_trial(tmp_path: Path) -> None:
     module = instantiate(config["model"]["torch"]).eval()
     inputs = torch.from_numpy(batch_of(Digits().split("test"), BATCH))
     timer = Timer("model(batch)", globals={"model": module, "batch": inputs}, num_threads=1)
-    template = Template(preload(config, "timing"), {}, tmp_path / "template.log")
+    server = ForkServer(preload(config, "timing"), {}, tmp_path / "fork-server.log")
     ratios = []
     try:
         for pair in range(30):
@@ -209,12 +209,12 @@ def test_through_a_whole_trial(tmp_path: Path) -> None:
                 theirs = timer.blocked_autorange(min_run_time=0.1).median
             blank = Record("s", "c", "timing", "crashed", round=pair, config=config)
             asked = time.monotonic()
-            template.run(Request(blank.to_dict(), str(tmp_path), str(tmp_path / "log"), 60, None, asked))
+            server.run(Request(blank.to_dict(), str(tmp_path), str(tmp_path / "log"), 60, None, asked))
             record = Record.from_dict(json.loads((tmp_path / blank.file_name).read_text()))
             assert record.status == "ok", record.reason
             ratios.append(_reported(Timing.from_dict(record.observations or {})) / theirs)
     finally:
-        template.close()
+        server.close()
     ratio = statistics.median(ratios)
     print(f"\nlatency/forward of lenet5 at batch {BATCH}, from whole trials, over torch's median: ", end="")
     print(f"{ratio:.3f} (from {min(ratios):.3f} to {max(ratios):.3f})")

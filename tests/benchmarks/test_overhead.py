@@ -14,9 +14,9 @@ import pytest
 from support.command import run_command
 from support.configs import composed
 from sweeprof.results.record import Record, read_records
-from sweeprof.sweep.isolation import environment, preload
-from sweeprof.sweep.template import Template
-from sweeprof.sweep.worker import Request
+from sweeprof.run.fork_server import ForkServer
+from sweeprof.run.isolation import environment, preload
+from sweeprof.run.protocol import Request
 
 REPEATS = 10
 CHEAPER = 20
@@ -26,15 +26,15 @@ CHEAPER = 20
 def _fork_s(tmp_path: Path, backend: str) -> float:
     """From asking for a process until it runs, median."""
     config = composed(backend=backend, model="mlp")
-    template = Template(preload(config, "analysis"), environment(config), tmp_path / "template.log")
+    server = ForkServer(preload(config, "analysis"), environment(config), tmp_path / "fork-server.log")
     costs = []
     try:
         for i in range(REPEATS):
             blank = Record("s", f"c{backend}", "analysis", "crashed", round=i, config=config)
-            template.run(Request(blank.to_dict(), str(tmp_path), str(tmp_path / "log"), 60, None, time.monotonic()))
+            server.run(Request(blank.to_dict(), str(tmp_path), str(tmp_path / "log"), 60, None, time.monotonic()))
         costs = [r.costs["fork"] for r in read_records(tmp_path) if r.combination_id == f"c{backend}"]
     finally:
-        template.close()
+        server.close()
     assert len(costs) == REPEATS
     return statistics.median(costs)
 

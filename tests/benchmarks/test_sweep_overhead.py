@@ -26,7 +26,7 @@ from sweeprof.results.record import read_records
 CHEAPER = 20
 ALONE = {"USE_TF": "0", "HF_HUB_OFFLINE": "1"}
 """The peer needs neither TensorFlow, which is beside it, nor the network."""
-OPTIMUM = Path(os.environ.get("OPTIMUM_VENV", "/work/peers-optimum/v")) / "bin"
+OPTIMUM = Path(os.environ.get("OPTIMUM_VENV", ".venv-optimum")).absolute() / "bin"
 HYDRA_APP = '''
 import subprocess, sys
 import hydra

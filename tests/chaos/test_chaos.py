@@ -31,7 +31,7 @@ DISTURBED = 3
 """Runs with kills, before one without."""
 MOST_KILLS = 3
 """Per run."""
-KINDS: tuple[Kind, ...] = ("head", "shard", "template", "worker", "worker", "tracker")
+KINDS: tuple[Kind, ...] = ("driver", "shard", "fork_server", "worker", "worker", "tracker")
 
 SWEEP = """
 name: chaos
@@ -122,9 +122,19 @@ def disturb(home: Path, process: subprocess.Popen[str], chance: random.Random, l
         wait_for_events(home, process, chance.randint(1, 8))
         time.sleep(chance.uniform(0, 0.1))
         process.kill()
-        killed["head"] += 1
-    process.communicate(timeout=120)
+        killed["driver"] += 1
+    process.wait(timeout=120)
+    end_idle_workers(home)
+    process.communicate(timeout=30)
     return killed
+
+
+def end_idle_workers(home: Path) -> None:
+    """End the workers of joblib that had no job yet when the head was killed: they wait five minutes for one, idle."""
+    for process in of_kind(home, "shard"):
+        with suppress(psutil.NoSuchProcess):
+            if process.num_threads() == 1 and not process.children():
+                process.kill()
 
 
 def wait_for_events(home: Path, process: subprocess.Popen[str], more: int) -> None:
@@ -176,12 +186,12 @@ def begin_times(folder: Path) -> dict[tuple[str, str, int], list[float]]:
 
 
 def check_runs(home: Path) -> None:
-    """A run for each combination and one for the sweep, none doubled, none left open."""
+    """A run for each combination, one for its history and one for the sweep, none doubled, none left open."""
     with closing(sqlite3.connect(home / "outputs" / "mlflow.db")) as database:
         query = """select t.value, r.status from runs r join tags t on t.run_uuid = r.run_uuid
                    where t.key = ? and r.lifecycle_stage = 'active'"""
         combinations = database.execute(query, ["sweeprof.combination_id"]).fetchall()
         kinds = Counter(kind for kind, _ in database.execute(query, ["sweeprof.kind"]))
-    assert kinds == {"combination": 18, "sweep": 1}
+    assert kinds == {"combination": 18, "history": 18, "sweep": 1}
     assert len({id for id, _ in combinations}) == 18
     assert {status for _, status in combinations} == {"FINISHED"}

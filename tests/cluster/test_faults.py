@@ -229,7 +229,7 @@ def test_not_waited_for_and_collected(sweep: Clustered) -> None:
     sweep.touch(f"hold-{HELD}")
     ran = sweep.run("wait=false")
     assert ran.code == 0
-    assert "Collect    python -m sweeprof.collect" in ran.out
+    assert "Collect    sweeprof collect" in ran.out
     sweep.until(lambda: sweep.begun(HELD) and sum(sweep.measured().values()) == 5, "everything else")
     early = sweep.collect()
     assert early.code == 4

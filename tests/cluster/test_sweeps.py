@@ -11,12 +11,12 @@ import pytest
 
 from support.command import run_command
 from support.slurm import Lab
-from sweeprof.sweep.cluster.jobs import Jobs
+from sweeprof.slurm.jobs import Jobs
 
 LAB = {"MAX_ARRAY": 1001, "GPUS": 2}
 CLUSTER = ("cluster=slurm", "cluster.poll_s=1", "cluster.memory=1500MiB")
 ROOM = ("shards=9", "cluster.memory=3500MiB")
-"""A node at a time: without cgroups Slurm counts what the templates of two frameworks and their forks share over and over."""
+"""A node at a time: without cgroups Slurm counts what the fork servers of two frameworks and their forks share over and over."""
 STATIC = ("metrics=static", "tracking=none", "dataset=synthetic")
 EXACT = ["model", "backend", "device", "batch_size", "status", "compute/macs", "params/total", "quality/accuracy"]
 

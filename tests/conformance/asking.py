@@ -18,15 +18,16 @@ from conformance.cases import BACKENDS, Case
 from filelock import FileLock
 
 from support.fakes import composed_of
-from sweeprof.results.record import PASSES, PassName
-from sweeprof.sweep.isolation import environment, preload
+from sweeprof.passes.registry import passes
+from sweeprof.results.record import PassName
+from sweeprof.run.isolation import environment, preload
 
 TESTS = Path(__file__).parents[1]
 GUIDE = TESTS.parent / "docs" / "backends.md"
 BATCHES = (1, 3)
 SHORT = {"warmup_steps": 2, "warmup_s": 0, "sample_s": 0.0001, "min_samples": 5, "min_s": 0.01, "max_s": 5}
 FURTHER: tuple[PassName, ...] = tuple(
-    name for name in PASSES if name not in ("analysis", "timing", "memory", "quality", "live")
+    name for name in passes() if name not in ("analysis", "timing", "memory", "quality", "live")
 )
 """Passes that ask for a capability which not every backend has."""
 

@@ -22,11 +22,12 @@ from conformance.asking import (
 from conformance.cases import BACKENDS, FIGURES
 
 from sweeprof.backends import CAPABILITIES
-from sweeprof.backends.gaps import LACKS, Kind
-from sweeprof.profiling.memory import Memory
-from sweeprof.profiling.quality import Quality
-from sweeprof.profiling.timing import Timing
-from sweeprof.results.layers import ROOT, LayerTable
+from sweeprof.backends.gaps import LACKS, GapKind
+from sweeprof.measuring.timing import Timing
+from sweeprof.passes.memory import Memory
+from sweeprof.passes.quality import Quality
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import LayerTable
 
 __all__ = ["_shared_folder"]
 
@@ -167,7 +168,7 @@ def test_what_a_backend_lacks_it_declares(backend: str) -> None:
     has = set(answer(backend, "facts")["capabilities"])
     assert has.isdisjoint(gaps(backend))
     assert has | set(gaps(backend)) == {capability.__name__ for capability in CAPABILITIES} == set(LACKS)
-    assert {kind for kind, _ in gaps(backend).values()} <= set(get_args(Kind))
+    assert {kind for kind, _ in gaps(backend).values()} <= set(get_args(GapKind))
     assert all(reason and not reason.endswith(".") for _, reason in gaps(backend).values())
 
 

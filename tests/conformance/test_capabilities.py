@@ -7,13 +7,12 @@ import math
 from conformance.asking import _shared_folder, by_backend, needs, pass_data
 from conformance.cases import BACKENDS, FIGURES
 
-from sweeprof.results.allocations import Allocations
 from sweeprof.results.artifact import Artifact
-from sweeprof.results.layer_times import LayerTimes
-from sweeprof.results.layers import ROOT, LayerTable, Training
+from sweeprof.results.layer_times import ROOT, LayerTimes
+from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
-from sweeprof.results.operators import Operators
-from sweeprof.results.own_counts import OwnCounts
+from sweeprof.results.memory import Allocations
+from sweeprof.results.operators import Operators, OwnCounts
 from sweeprof.results.peaks import Peaks
 
 __all__ = ["_shared_folder"]

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from support.command import environment
+from support.command import call_module
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sweep-v1"
-
-
-def python(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", *arguments]
-    return subprocess.run(
-        command, cwd=cwd, env=environment(cwd), capture_output=True, text=True, timeout=120, check=False
-    )
 
 
 def test_reports_of_the_first_version_are_made_again(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN, tmp_path / "sweep")
     (tmp_path / "sweep" / "comparison.csv").unlink()
-    done = python(tmp_path, "sweeprof.report", "sweep")
-    assert done.returncode == 0, done.stderr
-    assert "2 of 2 combinations measured" in done.stdout
+    done = call_module(tmp_path, "sweeprof.report", "sweep")
+    assert done.code == 0, done.err
+    assert "2 of 2 combinations measured" in done.out
     found, golden = (pd.read_csv(folder / "comparison.csv") for folder in (tmp_path / "sweep", GOLDEN))
     pd.testing.assert_frame_equal(found[list(golden.columns)], golden)
     for name in ("comparison.json", "comparison.md", "report.html"):
@@ -37,15 +28,15 @@ def test_reports_of_the_first_version_are_made_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("module", ["sweeprof.report", "sweeprof.sync"])
 def test_mistakes(tmp_path: Path, module: str) -> None:
     (tmp_path / "empty").mkdir()
-    for argument, said in (("empty", "is no folder of a sweep"), ("last", "finds no sweep below")):
-        done = python(tmp_path, module, argument)
-        assert done.returncode == 1
-        assert said in done.stderr
-        assert "Traceback" not in done.stderr
-    assert "DIR" in python(tmp_path, module, "--help").stdout
+    for argument, said in (("empty", "is not the folder of a sweep"), ("last", "finds no sweep below")):
+        done = call_module(tmp_path, module, argument)
+        assert done.code == 1
+        assert said in done.err
+        assert "Traceback" not in done.err
+    assert "DIR" in call_module(tmp_path, module, "--help").out
 
 
 def test_a_mistaken_word(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN, tmp_path / "sweep")
-    mistaken = python(tmp_path, "sweeprof.sync", "sweep", "uir=x")
-    assert (mistaken.returncode, "Did you mean 'uri'?" in mistaken.stderr) == (1, True)
+    mistaken = call_module(tmp_path, "sweeprof.sync", "sweep", "uir=x")
+    assert (mistaken.code, "Did you mean 'uri'?" in mistaken.err) == (1, True)

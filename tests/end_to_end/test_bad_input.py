@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.command import Command, Ran
-from support.in_process import call_command
+from support.command import Command, Ran, call_command
 
 Called = Callable[..., Ran]
 
@@ -96,7 +95,22 @@ CASES = {
         ["tracking=none", "tracking.uri=http://x"],
         ["tracking.uri: 'http://x' is given to a key"],
     ),
-    "a word": (["quickstart"], ["command line: 'quickstart' is no override: KEY=VALUE."]),
+    "a word": (
+        ["quickstart"],
+        [
+            "command line: 'quickstart' is not an override (expected KEY=VALUE) or a subcommand. Known: report, compare, "
+        ],
+    ),
+    "a misspelt subcommand": (["reprot", "--trust"], ["command line: 'reprot' is not", "Did you mean 'report'?"]),
+    "a word after an override": (
+        ["batch_size=8", "report"],
+        ["command line: 'report' is not an override (expected KEY=VALUE)."],
+    ),
+    "an unknown option of a subcommand": (
+        ["report", "last", "--fromat", "all"],
+        ["unrecognized arguments: --fromat all; see sweeprof report --help"],
+    ),
+    "a subcommand without its folder": (["collect"], ["required: DIR; see sweeprof collect --help"]),
     "unknown flag": (["--mutirun"], ["command line: '--mutirun' is not a flag", "Did you mean '--multirun'?"]),
     "not an override": (["batch_size=[1"], ["batch_size: '[1' cannot be read"]),
     "unwritable output": (["output=/proc/nowhere"], ["output: '/proc/nowhere' cannot be written", "output=PATH"]),
@@ -214,7 +228,7 @@ def test_a_missing_extra_says_what_to_install(tmp_path: Path) -> None:
         "import importlib.util as u, sys; real = u.find_spec\n"
         "u.find_spec = lambda name, *a: None if name in ('tensorflow', 'mlflow') else real(name, *a)\n"
         "sys.argv = ['sweeprof', 'backend=tensorflow']\n"
-        "from sweeprof.app import main; main()\n"
+        "from sweeprof.cli.run import main; main()\n"
     )
     done = subprocess.run([sys.executable, "-c", blind], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1

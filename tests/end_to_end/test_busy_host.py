@@ -15,8 +15,7 @@ from torch import nn
 
 import sweeprof
 from support.configs import composed
-from sweeprof.results.layer_times import LayerTimes, PhaseTimes
-from sweeprof.results.paths import OUTSIDE
+from sweeprof.results.layer_times import OUTSIDE, LayerTimes, PhaseTimes
 
 QUICK = {
     "protocol": "quick",

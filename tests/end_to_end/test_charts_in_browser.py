@@ -19,7 +19,7 @@ from support.odd import LONG, build, hostile
 from support.samples import comparison
 from sweeprof.report.cells import value_of
 from sweeprof.report.html import html
-from sweeprof.report.pareto import Direction, pareto_front
+from sweeprof.report.selection import Direction, pareto_front
 from sweeprof.report.units import fixed_value
 from sweeprof.results.compare import Comparison, Row
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from support.command import Ran, environment, run_command
+from support.command import Ran, call_command, call_module
 
 FAKE = (
     *("model=fake", "backend=fake", "dataset=synthetic", "tracking=none"),
@@ -23,16 +21,7 @@ SLOWER = "model.fake.step_s=0.0011"
 
 def compare(cwd: Path, *arguments: str) -> Ran:
     """``python -m sweeprof.compare ARGUMENTS``."""
-    done = subprocess.run(
-        [sys.executable, "-m", "sweeprof.compare", *arguments],
-        cwd=cwd,
-        env=environment(cwd),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    return Ran(done.returncode, done.stdout, done.stderr, cwd)
+    return call_module(cwd, "sweeprof.compare", *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +29,7 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two sweeps: of two batch sizes, and the next night, 10 % slower, of two others of which one is the same."""
     cwd = tmp_path_factory.mktemp("nights")
     for sweep in (("batch_size=1,2",), ("batch_size=1,4", SLOWER)):
-        ran = run_command(cwd, *FAKE, *sweep)
+        ran = call_command(cwd, *FAKE, *sweep)
         assert ran.code == 0, ran.err
     assert compare(cwd, "last~1", "--tag", "nightly").code == 0
     return cwd
@@ -85,15 +74,15 @@ def test_the_gate_asks_what_it_is_told_to(nights: Path, arguments: tuple[str, ..
         (("last~9", "last"), "BASE: 'last~9' is not there: there are 2 sweeps"),
         (
             ("tag:nigthly", "last"),
-            "Did you mean 'nightly'? Known: nightly; tag one: python -m sweeprof.compare DIR --tag NAME.",
+            "Did you mean 'nightly'? Known: nightly; tag one: sweeprof compare DIR --tag NAME.",
         ),
         (("mlflow:abc", "last"), "BASE: 'mlflow:abc' is in no MLflow"),
         (("x.txt", "last"), "BASE: 'x.txt' cannot be read"),
         (("last", "last", "--fail-on", "wors"), "--fail-on: 'wors' is not a kind of change."),
         (("last", "last", "--metric", "latncy"), "Did you mean 'latency'?"),
-        (("last", "last", "--threshold", "3"), "--threshold: '3' is no share"),
+        (("last", "last", "--threshold", "3"), "--threshold: '3' is not a share"),
         (("last", "--tag", "a/b"), "--tag: 'a/b' is no tag"),
-        (("copied", "--tag", "a"), "BASE: 'copied' is no folder of a sweep"),
+        (("copied", "--tag", "a"), "BASE: 'copied' is not the folder of a sweep"),
     ],
 )
 def test_a_mistake_is_one_clear_error(nights: Path, arguments: tuple[str, ...], told: str) -> None:
@@ -109,7 +98,7 @@ def test_a_mistake_is_one_clear_error(nights: Path, arguments: tuple[str, ...], 
 @pytest.mark.slow
 def test_a_sweep_is_compared_with_a_tagged_one_and_keeps_a_copy(nights: Path, tmp_path: Path) -> None:
     shutil.copytree(nights / "outputs", tmp_path / "outputs")
-    ran = run_command(tmp_path, *FAKE, SLOWER, "batch_size=1,2", "name=tonight", "compare.baseline=tag:nightly")
+    ran = call_command(tmp_path, *FAKE, SLOWER, "batch_size=1,2", "name=tonight", "compare.baseline=tag:nightly")
     assert ran.code == 0, ran.err
     assert "vs tag:nightly" in ran.out
     assert ran.out.count("×1.10 [1.10–1.10] worse") == 2
@@ -127,9 +116,9 @@ def test_a_sweep_is_compared_with_a_tagged_one_and_keeps_a_copy(nights: Path, tm
 
 @pytest.mark.slow
 def test_a_named_combination_is_everyones_baseline_and_what_qualifies_is_told(tmp_path: Path) -> None:
-    planned = run_command(tmp_path, *FAKE, "backend.slowdown=1,1.5,3", "dry_run=true")
+    planned = call_command(tmp_path, *FAKE, "backend.slowdown=1,1.5,3", "dry_run=true")
     id = next(line.split()[-2] for line in planned.out.splitlines() if " 1.5 " in f" {line} ")
-    ran = run_command(
+    ran = call_command(
         tmp_path,
         *FAKE,
         "backend.slowdown=1,1.5,3",
@@ -154,7 +143,7 @@ def test_a_named_combination_is_everyones_baseline_and_what_qualifies_is_told(tm
 
 
 def test_every_mistake_of_a_comparison_is_told_at_once(tmp_path: Path) -> None:
-    ran = run_command(
+    ran = call_command(
         tmp_path,
         *FAKE,
         "compare.baseline=last",

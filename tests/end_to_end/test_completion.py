@@ -60,6 +60,8 @@ def test_tab_completes_the_command(tmp_path: Path, name: str) -> None:
         for typed, completed in (
             ("python -m sweeprof dataset=synth", "synthetic"),
             ("sweeprof protocol.roun", r"protocol\.rounds="),
+            ("python -m sweeprof coll", "collect"),
+            ("sweeprof report last --fo", "--format"),
             ("python -m sweeprof --config-dir mine batch_size=8 model=ow", "owned"),
         ):
             shell.type(f"{typed}\t")

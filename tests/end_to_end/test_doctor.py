@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from support.command import Ran, environment
-from sweeprof.sweep.lock import Holder, Turns
+from sweeprof.run.locks import Holder, HostLock
 
 pytestmark = pytest.mark.slow
 
@@ -93,7 +93,7 @@ def test_the_quick_one_imports_nothing_waits_for_its_turn_and_asks_a_server(tmp_
 
 
 def _busy(folder: Path, let_go: threading.Event) -> None:
-    with Turns(Holder(os.getpid(), "me", "s9", "other"), folder).taken(True):
+    with HostLock(Holder(os.getpid(), "me", "s9", "other"), folder).taken(True):
         let_go.wait(60)
 
 
@@ -108,7 +108,7 @@ def test_strict_fails_where_something_would_distort_and_a_dead_server_is_a_row(t
     assert "Before trusting small differences" in ran.out
     assert "Load, processors busy with other things" in ran.out
     assert "does not answer: [Errno 111] Connection refused" in ran.out
-    assert "python -m sweeprof.sync DIR uri=http://127.0.0.1:1" in ran.out
+    assert "sweeprof sync DIR uri=http://127.0.0.1:1" in ran.out
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:

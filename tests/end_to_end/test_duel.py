@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.command import Command
-from sweeprof.profiling.timing import Timing
+from sweeprof.measuring.timing import Timing
 from sweeprof.results.record import read_records
 
 FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "protocol.rounds=3")

@@ -16,7 +16,7 @@ import pandas as pd
 import psutil
 import pytest
 
-from support.command import Command, start_command
+from support.command import Command, call_command, start_command
 
 FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "compare.baseline={batch_size: 1}")
 
@@ -31,7 +31,7 @@ def _no_process_is_left(tmp_path: Path) -> Iterator[None]:
 
 
 def _processes(home: Path) -> list[psutil.Process]:
-    """Every process of the command that was run with this home: head, templates, workers, trackers."""
+    """Every process of the command that was run with this home: driver, fork servers, workers, trackers."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
@@ -44,26 +44,35 @@ def _rows(folder: Path) -> pd.DataFrame:
     return pd.read_csv(folder / "comparison.csv").set_index("batch_size")
 
 
-@pytest.mark.parametrize(
-    ("event", "status", "reason"),
-    [
-        ("raise", "failed", "ValueError: the fake model was told to raise"),
-        ("memory_error", "oom", "MemoryError: the fake model was told to run out of memory"),
-        ("exit", "crashed", "exited with code 3 without leaving a record"),
-        ("segfault", "crashed", "killed by SIGSEGV (signal 11)"),
-        ("kill", "crashed", "killed by SIGKILL (signal 9)"),
-    ],
-)
-def test_an_ending_is_a_row_with_a_reason(sweeprof: Command, event: str, status: str, reason: str) -> None:
-    ran = sweeprof(*FAKE, f"model.fake.on_step={event}")
+ENDINGS = {
+    "raise": ("failed", "ValueError: the fake model was told to raise"),
+    "memory_error": ("oom", "MemoryError: the fake model was told to run out of memory"),
+    "exit": ("crashed", "exited with code 3 without leaving a record"),
+    "segfault": ("crashed", "killed by SIGSEGV (signal 11)"),
+    "kill": ("crashed", "killed by SIGKILL (signal 9)"),
+}
+
+
+def test_an_ending_is_a_row_with_a_reason(sweeprof: Command) -> None:
+    ran = sweeprof(*FAKE, f"model.fake.on_step={','.join(ENDINGS)}")
     assert ran.code == 2
-    row = _rows(ran.folder("adhoc")).loc[1]
-    assert row["status"] == status
-    assert reason in row["reason"]
-    assert pd.isna(row["latency/forward"])
-    assert row["params/total"] == 1000  # what another pass measured is kept
-    assert status in ran.out
+    rows = pd.read_csv(ran.folder("adhoc") / "comparison.csv").set_index("model.fake.on_step")
+    assert set(rows.index) == set(ENDINGS)
+    for event, (status, reason) in ENDINGS.items():
+        row = rows.loc[event]
+        assert row["status"] == status
+        assert reason in row["reason"]
+        assert pd.isna(row["latency/forward"])
+        assert row["params/total"] == 1000  # what another pass measured is kept
+        assert status in ran.out
     assert "Traceback" not in ran.out + ran.err
+
+
+@pytest.mark.parametrize("event", ["raise", "kill"])
+def test_a_sweep_whose_only_combination_fails_ends_with_2(tmp_path: Path, event: str) -> None:
+    ran = call_command(tmp_path, *FAKE, f"model.fake.on_step={event}", "metrics=latency")
+    assert ran.code == 2
+    assert _rows(ran.folder("adhoc")).loc[1]["status"] == ENDINGS[event][0]
 
 
 def test_a_hanging_trial_is_ended_by_its_limit_and_the_others_go_on(sweeprof: Command) -> None:
@@ -136,12 +145,12 @@ def _begun(cwd: Path, pass_name: str, batch_size: int) -> int | None:
 
 
 def _worker(home: Path) -> int | None:
-    """The forked child of a template."""
+    """The forked child of a fork server."""
     for process in _processes(home):
         with suppress(psutil.Error):
             parent = process.parent()
             lines = [" ".join(p.cmdline()) for p in (process, parent) if p]
-            if len(lines) == 2 and all("sweeprof.sweep.template" in line for line in lines):
+            if len(lines) == 2 and all("sweeprof.run.fork_server" in line for line in lines):
                 return int(process.pid)
     return None
 

@@ -16,9 +16,9 @@ from support.samples import comparison
 from sweeprof.report.cells import ratio_text, value_text
 from sweeprof.report.columns import DERIVED
 from sweeprof.report.html import html
-from sweeprof.report.judged import INTERVALS, geometric_means
-from sweeprof.results.against import set_against
+from sweeprof.report.verdict_summary import INTERVALS, geometric_means
 from sweeprof.results.compare import Cell, Comparison, Row
+from sweeprof.results.cross_sweep import set_against
 from sweeprof.results.measurement import Measurement
 
 if TYPE_CHECKING:

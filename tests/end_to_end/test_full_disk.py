@@ -55,7 +55,7 @@ def test_a_full_disk_ends_the_sweep_in_one_line_and_nothing_is_lost(
     assert ran.code == 2, ran.out
     (folder,) = (place / "adhoc").iterdir()
     full = [line for line in ran.err.splitlines() if "is full" in line]
-    assert full == [f"the disk of {folder} is full: make room, then go on with: python -m sweeprof resume={folder}"]
+    assert full == [f"the disk of {folder} is full: make room, then resume with: python -m sweeprof resume={folder}"]
     assert "Traceback" not in ran.out + ran.err
     kept = sorted(folder.glob("records/*/*.json"))
     assert 0 < len(kept) < 32
@@ -66,7 +66,7 @@ def test_a_full_disk_ends_the_sweep_in_one_line_and_nothing_is_lost(
     fill(place)
     still = sweeprof(f"resume={folder}")
     assert (still.code, "Traceback" in still.err) == (2, False), still.err
-    assert "is full: make room, then go on with" in still.err
+    assert "is full: make room, then resume with" in still.err
 
     disk("64m")
     on = sweeprof(f"resume={folder}")

@@ -17,7 +17,7 @@ QUICKLY = ("tracking=none", "protocol.min_s=0.02", "protocol.warmup_s=0.02")
 
 def told(text: str) -> list[str]:
     """The arguments of the command that the guide gives."""
-    (found,) = re.findall(r"^python -m sweeprof (--config-dir mine .*)$", text, re.MULTILINE)
+    (found,) = re.findall(r"^sweeprof (--config-dir mine .*)$", text, re.MULTILINE)
     return str(found).split()
 
 

@@ -8,8 +8,7 @@ import hydra
 import pandas as pd
 import pytest
 
-from support.command import Command
-from support.in_process import call_command
+from support.command import Command, call_command
 
 pytestmark = pytest.mark.slow
 

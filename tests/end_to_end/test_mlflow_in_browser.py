@@ -18,14 +18,12 @@ from support.browser import needs_browser
 from support.layered import write_layers
 from support.mlflow_pages import HEADLINES, WAIT_MS, charts, mlflow_page, opened, opened_view, run_table
 from support.samples import comparison, records
-from support.servers import free_port
+from support.servers import MlflowServer
 from sweeprof.report.html import html
 from sweeprof.report.markdown import markdown
 from sweeprof.tracking import Links, SweepInfo
 from sweeprof.tracking.mlflow import ENVIRONMENT, MlflowTracker
-from sweeprof.tracking.server_process import running_server
-from sweeprof.tracking.server_settings import artifacts_of
-from sweeprof.tracking.serving import VIEWER, Serving
+from sweeprof.tracking.rest import VIEWER
 from sweeprof.tracking.tables import LAYERS
 from sweeprof.tracking.views import HISTORY, TREND, run_address, view_address
 
@@ -81,10 +79,9 @@ def send(tracker: MlflowTracker, output: Path, **changes: Any) -> Links:
 
 @pytest.fixture(scope="module")
 def server(links: Links, database: Path) -> Iterator[str]:
-    store = f"sqlite:///{database}"
-    serving = Serving(store, artifacts_of(None, store, database.parent), port=free_port())
-    with running_server(serving, database):
-        yield serving.address
+    artifacts = str(database.parent / "mlflow-artifacts")
+    with MlflowServer(database.parent / "server", f"sqlite:///{database}", artifacts) as found:
+        yield found.url
 
 
 @pytest.fixture(scope="module")
@@ -139,16 +136,6 @@ def test_the_charts_are_drawn_for_every_measured_combination(links: Links, serve
     assert [name for name, line in zip([*AXES, *reversed(HEADLINES)], lines, strict=True) if name not in line] == []
 
 
-def test_a_view_by_an_axis_has_a_bar_per_value(links: Links, server: str, page: Page) -> None:
-    opened_view(page, view(links, server, "by1", "CHART"), ROWS)
-    assert charts(page, 7)[:4] == [[["bar", 2]]] * 4
-
-
-def test_the_layers_of_combinations_stand_side_by_side(links: Links, server: str, page: Page) -> None:
-    opened(page, view(links, server, "layers", "ARTIFACT"))
-    page.get_by_text("conv #2").first.wait_for(timeout=WAIT_MS)
-
-
 def test_the_history_draws_a_line_over_the_nights(server: str, page: Page) -> None:
     # Without a graphics card lines take long to draw.
     opened(page, view_address(server, "2", HISTORY, TREND), {"width": 1600, "height": 1200})
@@ -165,7 +152,7 @@ def test_the_description_of_the_sweep_is_formatted_and_leads_to_the_charts(serve
         page.get_by_role("link", name="charts", exact=True).click(timeout=5_000)
     assert "viewStateShareKey=sweeprof-s0123456789ab-charts&compareRunsMode=CHART" in popup.value.url
     popup.value.close()
-    for name in ("table", "by model", "by backend", "by batch_size", "layers", "report", "history"):
+    for name in ("table", "report", "history"):
         assert page.get_by_role("link", name=name, exact=True).first.is_visible()
 
 

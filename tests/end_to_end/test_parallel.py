@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from support.command import run_command, start_command
+from sweeprof.passes.registry import exclusive_passes
 from sweeprof.results.record import Record, read_records
-from sweeprof.sweep.lock import Holder, Turns
-from sweeprof.sweep.plan import MEASURING
+from sweeprof.run.locks import Holder, HostLock
 
 FAKE = (
     "model=fake",
@@ -48,7 +48,7 @@ def records_of(cwd: Path) -> list[Record]:
 def assert_alone(records: Sequence[Record]) -> None:
     """No trial that measures ran while any other did."""
     for a, b in itertools.combinations(records, 2):
-        if a.pass_name in MEASURING or b.pass_name in MEASURING:
+        if a.pass_name in exclusive_passes() or b.pass_name in exclusive_passes():
             (a_begin, a_end), (b_begin, b_end) = a.environment["ran"], b.environment["ran"]
             assert a_end <= b_begin or b_end <= a_begin, (a.file_name, b.file_name)
 
@@ -80,7 +80,7 @@ def test_two_sweeps_from_two_shells_take_turns_and_say_whom_they_wait_for(tmp_pa
     locks = tmp_path / "locks"
     steps = "model.fake.step_s=0.001,0.002,0.003,0.004,0.005,0.006"
     command = (*FAKE, steps, "jobs=2", "metrics.select=[latency/forward,quality/accuracy]", f"limits.locks={locks}")
-    neighbour = Turns(Holder(os.getpid(), "neighbour", "s0", "elsewhere"), locks)
+    neighbour = HostLock(Holder(os.getpid(), "neighbour", "s0", "elsewhere"), locks)
     with running(tmp_path / "a", *command) as a, running(tmp_path / "b", *command) as b:
         with neighbour.taken(True):
             for name in "ab":
@@ -105,7 +105,7 @@ def test_a_sweep_that_waits_ends_when_it_is_told_to(tmp_path: Path, jobs: int) -
     locks = tmp_path / "locks"
     command = (*FAKE, "model.fake.step_s=0.001,0.002", "metrics=static", f"jobs={jobs}", f"limits.locks={locks}")
     with (
-        Turns(Holder(os.getpid(), "neighbour", "s0", "elsewhere"), locks).taken(True),
+        HostLock(Holder(os.getpid(), "neighbour", "s0", "elsewhere"), locks).taken(True),
         running(tmp_path / "a", *command) as process,
     ):
         until_waiting(tmp_path / "a")
@@ -150,7 +150,7 @@ def test_shards_count_at_once_and_measure_one_after_the_other(tmp_path: Path) ->
     records = records_of(tmp_path)
     assert len(records) == 4 * 3
     assert_alone(records)
-    assert most_at_once([record for record in records if record.pass_name not in MEASURING]) > 2
+    assert most_at_once([record for record in records if record.pass_name not in exclusive_passes()]) > 2
     waits = [event for event in events_of(tmp_path) if event["event"] == "waiting"]
     assert all(event["for"] is None for event in waits)  # of one sweep nothing is said: its other shard is seen at work
 

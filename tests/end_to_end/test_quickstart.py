@@ -18,7 +18,7 @@ from support.browser import needs_browser
 from support.command import Ran, run_command
 from support.mlflow_pages import HEADLINES, WAIT_MS, charts, mlflow_page, opened, opened_view, run_table
 from support.started import started
-from sweeprof.tracking.serving import VIEWER
+from sweeprof.tracking.rest import VIEWER
 
 HAND = run_path(str(Path(__file__).parents[1] / "unit" / "zoo" / "hand_counts.py"))
 POINTS = set(itertools.product(("lenet5", "mlp", "digits_resnet"), ("torch", "tensorflow"), ("cpu",), (1, 8, 64)))
@@ -146,7 +146,7 @@ def test_the_terminal_shows_tables_and_then_three_lines(quickstart: Ran, folder:
         assert f"\n{model}\n" in quickstart.out
     last = quickstart.out.strip().splitlines()[-3:]
     assert last[0].split() == ["Report", str(folder / "report.html")]
-    assert last[1] == f"MLflow UI  python -m sweeprof.ui {folder}"
+    assert last[1] == f"MLflow UI  sweeprof ui {folder}"
     assert last[2].split()[1].startswith("http://127.0.0.1:5000/#/experiments/")
     assert re.search(r"\[\d+/72\] \w+ \w+ \d+ \w+ \(about .* left\)", quickstart.err)
 

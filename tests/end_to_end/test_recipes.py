@@ -15,16 +15,16 @@ from support.nightly import RECIPES, Bench, new_bench
 STUB = """#!/bin/sh
 # Stands for the commands, which then are a matter of milliseconds.
 echo "$*" >>calls.txt
-case $2 in
-sweeprof)
-    [ -n "${STUB_EMPTY:-}" ] || { mkdir -p outputs/nightly/$STUB_NIGHT && echo "{}" >outputs/nightly/$STUB_NIGHT/plan.json; }
-    exit "${STUB_SWEEP:-0}" ;;
-sweeprof.compare)
+case $3 in
+compare)
     case "$*" in
     *--fail-on*) echo compared >summary.md; exit "${STUB_COMPARE:-0}" ;;
-    *--tag*) mkdir -p outputs/.tags && echo "$3" >outputs/.tags/nightly; exit "${STUB_TAG:-0}" ;;
+    *--tag*) mkdir -p outputs/.tags && echo "$4" >outputs/.tags/nightly; exit "${STUB_TAG:-0}" ;;
     esac ;;
-*) exit "${STUB_REST:-0}" ;;
+sync | prune) exit "${STUB_REST:-0}" ;;
+*)
+    [ -n "${STUB_EMPTY:-}" ] || { mkdir -p outputs/nightly/$STUB_NIGHT && echo "{}" >outputs/nightly/$STUB_NIGHT/plan.json; }
+    exit "${STUB_SWEEP:-0}" ;;
 esac
 """
 
@@ -68,7 +68,7 @@ def test_every_ending_has_its_exit_code(stubbed: Bench, answers: dict[str, str],
     assert ("not pruned" in done.stderr) == ("STUB_REST" in answers)
     calls = (stubbed.path / "calls.txt").read_text()
     assert calls.endswith(
-        "-m sweeprof.sync unsent --output outputs\n-m sweeprof.prune nightly --keep 2 --output outputs\n"
+        "-m sweeprof sync unsent --output outputs\n-m sweeprof prune nightly --keep 2 --output outputs\n"
     )
 
 

@@ -20,8 +20,7 @@ from support.seen import PEAKS, allocations, operators, timed
 from support.timed_layers import timed_lenet5
 from sweeprof.report.html import html
 from sweeprof.report.layers.html import to_html
-from sweeprof.report.pictures.combination import Observed
-from sweeprof.report.pictures.details import details
+from sweeprof.report.pictures.details import Observed, details
 from sweeprof.report.pictures.layers import time_icicle
 from sweeprof.results.compare import Comparison
 from sweeprof.results.layers import LayerTable

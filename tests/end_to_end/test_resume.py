@@ -17,7 +17,7 @@ import pytest
 
 from support.command import Command, environment, start_command
 from support.processes import left_after, of_kind
-from sweeprof.sweep.events import begun
+from sweeprof.run.events import begun
 
 FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "compare.baseline={batch_size: 1}")
 UNTRACKED = (*FAKE, "tracking=none")
@@ -109,7 +109,7 @@ def test_after_a_killed_head_the_rest_is_measured_and_nothing_twice(sweeprof: Co
     first = changed(folder)
     ran = sweeprof("resume=last")
     assert (quiet.returncode, ran.code) == (0, 0), ran.err
-    assert f"going on with {folder}" in ran.err
+    assert f"resuming {folder}" in ran.err
     assert folder_of(tmp_path) == folder
     after = changed(folder)
     assert {path: after[path] for path in first} == first
@@ -205,7 +205,7 @@ def test_a_tracker_whose_password_is_not_stored_has_to_be_named_again(sweeprof: 
     ("arguments", "said"),
     [
         (["resume=last"], "resume: 'last' finds no sweep below"),
-        (["resume=nowhere"], "resume: 'nowhere' is no folder of a sweep"),
+        (["resume=nowhere"], "resume: 'nowhere' is not the folder of a sweep"),
     ],
 )
 def test_mistakes(sweeprof: Command, arguments: list[str], said: str) -> None:
@@ -234,7 +234,7 @@ def test_a_sweep_that_runs_is_not_taken_over_and_its_report_says_so(sweeprof: Co
     assert after.returncode == 0
     rows = table(folder)
     assert "lost" in list(rows["status"])
-    assert "it began and left no record" in rows[rows["status"] == "lost"]["reason"].iloc[0]
+    assert "the worker was killed" in rows[rows["status"] == "lost"]["reason"].iloc[0]
 
 
 def python(cwd: Path, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""``python -m sweeprof.ui`` after a real sweep: what it prints is followed in Chromium."""
+"""``sweeprof ui`` after a real sweep: what it prints is followed in Chromium."""
 
 from __future__ import annotations
 
@@ -81,6 +81,13 @@ def printed(line: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
+def test_the_server_ends_with_a_command_that_is_killed(home: Path) -> None:
+    with started("sweeprof.ui", "--port", "0", cwd=home) as ui:
+        ui.line("Ctrl-C ends the server.")
+        ui.end(signal.SIGKILL)
+        assert left_after(home, 20) == []
+
+
 @pytest.mark.thorough
 def test_of_a_sweep_on_a_server_the_links_are_printed_and_that_is_all(tmp_path: Path) -> None:
     home = tmp_path / "home"
@@ -94,6 +101,4 @@ def test_of_a_sweep_on_a_server_the_links_are_printed_and_that_is_all(tmp_path: 
         alone = swept(tmp_path, "tracking=none")
         with started("sweeprof.ui", "--uri", server.url, str(alone.folder("small")), cwd=tmp_path) as ui:
             assert ui.process.wait(timeout=60) == 2
-            assert ui.err.startswith(
-                f"error: MLflow does not have {alone.folder('small')}; to send it: python -m sweeprof.sync"
-            )
+            assert ui.err.startswith(f"error: MLflow does not have {alone.folder('small')}; to send it: sweeprof sync")

@@ -9,8 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from support.command import Command
-from support.in_process import call_command
+from support.command import Command, call_command
 
 pytestmark = pytest.mark.slow
 

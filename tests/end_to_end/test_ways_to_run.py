@@ -127,7 +127,7 @@ def test_a_dead_tracking_server_costs_nothing_but_the_tracking(sweeprof: Command
     folder = ran.folder("adhoc")
     assert list(_table(folder)["status"]) == ["ok"]
     assert "measuring goes on" in ran.err
-    assert f"send it with: python -m sweeprof.sync {folder} 'uri=http://***@127.0.0.1:9'" in ran.out
+    assert f"send it with: sweeprof sync {folder} 'uri=http://***@127.0.0.1:9'" in ran.out
     written = "".join(
         path.read_text() for path in folder.rglob("*") if path.suffix in (".json", ".jsonl", ".md", ".log", ".html")
     )
@@ -178,7 +178,7 @@ def test_the_wheel_runs_from_any_directory(tmp_path: Path) -> None:
     (folder,) = (away / "outputs" / "adhoc").iterdir()
     assert list(_table(folder)["status"]) == ["ok"]
     where = subprocess.run(
-        [sys.executable, "-c", "from sweeprof.configs import conf_folder; print(conf_folder())"],
+        [sys.executable, "-c", "from sweeprof.config.folder import conf_folder; print(conf_folder())"],
         cwd=away,
         env={**environment(away), "PYTHONPATH": str(tmp_path / "site")},
         capture_output=True,

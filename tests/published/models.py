@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from sweeprof.backends.torch.counting import count_built
+from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.metrics import compat
-from sweeprof.profiling.inputs import Inputs, TensorSpec
 
 HERE = Path(__file__).parent
 

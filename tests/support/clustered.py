@@ -16,7 +16,7 @@ import pandas as pd
 
 from support.command import Ran, environment, run_command, start_command
 from support.slurm import Lab
-from sweeprof.sweep.cluster.jobs import Jobs
+from sweeprof.slurm.jobs import Jobs
 
 MODEL = '''
 import os, sys, time
@@ -53,7 +53,7 @@ class Clustered:
     count: int = 6
     shards: int = 3
     more: tuple[str, ...] = ()
-    _heads: list[subprocess.Popen[str]] = field(default_factory=list)
+    _drivers: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         (self.cwd / "lab_models.py").write_text(MODEL)
@@ -77,15 +77,15 @@ class Clustered:
         return self._started(*self.arguments, *more)
 
     def resume(self, *more: str, timeout: float = 120) -> Ran:
-        """Go on with it, and wait for the end."""
+        """Resume it, and wait until it ends."""
         return run_command(self.cwd, f"resume={self.folder}", *self._locks, *more, timeout=timeout)
 
     def start_resuming(self, *more: str) -> subprocess.Popen[str]:
-        """Go on with it."""
+        """Resume it."""
         return self._started(f"resume={self.folder}", *self._locks, *more)
 
     def collect(self, *words: str) -> Ran:
-        """``python -m sweeprof.collect``."""
+        """``sweeprof collect``."""
         command = [sys.executable, "-m", "sweeprof.collect", str(self.folder), *words]
         done = subprocess.run(
             command, cwd=self.cwd, env=environment(self.cwd), capture_output=True, text=True, timeout=120, check=False
@@ -93,22 +93,22 @@ class Clustered:
         return Ran(done.returncode, done.stdout, done.stderr, self.cwd)
 
     def _started(self, *arguments: str) -> subprocess.Popen[str]:
-        head = start_command(self.cwd, *arguments)
-        self._heads.append(head)
-        return head
+        driver = start_command(self.cwd, *arguments)
+        self._drivers.append(driver)
+        return driver
 
     @property
     def _locks(self) -> list[str]:
         return [f"limits.locks={self.cwd / 'locks'}"]
 
     def end(self) -> None:
-        """Let nothing wait any longer, and no head live on."""
+        """Let nothing wait any longer, and no driver live on."""
         for path in [*self.cwd.glob("hold-*"), *self.cwd.glob("eat-*")]:
             path.unlink()
-        for head in self._heads:
-            if head.poll() is None:
-                head.kill()
-            head.communicate()
+        for driver in self._drivers:
+            if driver.poll() is None:
+                driver.kill()
+            driver.communicate()
 
     def touch(self, *names: str) -> None:
         """Make files such as ``hold-3``."""
@@ -168,11 +168,11 @@ class Clustered:
 
         self.lab.wait_until(come_true, timeout_s, said)
 
-    def interrupt(self, head: subprocess.Popen[str]) -> tuple[int, str]:
+    def interrupt(self, driver: subprocess.Popen[str]) -> tuple[int, str]:
         """Ctrl-C; returns the exit code and what was printed."""
-        head.send_signal(signal.SIGINT)
-        out, err = head.communicate(timeout=90)
-        return head.returncode, out + err
+        driver.send_signal(signal.SIGINT)
+        out, err = driver.communicate(timeout=90)
+        return driver.returncode, out + err
 
     def table(self) -> pd.DataFrame:
         """The comparison, by number."""

@@ -1,13 +1,23 @@
-"""The real command in a process of its own."""
+"""The commands of sweeprof: in a process of their own, or in this one, which has imported what they need."""
 
 from __future__ import annotations
 
+import logging
+import logging.config
 import os
+import runpy
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
+from types import ModuleType
+from unittest.mock import patch
+
+from hydra.core.global_hydra import GlobalHydra
 
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONWARNINGS": "error::UserWarning:sweeprof"}
 
@@ -41,8 +51,12 @@ def command(cwd: Path, *arguments: str) -> list[str]:
 
     A scripted clock cannot be disturbed: its sweeps take no turns with those of other tests, which a hanging one would hold up.
     """
+    return [sys.executable, "-m", "sweeprof", *_with_locks(cwd, arguments)]
+
+
+def _with_locks(cwd: Path, arguments: tuple[str, ...]) -> tuple[str, ...]:
     apart = "backend=fake" in arguments and not any(argument.startswith("limits.locks=") for argument in arguments)
-    return [sys.executable, "-m", "sweeprof", *arguments, *([f"limits.locks={cwd / 'locks'}"] if apart else [])]
+    return (*arguments, f"limits.locks={cwd / 'locks'}") if apart else arguments
 
 
 def run_command(cwd: Path, *arguments: str, timeout: float = 280) -> Ran:
@@ -70,3 +84,58 @@ def start_command(cwd: Path, *arguments: str) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+
+
+def call_command(cwd: Path, *arguments: str) -> Ran:
+    """``python -m sweeprof ARGUMENTS`` in this process; its trials have processes of their own, as always."""
+    return call_module(cwd, "sweeprof", *_with_locks(cwd, arguments))
+
+
+def call_module(cwd: Path, module: str, *arguments: str) -> Ran:
+    """``python -m MODULE ARGUMENTS`` in this process, to its end."""
+    out, err, code = StringIO(), StringIO(), 0
+    with _state_restored(cwd, module, arguments), redirect_stdout(out), redirect_stderr(err):
+        try:
+            runpy.run_module(module, run_name="__main__")
+        except SystemExit as ending:
+            code = int(ending.code or 0)
+    return Ran(code, out.getvalue(), err.getvalue(), cwd)
+
+
+def _is_below(folder: Path, module: ModuleType) -> bool:
+    return str(getattr(module, "__file__", None)).startswith(f"{folder}/")
+
+
+@contextmanager
+def _state_restored(cwd: Path, module: str, arguments: tuple[str, ...]) -> Iterator[None]:
+    """Give a command the state of a new process, and restore afterwards what it changes."""
+    handlers, level, factory = list(logging.root.handlers), logging.root.level, logging.getLogRecordFactory()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    signals = [signal.getsignal(number) for number in numbers]
+    before = Path.cwd()
+    # runpy refuses to run what is imported already.
+    name = f"{module}.__main__" if hasattr(sys.modules.get(module), "__path__") else module
+    imported = sys.modules.pop(name, None)
+    os.chdir(cwd)
+    try:
+        with (
+            patch.dict(os.environ, environment(cwd), clear=True),
+            patch.object(sys, "argv", [module, *arguments]),
+            patch.object(sys, "path", [str(cwd), *sys.path]),
+            # Hydra would disable the loggers of later tests, and close absl's handler and with it pytest's captured stderr.
+            # What it calls is patched, for it imports the modules of its launchers anew.
+            patch.object(logging.config.DictConfigurator, "configure"),
+        ):
+            yield
+    finally:
+        os.chdir(before)
+        GlobalHydra.instance().clear()
+        if imported is not None:
+            sys.modules[name] = imported
+        for own in [name for name, found in sys.modules.items() if _is_below(cwd, found)]:
+            del sys.modules[own]
+        for number, handler in zip(numbers, signals, strict=True):
+            signal.signal(number, handler)
+        logging.root.handlers[:] = handlers
+        logging.root.setLevel(level)
+        logging.setLogRecordFactory(factory)

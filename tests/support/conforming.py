@@ -35,9 +35,9 @@ def observed(config: Mapping[str, Any], pass_name: Any) -> Any:
 
 @task
 def run_pass(question: Mapping[str, Any]) -> Any:
-    from sweeprof.sweep.isolation import environment
+    from sweeprof.run.isolation import environment
 
-    os.environ.update(environment(question["config"], question["pass"]))  # a sweep has a template for each
+    os.environ.update(environment(question["config"], question["pass"]))  # a sweep has a fork server for each
     return observed(question["config"], question["pass"])
 
 
@@ -45,7 +45,7 @@ def run_pass(question: Mapping[str, Any]) -> Any:
 def facts(question: Mapping[str, Any]) -> Any:
     """Everything that needs the backend but no model."""
     from sweeprof.backends import CAPABILITIES
-    from sweeprof.profiling.build import instantiate
+    from sweeprof.measuring.instantiate import instantiate
 
     backend = instantiate(question["config"]["backend"])
     backend.configure(0)
@@ -107,7 +107,7 @@ def kernels(question: Mapping[str, Any]) -> Any:
 @task
 def exhaust(question: Mapping[str, Any]) -> Any:
     """Really run out of memory, and ask the backend what that was."""
-    from sweeprof.profiling.build import instantiate
+    from sweeprof.measuring.instantiate import instantiate
 
     backend = instantiate(question["config"]["backend"])
     try:

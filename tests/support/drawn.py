@@ -8,8 +8,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from sweeprof.results.comparable import DEVIATION
-from sweeprof.results.compare import Comparison, Row, compare_rows, find_baselines
+from sweeprof.results.compare import DEVIATION, Comparison, Row, compare_rows, find_baselines
 from sweeprof.results.measurement import Measurement, MetricInfo
 
 METRICS = (

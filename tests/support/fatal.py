@@ -14,7 +14,7 @@ def model(step_s):
     once, healed = pathlib.Path("once"), pathlib.Path("healed")
     if (step_s == 0.002 and not once.exists()) or (step_s == 0.003 and not healed.exists()):
         once.touch() if step_s == 0.002 else None
-        shard = psutil.Process(os.getppid()).parent()  # this process's template's parent
+        shard = psutil.Process(os.getppid()).parent()  # this process's fork server's parent
         if shard.name().startswith(("python", "ray::")):  # else it is dead already, and this is who adopted its children
             shard.kill()
         time.sleep(60)

@@ -16,19 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from sweeprof.profiling.memory import Memory
-from sweeprof.profiling.quality import Quality
-from sweeprof.profiling.timing import Timing
-from sweeprof.results.allocations import Allocations, LayerMemory, Moment
+from sweeprof.measuring.timing import Timing
+from sweeprof.passes.memory import Memory
+from sweeprof.passes.quality import Quality
+from sweeprof.plan.plan import Combination, Plan
 from sweeprof.results.compare import Excluded
 from sweeprof.results.files import write_json
 from sweeprof.results.layer_times import CallTime, LayerTimes, PhaseTimes
 from sweeprof.results.layers import LayerRow, LayerTable, Liveness
+from sweeprof.results.memory import Allocations, LayerMemory, Moment, TensorRow
 from sweeprof.results.operators import OperatorRow, Operators
 from sweeprof.results.peaks import Peaks
 from sweeprof.results.record import PassName, Record, Status, Warning
-from sweeprof.results.tensors import TensorRow
-from sweeprof.sweep.plan import Combination, Plan
 
 SWEEP_ID = "s20261122060000golden"
 CREATED = "2026-11-22T06:00:00+00:00"

@@ -23,13 +23,13 @@ import psutil
 from keras import layers
 
 from sweeprof.backends.jax.adapter import JaxBackend
+from sweeprof.counting.formulas import Formulas
 from sweeprof.datasets.digits import Digits
-from sweeprof.profiling.formulas import Formulas
-from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.measuring.timing import Protocol, measure, measure_training
+from sweeprof.measuring.training_config import Recipe
 from sweeprof.profiling.profiler import Profiler
-from sweeprof.profiling.recipe import Recipe
-from sweeprof.profiling.timing import Protocol, measure, measure_training
-from sweeprof.results.comparable import deviations_of
+from sweeprof.results.compare import deviations_of
 from sweeprof.zoo import lenet5, mlp
 
 SHORT = Protocol(warmup_steps=2, warmup_s=0, sample_s=1e-4, min_samples=5, min_s=0.01)

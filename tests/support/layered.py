@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from sweeprof.report.layers.csv import to_csv
+from sweeprof.report.layers.tables import to_csv
 from sweeprof.report.operators import to_csv as operators_csv
 from sweeprof.results.compare import Comparison
 from sweeprof.results.layers import LayerRow, LayerTable

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from sweeprof.backends.torch.counting import count_layers
-from sweeprof.profiling.inputs import Inputs, TensorSpec
-from sweeprof.results.layers import ROOT, LayerRow, LayerTable
+from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import LayerRow, LayerTable
 
 HOSTILE = "</script><script>alert(1)</script>"
 

@@ -11,12 +11,12 @@ from hydra._internal.utils import create_config_search_path
 from hydra.core.plugins import Plugins
 from hydra.types import RunMode
 
-from sweeprof.app import hydra_arguments
-from sweeprof.configs import conf_folder
-from sweeprof.sweep.arguments import Arguments
-from sweeprof.sweep.compose import Composer
-from sweeprof.sweep.groups import VERSION_BASE
-from sweeprof.sweep.plan import Plan
+from sweeprof.cli.run import hydra_arguments
+from sweeprof.config.folder import conf_folder
+from sweeprof.config.groups import VERSION_BASE
+from sweeprof.config.overrides import Arguments
+from sweeprof.plan.compose import Composer
+from sweeprof.plan.plan import Plan
 
 
 def composer(arguments: Sequence[str], configs: Path | None = None) -> Composer:

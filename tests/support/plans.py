@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from support.fakes import fake_config
+from sweeprof.config.schema import IDENTITY
+from sweeprof.plan.plan import Combination, Plan, in_shards
 from sweeprof.results.files import write_json
 from sweeprof.results.record import PassName
-from sweeprof.sweep.folder import Folder
-from sweeprof.sweep.plan import IDENTITY, Combination, Plan, in_shards
+from sweeprof.run.folder import Folder
 
 QUICK = {"warmup_steps": 0, "warmup_s": 0, "sample_s": 0, "min_samples": 3, "min_s": 0, "max_s": 5}
 

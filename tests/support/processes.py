@@ -9,11 +9,11 @@ from typing import Literal
 
 import psutil
 
-Kind = Literal["head", "shard", "template", "worker", "tracker", "other"]
+Kind = Literal["driver", "shard", "fork_server", "worker", "tracker", "other"]
 
 
 def processes(home: Path) -> list[psutil.Process]:
-    """Every process that was started with this home: head, shards, templates, workers, trackers, and what they started."""
+    """Every process that was started with this home: driver, shards, fork servers, workers, trackers, and what they started."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
@@ -23,17 +23,17 @@ def processes(home: Path) -> list[psutil.Process]:
 
 
 def kind_of(process: psutil.Process) -> Kind:
-    """What a process of the command is; raises :class:`psutil.Error` when it has ended."""
+    """Return the kind of a process of the command; raises :class:`psutil.Error` when it has ended."""
     line = " ".join(process.cmdline())
-    if "sweeprof.sweep.template" in line:
+    if "sweeprof.run.fork_server" in line:
         parent = process.parent()
-        inner = parent is not None and "sweeprof.sweep.template" in " ".join(parent.cmdline())
-        return "worker" if inner else "template"
-    if "sweeprof.sweep.tracker" in line:
+        inner = parent is not None and "sweeprof.run.fork_server" in " ".join(parent.cmdline())
+        return "worker" if inner else "fork_server"
+    if "sweeprof.run.tracker" in line:
         return "tracker"
     if "popen_loky_posix" in line:
         return "shard"
-    return "head" if "-m sweeprof" in line else "other"
+    return "driver" if "-m sweeprof" in line else "other"
 
 
 def left_after(home: Path, seconds: float) -> list[str]:

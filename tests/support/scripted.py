@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeprof.sweep.cluster.jobs import Submission
+from sweeprof.slurm.jobs import Submission
 
 SCRIPTS = {
     "sbatch": """

@@ -60,9 +60,9 @@ def _made(job: str) -> tuple[torch.nn.Module, torch.Tensor, str]:
 def ours(job: str) -> dict[str, float]:
     """Peak and estimate, in bytes; of a training step the estimate is one of the first step, which has a peak of its own."""
     from sweeprof.backends.torch.adapter import TorchBackend
-    from sweeprof.profiling.formulas import DEFAULTS
-    from sweeprof.profiling.inputs import Inputs
-    from sweeprof.profiling.recipe import Recipe, Work
+    from sweeprof.counting.formulas import DEFAULTS
+    from sweeprof.measuring.inputs import Inputs
+    from sweeprof.measuring.training_config import Recipe, Work
 
     module, given, mode = _made(job)
     inputs, backend = Inputs((given,)), TorchBackend()

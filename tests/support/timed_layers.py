@@ -10,7 +10,7 @@ from torch import nn
 
 from support.nets import lenet5, reused
 from sweeprof.backends.torch.counting import count_layers
-from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.profiling.layers import Layers
 from sweeprof.results.layer_times import CallTime, LayerTimes, Mode, PhaseTimes
 from sweeprof.results.layers import LayerTable
@@ -19,7 +19,7 @@ NO_GRADIENT = "no gradient is computed in it"
 
 
 class MyNet(nn.Module):
-    """As SEEDS.md, cases 38 and 39, have it; the widths are such that its 707 parameters and 10,304 MACs come out."""
+    """The example of the package nnprofiler; the widths give its 707 parameters and 10,304 MACs."""
 
     def __init__(self) -> None:
         super().__init__()

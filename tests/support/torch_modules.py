@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from sweeprof.backends.torch.counting import count_layers
-from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layers import LayerTable
 
 

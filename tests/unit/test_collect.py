@@ -9,14 +9,17 @@ import pytest
 
 from support.plans import fake_plan, sweep_folder
 from support.scripted import ScriptedSlurm
-from sweeprof.collect import EXIT_RUNNING, main
+from support.subcommands import subcommand
+from sweeprof.errors import ExitCode
 from sweeprof.results.files import read_json
 from sweeprof.results.record import Record
-from sweeprof.sweep.cluster.jobs import Jobs, Submission
-from sweeprof.sweep.folder import Folder
-from sweeprof.sweep.hold import heading
-from sweeprof.sweep.queued import keep_config
+from sweeprof.run.folder import Folder
+from sweeprof.run.locks import driver_lock
+from sweeprof.run.tracking import keep_config
+from sweeprof.slurm.jobs import Jobs, Submission
 from sweeprof.tracking import MLFLOW
+
+main = subcommand("collect")
 
 
 @pytest.fixture
@@ -49,8 +52,8 @@ def rows(folder: Folder) -> list[tuple[str, str | None]]:
 
 def test_while_jobs_run(slurm: ScriptedSlurm, folder: Folder, submission: Submission) -> None:
     slurm.queue(submission, "COMPLETED", "PENDING", job=9)
-    assert main([str(folder.path)]) == EXIT_RUNNING
-    assert rows(folder) == [("ok", None), ("skipped", "analysis: its turn has not come yet")]
+    assert main([str(folder.path)]) == ExitCode.RUNNING
+    assert rows(folder) == [("ok", None), ("skipped", "analysis: it has not begun yet")]
 
 
 def test_once_no_job_is_left(slurm: ScriptedSlurm, folder: Folder, submission: Submission) -> None:
@@ -65,12 +68,12 @@ def test_a_controller_that_does_not_answer(
     slurm: ScriptedSlurm, folder: Folder, submission: Submission, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slurm.go_away()
-    assert main([str(folder.path)]) == EXIT_RUNNING
+    assert main([str(folder.path)]) == ExitCode.RUNNING
     assert "Unable to contact slurm controller" in capsys.readouterr().out
 
 
 def test_a_sweep_that_has_a_head(slurm: ScriptedSlurm, folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
-    with heading(folder.path):
+    with driver_lock(folder.path):
         assert main([str(folder.path)]) == 1
     assert "DIR" in (err := capsys.readouterr().err)
     assert "is in use by process" in err
@@ -94,4 +97,4 @@ def test_a_tracker_whose_password_is_not_stored(
 
 def test_words_that_are_no_command_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["last", "--wiat"]) == 1
-    assert capsys.readouterr().err.startswith("error: unrecognized arguments: --wiat; see python -m sweeprof.collect")
+    assert capsys.readouterr().err.startswith("error: unrecognized arguments: --wiat; see sweeprof collect --help")

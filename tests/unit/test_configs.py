@@ -12,10 +12,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from support.fakes import composed_of
-from sweeprof.configs import conf_folder
-from sweeprof.sweep.check import config_problems
-from sweeprof.sweep.conf import packaged_targets
-from sweeprof.sweep.shape import read_shape
+from sweeprof.config.folder import conf_folder
+from sweeprof.config.groups import packaged_targets
+from sweeprof.config.validation import config_problems
+from sweeprof.plan.shape import read_shape
 
 CONF = Path(conf_folder())
 FILES = sorted(CONF.rglob("*.yaml"))

@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 
-from sweeprof.prune import main
+from support.subcommands import subcommand
+from sweeprof.plan.references import Place, located, set_tag
 from sweeprof.results.files import write_json
-from sweeprof.sweep.cluster.jobs import Jobs, Note
-from sweeprof.sweep.folder import Folder, sweeps
-from sweeprof.sweep.hold import heading
-from sweeprof.sweep.queued import keep_config, note_sent
-from sweeprof.sweep.references import Place, located, set_tag
+from sweeprof.run.folder import Folder, sweeps
+from sweeprof.run.locks import driver_lock
+from sweeprof.run.tracking import keep_config, note_sent
+from sweeprof.slurm.jobs import Jobs, Note
+
+main = subcommand("prune")
 
 LAB = {"_target_": "noting.Noting", "uri": "http://lab:5000"}
 
@@ -132,7 +134,7 @@ def test_a_tag_that_cannot_be_read_stops_everything(
 
 
 def test_a_sweep_with_a_head_stays(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with heading(day(output, 1)):
+    with driver_lock(day(output, 1)):
         assert prune(output, "--keep", "4") == 0
         assert f"kept     {day(output, 1)}  being measured\n" in capsys.readouterr().out
     assert days(output) == [1, 2, 3, 4, 5]
@@ -158,7 +160,7 @@ def test_an_unsent_sweep_stays_until_it_is_sent(output: Path, capsys: pytest.Cap
     note_sent(sent, None)
     assert prune(output, "--keep", "1") == 0
     assert days(output) == [1, 5]
-    assert f"not sent to its tracker: python -m sweeprof.sync {unsent.path}\n" in capsys.readouterr().out
+    assert f"not sent to its tracker: sweeprof sync {unsent.path}\n" in capsys.readouterr().out
     note_sent(unsent, None)
     assert prune(output, "--keep", "1") == 0
     assert days(output) == [5]
@@ -287,19 +289,19 @@ def test_two_at_once_are_no_trouble(
     ("words", "said"),
     [
         (["nightly"], "--keep"),
-        (["nightly", "--keep", "0"], "--keep: '0' is no whole number from 1 on"),
-        (["nightly", "--keep", "two"], "--keep: 'two' is no whole number"),
-        (["nightly", "--keep", "2.5"], "--keep: '2.5' is no whole number"),
-        (["nightly", "--keep", "1", "--days", "nan"], "--days: 'nan' is no number of days"),
-        (["nightly", "--keep", "1", "--days", "-1"], "--days: '-1' is no number of days"),
-        (["nightly", "--keep", "1", "--days", "1e99"], "--days: '1e99' is no number of days"),
+        (["nightly", "--keep", "0"], "--keep: '0' must be an integer ≥ 1"),
+        (["nightly", "--keep", "two"], "--keep: 'two' must be an integer ≥ 1"),
+        (["nightly", "--keep", "2.5"], "--keep: '2.5' must be an integer ≥ 1"),
+        (["nightly", "--keep", "1", "--days", "nan"], "--days: 'nan' must be a number of days"),
+        (["nightly", "--keep", "1", "--days", "-1"], "--days: '-1' must be a number of days"),
+        (["nightly", "--keep", "1", "--days", "1e99"], "--days: '1e99' must be a number of days"),
         (
             ["nihgtly", "--keep", "1"],
             "NAME: 'nihgtly' is not a name of sweeps. Did you mean 'nightly'? Known: nightly.",
         ),
         (["../outputs/nightly", "--keep", "1"], "is not a name of sweeps"),
         (["nightly", "--keep", "1", "--output", "absent"], "--output: 'absent' has no sweeps."),
-        (["nightly", "--kept", "1"], "see python -m sweeprof.prune --help"),
+        (["nightly", "--kept", "1"], "see sweeprof prune --help"),
     ],
 )
 def test_a_mistake_is_told_and_nothing_is_removed(

@@ -11,11 +11,11 @@ import pytest
 
 from support.plans import fake_plan, sweep_folder
 from support.scripted import ScriptedSlurm
-from sweeprof import sync
+from support.subcommands import subcommand
 from sweeprof.results.files import read_json, write_json
-from sweeprof.sweep.cluster.jobs import Jobs
-from sweeprof.sweep.folder import Folder
-from sweeprof.sweep.queued import keep_config, note_ending
+from sweeprof.run.folder import Folder
+from sweeprof.run.tracking import keep_config, note_ending
+from sweeprof.slurm.jobs import Jobs
 
 NOTING = """
 import json
@@ -42,7 +42,7 @@ def _noting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def main(words: list[str]) -> int:
     """The command for folders that are trusted: their tracker is none of sweeprof's."""
-    return sync.main([*words, "--trust"])
+    return subcommand("sync")([*words, "--trust"])
 
 
 def sweep(tmp_path: Path, name: str, uri: str) -> Folder:
@@ -82,7 +82,7 @@ def test_one_sweep_that_cannot_be_sent_keeps_no_other_back(tmp_path: Path, capsy
     assert main(["unsent", "--output", str(tmp_path / "outputs")]) == 1
     err = capsys.readouterr().err
     assert all(str(folder.path) in err for folder in (secret, unreadable, locked))
-    assert f"send it with: python -m sweeprof.sync {secret.path} 'uri=http://***@lab:5000'" in err
+    assert f"send it with: sweeprof sync {secret.path} 'uri=http://***@lab:5000'" in err
     assert [address(folder) for folder in (secret, unreadable, locked, fine)] == [None, None, None, LAB]
 
 
@@ -121,9 +121,7 @@ def test_a_sweep_whose_jobs_run_is_left_to_collect(
     Jobs(folder.path).keep(submission)
     slurm.queue(submission, "RUNNING")
     assert main([str(folder.path)]) == 1
-    assert (
-        f"is being measured by jobs; send it with: python -m sweeprof.collect {folder.path}" in capsys.readouterr().err
-    )
+    assert f"is being measured by jobs; send it with: sweeprof collect {folder.path}" in capsys.readouterr().err
     assert main(["unsent", "--output", str(tmp_path / "outputs")]) == 0
     assert got(folder) is None
     slurm.queue(submission)
@@ -133,4 +131,4 @@ def test_a_sweep_whose_jobs_run_is_left_to_collect(
 
 def test_words_that_are_no_command_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["last", "--ouput", "x"]) == 1
-    assert "see python -m sweeprof.sync --help" in capsys.readouterr().err
+    assert "see sweeprof sync --help" in capsys.readouterr().err

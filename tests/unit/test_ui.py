@@ -13,11 +13,12 @@ from typing import ClassVar
 
 import pytest
 
+from support.subcommands import subcommand
 from sweeprof.results.files import write_json
-from sweeprof.server import main as server
-from sweeprof.tracking.asking import is_healthy
 from sweeprof.tracking.credentials import LOGIN
-from sweeprof.ui import main
+from sweeprof.tracking.rest import is_healthy
+
+main = subcommand("ui")
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sweep-v1"
 MLFLOW = "sweeprof.tracking.mlflow.MlflowTracker"
@@ -45,7 +46,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 def test_a_sweep_that_was_not_tracked_names_the_command_that_sends_it(
     sweep: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    expected = f"error: DIR: '{sweep}' was not sent to MLflow; to send it: python -m sweeprof.sync {sweep}"
+    expected = f"error: DIR: '{sweep}' was not sent to MLflow; to send it: sweeprof sync {sweep}"
     assert said(capsys, str(sweep)) == (1, expected)
     sent(sweep, None, target=None)
     assert said(capsys, str(sweep)) == (1, expected)
@@ -62,12 +63,12 @@ def test_a_database_that_is_gone_is_named(sweep: Path, capsys: pytest.CaptureFix
     sent(sweep, None)
     code, err = said(capsys, str(sweep))
     assert code == 1
-    assert err.startswith(f"error: --uri: 'sqlite:///{sweep.parents[1]}/mlflow.db' is not there; to send it: ")
+    assert err.startswith(f"error: --uri: 'sqlite:///{sweep.parents[1]}/mlflow.db' does not exist; to send it: ")
 
 
 def test_a_password_that_is_not_kept_is_asked_for(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sent(sweep, "postgresql://***@db.example/sweeps", complete=False)
-    expected = "'postgresql://db.example/sweeps' is the sweep's store, whose password is not kept; give it whole."
+    expected = "'postgresql://db.example/sweeps' is the sweep's store, whose password is not stored; give the complete address."
     assert said(capsys, str(sweep)) == (1, f"error: --uri: {expected}")
 
 
@@ -96,26 +97,36 @@ def test_a_mistake_on_the_command_line_is_code_1(
     assert words[-1] in err
 
 
-def test_the_server_prints_its_command_instead_of_running_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_database_that_refuses_the_connection_is_named_without_its_password(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "postgresql://ann:pa55word@db.example/sweeps")
-    assert server(["--dry-run", "--port", "0", "--output", str(tmp_path)]) == 0
-    out = capsys.readouterr().out
-    assert "MLFLOW_BACKEND_STORE_URI=postgresql://db.example/sweeps " in out
-    assert f"--artifacts-destination {tmp_path}/mlflow-artifacts" in out
-    assert list(tmp_path.iterdir()) == []
+    pytest.importorskip("psycopg")
+    code, err = said(capsys, str(sweep), "--uri", "postgresql://ann:pa55word@127.0.0.1:1/sweeps")
+    assert code == 1
+    assert err.startswith("error: --uri: 'postgresql://127.0.0.1:1/sweeps' refuses the connection: connection failed: ")
+    assert "pa55word" not in err
 
 
-def test_all_mistakes_of_a_server_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert server(["--store", "runs.db", "--artifacts", "gs://bucket"]) == 1
-    assert keys(capsys.readouterr().err) == ["--store", "--artifacts"]
-    assert server(["--port", "70000", "--store", "postgresql://127.0.0.1:1/sweeps"]) == 1
-    assert keys(capsys.readouterr().err) == ["--port", "--store"]
+@pytest.mark.parametrize(
+    ("uri", "package", "extra"),
+    [("sqlite:///{sweep}/mlflow.db", "mlflow", "mlflow"), ("postgresql://h/sweeps", "psycopg", "postgresql")],
+)
+def test_a_missing_package_is_named_with_what_installs_it(
+    sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, uri: str, package: str, extra: str
+) -> None:
+    (sweep / "mlflow.db").touch()
+    monkeypatch.setattr("sweeprof.cli.ui.find_spec", lambda name: None if name == package else object())
+    code, err = said(capsys, str(sweep), "--port", "0", "--uri", uri.format(sweep=sweep))
+    assert code == 1
+    assert err.endswith(f"needs {package}, which is not installed: pip install 'sweeprof[{extra}]'.")
 
 
-def keys(err: str) -> list[str]:
-    return [line.split(": ")[1] for line in err.splitlines()]
+def test_a_port_that_no_user_may_use(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (sweep.parents[1] / "mlflow.db").touch()
+    sent(sweep, None)
+    code, err = said(capsys, str(sweep), "--port", "70000")
+    assert code == 1
+    assert err == "error: --port: 70000 is not a port that you may use: 1024 to 65535, or 0 for any free port."
 
 
 def test_a_program_that_is_no_mlflow_server_is_a_taken_port(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,7 +163,7 @@ def test_a_server_that_only_the_folder_names_is_not_told_the_login(
         code, err = said(capsys, str(sweep))
         assert (code, Answering.authorizations) == (2, [None])
         assert err.endswith(
-            f"it was not told your login, as only the sweep's folder names it; to do so: --uri {address})"
+            f"your login was not sent, as only the sweep's folder names this server; to send it: --uri {address})"
         )
         assert said(capsys, str(sweep), "--uri", address)[0] == 2
     assert Answering.authorizations == [None, login]

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -14,22 +15,36 @@ import numpy as np
 
 from sweeprof.backends import Build
 from sweeprof.backends.gaps import Gap
-from sweeprof.backends.jax.kernel import kernel
-from sweeprof.backends.jax.model import JaxModel
-from sweeprof.backends.jax.own_counts import own_counts
-from sweeprof.backends.jax.runtime import device_named, device_names, start
+from sweeprof.backends.jax.model import JaxModel, forward_of, parted, weights_of
+from sweeprof.backends.jax.runtime import device_named, device_names, kernel, start
 from sweeprof.backends.jax.training import JaxTraining, training
 from sweeprof.backends.keras.counting import count_layers
 from sweeprof.backends.keras.tensors import channels_last
 from sweeprof.backends.keras.training import count_training
+from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.formulas import Formulas
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.profiling.kernel import Kernel, KernelName
-from sweeprof.profiling.memory import ProcessMemory
-from sweeprof.profiling.recipe import Recipe
+from sweeprof.measuring.calibration import Kernel, KernelName
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.process_memory import ProcessMemory
+from sweeprof.measuring.training_config import Recipe
 from sweeprof.results.layers import LayerTable, Training
-from sweeprof.results.own_counts import OwnCounts
+from sweeprof.results.operators import OwnCounts
+
+NAME = "xla"
+
+
+def own_counts(model: JaxModel, inputs: Inputs) -> OwnCounts:
+    """``flops`` of one forward in inference mode: 2 a multiply-accumulate and 1 an addition, multiplication or comparison of
+    floating-point numbers; ``exp``, ``tanh`` and their like, which XLA calls transcendentals, are not in it. Nothing is run.
+    """
+    batch = model.put(inputs)
+    with jax.default_device(model.device):
+        weights, (form, arrays) = weights_of(model.native, batch), parted(batch)
+        lowered = jax.jit(partial(forward_of(model.native), form)).lower(weights, arrays)
+        found = lowered.compile().cost_analysis() or {}
+    if "flops" not in found:
+        return OwnCounts({}, {NAME: "the compiler of this device analyses no costs"})
+    return OwnCounts({NAME: int(found["flops"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +73,7 @@ class JaxBackend:
     layout: Literal["channels_last", "channels_first"] = "channels_last"
     """Where the model expects the channels of an image; datasets give them first."""
     async_dispatch: bool = False
-    """Whether a call returns before its work is done, which is JAX's default. A step waits for it anyway, so this only adds the
+    """True: a call returns before its work is done, which is JAX's default. A step waits for it anyway, so this only adds the
     hand-over to another thread: 5 to 10 µs a step."""
 
     def configure(self, seed: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -12,12 +13,84 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from sweeprof.backends.jax.arguments import Form, arrays_in, parted
-from sweeprof.backends.jax.feeding import arranged, placed
-from sweeprof.backends.keras.arguments import as_called
+from sweeprof.backends.keras.calls import as_called
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.profiling.timing import WallClock
+from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.measuring.timing import WallClock
+
+
+def arranged(inputs: Inputs, channel_axis: int | None) -> Inputs:
+    """Generated where a specification is given, and with the channels moved from ``channel_axis`` to the end."""
+    random = np.random.default_rng(0)
+
+    def change(leaf: Any) -> Any:
+        array = _made(leaf, random)
+        if channel_axis is None or not isinstance(array, np.ndarray) or array.ndim <= channel_axis:
+            return array
+        return np.moveaxis(array, channel_axis, -1)
+
+    return inputs.map(change)
+
+
+def placed(inputs: Inputs, device: Any) -> Inputs:
+    """The same with every array on ``device``."""
+    return inputs.map(lambda leaf: jax.device_put(leaf, device) if isinstance(leaf, np.ndarray | jax.Array) else leaf)
+
+
+def _made(leaf: Any, random: np.random.Generator) -> Any:
+    """An array of anything that has numbers: of a specification, and of other frameworks' tensors; anything else as it is."""
+    if isinstance(leaf, TensorSpec):
+        values = random.standard_normal(leaf.shape) if "float" in leaf.dtype else np.zeros(leaf.shape)
+        return values.astype(leaf.dtype)
+    return np.asarray(leaf) if hasattr(leaf, "__array__") and not isinstance(leaf, jax.Array) else leaf
+
+
+ARRAYS = (jax.Array, np.ndarray)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Arguments without their arrays. Two are equal where one compiled function does for both."""
+
+    tree: Any
+    told: tuple[Any, ...]
+    """The description of each leaf that identifies it; ``None`` for an array."""
+    leaves: tuple[Any, ...] = field(compare=False, repr=False)
+    """The constants, and ``None`` for each array."""
+
+    def filled(self, arrays: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Positional and keyword arguments with these arrays."""
+        waiting = iter(arrays)
+        leaves = [next(waiting) if told is None else leaf for told, leaf in zip(self.told, self.leaves, strict=True)]
+        args, kwargs = jax.tree.unflatten(self.tree, leaves)
+        return args, kwargs
+
+
+def parted(batch: Inputs) -> tuple[Form, list[Any]]:
+    """The form of the arguments, and their arrays. A truth value, a text or a number is none: the model's Python may ask for it."""
+    leaves, tree = jax.tree.flatten((batch.args, dict(batch.kwargs)))
+    arrays = [leaf for leaf in leaves if isinstance(leaf, ARRAYS)]
+    constants = tuple(None if isinstance(leaf, ARRAYS) else leaf for leaf in leaves)
+    told = tuple(None if isinstance(leaf, ARRAYS) else _told(leaf) for leaf in leaves)
+    return Form(tree, told, constants), arrays
+
+
+def _told(constant: Any) -> tuple[Any, ...]:
+    """Return a key of a leaf: its type and value, since True equals 1; an unhashable value, such as a set, by its id."""
+    try:
+        hash(constant)
+    except TypeError:
+        return type(constant), "object", id(constant)
+    return type(constant), constant
+
+
+def arrays_in(outputs: Any) -> list[Any]:
+    """The arrays in what a model returned, in their order; those of a mapping as it lists them, where JAX sorts its keys."""
+    if isinstance(outputs, Mapping):
+        outputs = tuple(outputs.values())
+    if isinstance(outputs, list | tuple):
+        return [array for value in outputs for array in arrays_in(value)]
+    return [leaf for leaf in jax.tree.leaves(outputs) if isinstance(leaf, ARRAYS)]
 
 
 class JaxModel:
@@ -54,7 +127,7 @@ class JaxModel:
             yield step
 
     def _forward(self, form: Form) -> Callable[..., Any]:
-        """One for all batches of a form: a new function would be compiled anew."""
+        """One for all batches of a form: a new function would be compiled again."""
         if form not in self._forwards:
             self._forwards[form] = self.compiled(partial(forward_of(self.native), form))
         return self._forwards[form]
@@ -79,11 +152,11 @@ class JaxModel:
         return np.asarray(first_array(outputs)).astype(np.float32)
 
 
-Weights = tuple[list[Any], list[Any]]
+JaxWeights = tuple[list[Any], list[Any]]
 """Values of what is trained, and of everything else that a model remembers."""
 
 
-def weights_of(model: Any, batch: Inputs) -> Weights:
+def weights_of(model: Any, batch: Inputs) -> JaxWeights:
     """The model's, which is built for ``batch`` if it was not; of a plain function none."""
     if not isinstance(model, keras.Layer):
         return [], []
@@ -92,13 +165,13 @@ def weights_of(model: Any, batch: Inputs) -> Weights:
     return [v.value for v in model.trainable_variables], [v.value for v in model.non_trainable_variables]
 
 
-def forward_of(model: Any) -> Callable[[Form, Weights, list[Any]], Any]:
+def forward_of(model: Any) -> Callable[[Form, JaxWeights, list[Any]], Any]:
     """A function of the arguments' form, weights and arrays; it runs in inference mode, and leaves the model as it is.
 
     It returns the arrays among the outputs, in their order: what leaves a compiled function has its keys sorted.
     """
 
-    def forward(form: Form, weights: Weights, arrays: list[Any]) -> Any:
+    def forward(form: Form, weights: JaxWeights, arrays: list[Any]) -> Any:
         args, kwargs = form.filled(arrays)
         if isinstance(model, keras.Layer):
             outputs, _ = called(model, weights, args, {"training": False, **kwargs})
@@ -109,7 +182,7 @@ def forward_of(model: Any) -> Callable[[Form, Weights, list[Any]], Any]:
     return forward
 
 
-def called(model: Any, weights: Weights, args: Any, kwargs: Any) -> tuple[Any, list[Any]]:
+def called(model: Any, weights: JaxWeights, args: Any, kwargs: Any) -> tuple[Any, list[Any]]:
     """Outputs of a Keras layer with these weights, and what it then remembers beside what is trained.
 
     As ``stateless_call`` of Keras, which goes past ``__call__`` and so past its casts and defaults.

@@ -13,8 +13,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import jax
+from jax import lax
+from jax import numpy as jnp
 
+from sweeprof.backends.keras.kernel import resembling_kernel
 from sweeprof.errors import Problem, UserError
+from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName
 
 VARIABLE = "NPROC"
 """Where XLA looks first for the number of processors (``DefaultThreadPoolSize``); it has no other switch."""
@@ -46,7 +50,7 @@ def start(threads: int, async_dispatch: bool) -> None:
 
 
 def _is_running() -> bool:
-    """Whether the process has a client already."""
+    """True if the process already has a JAX client."""
     from jax._src import xla_bridge  # which has no public name
 
     return bool(xla_bridge.backends_are_initialized())
@@ -80,3 +84,38 @@ def device_named(name: str) -> Any:
 
 def _gpus() -> list[Any]:
     return [device for device in jax.local_devices() if device.platform == "gpu"]
+
+
+def kernel(model: Any, device: Any, wanted: KernelName | None) -> Kernel:
+    """The kernel on ``device``; always in single precision, so that variants have the same. It is compiled here.
+
+    Args:
+        model: a Keras layer, or any function of arrays.
+        device: JAX's.
+        wanted: which; None: the one that resembles the model.
+    """
+    name = wanted or resembling_kernel(model)
+    with jax.default_device(device):
+        run, left, right = _convolution() if name == "convolution" else _product()
+
+    def step() -> None:
+        run(left, right).block_until_ready()
+
+    step()
+    return Kernel(name, step)
+
+
+def _convolution() -> tuple[Any, jax.Array, jax.Array]:
+    images = jnp.ones((1, SIDE, SIDE, CHANNELS))
+    weights = jnp.full((3, 3, CHANNELS, CHANNELS), 1e-3)
+    layout = ("NHWC", "HWIO", "NHWC")
+    return (
+        jax.jit(lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=layout)),
+        images,
+        weights,
+    )
+
+
+def _product() -> tuple[Any, jax.Array, jax.Array]:
+    matrix = jnp.full((ROWS, ROWS), 1e-3)
+    return jax.jit(jnp.matmul), matrix, matrix

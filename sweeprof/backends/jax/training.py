@@ -15,11 +15,10 @@ import jax
 import keras
 from jax import numpy as jnp
 
-from sweeprof.backends.jax.arguments import Form, arrays_in, parted
-from sweeprof.backends.jax.model import JaxModel, Weights, called, first_array, weights_of
+from sweeprof.backends.jax.model import Form, JaxModel, JaxWeights, arrays_in, called, first_array, parted, weights_of
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.profiling.recipe import LOSSES, OPTIMIZERS, Recipe
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS, Recipe
 
 RATE = 1e-8
 """Learning rate of the named optimizers: an update costs the same at any, and at this one thousands of timed steps, which
@@ -67,7 +66,7 @@ class JaxTraining:
         return self._trained
 
 
-def _forward(model: Any, loss: Callable[[Any], Any], form: Form, weights: Weights, arrays: list[Any]) -> Any:
+def _forward(model: Any, loss: Callable[[Any], Any], form: Form, weights: JaxWeights, arrays: list[Any]) -> Any:
     """The loss, the function that takes its gradient back, and the state (moving statistics, seeds) after the step."""
     trained, state = weights
     args, kwargs = form.filled(arrays)
@@ -131,7 +130,7 @@ def _loss(given: str | Callable[[Any, Any], Any], targets: Any) -> Callable[[Any
 
 
 def _cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
-    """Of logits, their classes along the last axis, as Keras has them."""
+    """Return the loss of logits with their classes along the last axis, as in Keras."""
     losses = keras.ops.sparse_categorical_crossentropy(targets, logits, from_logits=True)
     return jnp.mean(losses)
 

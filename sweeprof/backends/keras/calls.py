@@ -1,18 +1,23 @@
-"""What each call of a layer did, while a model is counted."""
+"""Records of each layer call while a model is counted."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import keras
+from keras import ops
+
 from sweeprof.backends.keras.costs.rule import Cost as Figures
-from sweeprof.backends.keras.tensors import Seen, tensors_in
-from sweeprof.profiling.formulas import Cost
+from sweeprof.backends.keras.tensors import SymbolicTensors, tensors_in
+from sweeprof.counting.formulas import Cost
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import OperatorCount
 
 
-class Call:
+class LayerCall:
     """One call of one layer, or ``times`` equal ones: the steps of a recurrent network are one call of its cell."""
 
     __slots__ = (
@@ -20,14 +25,14 @@ class Call:
         *("in_graph", "times", "uncovered"),
     )
 
-    def __init__(self, layer: Any, path: str, parent: Call | None, times: int = 1) -> None:
+    def __init__(self, layer: Any, path: str, parent: LayerCall | None, times: int = 1) -> None:
         self.layer, self.path, self.parent, self.times = layer, path, parent, times
         self.children = 0
         self.in_graph = False
-        """Whether a framework traces it in a graph of its own, where layers are called on the graph's tensors."""
-        self.inputs = self.outputs = Seen()
+        """True if a framework traces the call in its own graph, where layers are called on the graph's tensors."""
+        self.inputs = self.outputs = SymbolicTensors()
         self.counted: Cost | None = None
-        """What a formula of the layer's type says instead of its operations."""
+        """The cost by a formula of the layer's type, which replaces that of its operations."""
         self.clear()
 
     def clear(self) -> None:
@@ -53,8 +58,8 @@ class Call:
         self.uncovered[name] += times
 
     @property
-    def is_told(self) -> bool:
-        """Whether a formula says what the operations cost, known or not."""
+    def has_formula(self) -> bool:
+        """True if a formula gives the cost of the operations, even as "unknown"."""
         return self.counted is not None and (self.counted.macs is not None or self.counted.flops is not None)
 
     @property
@@ -72,15 +77,15 @@ class Call:
 
     @property
     def operator_counts(self) -> tuple[OperatorCount, ...]:
-        """What the call ran, operations without arithmetic left out."""
+        """Return the operators that the call ran, without those that do no arithmetic."""
         return tuple(OperatorCount(name, *figures) for name, figures in self.operators.items() if any(figures[1:4]))
 
 
-def uncovered(calls: Iterable[Call]) -> dict[str, int]:
+def uncovered(calls: Iterable[LayerCall]) -> dict[str, int]:
     """Calls by operation without a formula, but for those of layers whose own formula says what they cost."""
     missed: Counter[str] = Counter()
     for call in calls:
-        if not call.is_told:
+        if not call.has_formula:
             missed.update(call.uncovered)
     return dict(missed)
 
@@ -90,3 +95,82 @@ def _elements(tensor: Any) -> int:
     for size in tensor.shape:
         count *= int(size or 0)
     return count
+
+
+GRAPHS = (keras.Sequential.call, keras.src.models.Functional.call)
+OF_A_CALL = ("training", "mask")
+"""Keywords of every layer's call, which are no tensors of the model's own."""
+
+
+def as_called(model: Any, inputs: Inputs) -> Inputs:
+    """The arguments as Keras takes them: a model made of a graph has one, and several tensors are a list or a mapping in it."""
+    if inputs.forward is not None or getattr(type(model), "call", None) not in GRAPHS:
+        return inputs
+    if len(inputs.args) > 1 and not inputs.kwargs:
+        return Inputs((list(inputs.args),))
+    own = {name: value for name, value in inputs.kwargs.items() if name not in OF_A_CALL}
+    if not inputs.args and own:
+        is_one = len(own) == 1 and not isinstance(getattr(model, "_inputs_struct", None), dict)
+        given = next(iter(own.values())) if is_one else own
+        return Inputs((given,), {name: value for name, value in inputs.kwargs.items() if name in OF_A_CALL})
+    return inputs
+
+
+def _separable(operation: Any, inputs: Any, depthwise: Any, pointwise: Any) -> Any:
+    where, dilation = operation.data_format, operation.dilation_rate
+    between = ops.depthwise_conv(inputs, depthwise, operation.strides, operation.padding, where, dilation)
+    return ops.conv(between, pointwise, 1, "valid", where)
+
+
+PARTS: dict[str, Callable[..., Any]] = {"separable_conv": _separable}
+"""By the name of an operation, the same by others."""
+
+
+def output_of(name: str, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Symbolic outputs of an operation of ``keras.ops`` on symbolic tensors."""
+    if name == "conv" and len(args) == 2:
+        return operation.compute_output_spec(args[0], _ungrouped(operation, *args))
+    if name in ("adaptive_average_pool", "adaptive_max_pool"):
+        return _pooled(operation, args[0])
+    return operation.compute_output_spec(*args, **kwargs)
+
+
+def _is_first(operation: Any) -> bool:
+    return bool(keras.src.backend.standardize_data_format(operation.data_format) == "channels_first")
+
+
+def _ungrouped(operation: Any, inputs: Any, kernel: Any) -> Any:
+    """A kernel for all input channels: Keras knows groups in what it computes, and refuses them in shapes."""
+    channels = inputs.shape[1 if _is_first(operation) else -1]
+    *space, given, made = kernel.shape
+    if given == channels or channels % given:
+        return kernel
+    return keras.KerasTensor((*space, channels, made), kernel.dtype)
+
+
+def _pooled(operation: Any, inputs: Any) -> Any:
+    """Keras keeps one of the sizes that it pools where the channels are last."""
+    batch, *_ = inputs.shape
+    size = operation.output_size
+    sizes = (size,) * (len(inputs.shape) - 2) if isinstance(size, int) else tuple(size)
+    shape = (batch, inputs.shape[1], *sizes) if _is_first(operation) else (batch, *sizes, inputs.shape[-1])
+    return keras.KerasTensor(shape, inputs.dtype)
+
+
+class Paths:
+    """Gives a path to every layer that is called; two layers of one name in one place have different ones."""
+
+    def __init__(self) -> None:
+        self._owner: dict[str, Any] = {}
+
+    def below(self, parent: str, layer: Any) -> str:
+        """The path of ``layer`` where a layer at ``parent`` calls or holds it: ``__root__`` outside any layer."""
+        if parent == OUTSIDE:
+            return ROOT
+        name = layer.name.replace(".", "_")
+        first = path = name if parent == ROOT else f"{parent}.{name}"
+        number = 0
+        while self._owner.setdefault(path, layer) is not layer:
+            number += 1
+            path = f"{first}_{number}"
+        return path

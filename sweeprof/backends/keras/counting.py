@@ -1,21 +1,143 @@
-"""Counts a Keras model in one walk over shapes."""
+"""Counts a Keras model in one trace over shapes."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import keras
 
-from sweeprof.backends.keras.arguments import as_called
-from sweeprof.backends.keras.calls import uncovered
-from sweeprof.backends.keras.following import following
-from sweeprof.backends.keras.rows import rows_of
+from sweeprof.backends.keras.calls import LayerCall, as_called, uncovered
+from sweeprof.backends.keras.patching import patching
+from sweeprof.backends.keras.recurrent import hidden_in
+from sweeprof.backends.keras.symbolic_trace import CannotCall, Fallback, SymbolicTrace
 from sweeprof.backends.keras.tensors import symbolic, tensors_in
-from sweeprof.backends.keras.walk import CannotCall, Fallback, Walk
-from sweeprof.profiling.formulas import DEFAULTS, FormulaFailed, Formulas
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.results.layers import LayerTable
+from sweeprof.backends.keras.weights import inventory
+from sweeprof.counting.formulas import DEFAULTS, Cost, FormulaFailed, Formulas
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.results.layer_times import OUTSIDE, ROOT
+from sweeprof.results.layers import Bytes, LayerRow, LayerTable, Weights
+
+_AS_COUNTED = Cost()
+_NO_WEIGHTS = Weights()
+
+
+def rows_of(trace: SymbolicTrace, root: Any) -> tuple[LayerRow, ...]:
+    """One row per call in the order of the calls, then every layer that was never called."""
+    called = {id(call.layer) for call in trace.calls}
+    below = _below(trace, root)
+    layers = _known(root, below)
+    declared = {id(c.layer): c.counted.param_size for c in trace.calls if c.counted is not None}
+    weights = inventory(layers.values(), below, declared)
+    position: dict[LayerCall | None, int] = {}
+    times: Counter[str] = Counter()
+    rows: list[LayerRow] = []
+
+    def add(call: LayerCall, index: int) -> None:
+        position[call] = len(rows)
+        own = weights.own.pop(id(call.layer), _NO_WEIGHTS)
+        rows.append(_row(call, own, weights.subtree.get(id(call.layer)), index, position.get(call.parent)))
+
+    for call in trace.calls:
+        add(call, times[call.path])
+        times[call.path] += 1
+    for layer, path in _uncalled(trace, root, below, called):
+        add(LayerCall(layer, path, None), -1)
+    if trace.outside.operators:
+        rows.append(_row(trace.outside, _NO_WEIGHTS, None, 0, None))
+    return tuple(rows)
+
+
+def parts_of(layer: Any) -> list[Any]:
+    """The layers that a layer holds, but for inputs, which do nothing, and those that are how it is made."""
+    if not isinstance(layer, keras.Layer):
+        return []
+    hidden = {id(part) for part in hidden_in(layer)}
+    return [part for part in layer._layers if not isinstance(part, keras.layers.InputLayer) and id(part) not in hidden]
+
+
+def _below(trace: SymbolicTrace, root: Any) -> dict[int, list[Any]]:
+    """Return the layers that each layer holds or calls, by the identity of the layer."""
+    found: dict[int, list[Any]] = {}
+    waiting = [root, *(call.layer for call in trace.calls)]
+    while waiting:
+        layer = waiting.pop()
+        if id(layer) not in found:
+            found[id(layer)] = parts_of(layer)
+            waiting += found[id(layer)]
+    for call in trace.calls:
+        if call.parent is not None and id(call.parent.layer) in found:
+            inner = found[id(call.parent.layer)]
+            if not any(layer is call.layer for layer in inner):
+                inner.append(call.layer)
+    return found
+
+
+def _known(root: Any, below: dict[int, list[Any]]) -> dict[int, Any]:
+    """The root and every layer below it by identity, each once, parents first."""
+    found: dict[int, Any] = {}
+    waiting = [root]
+    while waiting:
+        layer = waiting.pop()
+        if id(layer) not in found:
+            found[id(layer)] = layer
+            waiting += reversed(below[id(layer)])
+    return found
+
+
+def _uncalled(trace: SymbolicTrace, root: Any, below: dict[int, list[Any]], called: set[int]) -> list[tuple[Any, str]]:
+    """Layers that were never called, with paths below the layers that hold them."""
+    paths = {id(call.layer): call.path for call in reversed(trace.calls)}
+    found = []
+    for layer in _known(root, below).values():
+        path = paths.get(id(layer), ROOT)
+        for part in parts_of(layer):
+            if id(part) not in called and id(part) not in paths:
+                paths[id(part)] = trace.paths.below(path, part)
+                found.append((part, paths[id(part)]))
+    return found
+
+
+def _row(call: LayerCall, own: Weights, subtree: Weights | None, index: int, parent: int | None) -> LayerRow:
+    macs, flops, ops = call.costs
+    inputs, outputs, said = call.inputs, call.outputs, call.counted or _AS_COUNTED
+    output_bytes = _bytes(call)
+    return LayerRow(
+        path=call.path,
+        type=type(call.layer).__name__ if isinstance(call.layer, keras.Layer) else "",
+        depth=0 if call.path in (ROOT, OUTSIDE) else call.path.count(".") + 1,
+        call=index,
+        params=own.params,
+        trainable=own.trainable,
+        params_bytes=own.params_bytes,
+        buffers=own.buffers,
+        macs=macs,
+        input_shapes=said.input_shapes or inputs.shapes,
+        output_shapes=said.output_shapes or outputs.shapes,
+        flops=flops,
+        ops=ops,
+        act_bytes=0 if call.children else output_bytes,
+        input_bytes=inputs.nbytes,
+        output_bytes=output_bytes,
+        input_dtypes=inputs.dtypes,
+        output_dtypes=outputs.dtypes,
+        buffers_bytes=own.buffers_bytes,
+        dtypes=own.dtypes,
+        subtree=subtree,
+        parent=parent,
+        operators=call.operator_counts,
+    )
+
+
+def _bytes(call: LayerCall) -> Bytes | None:
+    """Return the bytes of the call's results, over all repetitions."""
+    scale = None if call.counted is None else call.counted.activation_size
+    if scale is not None:
+        return call.times * call.outputs.elements * scale
+    nbytes = call.outputs.nbytes
+    return None if nbytes is None else call.times * nbytes
+
 
 ON_SHAPES = "shapes"
 
@@ -34,16 +156,16 @@ def count_layers(
         Exception: whatever the model, or a formula, raised.
     """
     given = as_called(model, inputs).map(symbolic)
-    walk = Walk(formulas, fallback)
+    trace = SymbolicTrace(formulas, fallback)
     tensors = tensors_in((given.args, dict(given.kwargs)))
-    walk.trace.given(tensors)
-    outputs = walked(model, given, walk)
+    trace.lifetimes.given(tensors)
+    outputs = traced(model, given, trace)
     return LayerTable(
-        rows=rows_of(walk, model),
-        uncovered=uncovered((*walk.calls, walk.outside)),
-        method=_method(walk),
-        operator_calls=walk.operator_calls,
-        liveness=walk.trace.result(tensors, tensors_in(outputs)),
+        rows=rows_of(trace, model),
+        uncovered=uncovered((*trace.calls, trace.outside)),
+        method=_method(trace),
+        operator_calls=trace.operator_calls,
+        liveness=trace.lifetimes.result(tensors, tensors_in(outputs)),
     )
 
 
@@ -51,16 +173,16 @@ def _step(model: Any, given: Inputs) -> Callable[..., Any]:
     return lambda *args, **kwargs: Inputs(args, kwargs, given.forward).call(model)
 
 
-def walked(model: Any, given: Inputs, walk: Walk, training: bool = False) -> Any:
-    """What ``model`` returns for symbolic inputs, seen by ``walk``.
+def traced(model: Any, given: Inputs, trace: SymbolicTrace, training: bool = False) -> Any:
+    """Return the symbolic result of ``model`` for symbolic inputs, recorded by ``trace``.
 
     Raises:
         Exception: whatever the model, or a formula, raised.
     """
     try:
-        with following(walk):
+        with patching(trace):
             if not isinstance(model, keras.Layer):
-                return walk.function(model, _step(model, given), given.args, dict(given.kwargs))
+                return trace.function(model, _step(model, given), given.args, dict(given.kwargs))
             if given.forward is None and model._call_has_training_arg:
                 return model(*given.args, **{"training": training, **given.kwargs})
             return given.call(model)
@@ -68,9 +190,9 @@ def walked(model: Any, given: Inputs, walk: Walk, training: bool = False) -> Any
         raise failed.error from None
 
 
-def _method(walk: Walk) -> str:
-    if not walk.fallen_back:
+def _method(trace: SymbolicTrace) -> str:
+    if not trace.fallen_back:
         return ON_SHAPES
-    path, reason = next(iter(walk.fallen_back.items()))
-    others = len(walk.fallen_back) - 1
+    path, reason = next(iter(trace.fallen_back.items()))
+    others = len(trace.fallen_back) - 1
     return f"{ON_SHAPES}; as a graph {path}{f' and {others} more' if others else ''}: {reason}"

@@ -1,4 +1,4 @@
-"""Which calibration kernel resembles a Keras model."""
+"""The calibration kernel that resembles a Keras model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from sweeprof.profiling.kernel import KernelName, resembling
+from sweeprof.measuring.calibration import KernelName, resembling
 
 _CONVOLUTIONS = tuple(
     getattr(keras.layers, f"{kind}{dims}D")

@@ -1,15 +1,15 @@
-"""How many bytes of tensors are alive at once, from the order in which operations made and used them."""
+"""The bytes of tensors that are alive at the same time, from the order in which operations made and used them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sweeprof.backends.keras.tensors import seen
+from sweeprof.backends.keras.tensors import described
+from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import Liveness
-from sweeprof.results.paths import ROOT
 
 
-class Trace:
+class TensorLifetimes:
     """Each tensor lives from the operation that makes it to the last one that uses it, as a compiled graph frees it."""
 
     def __init__(self) -> None:
@@ -60,10 +60,10 @@ class Trace:
             live += change
             if live > peak:
                 peak, peak_at = live, path
-        return Liveness(peak, peak_at, seen(inputs).nbytes or 0)
+        return Liveness(peak, peak_at, described(inputs).nbytes or 0)
 
     def mark(self) -> int:
-        """Where the trace is now, for :meth:`forget`."""
+        """Return the current position of the trace, for :meth:`forget`."""
         return len(self._where)
 
     def forget(self, mark: int) -> None:
@@ -77,7 +77,7 @@ class Trace:
     def _of(self, tensor: Any) -> int:
         """The storage of a tensor; one that no operation made has been made just now, as by a cast on the way into a layer."""
         found = self._storage.get(id(tensor))
-        return self._place(tensor, seen(tensor).nbytes or 0) if found is None else found
+        return self._place(tensor, described(tensor).nbytes or 0) if found is None else found
 
     def _place(self, tensor: Any, nbytes: int) -> int:
         now = max(len(self._where) - 1, 0)

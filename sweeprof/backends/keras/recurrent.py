@@ -1,4 +1,4 @@
-"""Layers that repeat: recurrent networks walk their cell once for all time steps, ``TimeDistributed`` its layer."""
+"""Layers that repeat: recurrent networks trace their cell once for all time steps, ``TimeDistributed`` its layer."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import keras
 from keras import layers
 
 if TYPE_CHECKING:
-    from sweeprof.backends.keras.walk import Walk
+    from sweeprof.backends.keras.symbolic_trace import SymbolicTrace
 
-StandIn = Callable[..., Any]
+LayerOverride = Callable[..., Any]
 
 _NETWORKS = (
     *(layers.SimpleRNN, layers.GRU, layers.LSTM),
@@ -25,30 +25,30 @@ def hidden_in(layer: Any) -> list[Any]:
 
 
 def _network(
-    walk: Walk, layer: Any, sequences: Any, initial_state: Any = None, mask: Any = None, training: Any = False
+    trace: SymbolicTrace, layer: Any, sequences: Any, initial_state: Any = None, mask: Any = None, training: Any = False
 ) -> Any:
-    """As many steps as the sequence is long, each one walk of the cell; masks of dropout are made once and cost nothing."""
+    """As many steps as the sequence is long, each one trace of the cell; masks of dropout are made once and cost nothing."""
     batch, steps, *rest = sequences.shape
     step = keras.KerasTensor((batch, *rest), sequences.dtype)
     if initial_state is None:
-        with walk.paused():
+        with trace.paused():
             initial_state = keras.src.backend.compute_output_spec(layer.get_initial_state, batch)
     states = list(initial_state) if isinstance(initial_state, list | tuple) else [initial_state]
     cell = layer.cell
     call = cell.call if hidden_in(layer) else cell
-    walk.passed([sequences], [step])
+    trace.passed([sequences], [step])
     before = 0
     if (
-        walk.tape is not None and steps > 1
+        trace.tape is not None and steps > 1
     ):  # the first state is given, and takes no gradient; those of further steps do
         before = 1
         _, states = call(step, states)
         states = states if isinstance(states, list | tuple) else [states]
-    with walk.repeated(steps - before):
+    with trace.repeated(steps - before):
         output, states = call(step, states)
     outputs = _over_time(output, steps) if layer.return_sequences else _like(output)
     final = [_like(state) for state in keras.tree.flatten(states)]
-    walk.passed([sequences, output, *keras.tree.flatten(states)], [outputs, *final])
+    trace.passed([sequences, output, *keras.tree.flatten(states)], [outputs, *final])
     if not layer.return_state:
         return outputs
     if not keras.tree.is_nested(states):
@@ -56,8 +56,8 @@ def _network(
     return (outputs, *keras.tree.pack_sequence_as(states, final))
 
 
-def _time_distributed(walk: Walk, layer: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-    """One walk of the layer for all time steps."""
+def _time_distributed(trace: SymbolicTrace, layer: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+    """One trace of the layer for all time steps."""
     batch, steps, *rest = inputs.shape
     keywords: dict[str, Any] = {}
     if layer.layer._call_has_training_arg:
@@ -65,11 +65,11 @@ def _time_distributed(walk: Walk, layer: Any, inputs: Any, training: Any = None,
     if layer.layer._call_has_mask_arg and mask is not None:
         keywords["mask"] = keras.KerasTensor((batch, *mask.shape[2:]), mask.dtype)
     step = keras.KerasTensor((batch, *rest), inputs.dtype)
-    walk.passed([inputs], [step])
-    with walk.repeated(steps):
+    trace.passed([inputs], [step])
+    with trace.repeated(steps):
         output = layer.layer(step, **keywords)
     outputs = keras.tree.map_structure(lambda tensor: _over_time(tensor, steps), output)
-    walk.passed([inputs, output], outputs)
+    trace.passed([inputs, output], outputs)
     return outputs
 
 
@@ -82,8 +82,8 @@ def _like(tensor: Any) -> Any:
     return keras.KerasTensor(tensor.shape, tensor.dtype)
 
 
-RECURRENT: dict[type, StandIn] = {
+RECURRENT: dict[type, LayerOverride] = {
     **dict.fromkeys((layers.RNN, *_NETWORKS), _network),
     layers.TimeDistributed: _time_distributed,
 }
-"""Stand-ins."""
+"""Overrides of recurrent layers."""

@@ -1,4 +1,4 @@
-"""What there is to know of tensors without holding them: shapes, data types, bytes."""
+"""Descriptions of tensors that do not hold the tensors: shapes, data types, bytes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 import keras
 
-from sweeprof.profiling.inputs import TensorSpec
+from sweeprof.measuring.inputs import TensorSpec
 from sweeprof.results.layers import Shapes
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SymbolicTensors:
     """Shapes and data types of some tensors."""
 
     shapes: Shapes = ()
@@ -23,7 +23,7 @@ class Seen:
 
     @property
     def elements(self) -> int:
-        """Of all of them."""
+        """The number of elements of all tensors together."""
         return sum(prod(shape) for shape in self.shapes)
 
     @property
@@ -50,10 +50,10 @@ def tensors_in(tree: Any) -> list[Any]:
     return [leaf for leaf in keras.tree.flatten(tree) if hasattr(leaf, "shape") and hasattr(leaf, "dtype")]
 
 
-def seen(tree: Any) -> Seen:
-    """What there is to know of every tensor in ``tree``."""
+def described(tree: Any) -> SymbolicTensors:
+    """Return a description of every tensor in ``tree``."""
     found = tensors_in(tree)
-    return Seen(tuple(shape_of(tensor) for tensor in found), tuple(dtype_of(tensor) for tensor in found))
+    return SymbolicTensors(tuple(shape_of(tensor) for tensor in found), tuple(dtype_of(tensor) for tensor in found))
 
 
 def shape_of(tensor: Any) -> tuple[int, ...]:
@@ -65,12 +65,12 @@ def shape_of(tensor: Any) -> tuple[int, ...]:
 
 
 def dtype_of(tensor: Any) -> str:
-    """As Keras calls it, e.g. ``float32``."""
+    """Return Keras's name of the data type, e.g. ``float32``."""
     return str(keras.backend.standardize_dtype(tensor.dtype))
 
 
 def symbolic(value: Any) -> Any:
-    """A symbolic tensor for a tensor, an array or a :class:`~sweeprof.profiling.inputs.TensorSpec`; anything else as it is."""
+    """A symbolic tensor for a tensor, an array or a :class:`~sweeprof.measuring.inputs.TensorSpec`; anything else as it is."""
     if isinstance(value, keras.KerasTensor) or not (hasattr(value, "shape") and hasattr(value, "dtype")):
         return value
     return keras.KerasTensor(shape_of(value), dtype_of(value))

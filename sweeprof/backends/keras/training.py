@@ -1,6 +1,6 @@
 """Counts one training step of a Keras model over shapes: forward, the sum of every output as loss, backward.
 
-The forward is walked in training mode, and the backward is counted from what it did, last first: an operation's gradient is
+The forward is traced in training mode, and the backward is counted from what it did, last first: an operation's gradient is
 counted for each operand that is trained, or that depends on what is trained.
 """
 
@@ -12,8 +12,8 @@ from typing import Any
 
 import keras
 
-from sweeprof.backends.keras.arguments import as_called
-from sweeprof.backends.keras.calls import uncovered
+from sweeprof.backends.keras.autodiff_tape import TapeEntry
+from sweeprof.backends.keras.calls import as_called, uncovered
 from sweeprof.backends.keras.costs.backward import (
     ATTENTION,
     FREE_FORWARD,
@@ -24,15 +24,14 @@ from sweeprof.backends.keras.costs.backward import (
 )
 from sweeprof.backends.keras.costs.pointwise import RULES as ELEMENTWISE
 from sweeprof.backends.keras.costs.rule import arithmetic, elements, shape_of
-from sweeprof.backends.keras.counting import walked
-from sweeprof.backends.keras.liveness import Trace
-from sweeprof.backends.keras.standins import is_adapted
-from sweeprof.backends.keras.tape import Entry
+from sweeprof.backends.keras.counting import traced
+from sweeprof.backends.keras.layer_overrides import is_adapted
+from sweeprof.backends.keras.liveness import TensorLifetimes
+from sweeprof.backends.keras.symbolic_trace import PREFIX, Fallback, SymbolicTrace
 from sweeprof.backends.keras.tensors import dtype_of, symbolic, tensors_in
-from sweeprof.backends.keras.walk import PREFIX, Fallback, Walk
+from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.formulas import DEFAULTS, Formulas
-from sweeprof.profiling.inputs import Inputs
+from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.layers import Training
 
 BACKWARD_OVER_FORWARD = 2
@@ -56,19 +55,19 @@ def count_training(
         Exception: whatever the model, or a formula, raised.
     """
     given = as_called(model, inputs).map(symbolic)
-    walk = Walk(formulas, fallback)
-    walk.tape = []
-    outputs = walked(model, given, walk, training=True)
+    trace = SymbolicTrace(formulas, fallback)
+    trace.tape = []
+    outputs = traced(model, given, trace, training=True)
     if not isinstance(model, keras.Layer) or not any(weight.trainable for weight in model.trainable_variables):
         raise Unsupported("no parameter requires a gradient")
-    costs = [call.costs for call in (*walk.calls, walk.outside)]
+    costs = [call.costs for call in (*trace.calls, trace.outside)]
     macs, flops = sum(cost[0] for cost in costs), sum(cost[1] for cost in costs)
-    missed = uncovered((*walk.calls, walk.outside))
-    why = _why_estimated(walk)
+    missed = uncovered((*trace.calls, trace.outside))
+    why = _why_estimated(trace)
     if why is not None:
         twice = BACKWARD_OVER_FORWARD
         return Training(macs, flops, twice * macs, twice * flops, None, why, missed)
-    backward = _Backward(walk.tape, tensors_in((given.args, dict(given.kwargs))), tensors_in(outputs))
+    backward = _TapeGradients(trace.tape, tensors_in((given.args, dict(given.kwargs))), tensors_in(outputs))
     return Training(
         macs,
         flops,
@@ -79,21 +78,21 @@ def count_training(
     )
 
 
-def _why_estimated(walk: Walk) -> str | None:
-    for path, reason in walk.fallen_back.items():
+def _why_estimated(trace: SymbolicTrace) -> str | None:
+    for path, reason in trace.fallen_back.items():
         return f"{path} does not go through keras.ops: {reason}"
-    for call in walk.calls:
-        if call.is_told:
+    for call in trace.calls:
+        if call.has_formula:
             return f"{call.path} has a formula of its own, which does not tell a backward"
         if is_adapted(call.layer):
             return f"{call.path} computes its kernel from others, which symbolic tensors do not show"
     return None
 
 
-class _Backward:
+class _TapeGradients:
     """The gradients of everything that a tape depends on."""
 
-    def __init__(self, tape: list[Entry], inputs: list[Any], outputs: list[Any]) -> None:
+    def __init__(self, tape: list[TapeEntry], inputs: list[Any], outputs: list[Any]) -> None:
         self.macs = self.flops = 0
         self.uncovered: Counter[str] = Counter()
         self._needs = _needing(tape)
@@ -101,17 +100,17 @@ class _Backward:
         """By the identity of a tensor or variable."""
         if not self._gradients:
             raise Unsupported("no output depends on a parameter that requires a gradient")
-        self._trace = Trace()
-        self._trace.given(inputs)
+        self._lifetimes = TensorLifetimes()
+        self._lifetimes.given(inputs)
         for entry in tape:
-            self._trace.ran(entry.path, _activations(entry.used), list(entry.made), entry.in_place)
+            self._lifetimes.ran(entry.path, _activations(entry.used), list(entry.made), entry.in_place)
         self._kept: list[Any] = list(outputs)
         for entry in reversed(tape):
             if any(id(tensor) in self._gradients for tensor in entry.made):
                 self._pass_back(entry)
-        self.liveness = self._trace.result(inputs, self._kept)
+        self.liveness = self._lifetimes.result(inputs, self._kept)
 
-    def _pass_back(self, entry: Entry) -> None:
+    def _pass_back(self, entry: TapeEntry) -> None:
         """The gradients of what one operation used, from those of what it made."""
         both = zip(entry.used, entry.learns, strict=True)
         needing = [(tensor, learns) for tensor, learns in both if learns or id(tensor) in self._needs]
@@ -129,12 +128,12 @@ class _Backward:
                     self.flops += (entry.times - 1) * elements(tensor)
             if gradient is not given[0]:
                 made.append(gradient)
-        self._trace.ran(entry.path, [*given, *_saved(entry)], made)
+        self._lifetimes.ran(entry.path, [*given, *_saved(entry)], made)
         if needing:
             self._add(entry, [tensor for tensor, _ in needing])
 
-    def _add(self, entry: Entry, needing: list[Any]) -> None:
-        """What computing the gradients of some operands takes."""
+    def _add(self, entry: TapeEntry, needing: list[Any]) -> None:
+        """Add the cost of the gradients of some operands."""
         result = entry.made[0]
         if not arithmetic(result):
             return
@@ -154,7 +153,7 @@ class _Backward:
         self.flops += entry.times * (2 * macs + beside + summed)
 
 
-def _needing(tape: list[Entry]) -> set[int]:
+def _needing(tape: list[TapeEntry]) -> set[int]:
     """Identities of the symbolic tensors that depend on what is trained."""
     found: set[int] = set()
     for entry in tape:
@@ -163,7 +162,7 @@ def _needing(tape: list[Entry]) -> set[int]:
     return found
 
 
-def _saved(entry: Entry) -> list[Any]:
+def _saved(entry: TapeEntry) -> list[Any]:
     """The activations that an operation's backward reads."""
     if entry.cost is None or entry.name in KEEPS_NOTHING:
         return []

@@ -11,7 +11,7 @@ import keras
 
 from sweeprof.backends.keras.recurrent import hidden_in
 from sweeprof.backends.keras.tensors import dtype_of, itemsize
-from sweeprof.profiling.weights import Variable, summed
+from sweeprof.counting.parameters import Variable, summed
 from sweeprof.results.layers import Weights
 
 _STORED_SMALLER = frozenset({"int8", "int4", "gptq", "awq"})
@@ -19,8 +19,8 @@ _STORED_SMALLER = frozenset({"int8", "int4", "gptq", "awq"})
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
-    """What every layer holds, by the identity of the layer."""
+class LayerWeights:
+    """The weights of every layer, by the identity of the layer."""
 
     own: dict[int, Weights]
     """Without what a layer before it holds already."""
@@ -30,7 +30,7 @@ class Inventory:
 
 def inventory(
     layers: Iterable[Any], below: Mapping[int, list[Any]], sizes: Mapping[int, Mapping[str, float]]
-) -> Inventory:
+) -> LayerWeights:
     """The weights of every layer.
 
     Args:
@@ -49,7 +49,7 @@ def inventory(
     for identity in held:
         inner = {variable.key: variable for found in _reached(identity, below) for variable in held.get(found, ())}
         subtree[identity] = summed(inner.values())
-    return Inventory(own, subtree)
+    return LayerWeights(own, subtree)
 
 
 def _reached(identity: int, below: Mapping[int, list[Any]]) -> list[int]:

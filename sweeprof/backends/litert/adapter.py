@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sweeprof.backends import Build
 from sweeprof.backends.gaps import Gap
 from sweeprof.backends.litert.converting import Converter
-from sweeprof.backends.litert.model import LitertModel, Settings
+from sweeprof.backends.litert.model import InterpreterSettings, LitertModel
+from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.formulas import Formulas
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.profiling.kernel import Kernel, KernelName
-from sweeprof.profiling.memory import ProcessMemory
+from sweeprof.measuring.calibration import Kernel, KernelName
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.results.artifact import Artifact
 from sweeprof.results.layers import LayerTable
 
@@ -55,7 +55,7 @@ class LitertBackend:
     """``dynamic`` stores weights in 8 bits, ``float16`` in 16; ``int8`` computes in 8, inputs and outputs too, with ranges from
     the first samples of the training data."""
     xnnpack: bool = True
-    """Whether the XNNPACK delegate runs what it can, as it does by default; false: LiteRT's own kernels."""
+    """True: the XNNPACK delegate runs every operator that it supports, as by default; false: LiteRT's own kernels."""
     cache: str | None = None
     """Folder of converted models; None: ``sweeprof/litert`` in the user's cache."""
     seed: int = field(default=0, init=False)
@@ -78,7 +78,7 @@ class LitertBackend:
         converter = self._converter()
         model = LitertModel(
             lambda inputs: converter.converted(build, inputs, channel_axis),
-            Settings(self.threads, self.xnnpack),
+            InterpreterSettings(self.threads, self.xnnpack),
             channel_axis,
         )
         if self.expected is not None:
@@ -87,7 +87,7 @@ class LitertBackend:
 
     def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
         from sweeprof.backends.litert.counting import count_file
-        from sweeprof.backends.litert.signature import arrays
+        from sweeprof.backends.litert.files import arrays
 
         with self._converter().converted(build, inputs, channel_axis) as file:
             axis = channel_axis if file.channels == "last" else None

@@ -1,4 +1,7 @@
-"""From a Keras model to a TFLite file, by TensorFlow's converter: for one shape of inputs, so that every operator's is known."""
+"""A Keras model as a TFLite file, by TensorFlow's converter: for one shape of inputs, so that every operator's is known.
+
+Imports TensorFlow, which a measured process must not have in memory.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from sweeprof.backends.litert.signature import leaves
+from sweeprof.backends.litert.files import leaves
 from sweeprof.errors import Unsupported
 
 Quantization = Literal["none", "dynamic", "float16", "int8"]
@@ -25,7 +28,7 @@ def converted(model: Any, signature: Mapping[str, Any], quantization: Quantizati
 
     Args:
         model: a Keras layer, or any function of tensors.
-        signature: as :func:`~sweeprof.backends.litert.signature.signature_of` gives it; input ``i`` of the file is ``input_<i>``.
+        signature: as :func:`~sweeprof.backends.litert.files.signature_of` gives it; input ``i`` of the file is ``input_<i>``.
         quantization: ``none``; ``dynamic``, weights of 8 bits; ``float16``, weights of 16; ``int8``, everything of 8, inputs and
             outputs too.
         samples: of the only input, ``(n, *sample_shape)``, for the ranges of ``int8``.
@@ -58,7 +61,7 @@ def _called(model: Any, signature: Mapping[str, Any]) -> Any:
 
 
 def _flat(outputs: Any) -> list[Any]:
-    """What a model returned, in its own order: TensorFlow sorts the keys of a mapping that leaves a graph."""
+    """Return a model's outputs in the model's own order: TensorFlow sorts the keys of a mapping that leaves a graph."""
     if isinstance(outputs, Mapping):
         outputs = tuple(outputs.values())
     if isinstance(outputs, list | tuple):

@@ -1,4 +1,4 @@
-"""The process that converts a model; :mod:`sweeprof.backends.making` has how it is asked and how it answers."""
+"""The process that converts a model; :mod:`sweeprof.backends.model_files` has how it is asked and how it answers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from sweeprof.backends.making import Failure, Request, answer
-from sweeprof.profiling.build import instantiate
+from sweeprof.backends.model_files import ChildFailure, ChildRequest, answer
+from sweeprof.measuring.instantiate import instantiate
 
 
-def converted_file(request: Request) -> Failure | None:
+def converted_file(request: ChildRequest) -> ChildFailure | None:
     """Build, convert, and say what failed."""
     seed = request["seed"]
     random.seed(seed)
@@ -19,10 +19,10 @@ def converted_file(request: Request) -> Failure | None:
     try:
         model = instantiate(request["node"])
     except Exception as error:  # a builder may raise anything
-        return Failure.of("build", error)
+        return ChildFailure.of("build", error)
     if not callable(model):
         said = f"the model's builder returned a {type(model).__name__}, not a Keras model or a TfliteFile"
-        return Failure.of("build", TypeError(said))
+        return ChildFailure.of("build", TypeError(said))
     # TensorFlow, which a builder that fails need not wait for.
     from sweeprof.backends.litert.convert import converted, write
 
@@ -30,7 +30,7 @@ def converted_file(request: Request) -> Failure | None:
     try:
         content = converted(model, request["signature"], request["quantization"], samples)
     except Exception as error:  # and so may the converter
-        return Failure.of("convert", error)
+        return ChildFailure.of("convert", error)
     write(content, Path(request["file"]))
     return None
 

@@ -19,12 +19,10 @@ import numpy as np
 from filelock import FileLock
 
 from sweeprof.backends import Build
-from sweeprof.backends.litert.files import TfliteFile
-from sweeprof.backends.litert.signature import signature_of
-from sweeprof.backends.making import LOCK_S, Request, asked, described
-from sweeprof.backends.remembering import cache_folder, key_of
+from sweeprof.backends.litert.files import TfliteFile, signature_of
+from sweeprof.backends.model_files import LOCK_S, ChildRequest, cache_folder, described, key_of, run_child
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.inputs import Inputs
+from sweeprof.measuring.inputs import Inputs
 
 if TYPE_CHECKING:
     from sweeprof.backends.litert.convert import Quantization
@@ -38,7 +36,7 @@ METHOD = "outputs as the model lists them"
 
 @dataclass(frozen=True, slots=True)
 class Converter:
-    """How models become files."""
+    """Converts models to files."""
 
     quantization: Quantization
     samples: Any
@@ -68,7 +66,7 @@ class Converter:
             return model.found()
         if not callable(model):
             raise TypeError(f"the model's builder returned a {type(model).__name__}, not a Keras model or a TfliteFile")
-        from sweeprof.backends.litert.convert import converted, write
+        from sweeprof.backends.litert.convert import converted, write  # which imports TensorFlow
 
         try:
             content = converted(model, signature_of(inputs, axis), self.quantization, self._arranged(axis))
@@ -91,7 +89,7 @@ class Converter:
                 if kept is not None:
                     np.save(kept, samples)
                 request = {"node": dict(node), "signature": signature, "quantization": self.quantization}
-                _ask({**request, "samples": kept and str(kept), "file": str(file), "seed": self.seed})
+                _run_child({**request, "samples": kept and str(kept), "file": str(file), "seed": self.seed})
         return TfliteFile(str(file))
 
     def _arranged(self, axis: int | None) -> Any:
@@ -101,9 +99,9 @@ class Converter:
         return self.samples if axis is None else np.ascontiguousarray(np.moveaxis(self.samples, axis, -1))
 
 
-def _ask(request: Request) -> None:
+def _run_child(request: ChildRequest) -> None:
     quiet = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}
-    failure = asked(CHILD, request, quiet)
+    failure = run_child(CHILD, request, quiet)
     if failure is None:
         return
     if failure.kind == "Unsupported":

@@ -1,4 +1,4 @@
-"""What an operator of a TFLite file costs: MACs, FLOPs and ops by the tables of docs/counting.md."""
+"""The cost of each operator of a TFLite file: MACs, FLOPs and ops by the tables of docs/counting.md."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from sweeprof.backends.litert.graph import Operator, Tensor
+from sweeprof.backends.litert.graph import Tensor, TfliteOperator
 
 
 class Cost(NamedTuple):
-    """Of one run of an operator, for the whole batch."""
+    """The cost of one run of an operator, for the whole batch."""
 
     macs: int = 0
     flops: int = 0
@@ -18,7 +18,7 @@ class Cost(NamedTuple):
 
 
 Ins = Sequence[Tensor | None]
-Rule = Callable[[Operator, Ins, Tensor], Cost]
+Rule = Callable[[TfliteOperator, Ins, Tensor], Cost]
 
 ELEMENTWISE = {
     "RELU": (1, 1),
@@ -50,7 +50,7 @@ FREE = frozenset(
 """Operators that move or compare, and compute nothing."""
 
 
-def cost_of(operator: Operator, inputs: Ins, output: Tensor) -> Cost | None:
+def cost_of(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost | None:
     """The cost of one run; None where it is not known. Quantized arithmetic costs what it stands for; that of indices nothing."""
     if operator.name in FREE:
         return Cost()
@@ -84,66 +84,66 @@ def _shape(inputs: Ins, position: int) -> tuple[int, ...]:
     return tensor.shape
 
 
-def _fully_connected(operator: Operator, inputs: Ins, output: Tensor) -> Cost:
+def _fully_connected(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
     """Weights ``(out, in)``: over every leading axis of the input, however many it has."""
     return _product(output.numel * _shape(inputs, 1)[-1], output.numel, _given(inputs, 2))
 
 
-def _convolution(operator: Operator, inputs: Ins, output: Tensor) -> Cost:
+def _convolution(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
     """Weights ``(out, height, width, in/groups)``."""
     return _product(output.numel * math.prod(_shape(inputs, 1)[1:]), output.numel, _given(inputs, 2))
 
 
-def _convolution_3d(operator: Operator, inputs: Ins, output: Tensor) -> Cost:
+def _convolution_3d(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
     """Weights ``(depth, height, width, in, out)``."""
     return _product(output.numel * math.prod(_shape(inputs, 1)[:-1]), output.numel, _given(inputs, 2))
 
 
-def _depthwise(operator: Operator, inputs: Ins, output: Tensor) -> Cost:
+def _depthwise(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
     """Weights ``(1, height, width, out)``."""
     return _product(output.numel * math.prod(_shape(inputs, 1)[1:3]), output.numel, _given(inputs, 2))
 
 
-def _transposed(operator: Operator, inputs: Ins, output: Tensor) -> Cost:
+def _transposed(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
     """Inputs are (output shape, weights ``(out, height, width, in)``, values, bias): each value is spread over window and out."""
     macs = math.prod(_shape(inputs, 2)) * math.prod(_shape(inputs, 1)[:-1])
     return _product(macs, output.numel, _given(inputs, 3))
 
 
-def _batch_matmul(operator: Operator, inputs: Ins, output: Tensor) -> Cost:
+def _batch_matmul(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
     left = _shape(inputs, 0)
     return _product(output.numel * left[-2 if operator.options.get("adjX") else -1], output.numel, False)
 
 
-def _gelu(operator: Operator, inputs: Ins, output: Tensor) -> Cost:
+def _gelu(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
     return Cost(flops=output.numel, ops=(15 if operator.options.get("approximate") else 5) * output.numel)
 
 
-def _softmax(operator: Operator, inputs: Ins, output: Tensor) -> Cost:
+def _softmax(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
     n, width = output.numel, output.shape[-1]
     return Cost(flops=n, ops=4 * n - n // width)
 
 
-def _log_softmax(operator: Operator, inputs: Ins, output: Tensor) -> Cost:
+def _log_softmax(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
     return Cost(flops=output.numel, ops=4 * output.numel)
 
 
-def _average_pool(operator: Operator, inputs: Ins, output: Tensor) -> Cost:
+def _average_pool(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
     window = operator.options["filterWidth"] * operator.options["filterHeight"]
     return Cost(flops=math.prod(_shape(inputs, 0)), ops=output.numel * window)
 
 
-def _max_pool(operator: Operator, inputs: Ins, output: Tensor) -> Cost:
+def _max_pool(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
     return Cost(flops=math.prod(_shape(inputs, 0)), ops=output.numel)
 
 
-def _folded(operator: Operator, inputs: Ins, output: Tensor) -> Cost:
+def _folded(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
     """A sum or an extreme."""
     n = math.prod(_shape(inputs, 0)) if output.is_real else 0
     return Cost(flops=n, ops=max(0, n - output.numel) if output.is_real else 0)
 
 
-def _mean(operator: Operator, inputs: Ins, output: Tensor) -> Cost:
+def _mean(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
     n = math.prod(_shape(inputs, 0))
     return Cost(flops=n, ops=n)
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from sweeprof.backends.litert.costs import Cost, cost_of
 from sweeprof.backends.litert.files import TfliteFile
-from sweeprof.backends.litert.graph import Graph, Operator, Tensor, read
-from sweeprof.backends.litert.model import Settings, inputs_of, sized
+from sweeprof.backends.litert.graph import Tensor, TfliteGraph, TfliteOperator, read
+from sweeprof.backends.litert.model import InterpreterSettings, inputs_of, sized
+from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable, Liveness, OperatorCount
-from sweeprof.results.paths import ROOT
 
 VIEWS = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 """Operators whose output has the memory of their input."""
@@ -53,9 +53,9 @@ def count_file(file: TfliteFile, shapes: Sequence[tuple[int, ...]]) -> LayerTabl
     return LayerTable((root, *rows), dict(uncovered), method, len(graph.operators), peak.result())
 
 
-def _resized(graph: Graph, file: TfliteFile, shapes: Sequence[tuple[int, ...]]) -> tuple[Graph, str]:
+def _resized(graph: TfliteGraph, file: TfliteFile, shapes: Sequence[tuple[int, ...]]) -> tuple[TfliteGraph, str]:
     """The graph with the shapes that a forward on zeros leaves: a file for any batch computes some of them itself."""
-    interpreter = Settings(xnnpack=False).open(model_path=file.path)
+    interpreter = InterpreterSettings(xnnpack=False).open(model_path=file.path)
     sized(interpreter, list(shapes))
     for detail in inputs_of(interpreter):
         interpreter.set_tensor(detail["index"], np.zeros_like(interpreter.get_tensor(detail["index"])))
@@ -67,16 +67,16 @@ def _resized(graph: Graph, file: TfliteFile, shapes: Sequence[tuple[int, ...]]) 
     return dataclasses.replace(graph, tensors=tensors), "real forward: the file leaves sizes open"
 
 
-def _of(graph: Graph, indices: Sequence[int | None]) -> list[Tensor | None]:
+def _of(graph: TfliteGraph, indices: Sequence[int | None]) -> list[Tensor | None]:
     return [None if index is None else graph.tensors[index] for index in indices]
 
 
-def _cost(operator: Operator, graph: Graph) -> Cost | None:
+def _cost(operator: TfliteOperator, graph: TfliteGraph) -> Cost | None:
     return cost_of(operator, _of(graph, operator.inputs), graph.tensors[operator.outputs[0]])
 
 
-def _widened(graph: Graph) -> Mapping[int, int]:
-    """By tensor the constant that it is a wider copy of: weights of 16 bits are widened before they are used."""
+def _widened(graph: TfliteGraph) -> Mapping[int, int]:
+    """Return for each widened tensor the constant that it copies: weights of 16 bits are widened before they are used."""
     return {
         operator.outputs[0]: source
         for operator in graph.operators
@@ -86,7 +86,9 @@ def _widened(graph: Graph) -> Mapping[int, int]:
     }
 
 
-def _new_weights(operator: Operator, graph: Graph, widened: Mapping[int, int], known: set[int]) -> list[Tensor]:
+def _new_weights(
+    operator: TfliteOperator, graph: TfliteGraph, widened: Mapping[int, int], known: set[int]
+) -> list[Tensor]:
     """Parameters that this operator reads and none before it did."""
     found = []
     for index in operator.inputs:
@@ -100,7 +102,7 @@ def _new_weights(operator: Operator, graph: Graph, widened: Mapping[int, int], k
     return found
 
 
-def _path(operator: Operator, graph: Graph) -> str:
+def _path(operator: TfliteOperator, graph: TfliteGraph) -> str:
     """The layer, by the scopes in the name of what the operator returns; of several layers fused into one the one with weights,
     or one that is more than an activation.
 
@@ -121,7 +123,9 @@ def _scoped(tensors: Sequence[Tensor | None]) -> list[str]:
     return [name for name in names if name.count("/") >= 2]
 
 
-def _row(operator: Operator, graph: Graph, path: str, call: int, cost: Cost, weights: list[Tensor]) -> LayerRow:
+def _row(
+    operator: TfliteOperator, graph: TfliteGraph, path: str, call: int, cost: Cost, weights: list[Tensor]
+) -> LayerRow:
     given = [tensor for tensor in _of(graph, operator.inputs) if tensor is not None and not tensor.is_constant]
     made = [graph.tensors[index] for index in operator.outputs]
     params = sum(tensor.numel for tensor in weights)
@@ -155,7 +159,7 @@ def _row(operator: Operator, graph: Graph, path: str, call: int, cost: Cost, wei
     )
 
 
-def _root(graph: Graph) -> LayerRow:
+def _root(graph: TfliteGraph) -> LayerRow:
     given, made = ([graph.tensors[index] for index in part] for part in (graph.inputs, graph.outputs))
     return LayerRow(
         path=ROOT,
@@ -184,7 +188,7 @@ def _whole(bytes: float) -> int | float:
 class _Peak:
     """Bytes alive while each operator runs: what was made and is still read, weights and the file's inputs left out."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: TfliteGraph) -> None:
         self._graph, self._storage = graph, dict(self._storages(graph))
         last: dict[int, int] = defaultdict(int)
         for position, operator in enumerate(graph.operators):
@@ -196,8 +200,8 @@ class _Peak:
         self._peak: tuple[float, str] = (0.0, ROOT)
 
     @staticmethod
-    def _storages(graph: Graph) -> Iterator[tuple[int, int]]:
-        """By tensor the one whose memory it has."""
+    def _storages(graph: TfliteGraph) -> Iterator[tuple[int, int]]:
+        """Yield pairs of a tensor and the tensor whose memory it shares."""
         found: dict[int, int] = {}
         for operator in graph.operators:
             if operator.name in VIEWS and operator.inputs[0] is not None:

@@ -1,4 +1,4 @@
-"""What is in a TFLite file: its operators and tensors, by the schema of the format (a FlatBuffer).
+"""The content of a TFLite file: its operators and tensors, by the schema of the format (a FlatBuffer).
 
 Source: tensorflow/lite/schema/schema.fbs, whose Python reader comes with the interpreter.
 """
@@ -36,7 +36,7 @@ class Tensor:
     type: str
     """E.g. ``FLOAT32``."""
     is_constant: bool
-    """Whether the file has its values."""
+    """True if the file holds the tensor's values."""
     is_quantized: bool
 
     @property
@@ -48,17 +48,17 @@ class Tensor:
 
     @property
     def bytes(self) -> float:
-        """Of its elements, fractional where they are smaller than a byte; of strings and handles nothing."""
+        """The bytes of its elements, fractional if they are smaller than a byte; zero for strings and handles."""
         return self.numel * BITS.get(self.type, 0) / 8
 
     @property
     def is_real(self) -> bool:
-        """Whether it stands for real numbers: of a floating-point type, or quantized."""
+        """True if the elements represent real numbers: of a floating-point type, or quantized."""
         return self.type in FLOATING or self.is_quantized
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class TfliteOperator:
     """An operator of the file, with its tensors; an input that is left out is None."""
 
     name: str
@@ -74,22 +74,22 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class TfliteGraph:
     """The main subgraph; others are the bodies of its loops and conditions."""
 
     tensors: tuple[Tensor, ...]
-    operators: tuple[Operator, ...]
+    operators: tuple[TfliteOperator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
 
-def read(path: str) -> Graph:
+def read(path: str) -> TfliteGraph:
     """The graph of a file."""
     model = schema.ModelT.InitFromPackedBuf(Path(path).read_bytes(), 0)
     main = model.subgraphs[0]
     names = {value: name for name, value in vars(schema.BuiltinOperator).items() if isinstance(value, int)}
     codes = [_named(code, names) for code in model.operatorCodes]
-    return Graph(
+    return TfliteGraph(
         tuple(_tensor(tensor, model.buffers) for tensor in main.tensors),
         tuple(_operator(operator, codes) for operator in main.operators),
         tuple(map(int, main.inputs)),
@@ -102,10 +102,10 @@ def _named(code: Any, names: Mapping[int, str]) -> str:
     return f"custom {code.customCode.decode()}" if name == "CUSTOM" else name
 
 
-def _operator(operator: Any, codes: list[str]) -> Operator:
+def _operator(operator: Any, codes: list[str]) -> TfliteOperator:
     inputs = [] if operator.inputs is None else operator.inputs
     options = vars(operator.builtinOptions) if operator.builtinOptions is not None else {}
-    return Operator(
+    return TfliteOperator(
         codes[operator.opcodeIndex],
         tuple(int(index) if index >= 0 else None for index in inputs),
         tuple(map(int, operator.outputs)),

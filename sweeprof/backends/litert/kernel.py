@@ -10,7 +10,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from sweeprof.backends.litert.graph import read
 from sweeprof.backends.litert.model import LitertModel
-from sweeprof.profiling.kernel import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
+from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
 
 _CONVOLUTIONS = ("CONV_2D", "CONV_3D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "CONV_3D_TRANSPOSE")
 

@@ -11,18 +11,17 @@ import numpy as np
 import numpy.typing as npt
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-from sweeprof.backends.litert.files import TfliteFile
-from sweeprof.backends.litert.signature import arrays
+from sweeprof.backends.litert.files import TfliteFile, arrays
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.profiling.timing import WallClock
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.timing import WallClock
 
 Conversion = Callable[[Inputs], AbstractContextManager[TfliteFile]]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """How an interpreter runs."""
+class InterpreterSettings:
+    """Settings of an interpreter."""
 
     threads: int = 1
     xnnpack: bool = True
@@ -34,7 +33,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class InterpreterFeed:
     """A batch in the types and the shapes of the file's inputs."""
 
     arrays: tuple[Any, ...]
@@ -47,7 +46,7 @@ class LitertModel:
 
     compiles = False
 
-    def __init__(self, conversion: Conversion, settings: Settings, channel_axis: int | None) -> None:
+    def __init__(self, conversion: Conversion, settings: InterpreterSettings, channel_axis: int | None) -> None:
         self._conversion, self.settings, self._axis = conversion, settings, channel_axis
         self._held: AbstractContextManager[TfliteFile] | None = None
         self.file: TfliteFile | None = None
@@ -75,19 +74,21 @@ class LitertModel:
     def clock(self) -> WallClock:
         return WallClock()
 
-    def put(self, inputs: Inputs) -> Feed:
+    def put(self, inputs: Inputs) -> InterpreterFeed:
         self.meet(inputs)
         given = self._arrays(inputs)
         rows = len(given[0]) if given[0].ndim else 1
         wanted = inputs_of(self._interpreter)
-        return Feed(tuple(_fitting(array, detail) for array, detail in zip(given, wanted, strict=True)), rows)
+        return InterpreterFeed(
+            tuple(_fitting(array, detail) for array, detail in zip(given, wanted, strict=True)), rows
+        )
 
     def _arrays(self, inputs: Inputs) -> list[Any]:
         assert self.file is not None
         return arrays(inputs, self._axis if self.file.channels == "last" else None)
 
     @contextmanager
-    def stepping(self, batch: Feed) -> Iterator[Callable[[], Any]]:
+    def stepping(self, batch: InterpreterFeed) -> Iterator[Callable[[], Any]]:
         """The inputs are set once, as a model on an accelerator has them there; outputs are copied out in every step."""
         interpreter = self._interpreter
         for detail, array in zip(inputs_of(interpreter), batch.arrays, strict=True):

@@ -12,14 +12,14 @@ from sweeprof.backends import Build
 from sweeprof.backends.gaps import Gap
 from sweeprof.backends.onnxruntime.exporting import Exporter
 from sweeprof.backends.onnxruntime.model import OnnxModel
-from sweeprof.backends.onnxruntime.session import Optimization, Settings
+from sweeprof.backends.onnxruntime.session import Optimization, SessionSettings
+from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.formulas import Formulas
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.profiling.kernel import Kernel, KernelName
-from sweeprof.profiling.memory import ProcessMemory
-from sweeprof.profiling.recipe import Work
-from sweeprof.profiling.timing import Protocol
+from sweeprof.measuring.calibration import Kernel, KernelName
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.process_memory import ProcessMemory
+from sweeprof.measuring.timing import Protocol
+from sweeprof.measuring.training_config import Work
 from sweeprof.results.artifact import Artifact
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable
@@ -45,14 +45,14 @@ class OnnxruntimeBackend:
     threads: int = 1
     """Threads within an operator."""
     optimization: Optimization = "all"
-    """What the run-time may do to the graph: nothing, fold and fuse (``basic``), also by kernels of its own (``extended``), also by
-    other memory layouts (``layout``), or everything."""
+    """Optimisations that the run-time may apply to the graph: none, folding and fusing (``basic``), also kernels of its own
+    (``extended``), also other memory layouts (``layout``), or all."""
     provider: str | None = None
     """The execution provider, e.g. ``OpenVINOExecutionProvider``; None: that of the device."""
     opset: int = 23
     """Version of the operators that models are exported to; the first with attention as one operator."""
     arena: bool = True
-    """Whether memory on the host is taken in growing blocks and kept, as ONNX Runtime does by default."""
+    """True: allocate host memory in growing blocks and keep it, as ONNX Runtime does by default."""
     cache: str | None = None
     """Folder of exported models; None: ``sweeprof/onnx`` in the user's cache."""
     seed: int = field(default=0, init=False)
@@ -85,7 +85,7 @@ class OnnxruntimeBackend:
 
     def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
         from sweeprof.backends.onnxruntime.counting import count_file
-        from sweeprof.backends.onnxruntime.signature import shapes_of
+        from sweeprof.backends.onnxruntime.files import shapes_of
 
         with self._exporter().exported(build, inputs, channel_axis) as file:
             shapes, named = shapes_of(inputs, channel_axis if file.channels == "last" else None)
@@ -131,8 +131,8 @@ class OnnxruntimeBackend:
         said = str(error)
         return isinstance(error, MemoryError) or "bad_alloc" in said or "Failed to allocate memory" in said
 
-    def _settings(self) -> Settings:
-        return Settings(self.threads, self.optimization, self.provider, self.arena)
+    def _settings(self) -> SessionSettings:
+        return SessionSettings(self.threads, self.optimization, self.provider, self.arena)
 
     def _exporter(self) -> Exporter:
         return Exporter(self.opset, self.seed, self.cache)

@@ -1,4 +1,4 @@
-"""What ONNX Runtime's profiler costs for each node: within the window that it notes, and outside it.
+"""The overhead of ONNX Runtime's profiler for each node: within the time window that it records, and outside of it.
 
 Measured on a chain of nodes that do next to nothing: without the profiler a node takes a fraction of a microsecond, and all that
 its window notes beyond that is the profiler's. Real nodes have more inputs to write down, so the sum of both is then taken from
@@ -19,10 +19,10 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 from sweeprof.backends.onnxruntime.kernel import IR_VERSION, OPSET
-from sweeprof.backends.onnxruntime.model import Feed, OnnxModel
+from sweeprof.backends.onnxruntime.model import OnnxModel, SessionFeed
 from sweeprof.backends.onnxruntime.trace import profiling, steps_of
-from sweeprof.profiling.layer_timing import seconds_added
-from sweeprof.profiling.timing import Clock
+from sweeprof.measuring.layer_timing import seconds_added
+from sweeprof.measuring.timing import Clock
 
 NODES, STEPS, WARMUP_STEPS = 100, 31, 30
 MOST = 3.0
@@ -30,25 +30,27 @@ MOST = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class ProfilerOverhead:
     """Seconds for each node."""
 
     inside: float
     outside: float
 
-    def refined(self, together: float) -> Cost:
+    def refined(self, together: float) -> ProfilerOverhead:
         """The same proportion with another sum, within reason: a step that stalled tells nothing of the profiler."""
         known = self.inside + self.outside
         scale = min(together / known, MOST) if known else 0.0
-        return Cost(self.inside * scale, self.outside * scale)
+        return ProfilerOverhead(self.inside * scale, self.outside * scale)
 
 
-def calibrated(model: OnnxModel) -> Cost:
-    """What the profiler costs for each node on the model's device."""
+def calibrated(model: OnnxModel) -> ProfilerOverhead:
+    """Return the profiler's overhead for each node on the model's device."""
     settings, chain = replace(model.settings, optimization="disabled"), _chain()
     place, _, number = model.device.partition(":")
     given = np.ones(1, np.float32)
-    batch = Feed({"x0": onnxruntime.OrtValue.ortvalue_from_numpy(given, place, int(number or 0))}, {"x0": given.shape})
+    batch = SessionFeed(
+        {"x0": onnxruntime.OrtValue.ortvalue_from_numpy(given, place, int(number or 0))}, {"x0": given.shape}
+    )
     plain = model.steps_of(settings.open(chain, model.device), batch)
     with TemporaryDirectory(prefix="sweeprof-profile-") as folder:
         session = settings.open(chain, model.device, partial(profiling, folder=Path(folder)))
@@ -67,7 +69,7 @@ def calibrated(model: OnnxModel) -> Cost:
         traced = list(steps_of(Path(session.end_profiling()).read_bytes()))[-STEPS:]
     window = statistics.median(sum(node["dur"] for node in step.nodes) / 1e6 for step in traced) / NODES
     inside = max(0.0, window - bare)
-    return Cost(inside, max(0.0, whole - inside))
+    return ProfilerOverhead(inside, max(0.0, whole - inside))
 
 
 def _lasting(step: Callable[[], object], clock: Clock) -> float:

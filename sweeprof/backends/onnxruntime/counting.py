@@ -7,29 +7,229 @@ are uncovered: what they run is not known from shapes. A node whose shapes the s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from sweeprof.backends.onnxruntime.costs import COSTS, FREE, NOTHING, Cost
-from sweeprof.backends.onnxruntime.files import Exported
-from sweeprof.backends.onnxruntime.graph import Graph, Node
-from sweeprof.backends.onnxruntime.liveness import liveness
+from sweeprof.backends.onnxruntime.files import Exported, Role
+from sweeprof.backends.onnxruntime.graph import OnnxGraph, OnnxNode, OnnxValue
 from sweeprof.backends.onnxruntime.reading import read
-from sweeprof.backends.onnxruntime.rows import rows_of
-from sweeprof.profiling.formulas import Formulas, asked
-from sweeprof.results.layers import LayerTable, OperatorCount
+from sweeprof.counting.formulas import Formulas, cost_by_formula
+from sweeprof.counting.parameters import added
+from sweeprof.results.layer_times import ROOT, above
+from sweeprof.results.layers import LayerRow, LayerTable, Liveness, OperatorCount, Shapes, Weights
+
+VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"}
+"""Operators whose result is their input under another shape: no memory of its own."""
+
+
+def liveness(graph: OnnxGraph) -> Liveness | None:
+    """The peak; None where a shape is not known. What depends on no input is a weight, and in no peak."""
+    if not all(node.is_known for node in graph.nodes):
+        return None
+    held = _held(graph)
+    last: dict[OnnxValue, OnnxNode | None] = {}
+    for node in graph.nodes:
+        for value in node.inputs:
+            if value is not None:
+                last[held.get(value, value)] = node
+    for value in graph.outputs:
+        last[held.get(value, value)] = None
+    gone: dict[OnnxNode, int] = {}
+    made = {value for node in graph.nodes for value in node.outputs if value not in held and not value.is_constant}
+    for value, reader in last.items():
+        if value in made and reader is not None:
+            gone[reader] = gone.get(reader, 0) + value.nbytes
+    live = peak = 0
+    where = ROOT
+    for node in graph.nodes:
+        live += sum(value.nbytes for value in node.outputs if value in made and value in last)
+        if live > peak:
+            peak, where = live, node.path
+        live -= gone.get(node, 0)
+    return Liveness(peak, where, sum(value.nbytes for value in graph.inputs))
+
+
+def _held(graph: OnnxGraph) -> dict[OnnxValue, OnnxValue]:
+    """Return for each view the value that it is a view of."""
+    held: dict[OnnxValue, OnnxValue] = {}
+    for node in graph.nodes:
+        source = node.input(0)
+        if node.op in VIEWS and source is not None:
+            held[node.outputs[0]] = held.get(source, source)
+    return held
+
+
+if TYPE_CHECKING:
+    pass
+
+NEVER_CALLED = ("ModuleList", "ModuleDict")
+"""Modules that only hold others."""
+STATISTICS = (3, 4)
+"""Inputs of a BatchNormalization that are its moving mean and variance."""
+
+
+def rows_of(graph: OnnxGraph, file: Exported, counts: Mapping[str, ModuleCounts]) -> tuple[LayerRow, ...]:
+    """One row per module, in the order of the nodes, each after the module it is in; a graph does not tell its calls apart.
+
+    A module that no node belongs to is one that was never called: dropout is no part of a graph for inference.
+    """
+    weights = _weights(graph, file)
+    paths = list(ordered(node.path for node in graph.nodes))
+    absent = [path or ROOT for path in file.types if (path or ROOT) not in paths]
+    absent += [path for path in weights if path not in paths and path not in absent]
+    position = {path: index for index, path in enumerate([*paths, *absent])}
+    borders = _borders(graph)
+    rows = []
+    for path in position:
+        own = weights.get(path, Weights())
+        row = _row(path, file, own, counts.get(path), borders.get(path), is_leaf=not _has_below(path, paths))
+        row.subtree = added(
+            [w for other, w in weights.items() if path in (other, ROOT) or other.startswith(f"{path}.")]
+        )
+        parents = above(path)
+        row.parent = position[parents[-1]] if parents and path in paths else None
+        if path in absent:
+            row.call = -1
+        rows.append(row)
+    return tuple(rows)
+
+
+def ordered(paths: Iterable[str]) -> dict[str, None]:
+    """Every path once, in their order, the root first and each after the modules that it is in."""
+    return dict.fromkeys([ROOT, *(one for path in paths for one in [*above(path), path])])
+
+
+def _has_below(path: str, paths: Iterable[str]) -> bool:
+    return any(other != ROOT if path == ROOT else other.startswith(f"{path}.") for other in paths)
+
+
+def _row(
+    path: str, file: Exported, own: Weights, counts: ModuleCounts | None, border: _Border | None, *, is_leaf: bool
+) -> LayerRow:
+    kind = file.types.get("" if path == ROOT else path, "Graph" if path == ROOT else "")
+    crossing = border or _Border()
+    outputs = crossing.outputs.values()
+    return LayerRow(
+        path=path,
+        type=kind,
+        depth=0 if path == ROOT else path.count(".") + 1,
+        call=-1 if kind in NEVER_CALLED else 0,
+        params=own.params,
+        trainable=own.trainable,
+        params_bytes=own.params_bytes,
+        buffers=own.buffers,
+        macs=counts.macs if counts else 0,
+        input_shapes=_shapes(crossing.inputs.values()),
+        output_shapes=_shapes(outputs),
+        flops=counts.flops if counts else 0,
+        ops=counts.ops if counts else 0,
+        act_bytes=_bytes(outputs) if is_leaf else 0,
+        input_bytes=_bytes(crossing.inputs.values()),
+        output_bytes=_bytes(outputs),
+        input_dtypes=tuple(value.dtype for value in crossing.inputs.values()),
+        output_dtypes=tuple(value.dtype for value in outputs),
+        buffers_bytes=own.buffers_bytes,
+        dtypes=own.dtypes,
+        operators=tuple(counts.operators.values()) if counts else (),
+    )
+
+
+def _shapes(values: Iterable[OnnxValue]) -> Shapes:
+    return tuple(value.shape for value in values if value.shape is not None)
+
+
+def _bytes(values: Iterable[OnnxValue]) -> int | None:
+    known = list(values)
+    return sum(value.nbytes for value in known) if all(value.shape is not None for value in known) else None
+
+
+class _Border:
+    """The inputs and outputs of a module: values that depend on the model's inputs, each once, in the order of the nodes."""
+
+    def __init__(self) -> None:
+        self.inputs: dict[str, OnnxValue] = {}
+        self.outputs: dict[str, OnnxValue] = {}
+
+
+def _borders(graph: OnnxGraph) -> dict[str, _Border]:
+    maker = {value: node for node in graph.nodes for value in node.outputs}
+    results = set(graph.outputs)
+    borders: dict[str, _Border] = {}
+    for node in graph.nodes:
+        around = {*above(node.path), node.path}
+        for value in node.inputs:
+            if value is None or value.is_constant:
+                continue
+            made_in = _around(maker.get(value))
+            for path in [p for p in [*above(node.path), node.path] if p not in made_in]:
+                borders.setdefault(path, _Border()).inputs[value.name] = value
+        for value in node.outputs:
+            readers = [_around(reader) for reader in graph.consumers.get(value, [])]
+            for path in around:
+                if not value.is_constant and (value in results or any(path not in reader for reader in readers)):
+                    borders.setdefault(path, _Border()).outputs[value.name] = value
+    root = borders.setdefault(ROOT, _Border())
+    root.inputs = {value.name: value for value in graph.inputs}
+    root.outputs = {value.name: value for value in graph.outputs}
+    return borders
+
+
+def _around(node: OnnxNode | None) -> set[str]:
+    return set() if node is None else {*above(node.path), node.path}
+
+
+def _weights(graph: OnnxGraph, file: Exported) -> dict[str, Weights]:
+    """Weights by the path of the module that holds them: told by an initializer's name, else the first that reads it."""
+    roles = file.weights or _guessed(graph)
+    found: dict[str, list[tuple[OnnxValue, Role]]] = {}
+    for value in graph.weights:
+        role = roles.get(value.name)
+        if role is not None:
+            readers = graph.consumers.get(value, [])
+            path = value.name.rpartition(".")[0] if file.weights else readers[0].path if readers else ROOT
+            found.setdefault(path or ROOT, []).append((value, role))
+    return {path: _of(values) for path, values in found.items()}
+
+
+def _guessed(graph: OnnxGraph) -> dict[str, Role]:
+    """Return the roles in a file without roles: arrays that are no settings; a batch norm's statistics are no parameters."""
+    statistics = {
+        value.name
+        for node in graph.nodes
+        if node.op == "BatchNormalization"
+        for value in (node.input(position) for position in STATISTICS)
+        if value is not None
+    }
+    candidates = [value for value in graph.weights if value.shape and (value.is_floating or value.dtype in _QUANTISED)]
+    return {value.name: "buffer" if value.name in statistics else "parameter" for value in candidates}
+
+
+_QUANTISED = ("int8", "uint8", "int4", "uint4")
+
+
+def _of(values: Iterable[tuple[OnnxValue, Role]]) -> Weights:
+    return added([_weight(value, role) for value, role in values])
+
+
+def _weight(value: OnnxValue, role: Role) -> Weights:
+    if role == "buffer":
+        return Weights(buffers=value.elements, buffers_bytes=value.nbytes)
+    trainable = value.elements if role == "parameter" else 0
+    return Weights(value.elements, trainable, value.nbytes, dtypes={value.dtype: value.elements})
 
 
 @dataclass(slots=True)
-class Counts:
-    """Of one module: what its own nodes cost."""
+class ModuleCounts:
+    """The cost of one module's own nodes."""
 
     macs: int = 0
     flops: int = 0
     ops: int = 0
     operators: dict[str, OperatorCount] = field(default_factory=dict)
 
-    def add(self, node: Node, cost: Cost) -> None:
+    def add(self, node: OnnxNode, cost: Cost) -> None:
         """One more node."""
         macs, flops, ops = cost
         self.macs, self.flops, self.ops = self.macs + macs, self.flops + flops, self.ops + ops
@@ -50,7 +250,7 @@ def count_file(
         Exception: it is no ONNX file.
     """
     graph = read(file, shapes, named)
-    counts: dict[str, Counts] = {}
+    counts: dict[str, ModuleCounts] = {}
     uncovered: Counter[str] = Counter()
     for node in graph.nodes:
         if all(value.data is not None for value in node.outputs):  # a constant, which no step computes
@@ -59,7 +259,7 @@ def count_file(
         if cost is None:
             uncovered[node.op if not node.domain else node.qualified] += 1
         elif cost != NOTHING:
-            counts.setdefault(node.path, Counts()).add(node, cost)
+            counts.setdefault(node.path, ModuleCounts()).add(node, cost)
     return LayerTable(
         rows=rows_of(graph, file, counts),
         uncovered=dict(uncovered),
@@ -68,11 +268,11 @@ def count_file(
     )
 
 
-def cost_of(node: Node, formulas: Formulas) -> Cost | None:
-    """What a node costs; None where that is not known. A user's formula is given inputs, attributes and outputs."""
+def cost_of(node: OnnxNode, formulas: Formulas) -> Cost | None:
+    """Return the cost of a node, or None if it is unknown. A user's formula receives inputs, attributes and outputs."""
     written = formulas.of_operator(node.qualified)
     if written is not None:
-        said = asked(written, node.inputs, node.attributes, node.outputs)
+        said = cost_by_formula(written, node.inputs, node.attributes, node.outputs)
         macs = said.macs or 0
         flops = 2 * macs if said.flops is None else said.flops
         return macs, flops, flops if said.ops is None else said.ops
@@ -82,5 +282,5 @@ def cost_of(node: Node, formulas: Formulas) -> Cost | None:
     return rule(node) if rule is not None and node.is_known else None
 
 
-def _calls(graph: Graph) -> int:
+def _calls(graph: OnnxGraph) -> int:
     return sum(any(value.data is None for value in node.outputs) for node in graph.nodes)

@@ -1,4 +1,4 @@
-"""The process that exports a model; :mod:`sweeprof.backends.making` has how it is asked and how it answers."""
+"""The process that exports a model; :mod:`sweeprof.backends.model_files` has how it is asked and how it answers."""
 
 from __future__ import annotations
 
@@ -10,26 +10,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from sweeprof.backends.making import Failure, Request, answer
-from sweeprof.backends.onnxruntime.exporting import said_by
-from sweeprof.backends.onnxruntime.files import Exported
-from sweeprof.backends.onnxruntime.keras_export import exported_keras, is_keras
-from sweeprof.backends.onnxruntime.signature import Signature
-from sweeprof.backends.onnxruntime.torch_export import exported_module, is_module
-from sweeprof.profiling.build import instantiate
+from sweeprof.backends.model_files import ChildFailure, ChildRequest, answer
+from sweeprof.backends.onnxruntime.exporting import message_of
+from sweeprof.backends.onnxruntime.files import CallSignature, Exported
+from sweeprof.backends.onnxruntime.torch_export import exported_keras, exported_module, is_keras, is_module
+from sweeprof.measuring.instantiate import instantiate
 
 
-def exported(request: Request) -> Failure | None:
+def exported(request: ChildRequest) -> ChildFailure | None:
     """Build, export, and say what failed."""
     try:
         model = _built(request["node"], request["seed"])
     except Exception as error:  # a builder may raise anything
-        return Failure.of("build", error)
+        return ChildFailure.of("build", error)
     try:
         _exported(model, request).write_facts()
     except Exception as error:  # and so may the exporter
-        kind, _, message = said_by(error).partition(": ")
-        return Failure("export", kind, message)
+        kind, _, message = message_of(error).partition(": ")
+        return ChildFailure("export", kind, message)
     return None
 
 
@@ -47,7 +45,7 @@ def _built(node: Mapping[str, Any], seed: int) -> Any:
 
 def _exported(model: Any, request: Mapping[str, Any]) -> Exported:
     given = request["signature"]
-    signature, folder = Signature(tuple(given["args"]), given["kwargs"]), Path(request["folder"])
+    signature, folder = CallSignature(tuple(given["args"]), given["kwargs"]), Path(request["folder"])
     if is_keras(model):
         return exported_keras(model, signature, request["channel_axis"], folder, request["opset"])
     return exported_module(model, signature, folder, request["opset"])

@@ -20,19 +20,17 @@ from typing import Any
 from filelock import FileLock
 
 from sweeprof.backends import Build
-from sweeprof.backends.making import LOCK_S, Failure, asked, described
-from sweeprof.backends.onnxruntime.files import Exported, OnnxFile
-from sweeprof.backends.onnxruntime.signature import Signature, signature_of
-from sweeprof.backends.remembering import cache_folder, key_of
+from sweeprof.backends.model_files import LOCK_S, ChildFailure, cache_folder, described, key_of, run_child
+from sweeprof.backends.onnxruntime.files import CallSignature, Exported, OnnxFile, signature_of
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.inputs import Inputs
+from sweeprof.measuring.inputs import Inputs
 
 CHILD = "sweeprof.backends.onnxruntime.export_child"
 EXPORTERS = ("torch", "onnx", "onnxscript", "onnx-ir", "keras", "sweeprof")
 FORMAT = 1
-"""Of what is exported; another one makes every model anew."""
+"""The version of the exported files. If it changes, every model is exported again."""
 REFUSED = "refused.txt"
-"""Where a graph for any batch size would be, but the exporter refused and made one for a single size: its words."""
+"""The file that replaces a graph for any batch size if the exporter supports only a single size: its message."""
 ONNX_FILE = f"{OnnxFile.__module__}.{OnnxFile.__qualname__}"
 NO_MEMORY = "can't allocate memory"
 """What torch's allocator says, in a plain RuntimeError."""
@@ -40,7 +38,7 @@ NO_MEMORY = "can't allocate memory"
 
 @dataclass(frozen=True, slots=True)
 class Exporter:
-    """How models become files."""
+    """Exports models to files."""
 
     opset: int
     seed: int
@@ -77,31 +75,34 @@ class Exporter:
                 model.save(saved)
             node = {"_target_": "keras.saving.load_model", "filepath": saved}
             return self._made(node, signature, channel_axis, folder)
-        from sweeprof.backends.onnxruntime.torch_export import exported_module, is_module
+
+        from sweeprof.backends.onnxruntime.torch_export import exported_module, is_module  # which imports torch
 
         if not is_module(model):
             raise TypeError(_not_a_model(model))
 
-        def made(wanted: Signature) -> Exported:
+        def made(wanted: CallSignature) -> Exported:
             try:
                 return exported_module(model, wanted, folder, self.opset)
             except MemoryError:
                 raise
             except Exception as error:  # the exporter may raise anything
-                raise Unsupported(f"torch.onnx cannot export the model: {said_by(error)}") from error
+                raise Unsupported(f"torch.onnx cannot export the model: {message_of(error)}") from error
 
         return _first_fitting(made, signature)[0]
 
-    def _remembered(self, node: Mapping[str, Any], signature: Signature, axis: int | None, folder: Path) -> Exported:
+    def _remembered(
+        self, node: Mapping[str, Any], signature: CallSignature, axis: int | None, folder: Path
+    ) -> Exported:
         """The file in the cache, made where it is not there; for one batch size alone where the graph takes no other.
 
         That the exporter refused to make one for any is remembered once that for the single one is there.
         """
 
-        def entry(wanted: Signature) -> Path:
+        def entry(wanted: CallSignature) -> Path:
             return folder / key_of(node, EXPORTERS, FORMAT, wanted.described(), axis, self.opset, self.seed)
 
-        def cached(wanted: Signature) -> Exported:
+        def cached(wanted: CallSignature) -> Exported:
             return self._cached(entry(wanted), node, wanted, axis)
 
         note = entry(signature.varying()) / REFUSED
@@ -113,7 +114,7 @@ class Exporter:
             note.write_text(str(refusal))
         return found
 
-    def _cached(self, entry: Path, node: Mapping[str, Any], signature: Signature, axis: int | None) -> Exported:
+    def _cached(self, entry: Path, node: Mapping[str, Any], signature: CallSignature, axis: int | None) -> Exported:
         entry.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(entry.with_suffix(".lock"), timeout=LOCK_S):
             try:
@@ -121,7 +122,7 @@ class Exporter:
             except FileNotFoundError:
                 return self._made(node, signature, axis, entry)
 
-    def _made(self, node: Mapping[str, Any], signature: Signature, axis: int | None, folder: Path) -> Exported:
+    def _made(self, node: Mapping[str, Any], signature: CallSignature, axis: int | None, folder: Path) -> Exported:
         folder.mkdir(parents=True, exist_ok=True)
         request = {
             "node": dict(node),
@@ -131,13 +132,15 @@ class Exporter:
             "opset": self.opset,
             "seed": self.seed,
         }
-        failure = asked(CHILD, request, {"KERAS_BACKEND": "torch"})
+        failure = run_child(CHILD, request, {"KERAS_BACKEND": "torch"})
         if failure is not None:
             _raise(failure)
         return Exported.within(folder)
 
 
-def _first_fitting(make: Callable[[Signature], Exported], signature: Signature) -> tuple[Exported, Unsupported | None]:
+def _first_fitting(
+    make: Callable[[CallSignature], Exported], signature: CallSignature
+) -> tuple[Exported, Unsupported | None]:
     """The file for any batch size, or for the signature's alone where there is no other; and what spoke against the former.
 
     Which axes are a batch's is a guess: the state of a recurrent network has it on its second, and the exporter refuses then.
@@ -157,7 +160,7 @@ def _first_fitting(make: Callable[[Signature], Exported], signature: Signature) 
     return make(signature), refusal
 
 
-def _raise(failure: Failure) -> None:
+def _raise(failure: ChildFailure) -> None:
     if failure.kind == "MemoryError" or NO_MEMORY in failure.message:
         raise MemoryError(failure.message)
     if failure.stage == "export":
@@ -165,7 +168,7 @@ def _raise(failure: Failure) -> None:
     failure.reraise()
 
 
-def said_by(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """The first line of what an error says, or of what it was raised from: the exporter's own introduces a page of advice."""
     while error.__cause__ is not None:
         error = error.__cause__

@@ -1,4 +1,4 @@
-"""Which nodes of a graph as it was exported a node of the optimised graph stands for.
+"""Maps nodes of the optimised graph to the nodes of the exported graph that they replace.
 
 The run-time can write the graph as it has optimised it. What a fused node returns keeps the name that the last of the nodes it
 stands for gave it; a node in the blocked layout of images (NCHWc) is named after it. From there everything back to what other nodes
@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweeprof.backends.onnxruntime.counting import cost_of
-from sweeprof.backends.onnxruntime.graph import Graph, Node
-from sweeprof.profiling.formulas import DEFAULTS
-from sweeprof.results.paths import ROOT
+from sweeprof.backends.onnxruntime.graph import OnnxGraph, OnnxNode
+from sweeprof.counting.formulas import DEFAULTS
+from sweeprof.results.layer_times import ROOT
 
 BLOCKED = "_nchwc"
 
 
 @dataclass(slots=True)
 class Origin:
-    """What a node of the optimised graph comes from."""
+    """The exported node or module that a node of the optimised graph comes from."""
 
     path: str
     """Of its module."""
@@ -30,8 +30,8 @@ class Origin:
     """Of all that it stands for; None where that is not known, or it does none."""
 
 
-def origins(graph: Graph, optimised: Sequence[Any]) -> dict[str, Origin]:
-    """By the name of a node of the optimised graph.
+def origins(graph: OnnxGraph, optimised: Sequence[Any]) -> dict[str, Origin]:
+    """Return the origin of each node of the optimised graph, by the node's name.
 
     Args:
         graph: as it was exported.
@@ -39,7 +39,7 @@ def origins(graph: Graph, optimised: Sequence[Any]) -> dict[str, Origin]:
     """
     returned = {name: node.name for node in optimised for name in _returns(node)}
     makers = {value.name: node for node in graph.nodes for value in node.outputs}
-    owner: dict[Node, str] = {}
+    owner: dict[OnnxNode, str] = {}
     for node in optimised:
         for name in _returns(node):
             for member in _behind(makers.get(name), returned, makers):
@@ -49,7 +49,7 @@ def origins(graph: Graph, optimised: Sequence[Any]) -> dict[str, Origin]:
         found = next((owner[maker] for maker in readable if maker in owner), None)
         if node not in owner and found is not None:
             owner[node] = found
-    members: dict[str, list[Node]] = {}
+    members: dict[str, list[OnnxNode]] = {}
     for node, name in owner.items():
         members.setdefault(name, []).append(node)
     known = {name: _origin(nodes) for name, nodes in members.items()}
@@ -64,7 +64,7 @@ def _returns(node: Any) -> Iterator[str]:
         yield node.name.removesuffix(BLOCKED)
 
 
-def _behind(node: Node | None, returned: Mapping[str, str], makers: Mapping[str, Node]) -> Iterator[Node]:
+def _behind(node: OnnxNode | None, returned: Mapping[str, str], makers: Mapping[str, OnnxNode]) -> Iterator[OnnxNode]:
     """A node, and what it is made of, as far back as to what is returned by others."""
     waiting = [] if node is None else [node]
     seen = set(waiting)
@@ -78,7 +78,7 @@ def _behind(node: Node | None, returned: Mapping[str, str], makers: Mapping[str,
                 waiting.append(maker)
 
 
-def _origin(nodes: Sequence[Node]) -> Origin:
+def _origin(nodes: Sequence[OnnxNode]) -> Origin:
     costs = [cost_of(node, DEFAULTS) for node in nodes]
     known = [cost for cost in costs if cost is not None]
     heaviest = max(range(len(nodes)), key=lambda index: costs[index] or (0, 0, 0))
@@ -87,7 +87,7 @@ def _origin(nodes: Sequence[Node]) -> Origin:
 
 
 def _inherit(known: dict[str, Origin], optimised: Sequence[Any]) -> None:
-    """What the run-time has put in, such as a change of layout, belongs to the module of the first node that reads it."""
+    """Assign nodes that the run-time inserted, such as a change of layout, to the module of the first node that reads them."""
     readers: dict[str, str] = {}
     for node in reversed(optimised):
         if node.name not in known:

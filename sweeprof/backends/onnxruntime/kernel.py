@@ -10,8 +10,8 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from sweeprof.backends.onnxruntime.model import Feed, OnnxModel
-from sweeprof.profiling.kernel import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
+from sweeprof.backends.onnxruntime.model import OnnxModel, SessionFeed
+from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
 
 OPSET, IR_VERSION = 17, 8
 """Those that every ONNX Runtime of these years knows."""
@@ -34,7 +34,7 @@ def kernel(model: OnnxModel, wanted: KernelName | None) -> Kernel:
     session = model.settings.open(graph, model.device)
     place, _, number = model.device.partition(":")
     value = onnxruntime.OrtValue.ortvalue_from_numpy(given, place, int(number or 0))
-    return Kernel(name, model.steps_of(session, Feed({"x": value}, {"x": given.shape})))
+    return Kernel(name, model.steps_of(session, SessionFeed({"x": value}, {"x": given.shape})))
 
 
 def one_node(op: str, given: Any, weights: Any, **attributes: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""How long the nodes of every module take: steps under ONNX Runtime's profiler and steps without, in turns, in a session each.
+"""The time of every module's nodes: steps with and without ONNX Runtime's profiler alternate, each kind in its own session.
 
 The graph is the one that the run-time has optimised, as it runs without the profiler: a module whose nodes are fused into another's
 has no time of its own. What a step takes beside its nodes, the run-time's own walk over the graph, is the root's. What the profiler
@@ -10,17 +10,15 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 
-from sweeprof.backends.onnxruntime.calibration import Cost, calibrated
+from sweeprof.backends.onnxruntime.calibration import ProfilerOverhead, calibrated
+from sweeprof.backends.onnxruntime.counting import NEVER_CALLED, ordered
 from sweeprof.backends.onnxruntime.files import Exported
-from sweeprof.backends.onnxruntime.model import Feed, OnnxModel
-from sweeprof.backends.onnxruntime.profile import Profiled, Ran, profiled
-from sweeprof.backends.onnxruntime.rows import NEVER_CALLED, ordered
+from sweeprof.backends.onnxruntime.model import OnnxModel, SessionFeed
+from sweeprof.backends.onnxruntime.profile import NodeRun, Profiled, profiled
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.layer_timing import MOST_ATTEMPTS
-from sweeprof.profiling.spans import bounded
-from sweeprof.profiling.timing import Clock, Protocol, without_collection
-from sweeprof.results.layer_times import CallTime, LayerTimes, PhaseTimes, disagreement
-from sweeprof.results.paths import ROOT, above
+from sweeprof.measuring.layer_timing import MOST_ATTEMPTS, bounded
+from sweeprof.measuring.timing import Clock, Protocol, without_collection
+from sweeprof.results.layer_times import ROOT, CallTime, LayerTimes, PhaseTimes, above, disagreement
 
 MOST_REPEATS = 200
 MOST_EVENTS = 60_000
@@ -28,12 +26,12 @@ MOST_EVENTS = 60_000
 FEWEST_REPEATS = 3
 """After warming up, however large the model."""
 
-Step = Callable[[], object]
-Pair = tuple[float, float]
+RunStep = Callable[[], object]
+StepPair = tuple[float, float]
 """Seconds of a step without the profiler and of one under it."""
 
 
-def layer_times(model: OnnxModel, batch: Feed, protocol: Protocol) -> LayerTimes:
+def layer_times(model: OnnxModel, batch: SessionFeed, protocol: Protocol) -> LayerTimes:
     """The modules' times of inference; as many repeats as the protocol asks of a round.
 
     Raises:
@@ -59,7 +57,7 @@ def layer_times(model: OnnxModel, batch: Feed, protocol: Protocol) -> LayerTimes
     )
 
 
-def _taken(plain: Step, seen: Profiled, clock: Clock, protocol: Protocol) -> tuple[list[Pair], list[Pair]]:
+def _taken(plain: RunStep, seen: Profiled, clock: Clock, protocol: Protocol) -> tuple[list[StepPair], list[StepPair]]:
     """The pairs of steps for warming up, and those that count.
 
     More are taken, at most :data:`MOST_ATTEMPTS` times as many, while steps less what the profiler adds to them differ from steps
@@ -68,10 +66,10 @@ def _taken(plain: Step, seen: Profiled, clock: Clock, protocol: Protocol) -> tup
     most = max(FEWEST_REPEATS, min(MOST_REPEATS, MOST_EVENTS // seen.nodes // 2))
     spent = 0.0
 
-    def pairs(fewest: int, seconds: float) -> list[Pair]:
+    def pairs(fewest: int, seconds: float) -> list[StepPair]:
         nonlocal spent
         begin = clock.now()
-        taken: list[Pair] = []
+        taken: list[StepPair] = []
         while len(taken) < most and (
             not taken
             or ((len(taken) < fewest or clock.now() - begin < seconds) and spent + clock.now() - begin < protocol.max_s)
@@ -90,32 +88,32 @@ def _taken(plain: Step, seen: Profiled, clock: Clock, protocol: Protocol) -> tup
     return warmup, kept
 
 
-def _agree(pairs: Sequence[Pair]) -> bool:
+def _agree(pairs: Sequence[StepPair]) -> bool:
     plain, probed = zip(*pairs, strict=True)
     return disagreement(plain, [seconds - _added(pairs) for seconds in probed]) is None
 
 
-def _pair(plain: Step, seen: Profiled, clock: Clock, number: int) -> Pair:
-    """Which of the two comes first takes turns, as the second finds warmer caches."""
+def _pair(plain: RunStep, seen: Profiled, clock: Clock, number: int) -> StepPair:
+    """Run a step of each kind; their order alternates, because the second finds warmer caches."""
     if number % 2:
         return _lasting(plain, clock), _lasting(seen.step, clock)
     probed = _lasting(seen.step, clock)
     return _lasting(plain, clock), probed
 
 
-def _lasting(step: Step, clock: Clock) -> float:
+def _lasting(step: RunStep, clock: Clock) -> float:
     begin = clock.mark()
     step()
     return clock.between(begin, clock.mark())
 
 
-def _added(pairs: Sequence[Pair]) -> float:
+def _added(pairs: Sequence[StepPair]) -> float:
     """Return what the profiler adds to a step, in seconds; never less than nothing."""
     return max(0.0, statistics.median(probed - plain for plain, probed in pairs))
 
 
 def _calls(
-    steps: Sequence[Sequence[Ran]], seconds: Sequence[float], cost: Cost, file: Exported
+    steps: Sequence[Sequence[NodeRun]], seconds: Sequence[float], cost: ProfilerOverhead, file: Exported
 ) -> tuple[CallTime, ...]:
     """One per module that nodes belong to, and those around it."""
     paths = ordered(ran.path for step in steps for ran in step)

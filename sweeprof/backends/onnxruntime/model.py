@@ -11,18 +11,17 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-from sweeprof.backends.onnxruntime.files import Exported
-from sweeprof.backends.onnxruntime.session import Settings
-from sweeprof.backends.onnxruntime.signature import arrays, by_name
+from sweeprof.backends.onnxruntime.files import Exported, arrays, by_name
+from sweeprof.backends.onnxruntime.session import SessionSettings
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.profiling.timing import WallClock
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.timing import WallClock
 
 Export = Callable[[Inputs], AbstractContextManager[Exported]]
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class SessionFeed:
     """A batch on the device, by the names of the graph's inputs."""
 
     values: Mapping[str, Any]
@@ -37,7 +36,7 @@ class OnnxModel:
 
     compiles = False
 
-    def __init__(self, export: Export, settings: Settings, device: str, channel_axis: int | None) -> None:
+    def __init__(self, export: Export, settings: SessionSettings, device: str, channel_axis: int | None) -> None:
         self._export, self.settings, self.device, self._axis = export, settings, device, channel_axis
         self._held: AbstractContextManager[Exported] | None = None
         self._file: Exported | None = None
@@ -57,7 +56,7 @@ class OnnxModel:
             self._refuse_less(inputs)
 
     def _refuse_less(self, inputs: Inputs) -> None:
-        """What is measured is what was asked for; only the last batch of an evaluation is filled up."""
+        """Raise if a batch is smaller than requested; only the last batch of an evaluation may be padded."""
         assert self._file is not None
         _, rows = _filled(self.fed(inputs), self._session.get_inputs(), self._file.batch)
         if rows is not None:
@@ -70,7 +69,7 @@ class OnnxModel:
 
     @property
     def file(self) -> Exported:
-        """What is run.
+        """The exported file that a session runs.
 
         Raises:
             Unsupported: the model has met no inputs yet.
@@ -82,11 +81,11 @@ class OnnxModel:
     def clock(self) -> WallClock:
         return WallClock()
 
-    def put(self, inputs: Inputs) -> Feed:
+    def put(self, inputs: Inputs) -> SessionFeed:
         self.meet(inputs)
         given, rows = _filled(self.fed(inputs), self._session.get_inputs(), self.file.batch)
         values = {name: self._on_device(array) for name, array in given.items()}
-        return Feed(values, {name: array.shape for name, array in given.items()}, rows)
+        return SessionFeed(values, {name: array.shape for name, array in given.items()}, rows)
 
     def fed(self, inputs: Inputs) -> dict[str, Any]:
         """The arrays by the names of the graph's inputs, in the layout and data type that it wants.
@@ -102,10 +101,10 @@ class OnnxModel:
         return {slot.name: _as_wanted(given[slot.name], slot.type) for slot in wanted}
 
     @contextmanager
-    def stepping(self, batch: Feed) -> Iterator[Callable[[], Any]]:
+    def stepping(self, batch: SessionFeed) -> Iterator[Callable[[], Any]]:
         yield self.steps_of(self._session, batch)
 
-    def steps_of(self, session: Any, batch: Feed) -> Callable[[], Any]:
+    def steps_of(self, session: Any, batch: SessionFeed) -> Callable[[], Any]:
         """A function that runs one forward of ``batch`` in a session; when its outputs are complete it returns ``batch.rows``
         and them.
         """

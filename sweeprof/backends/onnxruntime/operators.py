@@ -1,4 +1,4 @@
-"""What a step runs: the nodes of the optimised graph by module, with what ONNX Runtime's profiler saw of a few steps.
+"""The operators that a step runs: nodes of the optimised graph by module, with times from ONNX Runtime's profiler over a few steps.
 
 FLOPs are those of docs/counting.md, counted on the graph as it was exported; a node that the run-time has made of several has
 theirs, and one that it has put in has none.
@@ -10,20 +10,20 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sweeprof.backends.onnxruntime.model import Feed, OnnxModel
-from sweeprof.backends.onnxruntime.profile import Ran, profiled
+from sweeprof.backends.onnxruntime.model import OnnxModel, SessionFeed
+from sweeprof.backends.onnxruntime.profile import NodeRun, profiled
 from sweeprof.results.layers import Shapes
 from sweeprof.results.operators import OperatorRow, Operators
 
 WARMUP_STEPS = 2
 TRACED_STEPS = 3
 
-Key = tuple[str, str, Shapes]
+NodeKey = tuple[str, str, Shapes]
 """Path, operator, input shapes."""
 
 
-def operators(model: OnnxModel, batch: Feed) -> Operators:
-    """What a step runs.
+def operators(model: OnnxModel, batch: SessionFeed) -> Operators:
+    """Return the operators that a step runs.
 
     Raises:
         Exception: whatever ONNX Runtime raised.
@@ -41,8 +41,8 @@ def operators(model: OnnxModel, batch: Feed) -> Operators:
 
 
 @dataclass(slots=True)
-class _Sums:
-    """Of all nodes of one row, over all steps."""
+class _NodeSums:
+    """Sums over all nodes of one row and all steps."""
 
     calls: int = 0
     seconds: float = 0.0
@@ -50,9 +50,9 @@ class _Sums:
     flops: int | None = 0
 
 
-def _rows(steps: Sequence[Sequence[Ran]], *, on_device: bool) -> tuple[OperatorRow, ...]:
+def _rows(steps: Sequence[Sequence[NodeRun]], *, on_device: bool) -> tuple[OperatorRow, ...]:
     """One per path, operator and input shapes, in the order in which they first ran."""
-    sums: defaultdict[Key, _Sums] = defaultdict(_Sums)
+    sums: defaultdict[NodeKey, _NodeSums] = defaultdict(_NodeSums)
     for ran in (ran for step in steps for ran in step):
         row = sums[ran.path, ran.op, ran.input_shapes]
         row.calls += 1

@@ -1,4 +1,4 @@
-"""How fast this machine multiplies matrices and copies memory in ONNX Runtime, with a backend's settings."""
+"""The speed of matrix products and memory copies in ONNX Runtime on this machine, with a backend's settings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import psutil
 from onnx import TensorProto, helper
 
 from sweeprof.backends.onnxruntime.kernel import IR_VERSION, OPSET, one_node
-from sweeprof.backends.onnxruntime.session import Settings
-from sweeprof.profiling.timing import Protocol, WallClock, sampled
+from sweeprof.backends.onnxruntime.session import SessionSettings
+from sweeprof.measuring.timing import Protocol, WallClock, sampled
 from sweeprof.results.peaks import Peaks, PeakSettings
 
 SHORT = Protocol(sample_s=0.005, min_samples=5)
@@ -25,7 +25,7 @@ COPIED_BYTES = 1 << 28
 """At least; more where the last-level cache is larger."""
 
 
-def peaks(settings: PeakSettings, options: Settings) -> Peaks:
+def peaks(settings: PeakSettings, options: SessionSettings) -> Peaks:
     """The highest rates of short benchmarks; about a second, in single precision, with the session's settings.
 
     A copy counts the bytes read and the bytes written, as STREAM does (McCalpin, 1995).
@@ -39,7 +39,7 @@ def peaks(settings: PeakSettings, options: Settings) -> Peaks:
     )
 
 
-def _product_rate(device: str, options: Settings) -> float:
+def _product_rate(device: str, options: SessionSettings) -> float:
     """FLOP/s of the best square product: twice as many rows and columns each time, until the next would take too long."""
     best, size = 0.0, SMALLEST
     numbers = np.random.default_rng(0)  # zeros or ones would let a GPU clock higher than numbers do
@@ -52,8 +52,8 @@ def _product_rate(device: str, options: Settings) -> float:
         size *= 2
 
 
-def _copy_rate(device: str, options: Settings) -> float:
-    """Of a copy that turns the sign, as the run-time does not copy what it is not asked to change."""
+def _copy_rate(device: str, options: SessionSettings) -> float:
+    """Return the rate of a copy that changes the sign: the run-time would skip an unchanged copy."""
     size = COPIED_BYTES if device != "cpu" else _beyond_caches()
     source = np.ones(size // 4, np.float32)
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, source.shape)
@@ -70,7 +70,7 @@ def _beyond_caches() -> int:
     return min(max(COPIED_BYTES, cached), psutil.virtual_memory().total // 16)
 
 
-def _best(model: bytes, given: Any, device: str, options: Settings) -> float:
+def _best(model: bytes, given: Any, device: str, options: SessionSettings) -> float:
     """Seconds of one run into memory that is there already."""
     session = options.open(model, device)
     place, _, number = device.partition(":")

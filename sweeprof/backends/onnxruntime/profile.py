@@ -17,18 +17,18 @@ from typing import Any
 import onnx
 
 from sweeprof.backends.onnxruntime.fusion import Origin, origins
-from sweeprof.backends.onnxruntime.model import Feed, OnnxModel
+from sweeprof.backends.onnxruntime.model import OnnxModel, SessionFeed
 from sweeprof.backends.onnxruntime.reading import read
 from sweeprof.backends.onnxruntime.trace import NODE, profiling, steps_of
+from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import Shapes
-from sweeprof.results.paths import ROOT
 
 SMALL = 1024
 """Bytes; larger weights are not written into the optimised graph, but beside it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class NodeRun:
     """One node that ran once."""
 
     name: str
@@ -51,16 +51,16 @@ class Profiled:
     step: Callable[[], Any]
     nodes: int
     """Of the optimised graph."""
-    steps: list[tuple[Ran, ...]] = field(default_factory=list)
+    steps: list[tuple[NodeRun, ...]] = field(default_factory=list)
     """Each step's nodes in the order in which they ran; filled when the session has ended."""
     seconds: list[float] = field(default_factory=list)
-    """What each step took, by the profiler's own clock."""
+    """The duration of each step by the profiler's own clock."""
     chrome: bytes = b""
     """The trace in Chrome's format, compressed with gzip."""
 
 
 @contextmanager
-def profiled(model: OnnxModel, batch: Feed) -> Iterator[Profiled]:
+def profiled(model: OnnxModel, batch: SessionFeed) -> Iterator[Profiled]:
     """Within the context steps are profiled; what was seen is there after it."""
     with TemporaryDirectory(prefix="sweeprof-profile-") as folder:
         optimised = Path(folder) / "optimised.onnx"
@@ -85,11 +85,11 @@ def profiled(model: OnnxModel, batch: Feed) -> Iterator[Profiled]:
         seen.chrome = gzip.compress(content, mtime=0)
 
 
-def _ran(event: Mapping[str, Any], known: Mapping[str, Origin]) -> Ran:
+def _ran(event: Mapping[str, Any], known: Mapping[str, Origin]) -> NodeRun:
     name, about = event["name"].removesuffix(NODE), event["args"]
     origin = known.get(name, Origin(ROOT, None))
     shapes = [tuple(shape) for kind in about["input_type_shape"] for shape in kind.values() if shape]
-    return Ran(
+    return NodeRun(
         name=name,
         op=about["op_name"],
         path=origin.path,

@@ -16,12 +16,18 @@ import onnx
 from onnx import helper, inliner, numpy_helper
 from onnx.external_data_helper import uses_external_data
 
-from sweeprof.backends.onnxruntime.files import Exported
-from sweeprof.backends.onnxruntime.folding import CONSTANT_ELEMENTS, RANDOM, computed, constant
-from sweeprof.backends.onnxruntime.graph import Graph, Node, Value
-from sweeprof.backends.onnxruntime.paths import path_of
-from sweeprof.backends.onnxruntime.signature import by_name
-from sweeprof.results.paths import ROOT
+from sweeprof.backends.onnxruntime.files import Exported, by_name
+from sweeprof.backends.onnxruntime.graph import (
+    CONSTANT_ELEMENTS,
+    RANDOM,
+    OnnxGraph,
+    OnnxNode,
+    OnnxValue,
+    computed,
+    constant,
+    path_of,
+)
+from sweeprof.results.layer_times import ROOT
 
 ALIKE = {"GroupNormalization", "MeanVarianceNormalization", "LRN", "LpNormalization", "Shrink"}
 """Operators that return what they are given, which the standard's rules do not say of all of them."""
@@ -29,7 +35,7 @@ SETTINGS_ELEMENTS = 16
 """Initializers of floating-point numbers up to this size may be settings, such as the scales of a Resize."""
 
 
-def read(file: Exported, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> Graph:
+def read(file: Exported, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
     """The graph of a file for inputs of these shapes: in their order, and by name.
 
     Raises:
@@ -39,19 +45,19 @@ def read(file: Exported, shapes: Sequence[tuple[int, ...]], named: Mapping[str, 
     model = onnx.load(file.path, load_external_data=False)
     if model.functions:
         model = inliner.inline_local_functions(model)
-    return _Reading(model, file).graph(shapes, named)
+    return _GraphReader(model, file).graph(shapes, named)
 
 
-class _Reading:
+class _GraphReader:
     """One pass over the nodes."""
 
     def __init__(self, model: onnx.ModelProto, file: Exported) -> None:
         self._model, self._file = model, file
         self._opsets = {entry.domain: entry.version for entry in model.opset_import}
-        self._values: dict[str, Value] = {}
+        self._values: dict[str, OnnxValue] = {}
         self._types: dict[str, onnx.TypeProto] = {}
 
-    def graph(self, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> Graph:
+    def graph(self, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
         graph = self._model.graph
         weights = tuple(self._weight(tensor) for tensor in graph.initializer)
         given = [value for value in graph.input if value.name not in self._values]
@@ -59,41 +65,41 @@ class _Reading:
         inputs = tuple(self._input(value, sized[value.name]) for value in given)
         nodes = tuple(self._node(node) for node in graph.node if node.op_type != "Constant" or self._constant(node))
         outputs = tuple(self._values[value.name] for value in graph.output)
-        return Graph(nodes, inputs, outputs, weights)
+        return OnnxGraph(nodes, inputs, outputs, weights)
 
-    def _weight(self, tensor: onnx.TensorProto) -> Value:
+    def _weight(self, tensor: onnx.TensorProto) -> OnnxValue:
         shape = tuple(tensor.dims)
-        value = Value(tensor.name, shape, _dtype_name(tensor.data_type), is_fixed=True)
+        value = OnnxValue(tensor.name, shape, _dtype_name(tensor.data_type), is_fixed=True)
         most = SETTINGS_ELEMENTS if value.is_floating else CONSTANT_ELEMENTS
         if tensor.name not in self._file.weights and math.prod(shape) <= most:
             base = str(Path(self._file.path).parent) if uses_external_data(tensor) else ""
             value.data = numpy_helper.to_array(tensor, base)
         return self._know(value, helper.make_tensor_type_proto(tensor.data_type, shape))
 
-    def _input(self, given: onnx.ValueInfoProto, shape: tuple[int, ...]) -> Value:
+    def _input(self, given: onnx.ValueInfoProto, shape: tuple[int, ...]) -> OnnxValue:
         kind = given.type.tensor_type.elem_type
-        return self._know(Value(given.name, shape, _dtype_name(kind)), helper.make_tensor_type_proto(kind, shape))
+        return self._know(OnnxValue(given.name, shape, _dtype_name(kind)), helper.make_tensor_type_proto(kind, shape))
 
     def _constant(self, node: onnx.NodeProto) -> bool:
         """Take note of a constant, which is no operator; false, so that it is none of the nodes."""
         self._know_array(node.output[0], constant(node))
         return False
 
-    def _know_array(self, name: str, data: Any) -> Value:
+    def _know_array(self, name: str, data: Any) -> OnnxValue:
         kind = helper.np_dtype_to_tensor_dtype(data.dtype)
         kept = data if data.size <= CONSTANT_ELEMENTS else None
-        value = Value(name, tuple(data.shape), _dtype_name(kind), kept, is_fixed=True)
+        value = OnnxValue(name, tuple(data.shape), _dtype_name(kind), kept, is_fixed=True)
         return self._know(value, helper.make_tensor_type_proto(kind, data.shape))
 
-    def _know(self, value: Value, kind: onnx.TypeProto) -> Value:
+    def _know(self, value: OnnxValue, kind: onnx.TypeProto) -> OnnxValue:
         self._values[value.name], self._types[value.name] = value, kind
         return value
 
-    def _node(self, node: onnx.NodeProto) -> Node:
+    def _node(self, node: onnx.NodeProto) -> OnnxNode:
         inputs = tuple(self._values[name] if name else None for name in node.input)
         outputs = tuple(self._outputs(node, inputs))
         paths = self._file.paths
-        return Node(
+        return OnnxNode(
             name=node.name,
             domain="" if node.domain == "ai.onnx" else node.domain,
             op=node.op_type,
@@ -103,7 +109,7 @@ class _Reading:
             attributes={a.name: helper.get_attribute_value(a) for a in node.attribute},
         )
 
-    def _outputs(self, node: onnx.NodeProto, inputs: Sequence[Value | None]) -> Iterator[Value]:
+    def _outputs(self, node: onnx.NodeProto, inputs: Sequence[OnnxValue | None]) -> Iterator[OnnxValue]:
         results = computed(node, inputs, self._model.opset_import)
         if results is not None:
             for name, data in zip(node.output, results, strict=False):
@@ -113,10 +119,10 @@ class _Reading:
         is_fixed = all(value is None or value.is_constant for value in inputs) and node.op_type not in RANDOM
         for name in node.output:
             kind = inferred.get(name, onnx.TypeProto())
-            value = Value(name, _shape(kind), _dtype_name(kind.tensor_type.elem_type), is_fixed=is_fixed)
+            value = OnnxValue(name, _shape(kind), _dtype_name(kind.tensor_type.elem_type), is_fixed=is_fixed)
             yield self._know(value, kind)
 
-    def _inferred(self, node: onnx.NodeProto, inputs: Sequence[Value | None]) -> Mapping[str, onnx.TypeProto]:
+    def _inferred(self, node: onnx.NodeProto, inputs: Sequence[OnnxValue | None]) -> Mapping[str, onnx.TypeProto]:
         given = [(name, value) for name, value in zip(node.input, inputs, strict=True) if value is not None]
         if any(value.shape is None for _, value in given):
             return {}

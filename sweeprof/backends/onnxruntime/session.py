@@ -10,7 +10,7 @@ import onnxruntime
 
 from sweeprof.errors import Unsupported
 
-Change = Callable[[Any], object]
+OptionsChange = Callable[[Any], object]
 Optimization = Literal["disabled", "basic", "extended", "layout", "all"]
 
 _LEVELS = {
@@ -25,8 +25,8 @@ _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """How a session runs."""
+class SessionSettings:
+    """Settings of a session."""
 
     threads: int
     optimization: Optimization
@@ -45,7 +45,7 @@ class Settings:
             raise Unsupported(f"this ONNX Runtime has no {provider}, only {', '.join(available)}")
         return provider
 
-    def open(self, model: str | bytes, device: str, change: Change | None = None) -> Any:
+    def open(self, model: str | bytes, device: str, change: OptionsChange | None = None) -> Any:
         """An ``InferenceSession``.
 
         Args:
@@ -67,7 +67,7 @@ class Settings:
             raise Unsupported(f"{provider} did not start: what it needs is not installed on this host")
         return session
 
-    def _options(self, change: Change | None) -> Any:
+    def _options(self, change: OptionsChange | None) -> Any:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
@@ -80,5 +80,5 @@ class Settings:
 
 
 def _fallback(provider: str) -> list[str]:
-    """What runs the operators that a provider does not have."""
+    """Return the providers that run the operators which ``provider`` lacks."""
     return [] if provider == "CPUExecutionProvider" else ["CPUExecutionProvider"]

@@ -14,23 +14,22 @@ from sweeprof.backends.gaps import Gap
 from sweeprof.backends.keras.tensors import channels_last, in_precision
 from sweeprof.backends.tensorflow import runtime
 from sweeprof.backends.tensorflow.counting import count_layers, count_training
-from sweeprof.backends.tensorflow.kernel import kernel
 from sweeprof.backends.tensorflow.model import TensorflowModel
+from sweeprof.backends.tensorflow.runtime import kernel
 from sweeprof.backends.tensorflow.state import device_of, unchanged
 from sweeprof.backends.tensorflow.training import EagerTraining, FusedTraining, training
-from sweeprof.backends.tensorflow.variants import Mode, Precision, Variant
-from sweeprof.profiling.formulas import Formulas
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.profiling.kernel import Kernel, KernelName
-from sweeprof.profiling.memory import ProcessMemory
-from sweeprof.profiling.recipe import Recipe, Work
-from sweeprof.profiling.timing import Protocol
-from sweeprof.results.allocations import Allocations
+from sweeprof.backends.tensorflow.variants import ExecutionMode, TensorflowPrecision, TensorflowVariant
+from sweeprof.counting.formulas import Formulas
+from sweeprof.measuring.calibration import Kernel, KernelName
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.process_memory import ProcessMemory
+from sweeprof.measuring.timing import Protocol
+from sweeprof.measuring.training_config import Recipe, Work
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
-from sweeprof.results.operators import Operators
-from sweeprof.results.own_counts import OwnCounts
+from sweeprof.results.memory import Allocations
+from sweeprof.results.operators import Operators, OwnCounts
 from sweeprof.results.peaks import Peaks, PeakSettings
 
 
@@ -50,12 +49,12 @@ class TensorflowBackend:
     }
     threads: int = 1
     """Threads within an operator."""
-    mode: Mode = "function"
+    mode: ExecutionMode = "function"
     """``function`` traces the model once per input shape, as serving does; ``xla`` compiles that graph by XLA; ``eager`` runs
     operator by operator."""
     layout: Literal["channels_last", "channels_first"] = "channels_last"
     """Where the model expects the channels of an image; datasets give them first."""
-    precision: Precision | None = None
+    precision: TensorflowPrecision | None = None
     """Of weights, computation and inputs; None: as the model is."""
 
     def __post_init__(self) -> None:
@@ -83,7 +82,7 @@ class TensorflowBackend:
         return count_training(*self._described(build, inputs, channel_axis), formulas)
 
     def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:
-        from sweeprof.backends.tensorflow.own_counts import own_counts
+        from sweeprof.backends.tensorflow.counting import own_counts
 
         return own_counts(*self._described(build, inputs, channel_axis))
 
@@ -139,8 +138,8 @@ class TensorflowBackend:
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, tf.errors.ResourceExhaustedError)
 
-    def _variant(self) -> Variant:
-        return Variant(self.mode, self.precision)
+    def _variant(self) -> TensorflowVariant:
+        return TensorflowVariant(self.mode, self.precision)
 
     def _described(self, build: Build, inputs: Inputs, channel_axis: int | None) -> tuple[Any, Inputs]:
         """The model, and the shapes and data types that it is called with."""

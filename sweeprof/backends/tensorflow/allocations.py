@@ -1,4 +1,4 @@
-"""What the first steps of a Keras model allocate, from the events that TensorFlow's allocator gives its profiler.
+"""Allocations in the first steps of a Keras model, from the allocator events in TensorFlow's profiler.
 
 The allocator that serves the host by default tells of large blocks only. The one that serves GPUs tells of every block, and serves
 the host too where ``TF_CPU_ALLOCATOR_USE_BFC`` is set before TensorFlow starts: ``environment_for`` in the backend's YAML has a
@@ -15,20 +15,19 @@ from typing import Any
 
 import tensorflow as tf
 
+from sweeprof.backends.tensorflow.attribution import Attribution, AttributionByScope, PhaseBoundaries, Untouched
 from sweeprof.backends.tensorflow.model import TensorflowModel, tensors_in
-from sweeprof.backends.tensorflow.owners import Owners, ScopedOwners, Turns, Untouched
-from sweeprof.backends.tensorflow.probes import Probes
+from sweeprof.backends.tensorflow.probes import LayerProbes
 from sweeprof.backends.tensorflow.runtime import sweeprof_name
 from sweeprof.backends.tensorflow.state import native
 from sweeprof.backends.tensorflow.training import FusedTraining, training
-from sweeprof.backends.tensorflow.xplane import profiled, said
+from sweeprof.backends.tensorflow.xplane import profiled, statistics_of
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.allocations import Change, course
-from sweeprof.profiling.recipe import Work
-from sweeprof.profiling.timing import without_collection
-from sweeprof.results.allocations import Allocations
-from sweeprof.results.paths import OUTSIDE, above
-from sweeprof.results.tensors import Kind, TensorRow, largest_first
+from sweeprof.measuring.allocations import Change, course
+from sweeprof.measuring.timing import without_collection
+from sweeprof.measuring.training_config import Work
+from sweeprof.results.layer_times import OUTSIDE, above
+from sweeprof.results.memory import Allocations, Kind, TensorRow, largest_first
 
 STEPS = 3
 """As many as on PyTorch: the first is traced and compiled, the third is like all that follow."""
@@ -48,7 +47,7 @@ def allocations(model: TensorflowModel, work: Work) -> Allocations:
             "TensorFlow starts, as it is in the process that a sweep gives this pass"
         )
     places = Untouched()
-    probes = Probes(model.native, places, ())
+    probes = LayerProbes(model.native, places, ())
     options = tf.profiler.experimental.ProfilerOptions(
         host_tracer_level=3, python_tracer_level=0, device_tracer_level=1
     )
@@ -65,7 +64,7 @@ def allocations(model: TensorflowModel, work: Work) -> Allocations:
                 gc.collect(0)
         device = _device_figures(model.device, before)
         tensors = _tensors(model, work)
-    trace = _Trace(_stacks(probes, places))
+    trace = _PlaneChanges(_stacks(probes, places))
     trace.read(events)
     found = course(trace.changes, trace.begins, trace.ends)
     return found.told("inference" if work.recipe is None else "training", tensors, device)
@@ -81,7 +80,7 @@ def _steps(model: TensorflowModel, work: Work) -> Iterator[Callable[[], object]]
         yield phases.whole if isinstance(phases, FusedTraining) else phases.all_phases
 
 
-class _Trace:
+class _PlaneChanges:
     """The changes of memory in the planes of a profile."""
 
     def __init__(self, path_of: Callable[[str], tuple[str, ...]]) -> None:
@@ -105,7 +104,7 @@ class _Trace:
                 self.begins.append(begin // 1000)
                 self.ends.append((begin + event.duration_ps) // 1000)
             elif name in ("MemoryAllocation", "MemoryDeallocation"):
-                facts = said(plane, event)
+                facts = statistics_of(plane, event)
                 size = facts["requested_bytes"]
                 if name == "MemoryAllocation":
                     stack = self._path_of(str(facts.get("tf_op", "")))
@@ -114,11 +113,11 @@ class _Trace:
                 self.changes.append(Change(begin // 1000, size, facts["addr"], stack))
 
 
-def _stacks(probes: Probes, places: Untouched) -> Callable[[str], tuple[str, ...]]:
+def _stacks(probes: LayerProbes, places: Untouched) -> Callable[[str], tuple[str, ...]]:
     """From an operator's name to the layers around it, outermost first."""
     operators = places.operators
     turned = len(operators)  # what follows the model, its backward too, is told by the names
-    owners = ScopedOwners(Owners(probes, Turns(0, turned, turned, turned)), operators)
+    owners = AttributionByScope(Attribution(probes, PhaseBoundaries(0, turned, turned, turned)), operators)
 
     def stack(operator: str) -> tuple[str, ...]:
         path = owners.of(operator)
@@ -154,7 +153,7 @@ def _used(device: str) -> int:
 
 
 def _device_figures(device: str, before: int) -> dict[str, int]:
-    """What a GPU's allocator says itself; nothing on the host."""
+    """Return the statistics of a GPU's own allocator; empty on the host."""
     if device == "cpu":
         return {}
     found = tf.config.experimental.get_memory_info(device.upper())

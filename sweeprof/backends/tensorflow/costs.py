@@ -1,4 +1,4 @@
-"""What the operators of a TensorFlow graph cost, by the definitions of docs/counting.md."""
+"""The cost of each operator of a TensorFlow graph, by the definitions of docs/counting.md."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Sized:
 
 
 def sized(tensor: Any) -> Sized:
-    """Of a tensor whose shape is known."""
+    """Return the shape and data type of a tensor whose shape is known."""
     return Sized(tuple(int(size) for size in tensor.shape), tensor.dtype.name)
 
 
@@ -191,3 +191,20 @@ COSTS: dict[str, Rule] = {
     "Einsum": _einsum,
 }
 """Rule by type of operator."""
+
+
+FREE = frozenset(
+    """
+    Placeholder Const Identity IdentityN NoOp ReadVariableOp ResourceGather VarHandleOp StopGradient PreventGradient
+    Reshape Squeeze ExpandDims Transpose Shape ShapeN Size Rank StridedSlice Slice Split SplitV Unpack Pack Concat ConcatV2
+    Pad PadV2 MirrorPad Tile Reverse ReverseV2 Roll GatherV2 GatherNd ScatterNd BroadcastTo BroadcastArgs Fill ZerosLike OnesLike
+    Range Cast Bitcast OneHot Where SelectV2 Select SpaceToBatchND BatchToSpaceND SpaceToDepth DepthToSpace
+    Equal NotEqual Less LessEqual Greater GreaterEqual LogicalAnd LogicalOr LogicalNot IsNan IsInf IsFinite
+    Real Imag Complex Bucketize DenseBincount Bincount AsString StringToHashBucketFast
+    BitwiseAnd BitwiseOr BitwiseXor Invert LeftShift RightShift
+    LookupTableFindV2 StringLower StringUpper StringStrip StringLength StaticRegexReplace RegexReplaceV2 StringSplitV2 StringJoin
+    StringNGrams UnicodeDecodeWithOffsets RaggedTensorToTensor RaggedRange RaggedGather
+    All Any ArgMax ArgMin TopKV2 ResizeNearestNeighbor
+    RandomUniform RandomStandardNormal StatelessRandomUniformV2 StatelessRandomNormalV2 MatrixBandPart MatrixDiagV3 EnsureShape
+    """.split()
+)

@@ -1,9 +1,9 @@
 """Counts what cannot be called on Keras's symbolic tensors, on the graph that ``tf.function`` traces of it: nothing is run.
 
 Keras models are counted by ``sweeprof.backends.keras``. This is for layers that call TensorFlow itself, and for models that are
-no Keras layers. A Keras layer that such code calls is counted by the walk again, and is a placeholder in the graph; so what is in
-the graph is the layer's own. Every operator that the outputs, or the layers within, depend on is counted by a formula, known to do
-no arithmetic, or listed as uncovered. Loops are uncovered: their bodies run an unknown number of times.
+no Keras layers. A Keras layer that such code calls is again counted by the symbolic trace, and is a placeholder in the graph, so
+that the rest of the graph is the outer layer's own. Every operator that the outputs, or the inner layers, depend on is counted by
+a formula, known to do no arithmetic, or listed as uncovered. Loops are uncovered: their bodies run an unknown number of times.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from tensorflow.python.ops import handle_data_util
 
 from sweeprof.backends.keras import counting as of_keras
 from sweeprof.backends.keras import training as training_of_keras
-from sweeprof.backends.keras.following import replaced
+from sweeprof.backends.keras.calls import as_called
+from sweeprof.backends.keras.patching import replaced
 from sweeprof.backends.keras.tensors import symbolic
-from sweeprof.backends.tensorflow.costs import COSTS, sized
-from sweeprof.backends.tensorflow.free import FREE
+from sweeprof.backends.tensorflow.costs import COSTS, FREE, sized
+from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.formulas import DEFAULTS, Formulas
-from sweeprof.profiling.inputs import Inputs
+from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.layers import LayerTable, Training
+from sweeprof.results.operators import OwnCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sweeprof.backends.keras.walk import Walk
+    from sweeprof.backends.keras.symbolic_trace import SymbolicTrace
+
 
 PREFIX = "tensorflow::"
 
@@ -55,11 +57,13 @@ def count_training(model: Any, inputs: Inputs, formulas: Formulas = DEFAULTS) ->
     return training_of_keras.count_training(model, inputs, formulas, count_graph)
 
 
-def count_graph(walk: Walk, compute: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def count_graph(
+    trace: SymbolicTrace, compute: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Count ``compute`` into the call that is running, and return what it does as symbolic tensors."""
     leaves = keras.tree.flatten((args, kwargs))
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, keras.KerasTensor)]
-    start_over = tf.autograph.experimental.do_not_convert(walk.beginning())
+    start_over = tf.autograph.experimental.do_not_convert(trace.beginning())
 
     def run(*tensors: Any) -> Any:
         start_over()  # a function that makes variables is traced twice
@@ -71,14 +75,14 @@ def count_graph(walk: Walk, compute: Callable[..., Any], args: tuple[Any, ...], 
         return compute(*positional, **named)
 
     specs = [tf.TensorSpec(leaves[place].shape, leaves[place].dtype) for place in places]
-    with _layers_apart(walk) as entering:
+    with _layers_apart(trace) as entering:
         traced = tf.function(run).get_concrete_function(*specs)
     graph = traced.graph
     wanted = [*tf.nest.flatten(traced.outputs), *(tensor for tensor in entering if tensor.graph is graph)]
     for operator in reversed(list(_reachable(graph, wanted))):
-        _count(walk, operator)
-    outputs = _sized(walk, keras.tree.map_structure(_tensor, traced.structured_outputs), args, kwargs)
-    walk.trace.ran(walk.current.path, [leaves[place] for place in places], keras.tree.flatten(outputs))
+        _count(trace, operator)
+    outputs = _sized(trace, keras.tree.map_structure(_tensor, traced.structured_outputs), args, kwargs)
+    trace.lifetimes.ran(trace.current.path, [leaves[place] for place in places], keras.tree.flatten(outputs))
     return outputs
 
 
@@ -93,20 +97,20 @@ def _tensor(value: Any) -> Any:
     return keras.KerasTensor(value.shape if value.shape.rank is not None else (None,), value.dtype)
 
 
-def _sized(walk: Walk, outputs: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _sized(trace: SymbolicTrace, outputs: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Outputs whose sizes are known: the graph may not know what the layer itself says.
 
     Raises:
         Unsupported: neither does.
     """
-    layer = walk.current.layer
+    layer = trace.current.layer
     if _are_known(outputs):
         return outputs
     if isinstance(layer, keras.Layer):
-        with walk.paused():
+        with trace.paused():
             outputs = layer.compute_output_spec(*args, **kwargs)
     if not _are_known(outputs):
-        raise Unsupported(f"the sizes of what {walk.current.path} returns are known only from values")
+        raise Unsupported(f"the sizes of what {trace.current.path} returns are known only from values")
     return outputs
 
 
@@ -117,15 +121,15 @@ def _are_known(outputs: Any) -> bool:
 
 
 @contextmanager
-def _layers_apart(walk: Walk) -> Iterator[list[Any]]:
-    """Within it, layers that are called on tensors of a graph are counted by the walk; gives the tensors that they were given."""
+def _layers_apart(trace: SymbolicTrace) -> Iterator[list[Any]]:
+    """Within it, layers that are called on tensors of a graph are counted by the trace; gives the tensors that they were given."""
     call = keras.Layer.__call__
     entering: list[Any] = []
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def apart(layer: Any, *args: Any, **kwargs: Any) -> Any:
         tensors = [leaf for leaf in keras.tree.flatten((args, kwargs)) if tf.is_tensor(leaf)]
-        if not tensors or not walk.sees():
+        if not tensors or not trace.sees():
             return call(layer, *args, **kwargs)
         entering.extend(tensors)
         args, kwargs = keras.tree.map_structure(_symbolic, (args, kwargs))
@@ -174,22 +178,61 @@ def _body(graph: Any, operator: Any) -> tuple[Any, list[Any]]:
         return body, [given[name] if name in given else body.get_tensor_by_name(name) for name in returned]
 
 
-def _count(walk: Walk, operator: Any) -> None:
+def _count(trace: SymbolicTrace, operator: Any) -> None:
     """Add an operator of a graph to the call that is running."""
     rule, name = COSTS.get(operator.type), PREFIX + operator.type
-    written = walk.formula_of(name)
+    written = trace.formula_of(name)
     if written is None and operator.type in FREE:
-        walk.current.operator_calls += walk.times
+        trace.current.operator_calls += trace.times
         return
     is_known = all(tensor.shape.is_fully_defined() for tensor in (*operator.inputs, *operator.outputs))
     given, made = (
         [sized(tensor) for tensor in tensors] if is_known else [] for tensors in (operator.inputs, operator.outputs)
     )
     if is_known and written is not None:
-        walk.current.count(
-            name, written(given, {}, made[0] if len(made) == 1 else made), given[:1], made[:1], walk.times
+        trace.current.count(
+            name, written(given, {}, made[0] if len(made) == 1 else made), given[:1], made[:1], trace.times
         )
     elif is_known and rule is not None:
-        walk.current.count(name, rule(operator), given[:1], made[:1], walk.times)
+        trace.current.count(name, rule(operator), given[:1], made[:1], trace.times)
     else:
-        walk.current.miss(name, walk.times)
+        trace.current.miss(name, trace.times)
+
+
+NAME = "tfprof"
+
+
+def own_counts(model: Any, inputs: Inputs) -> OwnCounts:
+    """Float operations of one forward on ``inputs``, two for a multiply-accumulate.
+
+    Raises:
+        Exception: whatever the model raised.
+    """
+    given = as_called(model, inputs).map(_specified)
+    keywords = {"training": False} if isinstance(model, keras.Layer) and model._call_has_training_arg else {}
+    step = Inputs(given.args, {**keywords, **given.kwargs}, given.forward)
+    leaves = tf.nest.flatten((step.args, dict(step.kwargs)))
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, tf.TensorSpec)]
+
+    def run(*tensors: Any) -> Any:
+        filled = list(leaves)
+        for place, tensor in zip(places, tensors, strict=True):
+            filled[place] = tensor
+        args, kwargs = tf.nest.pack_sequence_as((step.args, dict(step.kwargs)), filled)
+        return Inputs(args, kwargs, step.forward).call(model)
+
+    graph = tf.function(run).get_concrete_function(*(leaves[place] for place in places)).graph
+    profiler = tf.compat.v1.profiler
+    options = profiler.ProfileOptionBuilder(profiler.ProfileOptionBuilder.float_operation()).with_empty_output().build()
+    found = int(profiler.profile(graph=graph, options=options).total_float_ops)
+    return OwnCounts({NAME: found}) if found else OwnCounts({}, {NAME: _NOTHING})
+
+
+_NOTHING = (
+    "TensorFlow's profiler finds no float operation in the graph; into functions, as of a SavedModel, it does not look"
+)
+
+
+def _specified(value: Any) -> Any:
+    tensor = symbolic(value)
+    return tf.TensorSpec(tensor.shape, tensor.dtype) if isinstance(tensor, keras.KerasTensor) else value

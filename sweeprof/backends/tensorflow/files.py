@@ -80,7 +80,7 @@ def _endpoint(loaded: Any, path: str, wanted: str | None) -> tuple[Any, list[str
 
 
 def _variables(function: Any) -> list[Any]:
-    """Those that the function reads, each once."""
+    """Return the variables that the function reads, each once."""
     concrete = getattr(function, "concrete_functions", None) or [function]
     found = {id(variable): variable for each in concrete for variable in each.variables}
     return list(found.values())

@@ -12,11 +12,9 @@ import keras
 from sweeprof.backends.tensorflow.model import TensorflowModel
 from sweeprof.backends.tensorflow.training import EagerTraining, training
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.functions import functions_named, python_function
-from sweeprof.profiling.line_memory import LineMemory
-from sweeprof.profiling.lines import watched
-from sweeprof.profiling.recipe import Work
-from sweeprof.profiling.timing import without_collection
+from sweeprof.measuring.line_profile import LineMemory, functions_named, python_function, watched
+from sweeprof.measuring.timing import without_collection
+from sweeprof.measuring.training_config import Work
 from sweeprof.results.lines import Lines
 
 

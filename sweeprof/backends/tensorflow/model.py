@@ -13,17 +13,61 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from sweeprof.backends.keras.arguments import as_called
-from sweeprof.backends.tensorflow.feeding import on_device
-from sweeprof.backends.tensorflow.programs import Program
-from sweeprof.backends.tensorflow.variants import AS_IT_IS, Variant
+from sweeprof.backends.keras.calls import as_called
+from sweeprof.backends.tensorflow.variants import AS_IT_IS, Program, TensorflowVariant
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.profiling.timing import Clock, WallClock
+from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.measuring.timing import Clock, WallClock
+
+
+def on_device(inputs: Inputs, device: str, channel_axis: int | None = None, dtype: str | None = None) -> Inputs:
+    """The inputs with every tensor on ``device``; what is only specified is generated there, the same values each time.
+
+    Args:
+        device: as TensorFlow calls it.
+        channel_axis: where arrays have the channels that the model expects last; None: they stay as they are.
+        dtype: of floating-point tensors; None: their own.
+    """
+    with tf.device(device):
+        return inputs.map(partial(_tensor, channel_axis=channel_axis, dtype=dtype))
+
+
+def as_tensor(values: Any, device: str) -> Any:
+    """Targets as tensors on ``device``; None stays None."""
+    return on_device(Inputs((values,)), device).args[0]
+
+
+def arranged(array: Any, channel_axis: int | None) -> Any:
+    """An array with its channels last; one without such an axis as it is."""
+    if channel_axis is None or array.ndim <= max(channel_axis, 1):
+        return array
+    return np.moveaxis(array, channel_axis, -1)
+
+
+def _tensor(leaf: Any, channel_axis: int | None, dtype: str | None) -> Any:
+    if isinstance(leaf, Mapping):  # of a kind of its own, such as a tokenizer's BatchEncoding
+        return {key: _tensor(value, channel_axis, dtype) for key, value in leaf.items()}
+    if isinstance(leaf, TensorSpec):
+        leaf = _generated(leaf)
+    elif hasattr(leaf, "detach"):  # one of torch, as its data loaders give
+        leaf = leaf.detach().cpu().numpy()
+    if isinstance(leaf, np.ndarray | np.generic):
+        leaf = tf.constant(arranged(leaf, channel_axis))
+    if not tf.is_tensor(leaf):
+        return leaf
+    wanted = leaf.dtype if dtype is None or not leaf.dtype.is_floating else tf.as_dtype(dtype)
+    return tf.identity(tf.cast(leaf, wanted)) if isinstance(leaf, tf.Tensor) else leaf
+
+
+def _generated(spec: TensorSpec) -> Any:
+    dtype = tf.as_dtype(spec.dtype)
+    if not (dtype.is_floating or dtype.is_complex):
+        return tf.zeros(spec.shape, dtype)
+    return tf.cast(np.random.default_rng(0).standard_normal(spec.shape, np.float32), dtype)
 
 
 class SynchronisedClock(WallClock):
-    """For an accelerator: a mark waits for the device, as TensorFlow has no events to put into its stream."""
+    """A clock for an accelerator: a mark waits for the device, because TensorFlow has no events in its stream."""
 
     def mark(self) -> float:
         tf.test.experimental.sync_devices()
@@ -42,7 +86,7 @@ class TensorflowModel:
     native: Any
     device: str
     """As TensorFlow calls it, e.g. ``gpu:0``."""
-    variant: Variant = AS_IT_IS
+    variant: TensorflowVariant = AS_IT_IS
     channel_axis: int | None = None
     """Where arrays that are put have the channels that the model expects last."""
     _programs: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
@@ -75,7 +119,7 @@ class TensorflowModel:
         return partial(program.trace, *batch.args, **batch.kwargs) if isinstance(program, Program) else None
 
     def called(self, forward: Callable[..., Any] | None = None, training: bool = False) -> Callable[..., Any]:
-        """What a step calls with its arguments: the model, or the caller's own ``forward``, which says itself how.
+        """Return the function that a step calls with its arguments: the model, or the caller's own ``forward`` function.
 
         It runs operator by operator, or becomes part of a graph that is being traced.
         """

@@ -1,4 +1,4 @@
-"""What a step runs: the operators of a few traced steps by layer and phase.
+"""The operators that a step runs, from a few traced steps, by layer and phase.
 
 Times are the profiler's, its own cost included; they say where the time of a step goes, and the timing pass how long it takes. In a
 graph an operator is found by its name, so that one which stands for several (``_FusedConv2D``) belongs to the layer of the last of
@@ -14,15 +14,22 @@ from typing import Any
 
 import tensorflow as tf
 
-from sweeprof.backends.tensorflow.laps import taping
+from sweeprof.backends.tensorflow.attribution import (
+    Attribution,
+    AttributionByName,
+    GraphPositions,
+    HostTimestamps,
+    LayerPhase,
+    PhaseBoundaries,
+)
 from sweeprof.backends.tensorflow.model import TensorflowModel
-from sweeprof.backends.tensorflow.owners import Clock, NamedOwners, Owner, Owners, Places, Turns
-from sweeprof.backends.tensorflow.probes import Probes
-from sweeprof.backends.tensorflow.programs import graph_of
-from sweeprof.backends.tensorflow.tasks import Task, task_of
-from sweeprof.backends.tensorflow.xplane import Ran, Trace, traced
+from sweeprof.backends.tensorflow.probes import LayerProbes
+from sweeprof.backends.tensorflow.steps import taping
+from sweeprof.backends.tensorflow.training import StepPhases, step_phases_of
+from sweeprof.backends.tensorflow.variants import graph_of
+from sweeprof.backends.tensorflow.xplane import OperatorRun, TensorflowTrace, traced
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.recipe import Work
+from sweeprof.measuring.training_config import Work
 from sweeprof.results.layers import Shapes
 from sweeprof.results.operators import OperatorRow, Operators, Phase
 
@@ -32,7 +39,7 @@ UNCOUNTED = "operators of TensorFlow are not counted one by one: the layer table
 
 
 def operators(model: TensorflowModel, work: Work) -> Operators:
-    """What a step runs; the weights learn from it where it is a training step.
+    """Return the operators that a step runs; a training step changes the weights.
 
     Raises:
         Unsupported: a profiler of TensorFlow is running, the model has no layers when it runs, is on an accelerator, or the recipe
@@ -41,7 +48,7 @@ def operators(model: TensorflowModel, work: Work) -> Operators:
     """
     if model.device != "cpu":
         raise Unsupported("not implemented: the profiler's events of an accelerator are not read")
-    task = task_of(model, work)
+    task = step_phases_of(model, work)
     with tf.device(model.device):
         step = _Eager(task) if model.variant.mode == "eager" else _Graph(task)
         for _ in range(WARMUP_STEPS):
@@ -62,28 +69,28 @@ def operators(model: TensorflowModel, work: Work) -> Operators:
 class _Eager:
     """A step operator by operator."""
 
-    def __init__(self, task: Task) -> None:
-        self._task, self._clock = task, Clock()
-        self._probes = Probes(task.root, self._clock, task.parameters)
-        self._steps: list[tuple[Turns, Owners]] = []
+    def __init__(self, task: StepPhases) -> None:
+        self._task, self._clock = task, HostTimestamps()
+        self._probes = LayerProbes(task.root, self._clock, task.parameters)
+        self._steps: list[tuple[PhaseBoundaries, Attribution]] = []
 
     def run(self) -> None:
         turns = _stepped(self._task, self._task.fed, self._probes, self._clock.now)
-        self._steps.append((turns, Owners(self._probes, turns)))
+        self._steps.append((turns, Attribution(self._probes, turns)))
 
     def forget(self) -> None:
-        """Of steps so far."""
+        """Forget the steps so far."""
         self._steps.clear()
         self._clock.busy.clear()
 
-    def owner(self, ran: Ran) -> Owner | None:
-        """Who owned the moment at which it began; None for what is part of another operator, of no step, or of the probes."""
+    def owner(self, ran: OperatorRun) -> LayerPhase | None:
+        """Return the layer and phase at the operator's begin; None for a part of another operator, of no step, or of a probe."""
         if ran.name or self._clock.was_busy(ran.begin):
             return None
         found = (owners for turns, owners in self._steps if turns.begin <= ran.begin < turns.end)
         return next((owners.at(ran.begin) for owners in found), None)
 
-    def shapes(self, ran: Ran) -> Shapes:
+    def shapes(self, ran: OperatorRun) -> Shapes:
         """The profiler has none."""
         return ()
 
@@ -91,16 +98,16 @@ class _Eager:
 class _Graph:
     """A step as a graph."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: StepPhases) -> None:
         self._task = task
         self._program = graph_of(self._step, autograph=False)
-        self._owners: NamedOwners | None = None
+        self._owners: AttributionByName | None = None
 
     def _step(self, *fed: Any) -> Any:
-        places, results = Places(), list[Any]()
-        probes = Probes(self._task.root, places, self._task.parameters)
+        places, results = GraphPositions(), list[Any]()
+        probes = LayerProbes(self._task.root, places, self._task.parameters)
         turns = _stepped(self._task, fed, probes, places.now, results)
-        self._owners = NamedOwners(Owners(probes, turns), places.graph.get_operations())
+        self._owners = AttributionByName(Attribution(probes, turns), places.graph.get_operations())
         return results
 
     def run(self) -> None:
@@ -109,16 +116,18 @@ class _Graph:
     def forget(self) -> None:
         """Nothing: a graph stays as it is."""
 
-    def owner(self, ran: Ran) -> Owner | None:
-        """Of the operator of that name; None for the graph itself, which is called like an operator."""
+    def owner(self, ran: OperatorRun) -> LayerPhase | None:
+        """Return the layer and phase of the operator of that name; None for the graph itself, which is called like an operator."""
         return None if self._owners is None or not ran.name else self._owners.of(ran.name)
 
-    def shapes(self, ran: Ran) -> Shapes:
-        """As the graph has them."""
+    def shapes(self, ran: OperatorRun) -> Shapes:
+        """Return the shapes of the operator's inputs in the graph."""
         return () if self._owners is None else self._owners.shapes(ran.name, ran.type)
 
 
-def _stepped(task: Task, fed: Any, probes: Probes, now: Callable[[], int], results: list[Any] | None = None) -> Turns:
+def _stepped(
+    task: StepPhases, fed: Any, probes: LayerProbes, now: Callable[[], int], results: list[Any] | None = None
+) -> PhaseBoundaries:
     """One whole step, its outputs added to ``results``."""
     begin = now()
     with taping(task) as tape, probes.attached(tape):
@@ -130,12 +139,12 @@ def _stepped(task: Task, fed: Any, probes: Probes, now: Callable[[], int], resul
         task.update(gradients)
     if results is not None:
         results.append(outputs)
-    return Turns(begin, turned, update, now())
+    return PhaseBoundaries(begin, turned, update, now())
 
 
 @dataclass(slots=True)
-class _Sums:
-    """Of all calls of one row, over all steps; nanoseconds."""
+class _LayerSums:
+    """Sums over all calls of one row and all steps; nanoseconds."""
 
     calls: int = 0
     own: float = 0.0
@@ -143,9 +152,9 @@ class _Sums:
     shapes: list[Shapes] = field(default_factory=list)
 
 
-def _rows(trace: Trace, step: _Eager | _Graph) -> tuple[OperatorRow, ...]:
+def _rows(trace: TensorflowTrace, step: _Eager | _Graph) -> tuple[OperatorRow, ...]:
     """One per path, operator, phase and input shapes, in the order in which they first ran."""
-    sums: defaultdict[tuple[str, str, Phase, Shapes], _Sums] = defaultdict(_Sums)
+    sums: defaultdict[tuple[str, str, Phase, Shapes], _LayerSums] = defaultdict(_LayerSums)
     phase: Phase = "forward"
     for ran in trace.ran:
         owner = step.owner(ran)

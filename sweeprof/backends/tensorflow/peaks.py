@@ -1,4 +1,4 @@
-"""How fast this machine multiplies matrices and copies memory, with the settings that TensorFlow has now."""
+"""The speed of matrix products and memory copies on this machine, with the present settings of TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from sweeprof.backends.tensorflow import runtime
 from sweeprof.backends.tensorflow.model import clock_of
-from sweeprof.profiling.timing import Protocol, sampled
+from sweeprof.measuring.timing import Protocol, sampled
 from sweeprof.results.peaks import Peaks, PeakSettings
 
 SHORT = Protocol(sample_s=0.005, min_samples=5)
@@ -25,7 +25,7 @@ COPIED_BYTES = 1 << 28
 
 
 def settings(device: str, dtype: str | None, model: Any) -> PeakSettings:
-    """What is set in this process.
+    """Return the settings of this process.
 
     Args:
         device: where the benchmarks are to run.

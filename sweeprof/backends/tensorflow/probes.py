@@ -24,22 +24,22 @@ import tensorflow as tf
 from tensorflow.python.autograph.impl.api import autograph_artifact
 from tensorflow.python.eager import record
 
-from sweeprof.backends.keras.paths import Paths
-from sweeprof.profiling.spans import LEFT, Event
-from sweeprof.results.paths import OUTSIDE
+from sweeprof.backends.keras.calls import Paths
+from sweeprof.measuring.layer_timing import LEFT, Event
+from sweeprof.results.layer_times import OUTSIDE
 
 
 class Marks(Protocol):
-    """Where marks are made."""
+    """The interface that makes marks."""
 
     def is_here(self) -> bool:
-        """Whether what runs now is part of the step itself, and of no loop or branch within its graph."""
+        """True if the running code is part of the step itself, not of a loop or branch within its graph."""
 
     def at(self, tensors: Sequence[Any], is_entry: bool) -> tuple[Any, list[Any]]:
         """A mark that comes after ``tensors``, and the same tensors, which come after the mark."""
 
 
-class Probes:
+class LayerProbes:
     """Marks the calls of every layer below a root while it is :meth:`attached`.
 
     Args:
@@ -109,7 +109,7 @@ class Probes:
                 self._running.pop()
             left, outside = self._passed(outputs.found, LEFT)
         if tape is not None:
-            self._record(_Backward(tape, sources, outputs.found, outside, entered, left))
+            self._record(_CallGradients(tape, sources, outputs.found, outside, entered, left))
         return outputs.replaced(outside)
 
     def _placed(self, layer: keras.Layer) -> tuple[int, str]:
@@ -127,7 +127,7 @@ class Probes:
         self.forward.append((what, number, mark))
         return number, after
 
-    def _record(self, call: _Backward) -> None:
+    def _record(self, call: _CallGradients) -> None:
         """Let the tape around a call see it as one operation."""
         variables = [variable for variable in call.tape.watched_variables() if variable.ref() in self._parameters]
         inner = [*(inner for _, inner in call.sources), *variables]
@@ -155,8 +155,8 @@ class Probes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Backward:
-    """What the backward of a call needs."""
+class _CallGradients:
+    """The values that the backward pass of a call needs."""
 
     tape: Any
     """It has seen the call, and nothing else."""
@@ -197,7 +197,7 @@ def _paused(tape: Any) -> Any:
 
 
 def _is_followed(tensor: Any) -> bool:
-    """Whether the tape that runs needs a gradient of it."""
+    """True if the running tape needs a gradient of the tensor."""
     return _has_gradient(tensor) and bool(record.should_record_backprop([tensor]))
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from sweeprof.backends.keras.kernel import resembling_kernel
 from sweeprof.errors import Problem, UserError
+from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName
 
 INTER_OP_THREADS = 1
 """Operators run one after the other; ``threads`` work within one."""
@@ -63,7 +66,7 @@ def settings_in_effect() -> dict[str, Any]:
 
 
 def devices() -> list[str]:
-    """What this host offers, as sweeprof calls it."""
+    """Return the devices of this host by sweeprof's names."""
     gpus = tf.config.list_physical_devices("GPU")
     return ["cpu"] + (["cuda", *(f"cuda:{i}" for i in range(len(gpus)))] if gpus else [])
 
@@ -77,3 +80,35 @@ def sweeprof_name(device: str) -> str:
     """``/job:localhost/replica:0/task:0/device:GPU:0`` as sweeprof calls it; there is one CPU."""
     found = tf.DeviceSpec.from_string(device)
     return "cpu" if found.device_type in (None, "CPU") else f"cuda:{found.device_index}"
+
+
+def kernel(model: Any, device: str, wanted: KernelName | None) -> Kernel:
+    """The kernel on ``device``; always in single precision, so that variants have the same.
+
+    Args:
+        model: a Keras layer, or any callable of a tensor.
+        device: as TensorFlow calls it.
+        wanted: which; None: the one that resembles the model.
+    """
+    name = wanted or resembling_kernel(model)
+    with tf.device(device):
+        run = _convolution() if name == "convolution" else _product()
+
+    def step() -> None:
+        with tf.device(device):
+            run()
+        if device != "cpu":
+            tf.test.experimental.sync_devices()
+
+    return Kernel(name, step)
+
+
+def _convolution() -> Callable[[], object]:
+    images = tf.ones((1, SIDE, SIDE, CHANNELS))
+    weights = tf.fill((3, 3, CHANNELS, CHANNELS), 1e-3)
+    return lambda: tf.nn.conv2d(images, weights, 1, "SAME")
+
+
+def _product() -> Callable[[], object]:
+    matrix = tf.fill((ROWS, ROWS), 1e-3)
+    return lambda: tf.matmul(matrix, matrix)

@@ -28,7 +28,7 @@ def unchanged(model: Any, is_trained: bool) -> Iterator[None]:
     Args:
         is_trained: whether an optimizer will write to its trainable variables.
     """
-    attributes = [_Attributes(vars(thing)) for thing in _holders(model)]
+    attributes = [_ObjectAttributes(vars(thing)) for thing in _holders(model)]
     values = [(variable, _copy(variable)) for variable in _written(model, is_trained)]
     try:
         with _draws_kept():
@@ -41,7 +41,7 @@ def unchanged(model: Any, is_trained: bool) -> Iterator[None]:
 
 
 def device_of(model: Any) -> str:
-    """Where the model is, by its first variable; ``cpu`` where it has none."""
+    """Return the device of the model's first variable; ``cpu`` if it has none."""
     found = next(iter(getattr(model, "variables", ())), None)
     return "cpu" if found is None else sweeprof_name(native(found).device)
 
@@ -86,7 +86,7 @@ def _draws_kept() -> Iterator[None]:
             native(generator.state).assign(drawn)
 
 
-class _Attributes:
+class _ObjectAttributes:
     """The attributes of an object, and what those that are containers held."""
 
     def __init__(self, current: dict[str, Any]) -> None:
@@ -113,7 +113,7 @@ def _copied(value: Any) -> Any:
 
 
 def _refill(value: Any, content: Any) -> None:
-    """By the methods of the plain container: those of Keras's own would track what they are given."""
+    """Refill a container by the methods of the plain type: those of Keras's own types would track the values."""
     if isinstance(value, list):
         list.__setitem__(value, slice(None), content)
     elif isinstance(value, dict):

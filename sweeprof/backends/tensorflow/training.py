@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -11,15 +12,94 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from sweeprof.backends.tensorflow.feeding import as_tensor
-from sweeprof.backends.tensorflow.losses import Loss, loss_of
-from sweeprof.backends.tensorflow.model import TensorflowModel
-from sweeprof.backends.tensorflow.programs import Program
+from sweeprof.backends.tensorflow.model import TensorflowModel, as_tensor, first_tensor, tensors_in
 from sweeprof.backends.tensorflow.state import native
-from sweeprof.backends.tensorflow.variants import Variant
+from sweeprof.backends.tensorflow.variants import Program, TensorflowVariant
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.profiling.recipe import OPTIMIZERS, Recipe
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS, Recipe, Work
+
+Loss = Callable[[Any, Any], Any]
+"""From what the model returned, and the targets, to a scalar."""
+
+
+def loss_of(given: str | Callable[..., Any], has_targets: bool) -> Loss:
+    """The loss that is given.
+
+    Args:
+        given: a name, or a function of outputs and targets; one of ``y_true`` and ``y_pred``, as Keras's own are, is given them by
+            these names, and its mean is taken where it gives a value for each sample.
+        has_targets: whether the data have any.
+
+    Raises:
+        Unsupported: the loss needs targets that there are not.
+    """
+    if not isinstance(given, str):
+        return _by_name(given) if {"y_true", "y_pred"} <= set(inspect.signature(given).parameters) else given
+    if given in _UNTARGETED:
+        untargeted = _UNTARGETED[given]
+        return lambda outputs, _: untargeted(outputs)
+    if not has_targets:
+        raise Unsupported(f"training.loss={given} needs targets, and the data have none")
+    compare = _TARGETED[given]
+    return lambda outputs, targets: compare(first_tensor(outputs), targets)
+
+
+def _by_name(function: Callable[..., Any]) -> Loss:
+    return lambda outputs, targets: tf.reduce_mean(function(y_true=targets, y_pred=first_tensor(outputs)))
+
+
+def _cross_entropy(outputs: Any, targets: Any) -> Any:
+    """Return the loss of logits, classes along their last axis; targets are classes, or a probability for each."""
+    if targets.dtype.is_floating:
+        _belong("cross_entropy", targets.shape, outputs.shape, outputs.shape)
+        return tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(tf.cast(targets, outputs.dtype), outputs))
+    if targets.shape == (*outputs.shape[:-1], 1):  # as Keras's own datasets have them
+        targets = tf.squeeze(targets, -1)
+    _belong("cross_entropy", targets.shape, outputs.shape[:-1], outputs.shape)
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(targets, outputs))
+
+
+def _mse(outputs: Any, targets: Any) -> Any:
+    """The mean squared error; where targets are classes, against 1 for the class and 0 for the others."""
+    if targets.shape != outputs.shape and targets.shape.num_elements() == outputs.shape.num_elements():
+        targets = tf.reshape(targets, outputs.shape)
+    elif targets.shape == outputs.shape[:-1] and not targets.dtype.is_floating:
+        targets = tf.one_hot(targets, outputs.shape[-1])
+    _belong("mse", targets.shape, outputs.shape, outputs.shape)
+    return tf.reduce_mean(tf.math.squared_difference(outputs, tf.cast(targets, outputs.dtype)))
+
+
+def _belong(loss: str, shape: Any, wanted: Any, outputs: Any) -> None:
+    if shape != wanted:  # TensorFlow would stretch one along the other, or say something else
+        shapes = f"{tuple(shape)} and the outputs of {tuple(outputs)}"
+        raise Unsupported(f"training.loss={loss}: targets of shape {shapes} do not belong together")
+
+
+def _mean(outputs: Any) -> Any:
+    """The sum of the means of every output that is a number with a fraction."""
+    means = [tf.reduce_mean(tensor) for tensor in tensors_in(outputs) if tensor.dtype.is_floating]
+    if not means:
+        raise Unsupported("the model returned no floating-point tensor to take the mean of")
+    return tf.add_n(means) if len({mean.dtype for mean in means}) == 1 else sum(tf.cast(m, tf.float32) for m in means)
+
+
+def _own(outputs: Any) -> Any:
+    """The loss that a model returns which is given labels: by its name, or first of a tuple."""
+    found = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
+    if found is None and (tf.is_tensor(outputs) or isinstance(outputs, tuple)):
+        found = next((tensor for tensor in tensors_in(outputs)[:1] if tensor.shape.rank == 0), None)
+    if not tf.is_tensor(found):
+        raise Unsupported("training.loss=own: the model returned no loss; give it labels among its inputs")
+    return found
+
+
+_TARGETED: dict[str, Callable[[Any, Any], Any]] = {"cross_entropy": _cross_entropy, "mse": _mse}
+_UNTARGETED: dict[str, Callable[[Any], Any]] = {"mean": _mean, "own": _own}
+
+
+assert {*_TARGETED, *_UNTARGETED} == set(LOSSES)
+
 
 RATE = 1e-8
 """Learning rate of the named optimizers: an update costs the same at any, and at this one thousands of timed steps, which
@@ -30,7 +110,7 @@ EPSILON = 1e-4
 
 @dataclass(frozen=True)
 class Parts:
-    """What a training step is made of; each part also runs within a graph that is being traced."""
+    """The parts of a training step; each part can also run within a graph that is being traced."""
 
     forward: Callable[..., Any]
     """The model's outputs for its arguments, in training mode."""
@@ -104,7 +184,7 @@ class EagerTraining:
 class FusedTraining:
     """A step that is one program, and the programs that end after its first phases."""
 
-    def __init__(self, parts: Parts, variant: Variant, is_on_host: bool) -> None:
+    def __init__(self, parts: Parts, variant: TensorflowVariant, is_on_host: bool) -> None:
         self._fed, self._is_on_host = parts.fed, is_on_host
 
         def backward(args: Any, kwargs: Any, targets: Any) -> Any:
@@ -156,7 +236,7 @@ def training(
 
 
 def parts(model: TensorflowModel, batch: Inputs, targets: Any, recipe: Recipe) -> Parts:
-    """What a training step of ``model`` is made of; the optimizer's own variables are there. Raises as :func:`training`."""
+    """Return the parts of a training step of ``model``, with the optimizer's variables built. Raises as :func:`training`."""
     native = model.native
     if not getattr(native, "built", True):
         model.called(batch.forward)(*batch.args, **batch.kwargs)  # its weights are made when it is first called
@@ -191,3 +271,47 @@ def _optimizer(given: str | Callable[..., Any], variables: list[Any]) -> Any:
 
 
 assert set(_OPTIMIZERS) == set(OPTIMIZERS)
+
+
+@dataclass(frozen=True, slots=True)
+class StepPhases:
+    """The phases of a step."""
+
+    root: keras.Layer
+    """The model."""
+    forward: Callable[..., Any]
+    """Returns the outputs, or with parameters the loss; it also runs within a graph that is being traced."""
+    fed: tuple[Any, ...]
+    """Its arguments."""
+    parameters: tuple[Any, ...] = ()
+    """Variables, as TensorFlow has them, that gradients are asked for; none: inference."""
+    update: Callable[[list[Any]], None] | None = None
+    """Applies the gradients."""
+
+    @property
+    def trains(self) -> bool:
+        """True if a step has a backward pass."""
+        return bool(self.parameters)
+
+
+def step_phases_of(model: TensorflowModel, work: Work) -> StepPhases:
+    """The task of ``work``.
+
+    Raises:
+        Unsupported: the model has no layers when it runs, or the recipe does not fit it.
+        Exception: whatever the model raised.
+    """
+    root, batch = model.native, work.batch
+    if not isinstance(root, keras.Layer):
+        raise Unsupported(f"a {type(root).__name__} has no layers: only a Keras model does")
+    if model.variant.mode == "xla":
+        raise Unsupported(
+            "not possible upstream: a compiled XLA program has no layers; mode=function has the same model with them"
+        )
+    if work.recipe is not None:
+        made = parts(model, batch, work.targets, work.recipe)
+        return StepPhases(root, made.lost, made.fed, tuple(made.watched), made.update)
+    forward = model.called(batch.forward)
+    if not root.built:
+        forward(*batch.args, **batch.kwargs)  # its weights are made when it is first called
+    return StepPhases(root, lambda args, kwargs: forward(*args, **kwargs), (batch.args, dict(batch.kwargs)))

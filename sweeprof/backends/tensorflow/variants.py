@@ -8,34 +8,79 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import keras
+import tensorflow as tf
 
 from sweeprof.backends import Build
-from sweeprof.backends.tensorflow.programs import Program
 from sweeprof.errors import Unsupported, UserError, choice_problem
 
-Mode = Literal["eager", "function", "xla"]
+
+class Program:
+    """Calls ``function`` as a ``tf.function``; what it raises while it is traced comes through as it was raised."""
+
+    def __init__(self, function: Callable[..., Any], by_xla: bool) -> None:
+        self._function = graph_of(function, jit_compile=by_xla)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return _as_raised(self._function, args, kwargs)
+
+    def trace(self, *args: Any, **kwargs: Any) -> None:
+        """Make the graph for such arguments, without running or compiling it; once made it is kept."""
+        _as_raised(self._function.get_concrete_function, args, kwargs)
+
+
+def graph_of(function: Callable[..., Any], **options: Any) -> Any:
+    """A ``tf.function`` that does not warn of frequent tracing.
+
+    TensorFlow counts traces by the code of a function, which is the same for every model that is profiled in a process.
+    """
+    found = tf.function(function, **options)
+    found._omit_frequent_tracing_warning = True
+    return found
+
+
+def _as_raised(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call it; AutoGraph's version of an error, whose message is its own traceback, becomes the error itself again."""
+    try:
+        return function(*args, **kwargs)
+    except tf.errors.InvalidArgumentError as error:
+        if "unsupported operations" in str(error):
+            raise Unsupported(f"XLA does not compile this model: {_sentence(str(error))}") from error
+        raise
+    except Exception as error:
+        original = error.__context__ if hasattr(error, "ag_error_metadata") else None
+        if original is None:
+            raise
+        raise original from None
+
+
+def _sentence(message: str) -> str:
+    """The one that says which operators."""
+    return next(line for line in message.splitlines() if "unsupported operations" in line).strip()
+
+
+ExecutionMode = Literal["eager", "function", "xla"]
 """``eager``: operator by operator; ``function``: traced once per shape, as serving does; ``xla``: that, compiled by XLA."""
-Precision = Literal["fp32", "bf16", "fp16"]
+TensorflowPrecision = Literal["fp32", "bf16", "fp16"]
 PRECISIONS: dict[str, str] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 """Data type of weights, computation and floating-point inputs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
-    """How a model is run.
+class TensorflowVariant:
+    """The mode, precision and layout in which a model runs.
 
     Raises:
         UserError: there is no such mode or precision.
     """
 
-    mode: Mode = "function"
+    mode: ExecutionMode = "function"
     precision: str | None = None
     """One of :data:`PRECISIONS`; None: as the model is."""
 
     def __post_init__(self) -> None:
         problems = []
-        if self.mode not in get_args(Mode):
-            problems.append(choice_problem("backend.mode", self.mode, "mode", get_args(Mode)))
+        if self.mode not in get_args(ExecutionMode):
+            problems.append(choice_problem("backend.mode", self.mode, "mode", get_args(ExecutionMode)))
         if self.precision is not None and self.precision not in PRECISIONS:
             problems.append(choice_problem("backend.precision", self.precision, "precision", PRECISIONS))
         if problems:
@@ -43,11 +88,11 @@ class Variant:
 
     @property
     def dtype(self) -> str | None:
-        """Of weights and floating-point inputs; None: as they are."""
+        """The data type of weights and floating-point inputs; None leaves them unchanged."""
         return None if self.precision is None else PRECISIONS[self.precision]
 
     def built(self, build: Build) -> Any:
-        """What the builder makes, its layers in this precision.
+        """Return the builder's model with its layers in this precision.
 
         Raises:
             TypeError: that cannot be called.
@@ -67,7 +112,7 @@ class Variant:
         return function if self.mode == "eager" else Program(function, by_xla=self.mode == "xla")
 
 
-AS_IT_IS = Variant()
+AS_IT_IS = TensorflowVariant()
 
 
 def _other_dtype(model: Any, wanted: str | None) -> str | None:

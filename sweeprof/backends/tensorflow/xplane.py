@@ -30,7 +30,7 @@ TRACE_NUMBERS = re.compile(r"(_\d+)+$")
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class OperatorRun:
     """One operator that ran once; nanoseconds."""
 
     name: str
@@ -44,10 +44,10 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class TensorflowTrace:
     """Every operator in the order in which they began."""
 
-    ran: tuple[Ran, ...]
+    ran: tuple[OperatorRun, ...]
     step_s: float
     """Seconds of one step, mean."""
     chrome: bytes
@@ -77,12 +77,12 @@ def profiled(options: Any = None) -> Iterator[list[Any]]:
             planes += xplane_pb2.XSpace.FromString(file.read_bytes()).planes
 
 
-def said(plane: Any, event: Any) -> dict[str, Any]:
-    """What an event of a plane says, by name."""
+def statistics_of(plane: Any, event: Any) -> dict[str, Any]:
+    """Return the statistics of an event of a plane by name."""
     return {plane.stat_metadata[stat.metadata_id].name: _value(plane, stat) for stat in event.stats}
 
 
-def traced(step: Callable[[], object], count: int) -> Trace:
+def traced(step: Callable[[], object], count: int) -> TensorflowTrace:
     """Trace ``count`` steps.
 
     Raises:
@@ -103,25 +103,25 @@ def traced(step: Callable[[], object], count: int) -> Trace:
     found = sorted(
         (ran for plane, line in lines for ran in _operators(plane, line, started)), key=lambda ran: ran.begin
     )
-    return Trace(tuple(found), sum(span.end - span.begin for span in steps) / count / 1e9, _chrome(spans))
+    return TensorflowTrace(tuple(found), sum(span.end - span.begin for span in steps) / count / 1e9, _chrome(spans))
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
+class _ProfilerEvent:
     """One event of the profiler; nanoseconds."""
 
     thread: str
     name: str
     begin: float
     end: float
-    said: dict[str, Any]
+    statistics: dict[str, Any]
 
 
-def _spans(plane: Any, line: Any) -> Iterator[_Span]:
+def _spans(plane: Any, line: Any) -> Iterator[_ProfilerEvent]:
     for event in line.events:
         begin = line.timestamp_ns + event.offset_ps / 1000
         name = plane.event_metadata[event.metadata_id].name
-        yield _Span(line.name, name, begin, begin + event.duration_ps / 1000, said(plane, event))
+        yield _ProfilerEvent(line.name, name, begin, begin + event.duration_ps / 1000, statistics_of(plane, event))
 
 
 def _value(plane: Any, stat: Any) -> Any:
@@ -130,20 +130,20 @@ def _value(plane: Any, stat: Any) -> Any:
     return plane.stat_metadata[value].name if kind == "ref_value" else value
 
 
-def _operators(plane: Any, line: Any, started: int) -> Iterator[Ran]:
+def _operators(plane: Any, line: Any, started: int) -> Iterator[OperatorRun]:
     """The operators of one thread, which may call each other."""
-    running: list[_Running] = []
+    running: list[_RunningOperator] = []
     for span in sorted(_spans(plane, line), key=lambda span: (span.begin, -span.end)):
         name, _, kind = span.name.rpartition(":")
         if span.name == EAGER:
-            name, kind = "", _kind(str(span.said["eager_op"]))
+            name, kind = "", _kind(str(span.statistics["eager_op"]))
         elif not name or not kind.isidentifier() or name.endswith(":"):  # `Class::Function` is the run-time's own
             continue
         while running and running[-1].span.end <= span.begin:
             yield running.pop().ended(started)
         if running:
             running[-1].within += span.end - span.begin
-        running.append(_Running(name, kind, span))
+        running.append(_RunningOperator(name, kind, span))
     for each in reversed(running):
         yield each.ended(started)
 
@@ -154,21 +154,21 @@ def _kind(operator: str) -> str:
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningOperator:
     """An operator that has not ended yet."""
 
     name: str
     type: str
-    span: _Span
+    span: _ProfilerEvent
     within: float = 0.0
     """Nanoseconds of the operators that it called."""
 
-    def ended(self, started: int) -> Ran:
+    def ended(self, started: int) -> OperatorRun:
         total = self.span.end - self.span.begin
-        return Ran(self.name, self.type, started + round(self.span.begin), total, total - self.within)
+        return OperatorRun(self.name, self.type, started + round(self.span.begin), total, total - self.within)
 
 
-def _chrome(spans: list[_Span]) -> bytes:
+def _chrome(spans: list[_ProfilerEvent]) -> bytes:
     begin = min((span.begin for span in spans), default=0.0)
     threads = {name: number for number, name in enumerate(dict.fromkeys(span.thread for span in spans))}
     events: list[dict[str, Any]] = [
@@ -177,6 +177,6 @@ def _chrome(spans: list[_Span]) -> bytes:
     ]
     for span in spans:
         times = {"ts": (span.begin - begin) / 1000, "dur": (span.end - span.begin) / 1000}
-        args = {key: str(value) for key, value in span.said.items()}
+        args = {key: str(value) for key, value in span.statistics.items()}
         events.append({"ph": "X", "pid": 0, "tid": threads[span.thread], "name": span.name, **times, "args": args})
     return gzip.compress(json.dumps({"traceEvents": events}).encode(), mtime=0)

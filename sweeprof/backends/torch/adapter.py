@@ -16,26 +16,24 @@ from sweeprof.backends.gaps import Gap
 from sweeprof.backends.torch.building import built, device_of
 from sweeprof.backends.torch.counting import count_built, in_inference
 from sweeprof.backends.torch.model import TorchModel
-from sweeprof.backends.torch.recipes import TorchTraining, training
 from sweeprof.backends.torch.state import parameters_kept, unchanged
-from sweeprof.backends.torch.training import count_built_training
-from sweeprof.backends.torch.variants import INT8, Precision, Variant
-from sweeprof.profiling.formulas import Formulas
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.profiling.kernel import Kernel, KernelName
-from sweeprof.profiling.memory import ProcessMemory
-from sweeprof.profiling.recipe import Recipe, Work
-from sweeprof.profiling.timing import Protocol
-from sweeprof.results.allocations import Allocations
+from sweeprof.backends.torch.training import TorchTraining, count_built_training, training
+from sweeprof.backends.torch.variants import INT8, TorchPrecision, TorchVariant
+from sweeprof.counting.formulas import Formulas
+from sweeprof.measuring.calibration import Kernel, KernelName
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.process_memory import ProcessMemory
+from sweeprof.measuring.timing import Protocol
+from sweeprof.measuring.training_config import Recipe, Work
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
-from sweeprof.results.operators import Operators
-from sweeprof.results.own_counts import OwnCounts
+from sweeprof.results.memory import Allocations
+from sweeprof.results.operators import Operators, OwnCounts
 from sweeprof.results.peaks import Peaks, PeakSettings
 
 if TYPE_CHECKING:
-    from sweeprof.backends.torch.watching import TorchWatch
+    from sweeprof.backends.torch.training_hooks import TorchTrainingHooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +45,12 @@ class TorchBackend:
     }
     threads: int = 1
     """Threads within an operator."""
-    precision: Precision | None = None
+    precision: TorchPrecision | None = None
     """Of parameters and inputs, or of the weights of linear and recurrent layers; None: as the model is."""
     channels_last: bool = False
-    """Whether images are stored with their channels last."""
+    """True: images are stored with their channels last."""
     compile: bool = False
-    """Whether ``torch.compile`` makes kernels of its own (inductor)."""
+    """True: ``torch.compile`` generates kernels (inductor)."""
 
     def configure(self, seed: int) -> None:
         torch.set_num_threads(self.threads)
@@ -89,7 +87,7 @@ class TorchBackend:
         return found
 
     def load(self, build: Build, device: str, channel_axis: int | None) -> TorchModel:
-        variant = Variant(self.precision, self.channels_last, self.compile)
+        variant = TorchVariant(self.precision, self.channels_last, self.compile)
         return TorchModel(variant.of(in_inference(built(build)).to(device)), torch.device(device), variant)
 
     def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
@@ -101,14 +99,14 @@ class TorchBackend:
         return count_built_training(partial(_made, variant, build), inputs.map(variant.prepared), formulas)
 
     def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:
-        from sweeprof.backends.torch.own_counts import own_counts
+        from sweeprof.backends.torch.counting import own_counts
 
         variant = self._counted()
         return own_counts(partial(_made, variant, build), inputs.map(variant.prepared))
 
-    def _counted(self) -> Variant:
-        """What is counted: compiling and quantizing change the kernels, and not what is computed."""
-        return Variant(None if self.precision == INT8 else self.precision, self.channels_last)
+    def _counted(self) -> TorchVariant:
+        """Return the variant that is counted: compiling and quantizing change the kernels, not the computation."""
+        return TorchVariant(None if self.precision == INT8 else self.precision, self.channels_last)
 
     def device_of(self, model: torch.nn.Module) -> str:
         return str(device_of(model) or "cpu")
@@ -131,10 +129,10 @@ class TorchBackend:
     ) -> AbstractContextManager[TorchTraining]:
         return training(model, batch, targets, recipe)
 
-    def watch(self, model: torch.nn.Module) -> TorchWatch:
-        from sweeprof.backends.torch.watching import TorchWatch
+    def watch(self, model: torch.nn.Module) -> TorchTrainingHooks:
+        from sweeprof.backends.torch.training_hooks import TorchTrainingHooks
 
-        return TorchWatch(model)
+        return TorchTrainingHooks(model)
 
     def layer_times(self, model: TorchModel, work: Work, protocol: Protocol) -> LayerTimes:
         from sweeprof.backends.torch.layer_times import layer_times
@@ -147,7 +145,7 @@ class TorchBackend:
         return operators(model, work)
 
     def allocations(self, model: TorchModel, work: Work) -> Allocations:
-        from sweeprof.backends.torch.allocations import allocations
+        from sweeprof.backends.torch.memory import allocations
 
         return allocations(model, work)
 
@@ -159,7 +157,7 @@ class TorchBackend:
     def peak_settings(self, device: str, model: torch.nn.Module | None = None) -> PeakSettings:
         from sweeprof.backends.torch.peaks import settings
 
-        return settings(device, Variant(self.precision).dtype, model)
+        return settings(device, TorchVariant(self.precision).dtype, model)
 
     def peaks(self, settings: PeakSettings) -> Peaks:
         from sweeprof.backends.torch.peaks import peaks
@@ -181,5 +179,5 @@ def _autocast(device: str) -> str | None:
     return str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None
 
 
-def _made(variant: Variant, build: Build) -> torch.nn.Module:
+def _made(variant: TorchVariant, build: Build) -> torch.nn.Module:
     return variant.of(built(build))

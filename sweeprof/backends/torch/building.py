@@ -12,11 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sweeprof.backends import Build
 from sweeprof.backends.torch.state import tensors_of
-from sweeprof.profiling.inputs import Inputs
+from sweeprof.measuring.inputs import Inputs
 
 
 def built(build: Build) -> torch.nn.Module:
-    """What the builder makes.
+    """Return the module that the builder makes.
 
     Raises:
         TypeError: that is no module.
@@ -59,7 +59,7 @@ def materialised(module: torch.nn.Module, inputs: Inputs) -> torch.nn.Module:
 
 
 def device_of(module: torch.nn.Module) -> torch.device | None:
-    """Where the model is, by its first parameter or buffer."""
+    """Return the device of the model's first parameter or buffer."""
     found = next(iter(tensors_of(module)), None)
     return None if found is None else found.device
 

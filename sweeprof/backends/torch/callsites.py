@@ -1,4 +1,4 @@
-"""Which module is running, and what each of its calls did."""
+"""The running module and the record of each module call, while a model is counted."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import torch
 
 from sweeprof.backends.torch import costs
 from sweeprof.backends.torch.state import forwards_wrapped
-from sweeprof.profiling.formulas import Cost, Formula, Formulas, asked
-from sweeprof.profiling.spans import path_below
+from sweeprof.counting.formulas import Cost, Formula, Formulas, cost_by_formula
+from sweeprof.measuring.layer_timing import path_below
+from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import OperatorCount, Shapes
-from sweeprof.results.paths import OUTSIDE, ROOT
 
 
 @dataclass(slots=True)
-class Seen:
+class TensorShapes:
     """Shapes, data types and bytes of some tensors, without holding them."""
 
     shapes: Shapes = ()
@@ -32,12 +32,12 @@ class Seen:
     elements: int = 0
 
 
-class Call:
+class ModuleCall:
     """One call of one module while it is counted."""
 
     __slots__ = ("children", "counted", "inputs", "module", "operators", "outputs", "parent", "path", "uncovered")
 
-    def __init__(self, module: torch.nn.Module | None, path: str, parent: Call | None) -> None:
+    def __init__(self, module: torch.nn.Module | None, path: str, parent: ModuleCall | None) -> None:
         self.module = module
         self.path = path
         self.parent = parent
@@ -46,22 +46,22 @@ class Call:
         """calls, MACs, FLOPs, ops, input elements, output elements by operator."""
         self.inputs = self.outputs = _NOTHING
         self.counted: Cost | None = None
-        """What a formula of the module's type says instead of its operators."""
+        """The cost by a formula of the module's type, which replaces that of its operators."""
         self.uncovered: dict[str, int] = {}
         """Calls by operator without a formula."""
 
 
-_NOTHING = Seen()
+_NOTHING = TensorShapes()
 
 
-def seen(tree: Any) -> Seen:
-    """What there is to know of every tensor in ``tree``."""
+def described(tree: Any) -> TensorShapes:
+    """Return a description of every tensor in ``tree``."""
     if isinstance(tree, tuple) and len(tree) == 1:
         tree = tree[0]
     if isinstance(tree, torch.Tensor):
         return _seen_of(tree.shape, tree.dtype)
     alone = [_seen_of(tensor.shape, tensor.dtype) for tensor in tensors_in(tree)]
-    return Seen(
+    return TensorShapes(
         tuple(one.shapes[0] for one in alone),
         tuple(one.dtypes[0] for one in alone),
         sum(one.nbytes for one in alone),
@@ -70,9 +70,9 @@ def seen(tree: Any) -> Seen:
 
 
 @lru_cache(maxsize=4096)  # what one layer returns, the next one is given
-def _seen_of(shape: torch.Size, dtype: torch.dtype) -> Seen:
+def _seen_of(shape: torch.Size, dtype: torch.dtype) -> TensorShapes:
     elements = prod(shape)
-    return Seen((tuple(shape),), (dtype_name(dtype),), elements * dtype.itemsize, elements)
+    return TensorShapes((tuple(shape),), (dtype_name(dtype),), elements * dtype.itemsize, elements)
 
 
 class CallSites:
@@ -80,8 +80,8 @@ class CallSites:
 
     def __init__(self, root: torch.nn.Module, formulas: Formulas) -> None:
         self.paths = paths_of(root)
-        self.outside = Call(None, OUTSIDE, None)
-        self.calls: list[Call] = []
+        self.outside = ModuleCall(None, OUTSIDE, None)
+        self.calls: list[ModuleCall] = []
         self.current = self.outside
         self._formulas = formulas
         self._formula_of: dict[type, Formula | None] = {}
@@ -102,8 +102,8 @@ class CallSites:
 
         def followed(*args: Any, **kwargs: Any) -> Any:
             parent = self.current
-            call = Call(module, alone or path_below(names, parent.path), parent)
-            call.inputs = seen((args, kwargs) if kwargs else args)
+            call = ModuleCall(module, alone or path_below(names, parent.path), parent)
+            call.inputs = described((args, kwargs) if kwargs else args)
             parent.children += 1
             self.calls.append(call)
             self._now_in(call)
@@ -111,9 +111,9 @@ class CallSites:
                 outputs = forward(*args, **kwargs)
             finally:
                 self._now_in(parent)
-            call.outputs = seen(outputs)
+            call.outputs = described(outputs)
             if formula is not None:
-                call.counted = asked(formula, module, (*args, *kwargs.values()), outputs)
+                call.counted = cost_by_formula(formula, module, (*args, *kwargs.values()), outputs)
             return outputs
 
         return followed
@@ -157,7 +157,7 @@ class CallSites:
         """Note which autograd nodes each call makes, so that :meth:`where` can tell whose backward is running."""
         self._timeline = [(0, self.current.path)]
 
-    def _now_in(self, call: Call) -> None:
+    def _now_in(self, call: ModuleCall) -> None:
         self.current = call
         if self._timeline is not None:
             self._timeline.append((torch._C._autograd._get_sequence_nr(), call.path))
@@ -172,8 +172,8 @@ class CallSites:
         return self._timeline[made_after - 1][1]
 
 
-def operator_counts(call: Call) -> tuple[OperatorCount, ...]:
-    """What the call ran, operators that took no arithmetic left out."""
+def operator_counts(call: ModuleCall) -> tuple[OperatorCount, ...]:
+    """Return the operators that the call ran, without those that do no arithmetic."""
     return tuple(
         OperatorCount(name, *figures)
         for name, figures in call.operators.items()
@@ -181,7 +181,7 @@ def operator_counts(call: Call) -> tuple[OperatorCount, ...]:
     )
 
 
-def costs_of(call: Call) -> costs.Cost:
+def costs_of(call: ModuleCall) -> costs.Cost:
     """MACs, FLOPs and ops of a call: those of its operators, or what a formula says instead."""
     macs = flops = ops = 0
     for figures in call.operators.values():

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from sweeprof.profiling.timing import Clock, WallClock
+from sweeprof.measuring.timing import Clock, WallClock
 
 
 class EventClock(WallClock):

@@ -9,19 +9,21 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from sweeprof.backends import Build
 from sweeprof.backends.torch.building import build_on_meta, built, copied_to_meta, device_of, materialised
 from sweeprof.backends.torch.callsites import CallSites, tensors_in
 from sweeprof.backends.torch.dispatch import CountingMode, NotOnShapes
-from sweeprof.backends.torch.feeding import on_device
 from sweeprof.backends.torch.liveness import LiveBytes
+from sweeprof.backends.torch.model import on_device
 from sweeprof.backends.torch.rows import rows_of
 from sweeprof.backends.torch.state import modules_of, tensors_among, unchanged
-from sweeprof.profiling.formulas import DEFAULTS, FormulaFailed, Formulas
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.profiling.timing import without_collection
+from sweeprof.counting.formulas import DEFAULTS, FormulaFailed, Formulas
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.timing import without_collection
 from sweeprof.results.layers import LayerTable
+from sweeprof.results.operators import OwnCounts
 
 __all__ = ["build_on_meta", "count_built", "count_layers", "in_inference"]
 
@@ -100,11 +102,11 @@ def _over_shapes(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) ->
         except Exception as error:  # a forward may raise anything when it meets a meta tensor
             first = first or error
     assert first is not None
-    raise NotOnShapes(said_by(first)) from first
+    raise NotOnShapes(message_of(first)) from first
 
 
 def _without_values(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, reason: str) -> LayerTable:
-    """What is known of a module on the meta device whose forward asks for values."""
+    """Return the table of a module on the meta device whose forward needs values: its weights, and counts as far as possible."""
     try:
         return _count(module, on_device(inputs, "meta"), formulas, ON_SHAPES, skips_branches=True)
     except FormulaFailed as failed:
@@ -117,7 +119,7 @@ def _without_values(module: torch.nn.Module, inputs: Inputs, formulas: Formulas,
 
 
 def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
-    """What ``torch.compile`` was given, where it made the module."""
+    """Return the module that was passed to ``torch.compile``, or the module itself if it is not compiled."""
     original: torch.nn.Module = getattr(module, "_orig_mod", module)
     return original
 
@@ -150,8 +152,8 @@ def _count(  # how the mode treats what has no values
     )
 
 
-def said_by(error: Exception) -> str:
-    """What an error says, in one line."""
+def message_of(error: Exception) -> str:
+    """Return the message of an error in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, NotOnShapes):
         return lines[0]
@@ -176,3 +178,18 @@ def slow_paths() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(enabled)
         for name, setting in settings.items():
             setattr(flex, name, setting)
+
+
+NAME = "flop_counter"
+
+
+def own_counts(build: Build, inputs: Inputs) -> OwnCounts:
+    """``torch.utils.flop_counter`` over one forward in inference mode; nothing is run."""
+    shapes = on_device(inputs, "meta")
+    try:
+        module = copied_to_meta(in_inference(materialised(build_on_meta(build), shapes)))
+        with torch.no_grad(), slow_paths(), FlopCounterMode(display=False) as counter:
+            shapes.call(module)
+    except Exception as error:  # a model may refuse shapes in any way
+        return OwnCounts({}, {NAME: f"the model does not run on shapes: {message_of(error)}"})
+    return OwnCounts({NAME: counter.get_total_flops()})

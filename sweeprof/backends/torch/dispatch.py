@@ -30,7 +30,7 @@ from sweeprof.backends.torch.costs.pointwise import ONE_EACH
 from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.recurrent_shapes import RECURRENT
 from sweeprof.backends.torch.shapes import SHORTCUTS, Shortcut
-from sweeprof.profiling.formulas import Formula, Formulas, asked
+from sweeprof.counting.formulas import Formula, Formulas, cost_by_formula
 
 CONSTANT_ELEMENTS = 2**22
 """Tensors up to this size that depend on no input and no weight are computed for real: a forward may remember them."""
@@ -47,7 +47,7 @@ class NotOnShapes(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Operator:
-    """What is known of an overload, looked up once."""
+    """Properties of an operator overload, looked up once."""
 
     name: str
     cost: Rule | None
@@ -88,7 +88,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._sites, self._live, self._formulas, self._on_shapes = sites, live, formulas, on_shapes
         self._constants, self._skips_branches = constants, skips_branches
         self._is_silent = False
-        """Whether operators run without being counted."""
+        """True if operators run without being counted."""
         self._protected = {tensor.untyped_storage()._cdata for tensor in protected if tensor.layout == torch.strided}
         self._operators: dict[Any, _Operator] = {}
 
@@ -164,7 +164,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return output
 
     def _skipped(self, name: str, args: Any) -> Any:
-        """What control flow that depends on values returns, without counting it; None for any other operator."""
+        """Return the result of control flow that depends on values, without counting it; None for any other operator."""
         with self._silently():
             skip = higher_order.without_values(name, args)
             if skip is None:
@@ -206,7 +206,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **kwargs) if is_constant and _elements((output,)) <= CONSTANT_ELEMENTS else output
 
     def _is_of_model(self, args: Any) -> bool:
-        """Whether a tensor of the model is among real arguments."""
+        """True if a tensor of the model is among the real arguments."""
         storages = {tensor.untyped_storage()._cdata for tensor in tensors_in(args) if tensor.layout == torch.strided}
         return not storages.isdisjoint(self._protected)
 
@@ -237,7 +237,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @cache
 def known_operator(func: Any) -> _Operator:
-    """What is known of an overload, whatever formulas a user has."""
+    """Return the properties of an overload, independent of user formulas."""
     qualified = func._schema.name
     namespace, _, name = qualified.partition("::")
     overload = func._overloadname
@@ -288,7 +288,7 @@ def functional_of(func: Any) -> Any:
 
 def _as_rule(formula: Formula) -> Rule:
     def rule(args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> tuple[int, int, int]:
-        cost = asked(formula, args, kwargs, output)
+        cost = cost_by_formula(formula, args, kwargs, output)
         macs = cost.macs or 0
         flops = 2 * macs if cost.flops is None else cost.flops
         return macs, flops, flops if cost.ops is None else cost.ops
@@ -306,7 +306,7 @@ def _targets(operator: _Operator, args: Any, kwargs: Mapping[str, Any]) -> list[
 
 
 def _devices(args: Any, kwargs: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Whether there are real tensors, and whether there are meta tensors, among the arguments."""
+    """Return whether the arguments contain real tensors, and whether they contain meta tensors."""
     real = meta = False
     for argument in (*args, *kwargs.values()) if kwargs else args:
         for item in argument if isinstance(argument, list | tuple) else (argument,):

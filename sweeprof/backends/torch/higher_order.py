@@ -17,7 +17,7 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from sweeprof.backends.torch.costs import backward, products
 from sweeprof.backends.torch.costs.rule import Cost, Rule
 
-Function = Callable[..., Any]
+TorchFunction = Callable[..., Any]
 
 
 def _flex_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Cost:
@@ -40,7 +40,7 @@ COSTS: dict[str, Rule] = {
 """What an operator costs beside its functions, by qualified name."""
 
 
-def with_functions(tree: Any, change: Callable[[Function], Function]) -> Any:
+def with_functions(tree: Any, change: Callable[[TorchFunction], TorchFunction]) -> Any:
     """The arguments of an operator with every function among them replaced by ``change(function)``."""
     if isinstance(tree, list | tuple):
         return type(tree)(with_functions(item, change) for item in tree)

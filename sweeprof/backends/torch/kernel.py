@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from sweeprof.backends.torch.model import TorchModel
-from sweeprof.profiling.kernel import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
+from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
 
 _CONVOLUTIONS = torch.nn.modules.conv._ConvNd
 

@@ -1,22 +1,156 @@
-"""How long every call of every layer takes, forward and backward: steps with probes and steps without, in turns."""
+"""The time of every module call, forward and backward: steps with probes and steps without alternate."""
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
-from sweeprof.backends.torch.calibration import calibrated
+import torch
+
 from sweeprof.backends.torch.model import TorchModel
-from sweeprof.backends.torch.probes import Probes
+from sweeprof.backends.torch.probes import ModuleProbes
 from sweeprof.backends.torch.state import is_compiled
-from sweeprof.backends.torch.steps import Steps, stepping
+from sweeprof.backends.torch.training import Steps, stepping
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.layer_timing import TakePair, Turn, in_turns, timed_in_turns
-from sweeprof.profiling.recipe import Work
-from sweeprof.profiling.spans import Event, Reader
-from sweeprof.profiling.timing import Clock, Protocol, without_collection
+from sweeprof.measuring.layer_timing import (
+    LEFT,
+    Cost,
+    Event,
+    Reader,
+    TakePair,
+    Turn,
+    in_turns,
+    seconds_added,
+    timed_in_turns,
+)
+from sweeprof.measuring.timing import Clock, Protocol, without_collection
+from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import LayerTimes
+
+CALLS = 20
+"""Empty modules in one step."""
+NODES = 20
+"""Nodes in one backward."""
+PAIRS = 101
+"""Steps with probes, and as many without, in alternating order; medians count."""
+STEPS_AMONG_WORK = 25
+"""Steps with work between the calls; each has a window per call."""
+MOST_GROWTH = 3.0
+"""How much more a probe may cost among work: 1.5 to 2.5 times as much is usual, and more is another process's work."""
+
+
+def calibrated(clock: Clock, device: torch.device, with_backward: bool) -> Cost:
+    """The cost of the probes of a call, and with ``with_backward`` of a node; seconds, by the clock that is used.
+
+    Between the layers of a model there is work, which drives the probe's own code out of the processor's caches. So the window of
+    an empty call is measured between convolutions too, and everything else, which is a small difference of two noisy totals,
+    is measured without work between and scaled by what the window has grown.
+    """
+    x = torch.zeros(1, device=device)
+    image, kernel = torch.zeros(1, 16, 32, 32, device=device), torch.zeros(16, 16, 3, 3, device=device)
+    with without_collection(), _one_thread():
+        added = _Calls(_EmptyModules(), x, clock, with_backward)
+        whole = seconds_added(added.plain, added.probed, PAIRS) / (CALLS + 1)
+        among_work = _Calls(_EmptyModules(lambda: torch.conv2d(image, kernel)), x, clock, with_backward)
+        for _ in range(STEPS_AMONG_WORK):
+            among_work.probed()
+        inside, inside_among_work = added.window, among_work.window
+        growth = min(max(1.0, inside_among_work / inside), MOST_GROWTH) if inside > 0 else 1.0
+        node = _node(clock, device) if with_backward else 0.0
+    return Cost(inside * growth, max(0.0, whole - inside) * growth, node * growth)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The work between the calls is small: threads would wait for each other, long where others use the processor too."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+class _EmptyModule(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+class _EmptyModules(torch.nn.Module):
+    """Empty calls, with work between them or without."""
+
+    def __init__(self, work: Callable[[], object] | None = None) -> None:
+        super().__init__()
+        self.inner = torch.nn.ModuleList(_EmptyModule() for _ in range(CALLS))
+        self._work = work
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for module in self.inner:
+            if self._work is not None:
+                self._work()
+            x = module(x)
+        return x
+
+
+class _Calls:
+    """Steps of a module, with probes and without."""
+
+    def __init__(self, module: _EmptyModules, x: torch.Tensor, clock: Clock, with_backward: bool) -> None:
+        self._step, self._clock = partial(module, x), clock
+        self._probes = ModuleProbes(module, clock.mark, with_backward)
+        self._windows: list[float] = []
+
+    def plain(self) -> float:
+        return _lasting(self._step, self._clock)
+
+    def probed(self) -> float:
+        with self._probes.attached():
+            lasted = _lasting(self._step, self._clock)
+            events = self._probes.forget()
+        between = self._clock.between
+        self._windows += [between(a[2], b[2]) for a, b in pairwise(events) if a[0] != LEFT and b[0] == LEFT]
+        return lasted
+
+    @property
+    def window(self) -> float:
+        """Median seconds within the window of an empty call."""
+        return statistics.median(self._windows)
+
+
+def _node(clock: Clock, device: torch.device) -> float:
+    """Seconds of following one node of a backward."""
+    probes = ModuleProbes(torch.nn.Identity(), clock.mark, with_backward=True)
+
+    def plain() -> float:
+        return _lasting(_chain(device).backward, clock)
+
+    def followed() -> float:
+        last = _chain(device)
+        probes.follow(last)
+        lasted = _lasting(last.backward, clock)
+        probes.forget()
+        return lasted
+
+    return seconds_added(plain, followed, PAIRS) / (NODES + 1)  # the node that adds to the gradient is followed too
+
+
+def _chain(device: torch.device) -> Any:
+    with torch.inference_mode(False), torch.enable_grad():
+        x: torch.Tensor = torch.zeros((), device=device, requires_grad=True)
+        for _ in range(NODES):
+            x = x.view_as(x)
+    return x
+
+
+def _lasting(step: Callable[[], object], clock: Clock) -> float:
+    begin = clock.mark()
+    step()
+    return clock.between(begin, clock.mark())
 
 
 def layer_times(model: TorchModel, work: Work, protocol: Protocol) -> LayerTimes:
@@ -29,7 +163,7 @@ def layer_times(model: TorchModel, work: Work, protocol: Protocol) -> LayerTimes
     if is_compiled(model.module):
         raise Unsupported("a compiled model has no layers when it runs; backend=torch has the same model with them")
     is_training, clock = work.recipe is not None, model.clock()
-    probes = Probes(model.module, clock.mark, with_backward=is_training)
+    probes = ModuleProbes(model.module, clock.mark, with_backward=is_training)
     with stepping(model, work) as steps, without_collection():
         measuring = _Measuring(steps, probes, Reader(probes.described(), clock.between), clock)
         calibrate = partial(calibrated, clock, model.device, with_backward=is_training)
@@ -44,7 +178,7 @@ class _Measuring:
     """Takes the steps."""
 
     steps: Steps
-    probes: Probes
+    probes: ModuleProbes
     reader: Reader
     clock: Clock
 
@@ -56,7 +190,7 @@ class _Measuring:
         with self.probes.attached():
             return self._turn(self.probes)
 
-    def _turn(self, probes: Probes | None) -> Turn:
+    def _turn(self, probes: ModuleProbes | None) -> Turn:
         """One step; no mark is read before it is over, as reading waits for the device, which then has nothing to do."""
         mark, between, backward = self.clock.mark, self.clock.between, self.steps.backward
         begin = mark()
@@ -76,7 +210,7 @@ class _Measuring:
         return Turn(between(begin, end), between(backward_begin, backward_end), step)
 
 
-def _turned_back(probes: Probes, outputs: Any) -> list[Event]:
+def _turned_back(probes: ModuleProbes, outputs: Any) -> list[Event]:
     """The events of the forward; from now on the probes follow its backward."""
     events = list(probes.events)
     probes.events.clear()

@@ -1,4 +1,4 @@
-"""How tensors lie in memory: layouts of new ones on the meta device."""
+"""Memory layouts of new tensors on the meta device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def new(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 @lru_cache(maxsize=4096)  # a model has few shapes and many tensors
 def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Those of a new tensor."""
+    """Return the strides of a new tensor."""
     strides = []
     step = 1
     for size in reversed(shape):
@@ -41,12 +41,12 @@ def like(given: torch.Tensor, shape: Sequence[int]) -> torch.Tensor | None:
 
 
 def is_new(tensor: torch.Tensor) -> bool:
-    """Whether the strides are those of a new tensor: torch takes others for another layout even where an axis has length one."""
+    """True if the strides are those of a new tensor: torch treats others as another layout even where an axis has length one."""
     return tensor.stride() == _strides(tensor.shape)
 
 
 def _suggests_channels_last(given: torch.Tensor) -> bool:
-    """What torch itself reads from the strides, which with a single sample, channel or pixel are both layouts' at once."""
+    """True if torch reads channels-last from the strides; with a single sample, channel or pixel they fit both layouts."""
     strides, shape = given.stride(), given.shape
     least = strides[1]
     if not least:
@@ -78,10 +78,10 @@ def packed_strides(tensor: torch.Tensor) -> Sequence[int] | None:
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements lie in memory without gaps and none twice, in whatever order of the axes."""
+    """True if the elements lie in memory without gaps or overlaps, in any order of the axes."""
     return tensor.is_contiguous() or packed_strides(tensor) == list(tensor.stride())
 
 
 def is_plain(tensor: Any) -> bool:
-    """Whether it is a contiguous tensor on meta."""
+    """True if the value is a contiguous meta tensor."""
     return isinstance(tensor, torch.Tensor) and tensor.is_meta and tensor.is_contiguous()

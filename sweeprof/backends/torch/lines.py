@@ -10,13 +10,19 @@ import torch
 
 from sweeprof.backends.torch.model import TorchModel
 from sweeprof.backends.torch.state import modules_of
-from sweeprof.backends.torch.steps import stepping
+from sweeprof.backends.torch.training import stepping
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.functions import functions_named, python_function
-from sweeprof.profiling.line_memory import LineMemory, host_memory, metered_memory
-from sweeprof.profiling.lines import MeasureMemory, watched
-from sweeprof.profiling.recipe import Work
-from sweeprof.profiling.timing import without_collection
+from sweeprof.measuring.line_profile import (
+    LineMemory,
+    MeasureMemory,
+    functions_named,
+    host_memory,
+    metered_memory,
+    python_function,
+    watched,
+)
+from sweeprof.measuring.timing import without_collection
+from sweeprof.measuring.training_config import Work
 from sweeprof.results.lines import Lines
 
 

@@ -1,4 +1,4 @@
-"""How many bytes of tensors are alive at once, each storage once, while a model runs over shapes."""
+"""The bytes of tensors that are alive at the same time, each storage once, while a model runs over shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step runs: the operators of a few traced steps by module, phase and input shapes, with their FLOPs.
+"""The operators that a step runs: a few traced steps by module, phase and input shapes, with FLOPs.
 
 Times are the profiler's, its own cost of about a microsecond an operator included; they say where the time of a step goes, and
 the timing pass how long it takes. FLOPs are not the profiler's, which knows a handful of operators and counts them otherwise, but
@@ -25,17 +25,17 @@ import torch
 
 from sweeprof.backends.torch import costs
 from sweeprof.backends.torch.callsites import CallSites
-from sweeprof.backends.torch.counting import said_by, slow_paths
+from sweeprof.backends.torch.counting import message_of, slow_paths
 from sweeprof.backends.torch.dispatch import CountingMode
 from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.model import TorchModel
-from sweeprof.backends.torch.steps import Steps, stepping
-from sweeprof.backends.torch.tracing import Operator, Trace, traced
-from sweeprof.profiling.formulas import DEFAULTS, Formulas
-from sweeprof.profiling.recipe import Work
+from sweeprof.backends.torch.tracing import TorchTrace, TracedOperator, traced
+from sweeprof.backends.torch.training import Steps, stepping
+from sweeprof.counting.formulas import DEFAULTS, Formulas
+from sweeprof.measuring.training_config import Work
+from sweeprof.results.layer_times import is_below
 from sweeprof.results.layers import Shapes
 from sweeprof.results.operators import OperatorRow, Operators, Phase
-from sweeprof.results.paths import is_below
 
 WARMUP_STEPS = 2
 TRACED_STEPS = 3
@@ -44,12 +44,12 @@ MOST_EVENTS = 60_000
 FUSED = {"aten::_transformer_encoder_layer_fwd", "aten::_native_multi_head_attention"}
 """Operators that stand for a whole module, which is counted without them."""
 
-Key = tuple[Phase, str, str, Shapes]
+OperatorKey = tuple[Phase, str, str, Shapes]
 """Phase, path (none but in the forward), name and input shapes: by these a counted operator is found in the trace."""
 
 
 def operators(model: TorchModel, work: Work) -> Operators:
-    """What a step runs; the weights learn from it where it is a training step.
+    """Return the operators that a step runs; a training step changes the weights.
 
     Raises:
         Unsupported: a profiler of torch is running, or the recipe does not fit the model.
@@ -79,7 +79,7 @@ class _Counting(CallSites):
 
     def __init__(self, root: torch.nn.Module) -> None:
         super().__init__(root, Formulas())
-        self.found: defaultdict[Key, list[int]] = defaultdict(list)
+        self.found: defaultdict[OperatorKey, list[int]] = defaultdict(list)
         self._phase: Phase = "forward"
 
     @contextmanager
@@ -99,11 +99,11 @@ def _tensors(args: Sequence[Any]) -> Iterator[torch.Tensor]:
                 yield item
 
 
-def _key(phase: Phase, path: str, name: str, shapes: Shapes) -> Key:
+def _key(phase: Phase, path: str, name: str, shapes: Shapes) -> OperatorKey:
     return phase, path if phase == "forward" else "", name, shapes
 
 
-def _counted(module: torch.nn.Module, steps: Steps) -> tuple[dict[Key, list[int]], str | None]:
+def _counted(module: torch.nn.Module, steps: Steps) -> tuple[dict[OperatorKey, list[int]], str | None]:
     """FLOPs of each call of one step, or why they cannot be counted."""
     sites = _Counting(module)
     mode = CountingMode(sites, LiveBytes(sites.where, ()), DEFAULTS, on_shapes=False)
@@ -113,13 +113,13 @@ def _counted(module: torch.nn.Module, steps: Steps) -> tuple[dict[Key, list[int]
     except (
         Exception
     ) as error:  # an operator may refuse to be dispatched to Python; what the model raises, the trace raises too
-        return {}, f"the step cannot be counted: {said_by(error)}"
+        return {}, f"the step cannot be counted: {message_of(error)}"
     return dict(sites.found), None
 
 
 @dataclass(slots=True)
-class _Sums:
-    """Of all calls of one row, over all steps; microseconds."""
+class _ModuleSums:
+    """Sums over all calls of one row and all steps; microseconds."""
 
     calls: int = 0
     self_us: float = 0.0
@@ -127,14 +127,14 @@ class _Sums:
     device_self_us: float = 0.0
     device_total_us: float = 0.0
     allocated: int = 0
-    figures: Counter[Key] = field(default_factory=Counter)
+    figures: Counter[OperatorKey] = field(default_factory=Counter)
     """Calls that have FLOPs, by where these are."""
 
 
-def _rows(trace: Trace, counted: Mapping[Key, list[int]], on_device: bool) -> tuple[OperatorRow, ...]:
+def _rows(trace: TorchTrace, counted: Mapping[OperatorKey, list[int]], on_device: bool) -> tuple[OperatorRow, ...]:
     """One per path, operator, phase and input shapes, in the order in which they first ran."""
-    sums: defaultdict[tuple[str, str, Phase, Shapes], _Sums] = defaultdict(_Sums)
-    figures = _Figures(trace, counted)
+    sums: defaultdict[tuple[str, str, Phase, Shapes], _ModuleSums] = defaultdict(_ModuleSums)
+    figures = _CountedOperators(trace, counted)
     for operator in trace.operators:
         event, shapes = operator.event, _shapes(operator.event)
         row = sums[operator.path, event.name, operator.phase, shapes]
@@ -166,18 +166,18 @@ def _rows(trace: Trace, counted: Mapping[Key, list[int]], on_device: bool) -> tu
     )
 
 
-class _Figures:
+class _CountedOperators:
     """Finds in a trace the operators that were counted."""
 
-    def __init__(self, trace: Trace, counted: Mapping[Key, list[int]]) -> None:
+    def __init__(self, trace: TorchTrace, counted: Mapping[OperatorKey, list[int]]) -> None:
         self._trace, self._counted = trace, dict(counted)
         self._taken: set[int] = set()
         """Events that have a figure, or are part of one that has."""
-        self._calls: Counter[Key] = Counter()
+        self._calls: Counter[OperatorKey] = Counter()
         self._fuse()
 
-    def at(self, operator: Operator, shapes: Shapes) -> Key | None:
-        """Where the FLOPs of an operator are; operators come in the order in which they began."""
+    def at(self, operator: TracedOperator, shapes: Shapes) -> OperatorKey | None:
+        """Return the key under which the FLOPs of an operator are; operators come in the order in which they began."""
         event = operator.event
         if event.cpu_parent is not None and event.cpu_parent.id in self._taken:
             self._taken.add(event.id)
@@ -190,8 +190,8 @@ class _Figures:
         self._calls[key] += 1
         return key
 
-    def flops(self, calls: Counter[Key]) -> int | None:
-        """Of a row, in a step."""
+    def flops(self, calls: Counter[OperatorKey]) -> int | None:
+        """Return the FLOPs of a row in a step."""
         if len(calls) != 1:
             return None
         ((key, traced_calls),) = calls.items()
@@ -228,12 +228,12 @@ def _is_within(event: Any, names: set[str]) -> bool:
 
 
 def _name(name: str) -> str:
-    """As the counting has it: ``add`` for ``aten::add_``."""
+    """Return the name of an operator as in the counts: ``add`` for ``aten::add_``."""
     return name.removeprefix("aten::").removesuffix("_")
 
 
 def _shapes(event: Any) -> Shapes:
-    """Of the tensors that have dimensions, those in lists too."""
+    """Return the shapes of the tensors that have dimensions, including those in lists."""
     found: list[tuple[int, ...]] = []
     for shape in event.structured_input_shapes or ():
         each = shape if shape and isinstance(shape[0], list | tuple) else [shape]

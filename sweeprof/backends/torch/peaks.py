@@ -1,4 +1,4 @@
-"""How fast this machine multiplies matrices and copies memory, with the settings that torch has now."""
+"""The speed of matrix products and memory copies on this machine, with the present settings of torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from sweeprof.backends.torch.callsites import dtype_name
 from sweeprof.backends.torch.state import tensors_of
-from sweeprof.profiling.timing import Protocol, WallClock, sampled
+from sweeprof.measuring.timing import Protocol, WallClock, sampled
 from sweeprof.results.peaks import Peaks, PeakSettings
 
 SHORT = Protocol(sample_s=0.005, min_samples=5)
@@ -24,7 +24,7 @@ COPIED_BYTES = 1 << 28
 
 
 def settings(device: str, dtype: torch.dtype | None, model: torch.nn.Module | None) -> PeakSettings:
-    """What is set in this process.
+    """Return the settings of this process.
 
     Args:
         device: where the benchmarks are to run.

@@ -17,7 +17,7 @@ import torch
 
 from sweeprof.backends.torch.callsites import paths_of, tensors_in
 from sweeprof.backends.torch.state import forwards_wrapped, running_as_python
-from sweeprof.profiling.spans import FOLLOWED, LEFT, Event
+from sweeprof.measuring.layer_timing import FOLLOWED, LEFT, Event
 
 _sequence = torch._C._autograd._get_sequence_nr
 CHECKPOINT = "CheckpointFunctionBackward"
@@ -26,12 +26,12 @@ ANEW = 2**40
 """Added to the numbers of nodes that are made during the backward: on an accelerator it runs in a thread that counts on its own."""
 
 
-class Probes:
+class ModuleProbes:
     """Marks the calls of every module below a root while it is :meth:`attached`.
 
     Args:
         root: the model.
-        mark: a mark in time (:class:`sweeprof.profiling.timing.Clock`).
+        mark: a mark in time (:class:`sweeprof.measuring.timing.Clock`).
         with_backward: whether calls also note how far the numbering of autograd nodes has come.
     """
 
@@ -127,6 +127,6 @@ class Probes:
 
 
 def _is_reentrant() -> bool:
-    """Whether a reentrant checkpoint computes its forward once more."""
+    """True if a reentrant checkpoint is recomputing its forward pass."""
     node: Any = torch._C._current_autograd_node()
     return bool(node is not None and node.name() == CHECKPOINT)

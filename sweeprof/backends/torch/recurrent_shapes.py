@@ -1,4 +1,4 @@
-"""What whole recurrent networks return on the meta device; torch's own way there is to run every time step."""
+"""Output shapes of whole recurrent networks on the meta device, where torch itself would run every time step."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from sweeprof.backends.torch.layouts import new
-
-Args = tuple[Any, ...]
+from sweeprof.counting.formulas import Args
 
 
 def _padded(args: Args, kwargs: Mapping[str, Any]) -> Any:

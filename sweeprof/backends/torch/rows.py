@@ -6,12 +6,12 @@ from collections import Counter
 
 import torch
 
-from sweeprof.backends.torch.callsites import Call, CallSites, costs_of, operator_counts
+from sweeprof.backends.torch.callsites import CallSites, ModuleCall, costs_of, operator_counts
 from sweeprof.backends.torch.state import children_of
 from sweeprof.backends.torch.weights import inventory
-from sweeprof.profiling.formulas import Cost
+from sweeprof.counting.formulas import Cost
+from sweeprof.results.layer_times import OUTSIDE, ROOT, above
 from sweeprof.results.layers import LayerRow, Weights
-from sweeprof.results.paths import OUTSIDE, ROOT, above
 
 _AS_COUNTED = Cost()
 _NO_WEIGHTS = Weights()
@@ -24,11 +24,11 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     called = {call.path for call in sites.calls}
     waiting = {names[0]: module for module, names in sites.paths.items() if names[0] not in called}
     lists = {path for path, module in waiting.items() if children_of(module)}
-    position: dict[Call | None, int] = {}
+    position: dict[ModuleCall | None, int] = {}
     times: Counter[str] = Counter()
     rows: list[LayerRow] = []
 
-    def add(call: Call, module: torch.nn.Module, index: int) -> None:
+    def add(call: ModuleCall, module: torch.nn.Module, index: int) -> None:
         position[call] = len(rows)
         own = weights.own.pop(module, _NO_WEIGHTS)
         rows.append(
@@ -39,18 +39,20 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
         for path in above(call.path)[1:] if lists else ():
             if path in lists:
                 lists.discard(path)
-                add(Call(None, path, None), waiting.pop(path), -1)
+                add(ModuleCall(None, path, None), waiting.pop(path), -1)
         if call.module is not None:
             add(call, call.module, times[call.path])
             times[call.path] += 1
     for path, module in waiting.items():
-        add(Call(None, path, None), module, -1)
+        add(ModuleCall(None, path, None), module, -1)
     if sites.outside.operators:
         rows.append(_row(sites.outside, "", _NO_WEIGHTS, None, 0, None))
     return tuple(rows)
 
 
-def _row(call: Call, kind: str, own: Weights, subtree: Weights | None, index: int, parent: int | None) -> LayerRow:
+def _row(
+    call: ModuleCall, kind: str, own: Weights, subtree: Weights | None, index: int, parent: int | None
+) -> LayerRow:
     macs, flops, ops = costs_of(call)
     inputs, outputs, said = call.inputs, call.outputs, call.counted or _AS_COUNTED
     scale = said.activation_size

@@ -1,4 +1,4 @@
-"""What the commonest operators return on the meta device, without torch's own shape functions.
+"""Output shapes of the most frequent operators on the meta device, without torch's own shape functions.
 
 Those are Python references that take up to a millisecond a call, and most of a model is a handful of operators. A rule here
 answers only where it is exactly right (``tests/unit/backends/test_torch_shapes.py`` holds it against the real one) and
@@ -14,15 +14,15 @@ from typing import Any
 import torch
 
 from sweeprof.backends.torch.layouts import META, is_dense, is_new, is_plain, like, new, packed_strides
+from sweeprof.counting.formulas import Args
 
-Args = tuple[Any, ...]
 Shortcut = Callable[[Args, Mapping[str, Any]], Any]
 
 _NUMBERS = (int, float)
 
 
 def _weighs(tensor: torch.Tensor, given: torch.Tensor) -> bool:
-    """Whether ``tensor`` can be a weight for ``given``; it may still be on a real device."""
+    """True if ``tensor`` can be a weight for ``given``; it may still be on a real device."""
     return tensor.dtype == given.dtype and is_new(tensor)
 
 

@@ -33,7 +33,7 @@ def unchanged(
     """
     modules = modules_of(module) if modules is None else modules
     tensors = [tensor for tensor in tensors_among(modules) if not is_lazy(tensor)]
-    attributes = [_Attributes(vars(inner)) for inner in modules]
+    attributes = [_ModuleAttributes(vars(inner)) for inner in modules]
     lazy: list[Any] = [inner for inner in modules if isinstance(inner, LazyModuleMixin)] if values else []
     lazy += [tensor for tensor in tensors_among(modules) if is_lazy(tensor)] if lazy else []
     kinds = [(thing, type(thing)) for thing in lazy]
@@ -139,12 +139,12 @@ def modules_of(root: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def is_compiled(module: torch.nn.Module) -> bool:
-    """Whether ``torch.compile`` made the module, or was applied to it in place."""
+    """True if ``torch.compile`` made the module, or was applied to it in place."""
     return hasattr(module, "_orig_mod") or module._compiled_call_impl is not None
 
 
 def running_as_python(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Module]:
-    """Those whose forward is called: in a scripted or compiled module a probe would not run, or would be compiled with it."""
+    """Return the modules whose forward Python calls: scripted or compiled modules would skip a probe, or compile it."""
     compiled = {
         inner for module in modules if is_compiled(module) for inner in modules_of(getattr(module, "_orig_mod", module))
     }
@@ -171,7 +171,7 @@ def _accelerators() -> list[int]:
     return list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
 
 
-class _Attributes:
+class _ModuleAttributes:
     """The attributes of a module, and what those that are plain containers held."""
 
     __slots__ = ("_before", "_current", "_held", "_own")
@@ -208,7 +208,7 @@ _OWN = list(vars(torch.nn.Module())).index("_modules") + 1
 
 
 def _same(value: Any, content: Any) -> bool:
-    """Whether two containers of one kind hold the very same objects."""
+    """True if two containers of one kind hold the identical objects."""
     if len(value) != len(content):
         return False
     if isinstance(value, dict):

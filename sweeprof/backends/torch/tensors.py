@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass_type
 
 from sweeprof.backends.torch.callsites import dtype_name, tensors_in
 from sweeprof.errors import Problem, UserError
-from sweeprof.results.tensors import Kind, TensorRow, largest_first
+from sweeprof.results.memory import Kind, TensorRow, largest_first
 
 OTHERS = 1000
 """At most so many rows of tensors that nothing names; the smaller ones beyond share a row per device."""

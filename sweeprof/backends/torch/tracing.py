@@ -24,11 +24,11 @@ from torch.profiler import ProfilerActivity, profile
 
 from sweeprof.backends.torch.callsites import paths_of
 from sweeprof.backends.torch.state import forwards_wrapped, running_as_python
-from sweeprof.backends.torch.steps import Steps
+from sweeprof.backends.torch.training import Steps
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.spans import path_below
+from sweeprof.measuring.layer_timing import path_below
+from sweeprof.results.layer_times import OUTSIDE
 from sweeprof.results.operators import Phase
-from sweeprof.results.paths import OUTSIDE
 
 MODULE, PHASE, STEP = "nn.Module: ", "sweeprof phase: ", "sweeprof step"
 """What the names of annotations begin with."""
@@ -39,7 +39,7 @@ annotation: Any = torch._C._profiler._RecordFunctionFast
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class TracedOperator:
     """One operator that ran once."""
 
     event: Any
@@ -49,10 +49,10 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class TorchTrace:
     """Every operator in the order in which they began, those that others called too."""
 
-    operators: tuple[Operator, ...]
+    operators: tuple[TracedOperator, ...]
     entered: dict[str, int]
     """Calls by module path."""
     steps: int
@@ -62,7 +62,7 @@ class Trace:
     """The trace in Chrome's format, compressed with gzip."""
 
 
-def traced(module: torch.nn.Module, steps: Steps, count: int) -> Trace:
+def traced(module: torch.nn.Module, steps: Steps, count: int) -> TorchTrace:
     """Trace ``count`` steps of a module.
 
     Raises:
@@ -79,7 +79,7 @@ def traced(module: torch.nn.Module, steps: Steps, count: int) -> Trace:
     events = [e for e in profiler.events() if e.device_type == DeviceType.CPU and e.name != "[memory]"]
     operators, entered = _attributed(events)
     span = [event.cpu_time_total for event in events if event.name == STEP]
-    return Trace(operators, entered, count, sum(span) / len(span) / 1e6, _chrome(profiler))
+    return TorchTrace(operators, entered, count, sum(span) / len(span) / 1e6, _chrome(profiler))
 
 
 def check_no_profiler() -> None:
@@ -118,12 +118,12 @@ def _annotating(names: list[str], running: list[str], forward: Callable[..., Any
     return annotated
 
 
-def _attributed(events: Sequence[Any]) -> tuple[tuple[Operator, ...], dict[str, int]]:
+def _attributed(events: Sequence[Any]) -> tuple[tuple[TracedOperator, ...], dict[str, int]]:
     """The operators among the events of a trace, which are in the order of their beginnings; and the calls of modules."""
     phases = [event for event in events if event.name.startswith(PHASE)]
     begins = [event.time_range.start for event in phases]
     paths = _paths(events)
-    operators: list[Operator] = []
+    operators: list[TracedOperator] = []
     entered: dict[str, int] = {}
     for event, path in zip(events, paths, strict=True):
         if event.name.startswith(MODULE):
@@ -132,7 +132,7 @@ def _attributed(events: Sequence[Any]) -> tuple[tuple[Operator, ...], dict[str, 
             phase = bisect_right(begins, event.time_range.start) - 1
             # By time, as the backward runs in another thread on an accelerator.
             if phase >= 0 and event.time_range.start <= phases[phase].time_range.end:
-                operators.append(Operator(event, path, phases[phase].name.removeprefix(PHASE)))
+                operators.append(TracedOperator(event, path, phases[phase].name.removeprefix(PHASE)))
     return tuple(operators), entered
 
 

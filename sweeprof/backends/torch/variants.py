@@ -15,10 +15,10 @@ from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils.rnn import PackedSequence
 
 from sweeprof.errors import Unsupported, UserError, choice_problem
-from sweeprof.profiling.inputs import TensorSpec
+from sweeprof.measuring.inputs import TensorSpec
 
 INT8 = "int8-dynamic"
-Precision = Literal["fp32", "bf16", "fp16", "int8-dynamic"]
+TorchPrecision = Literal["fp32", "bf16", "fp16", "int8-dynamic"]
 PRECISIONS: dict[str, torch.dtype] = {
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
@@ -29,8 +29,8 @@ PRECISIONS: dict[str, torch.dtype] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
-    """How a module is run.
+class TorchVariant:
+    """The precision and layout in which a module runs, and whether it is compiled.
 
     Raises:
         UserError: there is no such precision.
@@ -39,9 +39,9 @@ class Variant:
     precision: str | None = None
     """One of :data:`PRECISIONS`; None: as the module is."""
     channels_last: bool = False
-    """Whether images are stored with their channels last."""
+    """True: images are stored with their channels last."""
     compile: bool = False
-    """Whether ``torch.compile`` makes kernels of its own."""
+    """True: ``torch.compile`` generates kernels."""
 
     def __post_init__(self) -> None:
         if self.precision is not None and self.precision not in PRECISIONS:
@@ -49,7 +49,7 @@ class Variant:
 
     @property
     def dtype(self) -> torch.dtype | None:
-        """Of floating-point parameters and inputs; None: as they are."""
+        """The data type of floating-point parameters and inputs; None leaves them unchanged."""
         return None if self.precision is None else PRECISIONS[self.precision]
 
     def of(self, module: torch.nn.Module) -> torch.nn.Module:
@@ -91,7 +91,7 @@ class Variant:
         return replace(spec, dtype=str(self.dtype).removeprefix("torch."))
 
 
-AS_IT_IS = Variant()
+AS_IT_IS = TorchVariant()
 
 
 def _store_channels_last(module: torch.nn.Module) -> None:

@@ -12,18 +12,18 @@ from torch.nn.parameter import is_lazy
 
 from sweeprof.backends.torch.callsites import dtype_name
 from sweeprof.backends.torch.state import children_of, modules_of
-from sweeprof.profiling.weights import Variable, added, summed
+from sweeprof.counting.parameters import Variable, added, summed
 from sweeprof.results.layers import Weights
 
-Place = tuple[int, int, int]
+StorageKey = tuple[int, int, int]
 
 
 Held = dict[torch.nn.Module, list[Variable]]
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
-    """What every module holds."""
+class ModuleWeights:
+    """The weights of every module."""
 
     own: dict[torch.nn.Module, Weights]
     """Without what a module before it holds already."""
@@ -33,7 +33,7 @@ class Inventory:
 
 def inventory(
     modules: Mapping[torch.nn.Module, Sequence[str]], sizes: Mapping[torch.nn.Module, Mapping[str, float]]
-) -> Inventory:
+) -> ModuleWeights:
     """The weights of every module.
 
     Args:
@@ -47,19 +47,19 @@ def inventory(
     return _of_graph(held) if shares_tensors or shares_modules else _of_tree(held)
 
 
-def _of_tree(held: Held) -> Inventory:
-    """Where nothing is shared, weights simply add up."""
+def _of_tree(held: Held) -> ModuleWeights:
+    """Return the weights if nothing is shared: they simply add up."""
     own = {module: summed(tensors) for module, tensors in held.items()}
     subtree = dict(own)
     for module in reversed(held):  # children come after their parents
         children = children_of(module)
         if children:
             subtree[module] = added([own[module], *(subtree[child] for child in children)])
-    return Inventory(own, subtree)
+    return ModuleWeights(own, subtree)
 
 
-def _of_graph(held: Held) -> Inventory:
-    """Where tensors or modules are shared, each tensor counts once: with its first owner, and once in every subtree."""
+def _of_graph(held: Held) -> ModuleWeights:
+    """Return the weights if tensors or modules are shared: each tensor counts once, with its first module and in each subtree."""
     before: set[Hashable] = set()
     own: dict[torch.nn.Module, Weights] = {}
     for module, tensors in held.items():
@@ -70,7 +70,7 @@ def _of_graph(held: Held) -> Inventory:
     for module in held:
         below = {tensor.key: tensor for inner in modules_of(module) for tensor in held[inner]}
         subtree[module] = summed(below.values())
-    return Inventory(own, subtree)
+    return ModuleWeights(own, subtree)
 
 
 def _tensors(module: torch.nn.Module, sizes: Mapping[str, float]) -> list[Variable]:
@@ -117,8 +117,8 @@ def _described(name: str, tensor: torch.Tensor, sizes: Mapping[str, float], is_b
     )
 
 
-def place_of(tensor: torch.Tensor) -> Place:
-    """What two tensors share that are one in memory, whatever their shapes; on meta there are no addresses."""
+def place_of(tensor: torch.Tensor) -> StorageKey:
+    """Return a key that is equal for tensors which share memory, whatever their shapes; on meta there are no addresses."""
     try:
         return tensor.untyped_storage()._cdata, int(tensor.storage_offset()), tensor.numel()
     except (RuntimeError, NotImplementedError):  # sparse and other layouts have no storage of their own

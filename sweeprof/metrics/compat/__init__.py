@@ -1,4 +1,4 @@
-"""What other profilers report, from the same count: their published conventions, one metric each.
+"""The figures of other profilers, computed from the same count by their published conventions, one metric each.
 
 Figures of different profilers for one model differ because they count different things, not because one is wrong; these metrics
 follow each one's definition, so that a published table can be reproduced. A profiler's errors are not reproduced: a module that

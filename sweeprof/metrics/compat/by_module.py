@@ -31,7 +31,7 @@ _AS_COUNTED = types(
 
 @convention(name="torchinfo")
 def torchinfo(layers: LayerTable) -> int:
-    """What torchinfo calls mult-adds: for each layer that holds no other its parameters times the positions that use them.
+    """Return torchinfo's mult-adds: for each layer without children, its parameters times the positions that use them.
 
     For a convolution that is its MACs and biases; for a recurrent network parameters times samples times steps; for any other
     layer, linear ones too, parameters times the batch size, whatever axes are between. What has no parameters is nothing.
@@ -58,7 +58,7 @@ _THOP_CELL = {1: 0, 3: 4, 4: 4}
 
 @convention(name="thop")
 def thop(layers: LayerTable) -> int:
-    """What thop calls MACs: convolutions and linear layers without biases, 4 an element of norms, and some of pooling and softmax.
+    """Return thop's MACs: convolutions and linear layers without biases, 4 an element of norms, and some of pooling and softmax.
 
     Of modules by their exact type. Norms without an affine transform 2 an element, PReLU 1, Softmax 3n - 1 a row of n, average
     pooling 1 an output, adaptive one as many as its window has and 1 more, upsampling 1 (nearest), 5, 11, 31 or 259 an output.
@@ -93,7 +93,7 @@ def _thop_operator(row: LayerRow, operator: OperatorCount) -> int:
 
 @convention(name="moduleprofiler", unit="op")
 def moduleprofiler(layers: LayerTable) -> int:
-    """What moduleprofiler calls operations, over all layers it has a formula for: multiplications and additions apart.
+    """Return moduleprofiler's operations over all layers it has a formula for: multiplications and additions separately.
 
     Of modules by their exact type, and of each its last call; functionals are nothing. Batch norm is counted as in training, in
     inference too: 7n + 4 for n elements of a channel, 5n + 4 without an affine transform. AdaptiveAvgPool2d is 1 an output.

@@ -1,4 +1,4 @@
-"""What the conventions have in common: which calls and operators there are, and what can be told of each."""
+"""Functions that the conventions share: the calls and operators of a model, and their properties."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from math import prod
 from typing import NamedTuple
 
 from sweeprof.metrics.metric import Metric, Missing, Result, metric
+from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable, OperatorCount
 from sweeprof.results.measurement import Number
-from sweeprof.results.paths import ROOT
 
 _KINDS = """
 convolution: conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution _convolution
@@ -111,7 +111,7 @@ def biases(operator: OperatorCount) -> int:
 
 
 def is_affine(operator: OperatorCount) -> bool:
-    """Whether a norm scales and shifts: 2 FLOPs an element instead of 1 in inference, 5 instead of 4 in training."""
+    """True if a norm scales and shifts: 2 FLOPs an element instead of 1 in inference, 5 instead of 4 in training."""
     return operator.flops in (2 * operator.inputs, 5 * operator.inputs)
 
 
@@ -159,7 +159,7 @@ def per_sample(total: int, layers: LayerTable) -> Number:
 
 
 class Recurrent(NamedTuple):
-    """What a recurrent network did: one cell per time step, sample, layer and direction."""
+    """A recurrent network's call: one cell per time step, sample, layer and direction."""
 
     macs: int
     biases: int

@@ -24,7 +24,7 @@ _CELL_OPERATIONS = {1: 1, 3: 7, 4: 10}
 
 @convention(name="f1")
 def f1(layers: LayerTable) -> int:
-    """What pytorch-profiler counts: MACs, biases of convolutions, 1 an element of pools, ReLUs and softmax, 2 of batch norm.
+    """Return pytorch-profiler's count: MACs, biases of convolutions, 1 an element of pools, ReLUs and softmax, 2 of batch norm.
 
     Of modules that hold no other, and of each its last call: what runs in a container or in the model itself is nothing, and so
     are biases of linear layers, other norms and other activations.
@@ -55,7 +55,7 @@ def cells(row: LayerRow, operator: OperatorCount) -> int:
 
 @convention(name="f2")
 def f2(layers: LayerTable) -> int:
-    """What flops-profiler calls MACs: those of convolutions, matrix products and recurrent networks.
+    """Return flops-profiler's MACs: those of convolutions, matrix products and recurrent networks.
 
     Attention in one kernel is nothing.
     """
@@ -64,7 +64,7 @@ def f2(layers: LayerTable) -> int:
 
 @convention(name="f2_flops", unit="FLOP")
 def f2_flops(layers: LayerTable) -> int:
-    """What flops-profiler calls FLOPs: 2 a MAC, biases but a linear layer's, 1 to 5 an element of norms and 1 of most others.
+    """Return flops-profiler's FLOPs: 2 a MAC, biases but a linear layer's, 1 to 5 an element of norms and 1 of most others.
 
     Norms are 2 an element in inference, 5 for those that compute statistics, one less without an affine transform; pools 1 an
     input; ReLU's family, GELU, SiLU, softmax and upsampling 1 an output. Additions and multiplications are nothing: flops-profiler

@@ -11,7 +11,7 @@ FUSED_PRODUCTS = PRODUCTS | {"attention"}
 
 @convention(name="fvcore")
 def fvcore(layers: LayerTable, fused_attention: bool = True) -> int:
-    """What fvcore calls flops and timm publishes as MACs: MACs, 2 to 5 an element of norms, 1 of adaptive average pooling.
+    """Return fvcore's flops, which timm publishes as MACs: MACs, 2 to 5 an element of norms, 1 of adaptive average pooling.
 
     Norms: 2 an element in inference, 5 for those that compute statistics, one less without an affine transform. Upsampling: 1 an
     output for nearest, 4 for bilinear. Activations, other pools, softmax, ``baddbmm`` and elementwise operators are nothing. timm

@@ -36,7 +36,7 @@ _WHOLE = frozenset({"Linear", _ATTENTION})
 
 @convention(name="ptflops")
 def ptflops(layers: LayerTable, count_functional: bool = True) -> Number:
-    """What ptflops calls MACs: products with biases, activations, pools and norms of modules, and functionals again.
+    """Return ptflops's MACs: products with biases, activations, pools and norms of modules, and functionals again.
 
     A module is counted by its exact type: MACs and biases of convolutions, linear layers, recurrent networks and
     MultiheadAttention; 1 an element of ReLU's family, GELU, pooling, upsampling and LayerNorm; 2 of the other norms, 1 without
@@ -100,7 +100,7 @@ _ATEN_PRODUCTS = frozenset({"convolution", "linear", "matmul"})
 
 @convention(name="ptflops_aten")
 def ptflops_aten(layers: LayerTable) -> int:
-    """What ptflops calls MACs by operators: convolutions, linear layers and matrix products, with their biases.
+    """Return ptflops's MACs by operators: convolutions, linear layers and matrix products, with their biases.
 
     All else is nothing, attention in one kernel and recurrent networks too, as on a CPU.
     """

@@ -1,1 +1,1 @@
-"""What a reader can ask of a comparison within the page, without running anything again."""
+"""Interactive exploration of a comparison within the HTML page, without running anything again."""

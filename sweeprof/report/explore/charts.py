@@ -1,13 +1,13 @@
-"""Which charts the page has, what each shows first, and the colours they share with the pictures on paper."""
+"""The charts of the page, their initial state, and the colours that they share with the pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sweeprof.report.palette import DASHES, MARKERS, OTHER_COLOUR, PALETTE
+from sweeprof.report.figure import DASHES, MARKERS, OTHER_COLOUR, PALETTE
 
-Data = Mapping[str, Any]
+PageData = Mapping[str, Any]
 """What :func:`sweeprof.report.explore.data.page_data` gives."""
 
 _TIMES = ("latency/iteration", "latency/forward", "throughput/samples_per_s")
@@ -21,7 +21,7 @@ _COLOURED = ("backend", "model")
 _BATCH = "batch_size"
 
 
-def charts(data: Data, pareto: Sequence[str] = ()) -> dict[str, Any]:
+def charts(data: PageData, pareto: Sequence[str] = ()) -> dict[str, Any]:
     """``figures``: by chart that has something to show, what is chosen at first; ``look``: colours, dashes, markers.
 
     Axes and metrics are places in ``data``. ``scaling`` has ``axis``, ``metric``; ``pareto`` has ``x``, ``y``, metrics; ``heatmap``
@@ -48,7 +48,7 @@ def charts(data: Data, pareto: Sequence[str] = ()) -> dict[str, Any]:
     }
 
 
-def _scaling(data: Data, varying: Sequence[int]) -> dict[str, int] | None:
+def _scaling(data: PageData, varying: Sequence[int]) -> dict[str, int] | None:
     numeric = [axis for axis in varying if data["axes"][axis]["numbers"] is not None]
     axis = _first(_named(data["axes"], "key", (_BATCH,)), numeric.__contains__)
     axis = next(iter(numeric), None) if axis is None else axis
@@ -56,7 +56,7 @@ def _scaling(data: Data, varying: Sequence[int]) -> dict[str, int] | None:
     return None if axis is None or metric is None else {"axis": axis, "metric": metric}
 
 
-def _pareto(data: Data, pareto: Sequence[str]) -> dict[str, int] | None:
+def _pareto(data: PageData, pareto: Sequence[str]) -> dict[str, int] | None:
     metrics = data["metrics"]
     differing = {
         place
@@ -77,7 +77,7 @@ def _pareto(data: Data, pareto: Sequence[str]) -> dict[str, int] | None:
     return None if x is None or y is None else {"x": x, "y": y}
 
 
-def _heatmap(data: Data, varying: Sequence[int]) -> dict[str, int] | None:
+def _heatmap(data: PageData, varying: Sequence[int]) -> dict[str, int] | None:
     metric = _main_metric(data)
     if len(varying) < 2 or metric is None:
         return None
@@ -87,7 +87,7 @@ def _heatmap(data: Data, varying: Sequence[int]) -> dict[str, int] | None:
     return {"x": x, "y": y, "metric": metric} if x is not None and y is not None else None
 
 
-def _samples(data: Data, varying: Sequence[int]) -> dict[str, int] | None:
+def _samples(data: PageData, varying: Sequence[int]) -> dict[str, int] | None:
     if not varying or not any(round for row in _usable(data) for round in row["samples"] or ()):
         return None
     # What the baseline is chosen by is what differs between those one wants side by side.
@@ -95,7 +95,7 @@ def _samples(data: Data, varying: Sequence[int]) -> dict[str, int] | None:
     return {"axis": varying[0] if axis is None else axis}
 
 
-def _main_metric(data: Data) -> int | None:
+def _main_metric(data: PageData) -> int | None:
     """The time of a step, else the first metric that differs, else the first with any value."""
     metrics = data["metrics"]
     known = {place for place in range(len(metrics)) if _values(data, place)}
@@ -103,21 +103,21 @@ def _main_metric(data: Data) -> int | None:
     return _first([*_named(metrics, "name", _TIMES), *differing, *sorted(known)], known.__contains__)
 
 
-def _values(data: Data, metric: int) -> list[float]:
+def _values(data: PageData, metric: int) -> list[float]:
     return [found[0] for row in _usable(data) if (found := row["values"].get(str(metric)))]
 
 
-def _together(data: Data, one: int, other: int) -> int:
-    """How many rows have both metrics."""
+def _together(data: PageData, one: int, other: int) -> int:
+    """Return the number of rows that have both metrics."""
     return sum(str(one) in row["values"] and str(other) in row["values"] for row in _usable(data))
 
 
-def _usable(data: Data) -> list[Data]:
+def _usable(data: PageData) -> list[PageData]:
     """The rows that are drawn: those that are complete, or have at least one complete round."""
     return [row for row in data["rows"] if row["status"] == "ok" or "incomplete" in row]
 
 
-def _named(items: Sequence[Data], field: str, names: Sequence[str]) -> Iterator[int]:
+def _named(items: Sequence[PageData], field: str, names: Sequence[str]) -> Iterator[int]:
     """The places of the items of those names, in the order of the names."""
     places = {item[field]: place for place, item in enumerate(items)}
     return (places[name] for name in names if name in places)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sweeprof.report.cells import axis_number, axis_text, one_line, value_of
@@ -12,18 +12,18 @@ from sweeprof.report.table import sorted_rows
 from sweeprof.report.units import FIXED_NAMES, fixed_factor, text_unit
 from sweeprof.results.compare import Comparison
 from sweeprof.results.measurement import MetricInfo
+from sweeprof.results.record import Json, Record
 from sweeprof.results.verdicts import MIN_ROUNDS, REASONS
 
 MOST_NUMBERS = 70_000
 """Values, ends of intervals, and estimates of rounds and pairs that the page takes; the metrics that the tables show stay in
 any case, and further ones as far as there is room."""
 
-Json = dict[str, Any]
 _NO_SAMPLES: Samples = {}
 
 
 def page_data(comparison: Comparison, samples: Samples = _NO_SAMPLES, with_commands: bool = False) -> Json:
-    """What ``window.sweeprof.data`` is: JSON, in which every text is a name or a reason, to be shown as text.
+    """Return the content of ``window.sweeprof.data``: JSON, in which every text is a name or a reason, to be shown as text.
 
     - ``name``; ``against``: what the other sweep is called that was compared with, or null; ``baseline``: text by axis;
       ``baseline_text``; ``min_rounds``: fewer are not compared.
@@ -38,7 +38,7 @@ def page_data(comparison: Comparison, samples: Samples = _NO_SAMPLES, with_comma
 
     Args:
         comparison: what was measured.
-        samples: see :func:`sweeprof.report.explore.samples.thinned`.
+        samples: see :func:`sweeprof.report.explore.data.thinned`.
         with_commands: whether every row has what repeats it, and its warnings.
     """
     rows = sorted_rows(comparison)
@@ -93,7 +93,7 @@ def _metrics(comparison: Comparison) -> tuple[list[MetricInfo], list[MetricInfo]
 
 
 def _numbers(comparison: Comparison, info: MetricInfo) -> int:
-    """How many numbers the page has to hold of a metric; none where no row has a value."""
+    """Return how many numbers the page holds of a metric; zero if no row has a value."""
     known = [row.cells[info.name].measurement for row in comparison.rows if value_of(row, info.name) is not None]
     return sum(1 + 2 * (m.interval is not None) + len(m.rounds) + len(m.paired) + len(m.calibrated) for m in known)
 
@@ -110,3 +110,38 @@ def _metric(comparison: Comparison, info: MetricInfo, is_shown: bool) -> Json:
         "threshold": comparison.threshold_of(info.name),
         "headline": is_shown,
     }
+
+
+MOST_SAMPLES = 25_000
+"""Of all combinations together."""
+MOST_OF_ONE = 400
+LEAST_OF_A_ROUND = 5
+"""The smallest, the largest and the quartiles."""
+
+
+def room(combinations: int) -> int:
+    """Samples that a page of so many combinations takes of each."""
+    return min(MOST_OF_ONE, MOST_SAMPLES // max(1, combinations))
+
+
+def thinned(records: Iterable[Record], most: int) -> list[list[float]]:
+    """Milliseconds of single steps, one sorted list per round by its number; empty for a round that was not timed.
+
+    Where there are more than ``most`` in all, those of a round are thinned to evenly spaced ranks, the smallest and the largest
+    among them, so that what is drawn of them keeps its shape.
+
+    Args:
+        records: of one combination; all but its timing is left alone.
+        most: samples in all; a round has five all the same.
+    """
+    timed = [record for record in records if record.pass_name == "timing" and record.status == "ok"]
+    found = {record.round: sorted((record.observations or {}).get("samples", ())) for record in timed}
+    each = max(LEAST_OF_A_ROUND, most // max(1, len(found)))
+    rounds = (found.get(number, []) for number in range(max(found, default=-1) + 1))
+    return [[float(f"{1e3 * seconds:.4g}") for seconds in _spaced(samples, each)] for samples in rounds]
+
+
+def _spaced(ordered: list[float], most: int) -> list[float]:
+    if len(ordered) <= most:
+        return ordered
+    return [ordered[round(place * (len(ordered) - 1) / (most - 1))] for place in range(most)]

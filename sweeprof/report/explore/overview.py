@@ -1,4 +1,4 @@
-"""What a reader wants to know first: where and with what it was measured, what the verdicts come to, what failed and why."""
+"""The overview at the top of the page: host and versions, a summary of the verdicts, and failures with their reasons."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Literal
 
 from sweeprof.report.cells import one_line
 from sweeprof.report.columns import called_metrics, metric_title
-from sweeprof.report.judged import teller
 from sweeprof.report.summary import environment_items
 from sweeprof.report.table import sorted_rows
+from sweeprof.report.verdict_summary import combination_namer
 from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.record import Failure, Status
 from sweeprof.results.verdicts import Verdict
 
 _VERDICTS: tuple[Verdict, ...] = ("better", "worse", "same", "unclear", "not_comparable")
 
-Ending = Status | Literal["incomplete"]
+RowOutcome = Status | Literal["incomplete"]
 """``incomplete``: measured, but for a metric that raised."""
 MOST_FAILURES = 20
 """Different failures that the terminal and Markdown list."""
@@ -27,8 +27,8 @@ _NOT_SOFTWARE = (*_PLACE, "host", "submitted from", "cpu governor", "cpu quota",
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """How often a metric was called what, against the baseline."""
+class VerdictCounts:
+    """The number of each verdict of a metric, against the baseline."""
 
     title: str
     counts: Counter[Verdict]
@@ -38,7 +38,7 @@ class Counts:
 class FailedRows:
     """Combinations that failed for one reason."""
 
-    status: Ending
+    status: RowOutcome
     reason: str
     rows: tuple[tuple[str, str], ...]
     """Combination id and name of each."""
@@ -61,19 +61,19 @@ def places(comparison: Comparison) -> list[tuple[str, str]]:
     return [(name, text) for name, text in found if text]
 
 
-def verdict_counts(comparison: Comparison) -> list[Counts]:
+def verdict_counts(comparison: Comparison) -> list[VerdictCounts]:
     """The verdicts of each metric of :func:`called_metrics` that has any, where both combination and baseline have values."""
     held = [row for row in comparison.rows if row.has_values and row.baseline_has_values]
-    found: list[Counts] = []
+    found: list[VerdictCounts] = []
     for info in called_metrics(comparison):
         cells = [row.cells[info.name] for row in held if info.name in row.cells]
         counts = Counter(cell.verdict for cell in cells if cell.verdict is not None)
         if counts:
-            found.append(Counts(metric_title(info, comparison.rows), counts))
+            found.append(VerdictCounts(metric_title(info, comparison.rows), counts))
     return found
 
 
-def verdicts(counted: Sequence[Counts]) -> list[Verdict]:
+def verdicts(counted: Sequence[VerdictCounts]) -> list[Verdict]:
     """The verdicts that a table of them has a column for; that of rows of another host only where there is one."""
     return [
         verdict for verdict in _VERDICTS if verdict != "not_comparable" or any(one.counts[verdict] for one in counted)
@@ -85,15 +85,15 @@ def failures(comparison: Comparison) -> list[FailedRows]:
 
     Combinations with values that lack rounds are listed by :func:`footnotes`, and here where something raised.
     """
-    groups: dict[tuple[Ending, str], list[tuple[Row, Failure]]] = {}
+    groups: dict[tuple[RowOutcome, str], list[tuple[Row, Failure]]] = {}
     for row in sorted_rows(comparison):
-        status: Ending = "incomplete" if row.has_values else row.status
+        status: RowOutcome = "incomplete" if row.has_values else row.status
         for failure in row.failures:
             groups.setdefault((status, one_line(f"{failure.source}: {failure.message}")), []).append((row, failure))
         if not row.has_values and not row.failures:
             reason = one_line(row.reason or "no reason was given")
             groups.setdefault((status, reason), []).append((row, Failure("", reason)))
-    tell = teller(comparison)
+    tell = combination_namer(comparison)
     found = []
     for (ending, reason), failed in groups.items():
         rows = tuple((row.combination_id, tell(row.axes)) for row, _ in failed)

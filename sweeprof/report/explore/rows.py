@@ -10,13 +10,13 @@ from typing import Any
 
 from sweeprof.report.cells import one_line, reason_of, rounds_text, shortened, value_of
 from sweeprof.report.columns import is_optional
-from sweeprof.report.interned import Interned
+from sweeprof.report.string_table import StringTable
 from sweeprof.report.units import fixed_factor
 from sweeprof.results.compare import Cell, Comparison, Row, find_baselines
 from sweeprof.results.measurement import Measurement, MetricInfo, Number
+from sweeprof.results.record import Json
 from sweeprof.results.verdicts import DETERMINISTIC, uncertainty
 
-Json = dict[str, Any]
 Samples = Mapping[str, Sequence[Sequence[float]]]
 """Milliseconds of single steps, one list per round, by combination id."""
 
@@ -37,7 +37,7 @@ class Writer:
         samples: Samples,
         with_commands: bool,
     ) -> None:
-        self.reasons, self.environments, self._sessions = Interned(), Interned(), Interned()
+        self.reasons, self.environments, self._sessions = StringTable(), StringTable(), StringTable()
         self.values: dict[str, list[Any]] = {}
         """The different values of every axis, in the order of the sweep."""
         self._at: dict[str, dict[str, int]] = {}
@@ -95,7 +95,7 @@ class Writer:
         }
 
     def _rare(self, row: Row, known: Sequence[tuple[str, MetricInfo, Measurement]]) -> Json:
-        """What most rows have nothing of."""
+        """Return the fields that most rows lack."""
         calibrated = {p: [_short(value, _TESTED) for value in m.calibrated] for p, _, m in known if m.calibrated}
         kernels = [m.detail.get("kernel") for _, _, m in known if m.calibrated]
         fields = tuple((field, _spelled(value)) for field, value in sorted(row.environment.items()))

@@ -77,7 +77,7 @@ def known(columns: Iterable[str]) -> list[str]:
     return chosen
 
 
-def chosen(
+def selected_columns(
     columns: Iterable[str] | None, usual: Iterable[str], table: LayerTable, times: Iterable[str] = SHOWN_TIMES
 ) -> list[str]:
     """The columns, or, where None are given, the usual ones and those of ``times`` of which the table has any value.
@@ -110,7 +110,7 @@ def time_column(column: str) -> str | None:
 
 
 def why_missing(table: LayerTable, row: LayerRow, column: str) -> str | None:
-    """Why a column of times says nothing of the row; None where it says something, or has nothing to do with time."""
+    """Return the reason why a column of times has no value in the row; None if it has one, or is not a time."""
     read = time_column(column)
     if read is None or getattr(row, read) is not None:
         return None
@@ -138,12 +138,12 @@ def title(column: str) -> str:
 
 
 def is_numeric(column: str) -> bool:
-    """Whether its entries are aligned on the right and sorted by size."""
+    """True if the column's entries are right-aligned and sorted by value."""
     return column in FIGURES or column in SHARES
 
 
 def is_repeated(row: LayerRow) -> bool:
-    """Whether the row's parameters and buffers stand with an earlier call of the same module."""
+    """True if the row's parameters and buffers are listed at an earlier call of the same module."""
     if row.call < 1:
         return False
     return row.subtree is None or bool(row.subtree.params or row.subtree.buffers)
@@ -165,7 +165,7 @@ def trainable_text(row: LayerRow) -> str:
 
 
 def call_text(row: LayerRow, holds_calls: bool) -> str:
-    """What is special about the call: ``(recursive)``, ``(never called)`` or nothing."""
+    """Return a remark on the call: ``(recursive)``, ``(never called)`` or nothing."""
     if row.call < 0:
         return "(never called itself)" if holds_calls else "(never called)"
     return RECURSIVE if row.call else ""

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sweeprof.report.cells import one_line
-from sweeprof.report.interned import Interned
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.figures import Figures
-from sweeprof.report.layers.nesting import Node, nodes
+from sweeprof.report.layers.nesting import TreeNode, nodes
+from sweeprof.report.string_table import StringTable
 from sweeprof.report.times.notes import timing_lines
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import Number
@@ -21,7 +21,7 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def embedded(tables: Mapping[str, LayerTable]) -> dict[str, Any]:
-    """What ``templates/layers.js`` reads.
+    """Return the data that ``templates/layers.js`` reads.
 
     ``tables`` has for each combination its label, its totals, a note or null, and positions in ``vectors``: the label, type,
     depth, call and output shape of every node in the order of the tree, then the figures of ``columns``. Labels, types and
@@ -29,7 +29,7 @@ def embedded(tables: Mapping[str, LayerTable]) -> dict[str, Any]:
     of a vector with the string that says why a row lacks times, or null; ``timing`` the lines that are to be said of the times.
     """
     columns = _columns(tables.values())
-    strings, vectors = Interned(), Interned()
+    strings, vectors = StringTable(), StringTable()
     found = []
     for label, table in tables.items():
         shown, reason = cells.with_figures(table)
@@ -68,7 +68,7 @@ def _columns(tables: Iterable[LayerTable]) -> list[str]:
     return [*COLUMNS, *(column for column in TIMES if column in measured)]
 
 
-def _reasons(table: LayerTable, drawn: Sequence[Node], strings: Interned) -> list[Number | None]:
+def _reasons(table: LayerTable, drawn: Sequence[TreeNode], strings: StringTable) -> list[Number | None]:
     reasons = [cells.why_missing(table, node.row, "backward_s") for node in drawn]
     return [None if reason is None else strings.place(reason) for reason in reasons]
 

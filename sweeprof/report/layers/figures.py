@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from sweeprof.report.layers import cells
 from sweeprof.report.scaled import percent
-from sweeprof.results.layer_columns import flops_per_s, forward_column, total_flops_per_s, total_seconds
-from sweeprof.results.layers import TIMES, LayerRow, LayerTable
+from sweeprof.results.layers import (
+    TIMES,
+    LayerRow,
+    LayerTable,
+    flops_per_s,
+    forward_column,
+    total_flops_per_s,
+    total_seconds,
+)
 from sweeprof.results.measurement import Number
 
 
@@ -47,7 +54,7 @@ class Figures:
         return value
 
     def text(self, row: LayerRow, column: str, prefix: str | None = None) -> str:
-        """What a reader is shown; ``prefix`` forces that of the counts, as in :func:`sweeprof.report.scaled.scaled`."""
+        """Return the text of a cell; ``prefix`` forces the unit prefix of counts, as in :func:`sweeprof.report.scaled.scaled`."""
         if column in cells.TEXTS:
             return cells.words(getattr(row, column))
         if cells.SHARES.get(column, column) in cells.WEIGHTS and cells.is_repeated(row):

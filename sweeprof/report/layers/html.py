@@ -35,7 +35,7 @@ def to_html(
         ValueError: inclusive figures are asked of a table that does not tell which call was made in which.
     """
     figures = Figures(table.inclusive() if inclusive else table)
-    chosen = cells.chosen(columns, COLUMNS, figures.table, TIMES)
+    chosen = cells.selected_columns(columns, COLUMNS, figures.table, TIMES)
     rows = [
         {
             "node": node,

@@ -1,4 +1,4 @@
-"""Which row of a layer table is drawn within which: the order and the depth of every tree."""
+"""The nesting of a layer table's rows: the order and the depth of every tree."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sweeprof.report.cells import one_line
-from sweeprof.results.layers import OUTSIDE, ROOT, LayerRow, LayerTable
+from sweeprof.results.layer_times import OUTSIDE, ROOT
+from sweeprof.results.layers import LayerRow, LayerTable
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TreeNode:
     """One row in its place."""
 
     row: LayerRow
@@ -22,13 +23,13 @@ class Node:
     label: str
     """The path as seen from the parent: the last part of it, or all of it where another module owns the row."""
     is_last: bool
-    """Whether no sibling follows."""
+    """True if no sibling follows."""
     has_children: bool
     holds_calls: bool
-    """Whether something within it was called."""
+    """True if a layer within it was called."""
 
 
-def nodes(table: LayerTable) -> list[Node]:
+def nodes(table: LayerTable) -> list[TreeNode]:
     """Every row, each before the rows within it. Calls stand in the call they were made in.
 
     A module that is never called itself, such as a list, stands around the calls of what it holds. Where the table does not
@@ -45,14 +46,14 @@ def nodes(table: LayerTable) -> list[Node]:
         while around is not None and around not in holding:
             holding.add(around)
             around = parents[around]
-    found: list[Node] = []
+    found: list[TreeNode] = []
     stack: list[tuple[int, int | None, int]] = [(index, None, 0) for index in reversed(children[None])]
     while stack:
         index, place, depth = stack.pop()
         siblings = children[parents[index]]
         label = _label(rows[index], None if place is None else found[place].row)
         is_last = index == siblings[-1]
-        found.append(Node(rows[index], place, depth, label, is_last, bool(children[index]), index in holding))
+        found.append(TreeNode(rows[index], place, depth, label, is_last, bool(children[index]), index in holding))
         own = len(found) - 1
         stack += [(child, own, depth + 1) for child in reversed(children[index])]
     return found

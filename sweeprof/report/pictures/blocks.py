@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sweeprof.report.cells import one_line
-from sweeprof.report.figure import Block, BlockKind
-from sweeprof.report.layers.nesting import Node, nodes
-from sweeprof.report.palette import OTHER_COLOUR, backend_colour
-from sweeprof.results.layers import ROOT, LayerRow, LayerTable
+from sweeprof.report.figure import OTHER_COLOUR, Block, BlockKind, backend_colour
+from sweeprof.report.layers.nesting import TreeNode, nodes
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import LayerRow, LayerTable
 
 SMALLEST = 0.002
 """Share of the whole below which the layers within one parent are drawn as one block: two pixels of a picture."""
@@ -91,7 +91,7 @@ class _Tree:
         self.colours = _type_colours(self.nodes)
 
     def parts(self, around: int | None) -> list[_Part]:
-        """What stands within a node."""
+        """Return the parts of a node: its large children, the small ones together, and its own share."""
         large = [i for i in self.children[around] if self.sizes[i] >= SMALLEST * self.whole]
         small = [self.sizes[i] for i in self.children[around] if self.sizes[i] < SMALLEST * self.whole]
         found = [self._layer(index) for index in large]
@@ -129,7 +129,7 @@ def _place(
         start += size
 
 
-def _type_colours(drawn: Sequence[Node]) -> dict[str, str]:
+def _type_colours(drawn: Sequence[TreeNode]) -> dict[str, str]:
     """A colour for each of the types that take the most time, or MACs where none was timed: alike in all pictures of a table.
 
     No type of a call with calls within takes one.

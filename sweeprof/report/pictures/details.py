@@ -1,21 +1,73 @@
-"""What the page shows of one combination: its pictures, its longest rows, and where its files are."""
+"""The details of one combination in the page: its pictures, its longest rows, and links to its files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sweeprof.report.cells import MISSING, one_line, shortened
+from sweeprof.report.figure import Picture
 from sweeprof.report.pages import script_json
-from sweeprof.report.pictures.combination import Observed, pictures
 from sweeprof.report.pictures.interactive import interactive
-from sweeprof.report.pictures.memory import place_text
-from sweeprof.report.pictures.operators import is_on_device, own_seconds
+from sweeprof.report.pictures.layers import macs_icicle, time_by_depth, time_icicle, timed_channels
+from sweeprof.report.pictures.memory import memory_over_time, place_text
+from sweeprof.report.pictures.operators import is_on_device, own_seconds, top_operators
+from sweeprof.report.pictures.roofline import roofline
 from sweeprof.report.units import scaled
-from sweeprof.results.allocations import LayerMemory
+from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.measurement import Number
+from sweeprof.results.memory import Allocations, LayerMemory, TensorRow
 from sweeprof.results.operators import OperatorRow, Operators
-from sweeprof.results.tensors import TensorRow
+from sweeprof.results.peaks import Peaks
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Results of the passes; None where a pass was not run or failed."""
+
+    layers: LayerTable | None = None
+    """With times where they were measured."""
+    operators: Operators | None = None
+    allocations: Allocations | None = None
+    peaks: Peaks | None = None
+    training: Training | None = None
+    files: tuple[str, ...] = ()
+    """Names of the files that the passes left."""
+
+    @property
+    def is_detailed(self) -> bool:
+        """True if there is more than shapes provide."""
+        return bool(self.files or self.operators or self.allocations or (self.layers and timed_channels(self.layers)))
+
+    @property
+    def estimate_bytes(self) -> int | None:
+        """The peak of live tensors as the analysis has it, of the mode in which the allocations were seen."""
+        is_training = self.allocations is not None and self.allocations.mode == "training"
+        counted = self.training if is_training else self.layers
+        return None if counted is None or counted.liveness is None else counted.liveness.peak_bytes
+
+
+def pictures(seen: Observed) -> list[Picture]:
+    """Time by depth, icicles of time and MACs, roofline, memory over time, operators: those that can be drawn.
+
+    There is none of what shapes alone tell where nothing was measured.
+    """
+    if not seen.is_detailed:
+        return []
+    found: list[Picture | None] = []
+    if seen.layers is not None:
+        channels = timed_channels(seen.layers)
+        found += [time_by_depth(seen.layers, (channel,)) for channel in channels]
+        found += [time_icicle(seen.layers, channels), macs_icicle(seen.layers)]
+        if seen.peaks is not None:
+            found.append(roofline(seen.layers, seen.peaks))
+    if seen.allocations is not None:
+        found.append(memory_over_time(seen.allocations, seen.estimate_bytes))
+    if seen.operators is not None:
+        found.append(top_operators(seen.operators))
+    return [picture for picture in found if picture is not None]
+
 
 MOST_ROWS = 30
 MOST_CHARACTERS = 1_200_000
@@ -27,7 +79,7 @@ _LAYER_MEMORY_NOTE = (
     "at the peak they add up to the peak."
 )
 
-Cell = tuple[str, Number | None]
+DetailCell = tuple[str, Number | None]
 """What is read, and what it is sorted by: None for a text."""
 _Row = TypeVar("_Row")
 
@@ -45,7 +97,7 @@ _FILES = {
 
 
 def details(observed: Mapping[str, Observed], links: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """What ``templates/details.js`` reads: as many combinations as fit into :data:`MOST_CHARACTERS`, and the names of the rest.
+    """Return the data that ``templates/details.js`` reads: combinations up to :data:`MOST_CHARACTERS`, and the names of the rest.
 
     Args:
         observed: what was seen, by what the reader is to choose a combination by.
@@ -83,7 +135,11 @@ def _of(seen: Observed, links: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _table(
-    title: str, headers: Sequence[str], rows: Sequence[_Row], cells: Callable[[_Row], Sequence[Cell]], note: str = ""
+    title: str,
+    headers: Sequence[str],
+    rows: Sequence[_Row],
+    cells: Callable[[_Row], Sequence[DetailCell]],
+    note: str = "",
 ) -> dict[str, Any]:
     """``rows`` has a text or, for a number, a text and the number; ``note`` says what the columns mean."""
     shown = [[text if number is None else [text, number] for text, number in cells(row)] for row in rows[:MOST_ROWS]]
@@ -103,7 +159,7 @@ def _operators(operators: Operators) -> dict[str, Any]:
     return _table("Operators", headers, rows, lambda row: _operator(row, whole, on_device))
 
 
-def _operator(row: OperatorRow, whole: float, on_device: bool) -> Sequence[Cell]:
+def _operator(row: OperatorRow, whole: float, on_device: bool) -> Sequence[DetailCell]:
     share = own_seconds(row, on_device) / whole if whole else 0.0
     return (
         _text(place_text(row.path)),
@@ -120,12 +176,12 @@ def _operator(row: OperatorRow, whole: float, on_device: bool) -> Sequence[Cell]
     )
 
 
-def _layer_memory(row: LayerMemory) -> Sequence[Cell]:
+def _layer_memory(row: LayerMemory) -> Sequence[DetailCell]:
     figures = (row.peak_bytes, row.at_peak_bytes, row.allocated_bytes, row.kept_bytes)
     return (_text(place_text(row.path)), *map(_bytes, figures))
 
 
-def _tensor(row: TensorRow) -> Sequence[Cell]:
+def _tensor(row: TensorRow) -> Sequence[DetailCell]:
     name = _text(" = ".join(row.names) or "(no name)")
     return (
         name,
@@ -137,7 +193,7 @@ def _tensor(row: TensorRow) -> Sequence[Cell]:
     )
 
 
-def _text(text: str) -> Cell:
+def _text(text: str) -> DetailCell:
     return shortened(one_line(text), _TEXT_LIMIT), None
 
 
@@ -146,9 +202,9 @@ def _shapes(shapes: Sequence[tuple[int, ...]]) -> str:
     return " ".join("×".join(map(str, shape)) or "·" for shape in shapes)
 
 
-def _seconds(value: float) -> Cell:
+def _seconds(value: float) -> DetailCell:
     return scaled(value, "s"), value
 
 
-def _bytes(value: int | None) -> Cell:
+def _bytes(value: int | None) -> DetailCell:
     return (MISSING, None) if value is None else (scaled(value, "B"), value)

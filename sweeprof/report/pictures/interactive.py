@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sweeprof.report.figure import ABOVE, Axis, Bars, Block, Blocks, Note, Picture, Plot, Series
-from sweeprof.report.pictures.draw_blocks import ink_on
+from sweeprof.report.figure import ABOVE, Annotation, Axis, Bars, Block, Blocks, Picture, Plot, Series
+from sweeprof.report.pictures.canvas import ink_on
 
 _ROW_HEIGHT, _BAR_HEIGHT = 46, 26
 """Pixels of a level and of a bar."""
@@ -35,7 +35,7 @@ def _plot(plot: Plot) -> dict[str, Any]:
     return {"data": [_trace(series) for series in plot.series], "layout": layout}
 
 
-def _note(note: Note, plot: Plot) -> dict[str, Any]:
+def _note(note: Annotation, plot: Plot) -> dict[str, Any]:
     # Plotly places annotations of a logarithmic axis by the exponent.
     x = math.log10(note.x) if plot.x.log else note.x
     y = math.log10(note.y) if plot.y.log else note.y
@@ -217,7 +217,7 @@ def _level_bars(blocks: list[Block], is_vertical: bool, opacity: float) -> dict[
 
 
 def block_text(block: Block) -> str:
-    """What pointing at a block shows."""
+    """Return the hover text of a block."""
     return plain(block.text).replace("\n", "<br>")
 
 

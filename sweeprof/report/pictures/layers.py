@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from sweeprof.errors import Problem, UserError, choice_problem
-from sweeprof.report.figure import Block, Blocks, Direction
+from sweeprof.report.figure import BarDirection, Block, Blocks
 from sweeprof.report.pictures.blocks import SMALLEST, Own, blocks, carried, legend
 from sweeprof.report.png import drawn
 from sweeprof.report.units import scaled
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Channel = Literal["forward", "backward"]
 CHANNELS: tuple[Channel, ...] = ("forward", "backward")
-_DIRECTIONS: tuple[Direction, ...] = ("vertical", "horizontal")
+_DIRECTIONS: tuple[BarDirection, ...] = ("vertical", "horizontal")
 
 
 def stacked(
@@ -45,7 +45,7 @@ def stacked(
     if direction not in _DIRECTIONS:
         problems.append(choice_problem("direction", direction, "direction", _DIRECTIONS))
     chosen = cast("tuple[Channel, ...]", tuple(dict.fromkeys(channels)))
-    picture = None if problems else time_by_depth(table, chosen, cast("Direction", direction))
+    picture = None if problems else time_by_depth(table, chosen, cast("BarDirection", direction))
     if not problems and picture is None:
         problems.append(Problem("channels", list(channels), "were not measured: no row of the table has such a time."))
     if picture is None:
@@ -57,7 +57,7 @@ def stacked(
 
 
 def time_by_depth(
-    table: LayerTable, channels: Sequence[Channel] = ("forward",), direction: Direction = "vertical"
+    table: LayerTable, channels: Sequence[Channel] = ("forward",), direction: BarDirection = "vertical"
 ) -> Blocks | None:
     """The picture of :func:`stacked`, its axis in percent of the whole; None where nothing was timed."""
     own = _seconds(channels)
@@ -115,7 +115,7 @@ def _macs(row: LayerRow) -> float | None:
 
 
 def _seconds(channels: Sequence[Channel]) -> Own:
-    """What a call itself took in the channels together, as far as it is known."""
+    """Return a function that gives a call's own time in all channels together, as far as it is known."""
 
     def own(row: LayerRow) -> float | None:
         known = [row.forward_self_s if channel == "forward" else row.backward_self_s for channel in channels]
@@ -129,7 +129,7 @@ def _whole(table: LayerTable, own: Own) -> float:
 
 
 def _caption(found: Sequence[Block], table: LayerTable, channels: Sequence[Channel]) -> str:
-    """What the picture does not say by itself."""
+    """Return the caption: details that the picture itself does not show."""
     parts = []
     if any(block.kind == "carried" for block in found):
         parts.append("A layer without layers within it is repeated, paler, down to the deepest.")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sweeprof.report.cells import one_line, shortened
-from sweeprof.report.figure import Axis, Note, Plot, Series
-from sweeprof.report.palette import OTHER_COLOUR, backend_colour
+from sweeprof.report.figure import OTHER_COLOUR, Annotation, Axis, Plot, Series, backend_colour
 from sweeprof.report.units import scaled
-from sweeprof.results.allocations import Allocations, Moment
-from sweeprof.results.layers import OUTSIDE, ROOT
+from sweeprof.results.layer_times import OUTSIDE, ROOT
+from sweeprof.results.memory import Allocations, Moment
 
 MOST_MOMENTS = 800
 _MIB = 2.0**20
@@ -43,7 +42,7 @@ def memory_over_time(allocations: Allocations, estimate_bytes: float | None = No
         y=Axis("allocated (MiB)"),
         series=tuple(series),
         # The estimate may be a line at the very height of the peak.
-        notes=(Note(x, y, text, "right" if x - first <= (last - first) / 2 else "left", is_above=True),),
+        notes=(Annotation(x, y, text, "right" if x - first <= (last - first) / 2 else "left", is_above=True),),
         caption=caption + (f" Of {len(allocations.timeline)} moments {left_out} are left out." if left_out > 0 else ""),
     )
 

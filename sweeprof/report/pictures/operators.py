@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from sweeprof.report.cells import one_line
-from sweeprof.report.figure import Axis, Bars, BarSeries
-from sweeprof.report.palette import backend_colour
+from sweeprof.report.figure import Axis, Bars, BarSeries, backend_colour
 from sweeprof.report.units import scaled
 from sweeprof.results.operators import OperatorRow, Operators, Phase
 
@@ -47,10 +46,10 @@ def top_operators(operators: Operators, most: int = MOST_OPERATORS) -> Bars | No
 
 
 def is_on_device(operators: Operators) -> bool:
-    """Whether the step ran on an accelerator, whose seconds are then what counts."""
+    """True if the step ran on an accelerator; its device seconds are then the relevant ones."""
     return any(row.device_self_s is not None for row in operators.rows)
 
 
 def own_seconds(row: OperatorRow, on_device: bool) -> float:
-    """Of the accelerator or of the host; what ran on the host alone took none of the accelerator's."""
+    """Return the seconds on the accelerator or on the host; an operator on the host alone takes no time of the accelerator."""
     return (row.device_self_s or 0.0) if on_device else row.self_s

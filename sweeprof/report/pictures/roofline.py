@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sweeprof.report.cells import one_line, shortened
-from sweeprof.report.figure import Axis, Note, Plot, Series
+from sweeprof.report.figure import OTHER_COLOUR, Annotation, Axis, Plot, Series, backend_colour
 from sweeprof.report.layers.nesting import nodes
-from sweeprof.report.palette import OTHER_COLOUR, backend_colour
 from sweeprof.report.units import scaled
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.peaks import Peaks
@@ -81,7 +80,7 @@ def roofline(table: LayerTable, peaks: Peaks) -> Plot | None:
     )
 
 
-def notes(points: Sequence[LayerPoint], ends: tuple[float, float], peaks: Peaks) -> tuple[Note, ...]:
+def notes(points: Sequence[LayerPoint], ends: tuple[float, float], peaks: Peaks) -> tuple[Annotation, ...]:
     """Names of those that take the most time; none stands where another does.
 
     Args:
@@ -89,11 +88,11 @@ def notes(points: Sequence[LayerPoint], ends: tuple[float, float], peaks: Peaks)
         ends: of the axis of intensity.
         peaks: whose FLOP/s is the upper end of the other axis.
     """
-    across = _Span(*ends)
-    along = _Span(min(point.flops_per_s for point in points), peaks.flops_per_s)
+    across = _LogAxis(*ends)
+    along = _LogAxis(min(point.flops_per_s for point in points), peaks.flops_per_s)
     least = _LEAST_SHARE * sum(point.seconds for point in points)
     taken: list[tuple[float, float, float]] = []
-    found: list[Note] = []
+    found: list[Annotation] = []
     for point in points:
         text = shortened(point.name, 28)
         x, y = across.place(point.intensity), along.place(point.flops_per_s)
@@ -104,17 +103,19 @@ def notes(points: Sequence[LayerPoint], ends: tuple[float, float], peaks: Peaks)
         if is_free and point.seconds >= least and len(found) < MOST_NAMES:
             taken.append((left, right, y))
             gap = diameter(point, points[0]) / 2 + 2
-            found.append(Note(point.intensity, point.flops_per_s / 1e9, text, "right" if is_right else "left", gap))
+            found.append(
+                Annotation(point.intensity, point.flops_per_s / 1e9, text, "right" if is_right else "left", gap)
+            )
     return tuple(found)
 
 
 def diameter(point: LayerPoint, longest: LayerPoint) -> float:
-    """Of a point, in points of a page: the area is as the time."""
+    """Return the diameter of a point in typographic points; its area is proportional to the time."""
     return max(_SMALLEST, _LARGEST * math.sqrt(point.seconds / longest.seconds))
 
 
-class _Span:
-    """Where values lie between two ends on a logarithmic scale, 0..1."""
+class _LogAxis:
+    """Positions of values on a logarithmic axis, 0..1."""
 
     def __init__(self, low: float, high: float) -> None:
         self.low = math.log(low)

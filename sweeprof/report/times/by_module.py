@@ -1,4 +1,4 @@
-"""Times by module, as nnprofiler (SEEDS.md, seed 003) gives them: a summary like ``repr(model)``, timings, a pool of costs."""
+"""Times by module, in the three forms of the package nnprofiler: a summary like ``repr(model)``, timings, a pool of costs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from sweeprof.report.cells import MISSING, one_line
 from sweeprof.report.layers import cells
 from sweeprof.report.scaled import scaled
 from sweeprof.report.times.modules import ModuleTimes, modules
-from sweeprof.results.layers import ROOT, LayerRow, LayerTable
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import LayerRow, LayerTable
 
 _COLLECTIONS = {"ModuleList": "list", "ModuleDict": "dict"}
 _INDENT = 4

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sweeprof.report.layers import cells
-from sweeprof.results.layers import OUTSIDE, ROOT, LayerRow, LayerTable
+from sweeprof.results.layer_times import OUTSIDE, ROOT
+from sweeprof.results.layers import LayerRow, LayerTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class ModuleTimes:
 
     @property
     def label(self) -> str:
-        """What its owner calls it, e.g. ``0`` in a list; empty for the model."""
+        """The module's name in its parent, e.g. ``0`` in a list; empty for the model."""
         return "" if self.row.path in (ROOT, OUTSIDE) else self.row.name
 
 
@@ -68,6 +69,6 @@ def _owner(path: str, known: Iterable[str]) -> str | None:
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    """Of what is known: a call without a backward adds nothing to it."""
+    """Return the sum of the known values: a call without a backward adds nothing to it."""
     found = [value for value in values if value is not None]
     return sum(found) if found else None

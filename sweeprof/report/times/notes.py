@@ -1,4 +1,4 @@
-"""What is to be said beside the times of a layer table: how well they do, and why some are missing."""
+"""Remarks on the times of a layer table: their quality, and why some are missing."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from sweeprof.report.cells import one_line
 from sweeprof.report.layers import cells
 from sweeprof.report.scaled import percent
 from sweeprof.report.units import scaled, significant
-from sweeprof.results.layer_times import Mode, PhaseSummary
-from sweeprof.results.layers import OUTSIDE, ROOT, LayerTable
+from sweeprof.results.layer_times import OUTSIDE, ROOT, Mode, PhaseSummary
+from sweeprof.results.layers import LayerTable
 
 _MOST_NAMES = 3
 _NAMES = {ROOT: "the model", OUTSIDE: "what runs outside any module"}
 
 
-def notes_of(table: LayerTable, columns: Iterable[str]) -> list[str]:
+def remarks_on(table: LayerTable, columns: Iterable[str]) -> list[str]:
     """Both, where times are among the columns."""
     shown = list(columns)
     if not any(cells.time_column(column) for column in shown):
@@ -24,7 +24,7 @@ def notes_of(table: LayerTable, columns: Iterable[str]) -> list[str]:
 
 
 def timing_lines(table: LayerTable) -> list[str]:
-    """How the times were made, and what they cover of each phase at what overhead; nothing for a table without times."""
+    """Return lines on how the times were measured, and on coverage and overhead of each phase; none for a table without times."""
     timing = table.timing
     if timing is None:
         return []

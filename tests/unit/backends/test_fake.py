@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sweeprof.backends import Analyzes, Array, Calibrates, MeasuresMemory, Trains
+from sweeprof.backends import Analyzes, AnyArray, Calibrates, MeasuresMemory, Trains
 from sweeprof.backends.fake import FakeBackend, FakeClock, FakeMemory, FakeModel, happen
-from sweeprof.profiling.formulas import DEFAULTS
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.profiling.recipe import Recipe
+from sweeprof.counting.formulas import DEFAULTS
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.training_config import Recipe
 
 BATCH = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
-def durations(model: FakeModel, steps: int, backend: FakeBackend | None = None, batch: Array = BATCH) -> list[float]:
+def durations(model: FakeModel, steps: int, backend: FakeBackend | None = None, batch: AnyArray = BATCH) -> list[float]:
     backend = backend or FakeBackend()
     loaded = backend.load(lambda: model, "cpu", None)
     seen = []

@@ -19,9 +19,9 @@ import json
 import jax, keras
 import numpy as np
 from sweeprof.backends.jax.adapter import JaxBackend
-from sweeprof.backends.jax.arguments import parted
-from sweeprof.profiling.inputs import Inputs, TensorSpec
-from sweeprof.profiling.recipe import Recipe
+from sweeprof.backends.jax.model import parted
+from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.measuring.training_config import Recipe
 
 jax.config.update("jax_disable_most_optimizations", True)
 

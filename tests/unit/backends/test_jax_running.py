@@ -16,7 +16,7 @@ import torch
 from sweeprof.backends.torch.counting import count_built
 from sweeprof.backends.torch.training import count_built_training
 from sweeprof.datasets.digits import Digits
-from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.zoo import lenet5, mlp
 
 pytestmark = pytest.mark.slow  # a process of its own that compiles

@@ -1,4 +1,4 @@
-"""The walk over Keras models: rows, weights, data types, inputs of all kinds, formulas, and what it leaves behind."""
+"""The symbolic trace of Keras models: rows, weights, data types, inputs of all kinds, formulas, and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from keras.src.layers import layer as layers_of_keras
 from keras.src.ops.operation import Operation
 
 from sweeprof.backends.keras.counting import count_layers
-from sweeprof.profiling.formulas import DEFAULTS, Cost, Formulas
-from sweeprof.profiling.inputs import Inputs, TensorSpec
-from sweeprof.results.layers import ROOT, LayerRow, LayerTable, Weights
+from sweeprof.counting.formulas import DEFAULTS, Cost, Formulas
+from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import LayerRow, LayerTable, Weights
 
 
 def spec(*shape: int, dtype: str = "float32") -> TensorSpec:
@@ -78,7 +79,7 @@ def test_a_row_for_every_call() -> None:
 
 
 def test_memory_of_activations() -> None:
-    """SEEDS.md §3, row 24 in Keras: a convolution's result and that of its activation; the pool's is half as large as both."""
+    """A convolution's result and that of its activation; the pool's is half as large as both."""
     toy = keras.Sequential(
         [
             keras.Input((32, 32, 3)),
@@ -104,7 +105,7 @@ def test_a_residual_lives_until_it_is_added() -> None:
 
 
 def test_the_toy_of_the_table() -> None:
-    """SEEDS.md §3, row 22."""
+    """The toy network of deeplite-profiler, counted by hand."""
     toy = keras.Sequential(
         [
             keras.Input((224, 224, 3)),
@@ -118,7 +119,7 @@ def test_the_toy_of_the_table() -> None:
 
 
 def test_the_network_of_the_tflite_table() -> None:
-    """SEEDS.md §3, row 27, and §2, defect 17.
+    """The network of deeplite-profiler's TFLite example, counted by hand.
 
     The parameters are those of the layers, without activations; a dense layer has all its inputs, not one size of their shape.
     """
@@ -137,7 +138,7 @@ def test_the_network_of_the_tflite_table() -> None:
 
 
 def test_lenet5() -> None:
-    """SEEDS.md §3, row 8, and rows 2 and 4 layer by layer."""
+    """LeNet-5, as a whole and layer by layer."""
     table = complete(import_module("sweeprof.zoo.lenet5").keras_model(False), spec(1, 32, 32, 1))
     assert (table.params, table.macs) == (61_706, 416_520)
     products = {r.path: r.macs for r in table.rows if r.macs}
@@ -159,7 +160,7 @@ class Subclassed(keras.Model):  # type: ignore[misc]
         return ops.matmul(self.inner(x, training=training), ops.ones((4, 5))) * 2.0
 
 
-def test_a_subclassed_model_is_built_and_walked() -> None:
+def test_a_subclassed_model_is_built_and_traced() -> None:
     model = Subclassed()
     table = complete(model, spec(3, 4))
     assert [(r.path, r.type, r.call, r.params, r.buffers, r.macs) for r in table.rows] == [
@@ -217,7 +218,7 @@ def test_a_variable_that_two_layers_hold_counts_once() -> None:
     [(layers.SimpleRNN, 1, 1, (2, 8)), (layers.LSTM, 4, 1, (13, 31)), (layers.GRU, 3, 2, (11, 21))],
 )
 def test_recurrent_networks_by_hand(layer: Any, gates: int, biases: int, units: tuple[int, int]) -> None:
-    """SEEDS.md §3, rows 20 and 21; each is one row, with the weights of its cell."""
+    """Each recurrent network is one row, with the weights of its cell."""
     steps, given, hidden = 4 * 5, 8, 16
     table = complete(keras.Sequential([keras.Input((5, given)), layer(hidden, name="network")]), spec(4, 5, given))
     macs, added = steps * gates * hidden * (given + hidden), steps * biases * gates * hidden
@@ -230,12 +231,12 @@ def test_recurrent_networks_by_hand(layer: Any, gates: int, biases: int, units: 
 
 
 def test_gru_as_the_seeds_have_it() -> None:
-    """SEEDS.md §3, row 20: 52,800 operations, and 23,040 multiply-accumulates."""
+    """52,800 operations, and 23,040 multiply-accumulates."""
     table = complete(layers.GRU(16), spec(4, 5, 8))
     assert (table.ops, table.macs) == (52_800, 23_040)
 
 
-def test_any_cell_is_walked_once_for_all_steps() -> None:
+def test_any_cell_is_traced_once_for_all_steps() -> None:
     class Cell(keras.Layer):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__(name="cell")
@@ -264,7 +265,7 @@ def test_layers_around_layers() -> None:
     both = layers.Bidirectional(layers.LSTM(16, name="lstm"), name="both")
     table = complete(keras.Sequential([keras.Input((5, 8)), both]), spec(4, 5, 8))
     assert [r.path for r in table.rows] == [ROOT, "both", "both.forward_lstm", "both.backward_lstm"]
-    assert table.macs == 61_440  # SEEDS.md §3, row 21
+    assert table.macs == 61_440
     stacked = complete(layers.RNN([layers.LSTMCell(4), layers.GRUCell(5)]), spec(4, 5, 8))
     assert stacked.macs == 4 * 5 * (4 * 4 * (8 + 4) + 3 * 5 * (4 + 5))
 
@@ -404,7 +405,7 @@ def test_an_operation_without_a_formula_is_listed() -> None:
     assert (written.uncovered, written.flops) == ({}, table.flops + 64)
 
 
-def test_a_layer_that_cannot_be_walked_is_listed_where_the_backend_has_no_graph() -> None:
+def test_a_layer_that_cannot_be_traced_is_listed_where_the_backend_has_no_graph() -> None:
     class Raw(keras.Layer):  # type: ignore[misc]
         def call(self, x: Any) -> Any:
             return keras.src.backend.numpy.matmul(x, x)
@@ -596,7 +597,7 @@ import keras
 from keras import layers
 from sweeprof.backends.keras.counting import count_layers
 from sweeprof.backends.keras.training import count_training
-from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.zoo import lenet5
 
 assert keras.backend.backend() == "{backend}"

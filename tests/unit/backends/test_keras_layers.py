@@ -1,4 +1,4 @@
-"""Every kind of layer: it is walked, nothing of it is unknown, and its shapes and weights are those of a real forward."""
+"""Every kind of layer: it is traced, nothing of it is unknown, and its shapes and weights are those of a real forward."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from keras import layers, ops
 
 from sweeprof.backends.keras.counting import count_layers
-from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.measuring.inputs import Inputs, TensorSpec
 
 SPACE = (9, 8, 7)
 IMAGES: dict[str, dict[str, Any]] = {

@@ -12,9 +12,9 @@ from torch import nn
 
 from sweeprof.backends.keras.training import count_training
 from sweeprof.backends.torch.training import count_training as count_torch
+from sweeprof.counting.formulas import DEFAULTS, Cost, Formulas
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.formulas import DEFAULTS, Cost, Formulas
-from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layers import Training
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from sweeprof.backends.keras.counting import count_layers
 from sweeprof.backends.torch.counting import count_layers as count_torch
-from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layers import LayerTable
 
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.build import instantiate
-from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.measuring.instantiate import instantiate
 
 pytest.importorskip("ai_edge_litert")
 
@@ -82,7 +82,7 @@ from ai_edge_litert import schema_py_generated as schema
 from sweeprof.backends.litert.adapter import LitertBackend
 from sweeprof.backends.litert.files import TfliteFile
 from sweeprof.backends.litert.kernel import one_operator
-from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.measuring.inputs import Inputs, TensorSpec
 
 matrix = np.full((1024, 1024), 1e-3, np.float32)
 content = one_operator("FULLY_CONNECTED", matrix, matrix, "FullyConnectedOptions", schema.FullyConnectedOptionsT(), matrix.shape)
@@ -124,7 +124,7 @@ def test_the_cache_is_the_users_or_the_one_that_is_named(tmp_path: Path, monkeyp
         asked.append(request)
         Path(request["file"]).write_bytes(b"content")
 
-    monkeypatch.setattr(converting, "_ask", made)
+    monkeypatch.setattr(converting, "_run_child", made)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     build, backend = described("sweeprof.zoo.mlp.keras_model"), LitertBackend(quantization="int8")
     backend.expect(IMAGES)

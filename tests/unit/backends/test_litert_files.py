@@ -17,7 +17,7 @@ import sweeprof
 from sweeprof.backends.torch.counting import count_built as count_torch
 from sweeprof.datasets.digits import Digits
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layers import LayerTable
 from sweeprof.zoo import digits_resnet, lenet5, mlp
 
@@ -26,9 +26,8 @@ pytest.importorskip("ai_edge_litert")
 from sweeprof.backends.litert.adapter import LitertBackend
 from sweeprof.backends.litert.convert import Quantization, converted
 from sweeprof.backends.litert.counting import count_file
-from sweeprof.backends.litert.files import TfliteFile
-from sweeprof.backends.litert.model import LitertModel, Settings
-from sweeprof.backends.litert.signature import signature_of
+from sweeprof.backends.litert.files import TfliteFile, signature_of
+from sweeprof.backends.litert.model import InterpreterSettings, LitertModel
 
 ROWS = 8
 """Of the files here; the 360 test images come in 45 such batches."""
@@ -55,7 +54,7 @@ def lenet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TfliteFile]:
 
 
 def opened(file: TfliteFile, **settings: Any) -> LitertModel:
-    return LitertModel(lambda _: nullcontext(file), Settings(**settings), 1)
+    return LitertModel(lambda _: nullcontext(file), InterpreterSettings(**settings), 1)
 
 
 def logits(model: LitertModel, images: Any = TEST.inputs) -> Any:
@@ -93,7 +92,7 @@ def test_parameters_take_what_their_types_take(lenet: dict[str, TfliteFile]) -> 
 
 
 def test_the_size_of_a_file_is_its_length(lenet: dict[str, TfliteFile]) -> None:
-    """deeplite asked for the size of the Python object, and divided by a million what it called MB elsewhere (SEEDS.md, row 11)."""
+    """deeplite asked for the size of the Python object, and divided by a million what it called MB elsewhere."""
     for file in lenet.values():
         content = Path(file.path).read_bytes()
         assert file.artifact().bytes == len(content) != sys.getsizeof(content)
@@ -159,7 +158,7 @@ def test_batch_normalisation_is_in_the_weights_before_it(tmp_path: Path) -> None
 
 
 def test_the_network_of_deeplites_tests(tmp_path: Path) -> None:
-    """SEEDS.md §3, row 27: deeplite counted activations as parameters, and a dense layer by its batch (64 of 65,536 FLOPs)."""
+    """deeplite-profiler counted activations as parameters, and a dense layer by its batch (64 of 65,536 FLOPs)."""
     model = keras.Sequential(
         [
             keras.Input((32, 32, 3)),

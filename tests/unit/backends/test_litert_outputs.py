@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sweeprof.profiling.inputs import Inputs
+from sweeprof.measuring.inputs import Inputs
 
 pytest.importorskip("ai_edge_litert")
 

@@ -15,9 +15,9 @@ from torch import nn
 from sweeprof.backends.onnxruntime import exporting
 from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
 from sweeprof.backends.onnxruntime.files import OnnxFile
-from sweeprof.profiling.build import builder
-from sweeprof.profiling.formulas import DEFAULTS
-from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.counting.formulas import DEFAULTS
+from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.measuring.instantiate import builder
 
 
 @pytest.mark.slow
@@ -67,7 +67,7 @@ def test_the_same_from_a_config_in_a_cache(tmp_path: Path, monkeypatch: pytest.M
     inputs = Inputs((TensorSpec((4, 5, 8)), TensorSpec((1, 4, 16))))
     backend = OnnxruntimeBackend(cache=str(tmp_path))
     first = backend.analyze(builder(node), inputs, None, DEFAULTS)
-    monkeypatch.setattr(exporting, "asked", None)
+    monkeypatch.setattr(exporting, "run_child", None)
     assert backend.analyze(builder(node), inputs, None, DEFAULTS).macs == first.macs == 4 * 5 * 3 * 16 * (8 + 16)
 
 

@@ -16,9 +16,10 @@ from sweeprof import Cost
 from sweeprof.backends.onnxruntime.costs import COSTS, FREE
 from sweeprof.backends.onnxruntime.counting import count_file
 from sweeprof.backends.onnxruntime.files import Exported, OnnxFile
+from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.formulas import DEFAULTS, Formulas
-from sweeprof.results.layers import ROOT, LayerTable
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import LayerTable
 
 Shape = tuple[int, ...]
 
@@ -85,7 +86,7 @@ PRODUCTS: list[tuple[str, list[Shape], dict[str, Any], dict[str, Any], tuple[int
     ("Einsum", [(2, 3), (2, 4)], {}, {"equation": "bi,bj->bij"}, (0, 24, 24)),
     ("Einsum", [(3, 4)], {}, {"equation": "ij->ji"}, (0, 0, 0)),
     ("Einsum", [(3, 4)], {}, {"equation": "ij->i"}, (0, 12, 9)),
-    # SEEDS 19 to 21: 5 steps of 4 samples, 8 inputs, 16 units
+    # 5 steps of 4 samples, 8 inputs, 16 units
     ("GRU", [(5, 4, 8)], GRU | {"c": floats(1, 96)}, {"hidden_size": 16}, (23_040, 51_520, 52_800)),
     ("GRU", [(5, 4, 8)], GRU, {"hidden_size": 16}, (23_040, 49_600, 50_880)),
     (
@@ -103,7 +104,7 @@ PRODUCTS: list[tuple[str, list[Shape], dict[str, Any], dict[str, Any], tuple[int
         {"hidden_size": 16, "activations": ["Relu"]},
         (7680, 16_000, 15_360),
     ),
-    # SEEDS 53: 2·2·16 rows over 16 keys; a softmax is 4·16 - 1 a row
+    # 2·2·16 rows over 16 keys; a softmax is 4·16 - 1 a row
     ("Attention", [(2, 2, 16, 8)] * 3, {}, {}, (16_384, 34_816, 0)),
     ("Attention", [(2, 16, 16)] * 3, {}, {"q_num_heads": 2, "kv_num_heads": 2}, (16_384, 34_816, 0)),
     ("Attention", [(2, 4, 16, 8), (2, 2, 16, 8), (2, 2, 16, 8)], {"m": floats(16, 16)}, {}, (32_768, 71_680, 0)),

@@ -13,18 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sweeprof.backends import making
-from sweeprof.backends.making import BuildFailed, Failure, Request
+from sweeprof.backends import model_files
+from sweeprof.backends.model_files import BuildFailed, ChildFailure, ChildRequest, cache_folder, key_of
 from sweeprof.backends.onnxruntime import exporting
 from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
 from sweeprof.backends.onnxruntime.exporting import EXPORTERS, Exporter
-from sweeprof.backends.onnxruntime.files import Exported
-from sweeprof.backends.onnxruntime.signature import VARYING
-from sweeprof.backends.remembering import cache_folder, key_of
+from sweeprof.backends.onnxruntime.files import VARYING, Exported
+from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.build import builder
-from sweeprof.profiling.formulas import DEFAULTS
-from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.measuring.instantiate import builder
 
 DIGITS = Inputs((TensorSpec((4, 1, 32, 32)),))
 MLP = {"_target_": "sweeprof.zoo.mlp.torch_model"}
@@ -59,11 +57,11 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_model_is_exported_once_whatever_the_batch(cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def counting(module: str, request: Request, variables: Mapping[str, str]) -> Failure | None:
+    def counting(module: str, request: ChildRequest, variables: Mapping[str, str]) -> ChildFailure | None:
         asked.append(request)
-        return making.asked(module, request, variables)
+        return model_files.run_child(module, request, variables)
 
-    monkeypatch.setattr(exporting, "asked", counting)
+    monkeypatch.setattr(exporting, "run_child", counting)
     backend = OnnxruntimeBackend(cache=cache)
     for batch in (4, 1):
         x = np.random.default_rng(0).standard_normal((batch, 1, 32, 32)).astype(np.float32)
@@ -84,8 +82,8 @@ def test_the_process_that_measures_loads_nothing_but_the_run_time(cache: str) ->
         import sys
         import numpy as np
         from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
-        from sweeprof.profiling.build import builder
-        from sweeprof.profiling.inputs import Inputs
+        from sweeprof.measuring.instantiate import builder
+        from sweeprof.measuring.inputs import Inputs
         model = OnnxruntimeBackend(cache={cache!r}).load(builder({MLP!r}), "cpu", 1)
         with model.stepping(model.put(Inputs((np.zeros((2, 1, 32, 32), np.float32),)))) as step:
             print(model.host_outputs(step()).shape)
@@ -139,7 +137,7 @@ def test_what_is_known_beside_a_graph_is_kept(tmp_path: Path) -> None:
 
 def answering(monkeypatch: pytest.MonkeyPatch, stage: str, kind: str, message: str) -> Exporter:
     """An exporter whose process answers that; the real process is tested by the conformance suite."""
-    monkeypatch.setattr(exporting, "asked", lambda *_: Failure(stage, kind, message))
+    monkeypatch.setattr(exporting, "run_child", lambda *_: ChildFailure(stage, kind, message))
     return Exporter(23, 0, None)
 
 
@@ -185,14 +183,14 @@ def test_a_model_that_is_not_exported_for_any_batch_size_is_for_one(
     """Every answer is remembered: neither export is asked for twice."""
     shapes = []
 
-    def refusing(module: str, request: Request, variables: Mapping[str, str]) -> Failure | None:
+    def refusing(module: str, request: ChildRequest, variables: Mapping[str, str]) -> ChildFailure | None:
         shapes.append(request["signature"]["args"][0]["shape"])
         if shapes[-1][0] == VARYING:
-            return Failure("export", "RuntimeError", "no luck")
+            return ChildFailure("export", "RuntimeError", "no luck")
         Exported(f"{request['folder']}/model.onnx", shapes[-1][0]).write_facts()
         return None
 
-    monkeypatch.setattr(exporting, "asked", refusing)
+    monkeypatch.setattr(exporting, "run_child", refusing)
     inputs = Inputs((TensorSpec((batch, 3)),))
     for _ in range(2):
         refused = pytest.raises(Unsupported, match="no luck") if batch == VARYING else nullcontext()
@@ -207,11 +205,11 @@ def test_what_fails_altogether_is_not_remembered(
 ) -> None:
     requests = []
 
-    def failing(module: str, request: Request, variables: Mapping[str, str]) -> Failure:
+    def failing(module: str, request: ChildRequest, variables: Mapping[str, str]) -> ChildFailure:
         requests.append(request)
-        return Failure(stage, "ValueError", "no luck")
+        return ChildFailure(stage, "ValueError", "no luck")
 
-    monkeypatch.setattr(exporting, "asked", failing)
+    monkeypatch.setattr(exporting, "run_child", failing)
     for times in (1, 2):
         with pytest.raises(error, match="no luck"):  # noqa: SIM117
             with Exporter(23, 0, str(tmp_path)).exported(builder(MLP), DIGITS, 1):

@@ -21,19 +21,19 @@ from torch import nn
 from sweeprof import Profiler
 from sweeprof.backends.onnxruntime import layer_times
 from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
-from sweeprof.backends.onnxruntime.calibration import Cost, calibrated
+from sweeprof.backends.onnxruntime.calibration import ProfilerOverhead, calibrated
 from sweeprof.backends.onnxruntime.exporting import Exporter
 from sweeprof.backends.onnxruntime.files import Exported, OnnxFile
 from sweeprof.backends.onnxruntime.model import OnnxModel
-from sweeprof.backends.onnxruntime.profile import Ran
+from sweeprof.backends.onnxruntime.profile import NodeRun
 from sweeprof.backends.torch.counting import count_layers
+from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.formulas import DEFAULTS
-from sweeprof.profiling.inputs import Inputs, TensorSpec
-from sweeprof.profiling.recipe import Recipe, Work
-from sweeprof.profiling.timing import Protocol
-from sweeprof.results.layer_times import LayerTimes
-from sweeprof.results.layers import ROOT, LayerTable
+from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.measuring.timing import Protocol
+from sweeprof.measuring.training_config import Recipe, Work
+from sweeprof.results.layer_times import ROOT, LayerTimes
+from sweeprof.results.layers import LayerTable
 from sweeprof.results.operators import Operators
 from sweeprof.results.peaks import PeakSettings
 
@@ -252,21 +252,21 @@ def test_layer_times_are_at_the_rows_of_the_table(
 
 
 def test_a_profiler_that_is_said_to_cost_more_than_the_nodes_took_leaves_no_row_without_time() -> None:
-    nodes = [Ran("relu", "Relu", "act", None, 2e-6, 0, ()), Ran("conv", "Conv", "conv", None, 60e-6, 0, ())]
+    nodes = [NodeRun("relu", "Relu", "act", None, 2e-6, 0, ()), NodeRun("conv", "Conv", "conv", None, 60e-6, 0, ())]
     file = Exported("model.onnx", types={"act": "ReLU", "conv": "Conv2d"})
-    calls = layer_times._calls([nodes, nodes], [80e-6, 90e-6], Cost(101e-6, 3e-6), file)
+    calls = layer_times._calls([nodes, nodes], [80e-6, 90e-6], ProfilerOverhead(101e-6, 3e-6), file)
     assert {call.path: min(call.forward) > 0 for call in calls} == {ROOT: True, "act": True, "conv": True}
     assert sum(call.forward[0] for call in calls) > 0.2 * 80e-6
-    fair = layer_times._calls([nodes], [80e-6], Cost(0.5e-6, 3e-6), file)
+    fair = layer_times._calls([nodes], [80e-6], ProfilerOverhead(0.5e-6, 3e-6), file)
     assert {call.path: call.forward[0] for call in fair} == pytest.approx({ROOT: 12e-6, "act": 1.5e-6, "conv": 59.5e-6})
 
 
 def test_what_the_profiler_costs() -> None:
     """As measured; corrected by real steps, in the same proportion, but not by a stall."""
-    cost = Cost(1e-6, 3e-6)
-    assert cost.refined(8e-6) == Cost(2e-6, 6e-6)
-    assert cost.refined(0.0) == Cost(0.0, 0.0)
-    assert cost.refined(1.0) == Cost(3e-6, 9e-6)
+    cost = ProfilerOverhead(1e-6, 3e-6)
+    assert cost.refined(8e-6) == ProfilerOverhead(2e-6, 6e-6)
+    assert cost.refined(0.0) == ProfilerOverhead(0.0, 0.0)
+    assert cost.refined(1.0) == ProfilerOverhead(3e-6, 9e-6)
     model = OnnxruntimeBackend().load(nn.ReLU, "cpu", None)
     found = calibrated(model)
     assert min(found.inside, found.outside) >= 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sweeprof.backends.remembering import key_of
+from sweeprof.backends.model_files import key_of
 
 
 def keyed(**node: Any) -> str:

@@ -1,7 +1,6 @@
-"""The acceptance cases of SEEDS.md section 3, and the defects of section 2 that sweeprof must not have.
+"""Models whose counts are known by hand, and defects of other profilers that sweeprof must not have.
 
-Left out, for they are tested elsewhere or cannot hold here: 8, 22, 27 (Keras, TFLite), 3-6, 23, 25, 30, 31 as far as they are
-conventions (``compat.*``), 39-47 and 50 (profiler, timing).
+Keras and TFLite models, conventions of other profilers (``compat.*``) and times are tested elsewhere.
 """
 
 from __future__ import annotations
@@ -35,9 +34,10 @@ from support.torch_modules import (
 )
 from sweeprof.backends.torch.counting import count_layers
 from sweeprof.backends.torch.training import count_training
-from sweeprof.profiling.formulas import DEFAULTS, Cost, Formulas
-from sweeprof.profiling.inputs import Inputs, TensorSpec
-from sweeprof.results.layers import ROOT, LayerTable
+from sweeprof.counting.formulas import DEFAULTS, Cost, Formulas
+from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import LayerTable
 
 MIB = 2**20
 

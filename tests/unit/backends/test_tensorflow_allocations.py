@@ -18,13 +18,13 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 import sweeprof
 from support.keras_memory import HIDDEN, OUT, ROWS, WIDTH
-from sweeprof.backends.tensorflow.allocations import STEP, _stacks, _Trace
-from sweeprof.backends.tensorflow.owners import Untouched
-from sweeprof.backends.tensorflow.probes import Probes
+from sweeprof.backends.tensorflow.allocations import STEP, _PlaneChanges, _stacks
+from sweeprof.backends.tensorflow.attribution import Untouched
+from sweeprof.backends.tensorflow.probes import LayerProbes
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.allocations import Change
-from sweeprof.results.allocations import Allocations
-from sweeprof.results.paths import ROOT
+from sweeprof.measuring.allocations import Change
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.memory import Allocations
 
 TESTS = Path(__file__).parents[2]
 WIDE, NARROW = 4 * ROWS * HIDDEN, 4 * ROWS * OUT
@@ -117,7 +117,7 @@ def planes(*events: tuple[str, int, int, dict[str, Any]]) -> list[Any]:
 
 
 def test_events_become_changes_in_the_order_of_time() -> None:
-    trace = _Trace(lambda operator: tuple(operator.split("/")[:-1]))
+    trace = _PlaneChanges(lambda operator: tuple(operator.split("/")[:-1]))
     trace.read(
         planes(
             ("MemoryDeallocation", 9_000, 0, {"requested_bytes": 7, "addr": 1}),
@@ -133,7 +133,7 @@ def test_events_become_changes_in_the_order_of_time() -> None:
 def stacks(model: Any) -> tuple[Callable[[str], tuple[str, ...]], list[str]]:
     """How allocations are told apart once a graph of the model is made, and the names of its products of matrices."""
     places = Untouched()
-    probes = Probes(model, places, ())
+    probes = LayerProbes(model, places, ())
     run = tf.function(model)
     with probes.attached():
         graph = run.get_concrete_function(tf.TensorSpec((2, 3))).graph

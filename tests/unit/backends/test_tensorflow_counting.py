@@ -1,6 +1,6 @@
 """Counts of Keras models against formulas written out by hand, and against torch where the zoo has both.
 
-The walk over layers is in test_keras_counting.py; here too what calls TensorFlow itself and is counted in a traced graph.
+The symbolic trace of layers is in test_keras_counting.py; here too what calls TensorFlow itself and is counted in a traced graph.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from sweeprof.backends.tensorflow.counting import count_layers
-from sweeprof.backends.tensorflow.own_counts import own_counts
+from sweeprof.backends.tensorflow.counting import count_layers, own_counts
 from sweeprof.backends.torch.counting import count_built as count_torch
+from sweeprof.counting.formulas import DEFAULTS, Cost, Formulas
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.formulas import DEFAULTS, Cost, Formulas
-from sweeprof.profiling.inputs import Inputs, TensorSpec
-from sweeprof.results.layers import ROOT, LayerRow, LayerTable
+from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import LayerRow, LayerTable
 
 HAND = runpy.run_path(str(Path(__file__).parents[1] / "zoo" / "hand_counts.py"))
 
@@ -342,7 +342,7 @@ def test_graph_operators_cost_what_the_same_operations_cost() -> None:
 
 
 TFPROF_TOY = 244_056_064
-"""SEEDS.md §3, row 22: what TensorFlow's profiler says of the toy; with its initialisers it is 244,060,866."""
+"""FLOPs of the toy network by TensorFlow's profiler; with its initialisers it is 244,060,866."""
 
 
 def toy() -> Any:
@@ -355,7 +355,7 @@ def toy() -> Any:
 
 
 def test_tensorflows_own_profiler() -> None:
-    """LeNet-5 (SEEDS.md §3, row 8) and the toy (row 22), without operators that initialise weights (§2, defect 16)."""
+    """LeNet-5 and the toy network, without operators that initialise weights, which deeplite-profiler counts."""
     lenet5 = import_module("sweeprof.zoo.lenet5").keras_model
     assert said(lenet5(), 1, 32, 32, 1) == 845_862
     assert said(toy(), 1, 224, 224, 3) == TFPROF_TOY
@@ -366,7 +366,7 @@ def said(model: Any, *shape: int) -> int:
 
 
 def test_the_gaps_of_tensorflows_own_profiler_are_none_of_ours() -> None:
-    """SEEDS.md §2, defect 16: what it misses is counted here."""
+    """Operators that TensorFlow's profiler misses are counted here."""
     grouped = sequential(keras.Input((8, 8, 4)), layers.Conv2D(6, 3, groups=2))
     macs = 6 * 6 * 6 * (2 * 3 * 3)
     assert said(grouped, 1, 8, 8, 4) == 216  # the biases alone

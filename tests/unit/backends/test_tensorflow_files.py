@@ -16,7 +16,7 @@ import sweeprof
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
 from sweeprof.backends.tensorflow.files import SavedModel, load
 from sweeprof.errors import UserError
-from sweeprof.profiling.timing import Protocol
+from sweeprof.measuring.timing import Protocol
 from sweeprof.zoo.lenet5 import keras_model
 
 X = np.random.default_rng(0).standard_normal((2, 32, 32, 1), np.float32)

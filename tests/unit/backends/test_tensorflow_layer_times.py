@@ -15,20 +15,19 @@ from keras import layers
 
 from sweeprof.backends.tensorflow import layer_times as pass_module
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
-from sweeprof.backends.tensorflow.calibration import calibrated
-from sweeprof.backends.tensorflow.laps import laps_of
+from sweeprof.backends.tensorflow.layer_times import calibrated
 from sweeprof.backends.tensorflow.model import TensorflowModel
-from sweeprof.backends.tensorflow.tasks import task_of
-from sweeprof.backends.tensorflow.variants import Mode
+from sweeprof.backends.tensorflow.steps import timed_steps_of
+from sweeprof.backends.tensorflow.training import step_phases_of
+from sweeprof.backends.tensorflow.variants import ExecutionMode
+from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
-from sweeprof.profiling import layer_timing
-from sweeprof.profiling.formulas import DEFAULTS
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.profiling.recipe import Recipe, Work
-from sweeprof.profiling.spans import NOT_DIFFERENTIATED, Cost
-from sweeprof.profiling.timing import Protocol
-from sweeprof.results.layer_times import LayerTimes, Seconds
-from sweeprof.results.paths import OUTSIDE, ROOT
+from sweeprof.measuring import layer_timing
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.layer_timing import NOT_DIFFERENTIATED, Cost
+from sweeprof.measuring.timing import Protocol
+from sweeprof.measuring.training_config import Recipe, Work
+from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes, Seconds
 
 QUICK = Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=3, min_s=0)
 COST = Cost(inside=4e-7, outside=5e-7, backward=7e-7)
@@ -36,7 +35,7 @@ COST = Cost(inside=4e-7, outside=5e-7, backward=7e-7)
 NAP = 0.02
 CLOSE = 0.008
 """How near to a nap a figure must be."""
-MODES: tuple[Mode, ...] = ("function", "eager")
+MODES: tuple[ExecutionMode, ...] = ("function", "eager")
 X = np.random.default_rng(0).standard_normal((2, 4), np.float32)
 TOKENS = np.array([[1, 2, 0], [3, 0, 0]], np.int32)
 
@@ -49,7 +48,7 @@ def uncalibrated(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     assert keras.Layer.__call__.__module__.startswith("keras.")
 
 
-def loaded(model: Any, mode: Mode = "function") -> TensorflowModel:
+def loaded(model: Any, mode: ExecutionMode = "function") -> TensorflowModel:
     return TensorflowBackend(mode=mode).load(lambda: model, "cpu", None)
 
 
@@ -57,7 +56,7 @@ def work(inputs: Any = X, trains: bool = True, targets: Any = None, loss: str = 
     return Work(Inputs.of(inputs), targets, Recipe("none", loss) if trains else None)
 
 
-def timed(model: Any, mode: Mode = "function", protocol: Protocol = QUICK, **given: Any) -> LayerTimes:
+def timed(model: Any, mode: ExecutionMode = "function", protocol: Protocol = QUICK, **given: Any) -> LayerTimes:
     backend, held = TensorflowBackend(mode=mode), loaded(model, mode)
     given_work = work(**given)
     return backend.layer_times(held, dataclasses.replace(given_work, batch=held.put(given_work.batch)), protocol)
@@ -90,7 +89,7 @@ class Naps:
 
 
 def napping(x: Any, naps: Naps) -> Any:
-    """Returns what it is given, in its own time, in either direction."""
+    """An identity layer whose forward and backward sleep."""
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def nap(values: Any) -> Any:
@@ -141,7 +140,7 @@ def dense(name: str, units: int = 4) -> Any:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_layer_that_sleeps_takes_as_long_as_it_slept_forward_and_backward(mode: Mode) -> None:
+def test_a_layer_that_sleeps_takes_as_long_as_it_slept_forward_and_backward(mode: ExecutionMode) -> None:
     inner = keras.Sequential([dense("first"), Sleeper(name="sleeper")], name="inner")
     times = timed(keras.Sequential([keras.Input((4,)), dense("before"), inner, dense("after")]), mode)
     found, own, naps = seconds_of(times), own_of(times), inner.layers[1].naps
@@ -187,7 +186,7 @@ class Differentiable(keras.Model):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_a_graph_could_run_in_any_order_is_told_apart(mode: Mode) -> None:
+def test_what_a_graph_could_run_in_any_order_is_told_apart(mode: ExecutionMode) -> None:
     model = Differentiable()
     own, inner = own_of(timed(model, mode)), model.branches
     name, left = inner.name, inner.left.naps
@@ -199,7 +198,7 @@ def test_what_a_graph_could_run_in_any_order_is_told_apart(mode: Mode) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_inference_has_no_backward_and_gives_no_reason_for_that(mode: Mode) -> None:
+def test_inference_has_no_backward_and_gives_no_reason_for_that(mode: ExecutionMode) -> None:
     sleeper = Sleeper(name="sleeper")
     times = timed(keras.Sequential([keras.Input((4,)), dense("first"), sleeper]), mode, trains=False)
     found = seconds_of(times)["sleeper", 0]
@@ -257,7 +256,7 @@ class Chained(keras.Model):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_recurrent_layers_are_marked_as_a_whole_and_masks_arrive(mode: Mode) -> None:
+def test_recurrent_layers_are_marked_as_a_whole_and_masks_arrive(mode: ExecutionMode) -> None:
     model, tokens = Chained(), TOKENS
     times = timed(model, mode, inputs=tokens)
     paths, found = [path for path, _ in paths_of(times)], seconds_of(times)
@@ -273,13 +272,13 @@ def test_recurrent_layers_are_marked_as_a_whole_and_masks_arrive(mode: Mode) -> 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_probes_change_no_result(mode: Mode) -> None:
+def test_probes_change_no_result(mode: ExecutionMode) -> None:
     keras.utils.set_random_seed(0)
     model, tokens = Chained(), TOKENS
     held = loaded(model, mode)
-    task = task_of(held, work(held.put(Inputs.of(tokens))))
-    laps = laps_of(task, is_eager=mode == "eager")
-    flat = [tf.nest.flatten(laps.lap(is_probed).results, expand_composites=True) for is_probed in (False, True)]
+    task = step_phases_of(held, work(held.put(Inputs.of(tokens))))
+    steps = timed_steps_of(task, is_eager=mode == "eager")
+    flat = [tf.nest.flatten(steps.run_step(is_probed).results, expand_composites=True) for is_probed in (False, True)]
     assert len(flat[0]) == len(flat[1]) == 1 + len(task.parameters) + 2  # the embedding's has three parts
     for one, other in zip(*flat, strict=True):  # a graph adds up in another order where it fuses other operators
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-7)
@@ -296,13 +295,13 @@ def residual() -> Any:
 def test_the_graph_takes_its_marks_in_the_order_of_the_calls() -> None:
     held = loaded(residual())
     given = held.put(Inputs.of(np.ones((1, 8, 8, 3), np.float32)))
-    laps = laps_of(task_of(held, Work(given, None, Recipe("none", "mean"))), is_eager=False)
-    lap = laps.lap(is_probed=True)
-    forward, backward = ([mark for *_, mark in events] for events in (lap.forward, lap.backward))
-    marks = [lap.begin, *forward, lap.turned, *backward, lap.end]
+    steps = timed_steps_of(step_phases_of(held, Work(given, None, Recipe("none", "mean"))), is_eager=False)
+    step = steps.run_step(is_probed=True)
+    forward, backward = ([mark for *_, mark in events] for events in (step.forward, step.backward))
+    marks = [step.begin, *forward, step.turned, *backward, step.end]
     assert marks == sorted(marks)
     assert len(forward) == len(backward) == 2 * len(held.native.layers)  # all but the inputs, and the model
-    assert [path for (path,), _ in laps.described] == [ROOT, *(layer.name for layer in held.native.layers[1:])]
+    assert [path for (path,), _ in steps.described] == [ROOT, *(layer.name for layer in held.native.layers[1:])]
 
 
 @pytest.mark.parametrize(("make", "given"), [(residual, np.ones((1, 8, 8, 3), np.float32)), (Chained, TOKENS)])
@@ -331,7 +330,7 @@ def test_what_has_no_layers_when_it_runs_is_said() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_keras_is_as_it_was_after_an_error(mode: Mode) -> None:
+def test_keras_is_as_it_was_after_an_error(mode: ExecutionMode) -> None:
     class Failing(keras.Layer):  # type: ignore[misc]
         def call(self, x: Any) -> Any:
             raise ValueError("mine")
@@ -343,7 +342,7 @@ def test_keras_is_as_it_was_after_an_error(mode: Mode) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_probes_cost_more_than_nothing_and_each_less_than_a_millisecond(mode: Mode) -> None:
+def test_probes_cost_more_than_nothing_and_each_less_than_a_millisecond(mode: ExecutionMode) -> None:
     cost = calibrated(mode == "eager", with_backward=True)
     assert 0 <= cost.inside < 1e-3
     assert 0 <= cost.outside < 1e-3

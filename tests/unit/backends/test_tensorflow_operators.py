@@ -18,20 +18,20 @@ from keras import layers
 
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
 from sweeprof.backends.tensorflow.operators import TRACED_STEPS
-from sweeprof.backends.tensorflow.variants import Mode
+from sweeprof.backends.tensorflow.variants import ExecutionMode
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.profiling.recipe import Recipe, Work
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.training_config import Recipe, Work
 from sweeprof.report.operators import to_csv, to_markdown
+from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.operators import Operators
-from sweeprof.results.paths import OUTSIDE, ROOT
 
-MODES: tuple[Mode, ...] = ("function", "eager")
+MODES: tuple[ExecutionMode, ...] = ("function", "eager")
 NAP = 0.01
 X = np.random.default_rng(0).standard_normal((2, 4), np.float32)
 
 
-def traced(model: Any, mode: Mode = "function", trains: bool = True, inputs: Any = X) -> Operators:
+def traced(model: Any, mode: ExecutionMode = "function", trains: bool = True, inputs: Any = X) -> Operators:
     backend = TensorflowBackend(mode=mode)
     held = backend.load(lambda: model, "cpu", None)
     return backend.operators(held, Work(held.put(Inputs.of(inputs)), None, Recipe("sgd", "mean") if trains else None))
@@ -47,7 +47,7 @@ def calls_of(found: Operators, part: str, phase: str) -> dict[str, float]:
 
 
 class Sleeper(keras.Layer):  # type: ignore[misc]
-    """Returns what it is given, in its own time, in either direction."""
+    """An identity layer whose forward and backward sleep."""
 
     def call(self, x: Any) -> Any:
         @tf.custom_gradient  # type: ignore[untyped-decorator]
@@ -85,7 +85,7 @@ class Tangled(keras.Model):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_operator_is_counted_in_the_layer_and_phase_that_it_belongs_to(mode: Mode) -> None:
+def test_every_operator_is_counted_in_the_layer_and_phase_that_it_belongs_to(mode: ExecutionMode) -> None:
     found = traced(Tangled(), mode)
     # A step of the recurrent layer multiplies its input and its state; Keras makes the first one twice, to see what it returns, and
     # a graph leaves that out again.
@@ -113,7 +113,7 @@ def test_every_operator_is_counted_in_the_layer_and_phase_that_it_belongs_to(mod
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_inference_has_one_phase_and_what_is_not_known_is_left_out(mode: Mode) -> None:
+def test_inference_has_one_phase_and_what_is_not_known_is_left_out(mode: ExecutionMode) -> None:
     found = traced(keras.Sequential([keras.Input((4,)), layers.Dense(3, "relu", name="only")]), mode, trains=False)
     assert {row.phase for row in found.rows} == {"forward"}
     assert {row.path for row in found.rows if "MatMul" in row.operator} == {"only"}

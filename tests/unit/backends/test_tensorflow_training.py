@@ -15,10 +15,10 @@ from torch.nn import functional
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
 from sweeprof.backends.tensorflow.training import EagerTraining, FusedTraining
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.inputs import Inputs
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.timing import Protocol, Timing
+from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS, Recipe
 from sweeprof.profiling.profiler import Profiler
-from sweeprof.profiling.recipe import LOSSES, OPTIMIZERS, Recipe
-from sweeprof.profiling.timing import Protocol, Timing
 
 Mode = Literal["eager", "function", "xla"]
 MODES: tuple[Mode, ...] = ("eager", "function", "xla")

@@ -16,10 +16,10 @@ import sweeprof
 from sweeprof.backends.tensorflow import runtime
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
 from sweeprof.backends.tensorflow.model import SynchronisedClock, tensors_in
-from sweeprof.backends.tensorflow.variants import Precision
+from sweeprof.backends.tensorflow.variants import TensorflowPrecision
 from sweeprof.errors import Unsupported, UserError
-from sweeprof.profiling.inputs import Inputs, TensorSpec
-from sweeprof.profiling.timing import Protocol, Timing
+from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.measuring.timing import Protocol, Timing
 from sweeprof.results.lines import Lines
 from sweeprof.tracebacks import described
 
@@ -135,7 +135,7 @@ def test_an_error_is_the_models_own_also_from_a_graph() -> None:
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", "float32"), ("bf16", "bfloat16"), ("fp16", "float16")])
-def test_a_precision_holds_for_weights_inputs_and_outputs(precision: Precision, dtype: str) -> None:
+def test_a_precision_holds_for_weights_inputs_and_outputs(precision: TensorflowPrecision, dtype: str) -> None:
     backend = TensorflowBackend(precision=precision)
     loaded = backend.load(convolving, "cpu", None)
     assert {variable.dtype for variable in loaded.native.weights} == {dtype}

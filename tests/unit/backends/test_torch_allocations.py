@@ -15,17 +15,14 @@ from torch.utils.checkpoint import checkpoint
 import sweeprof
 from support.step_memory import compiler, observed
 from sweeprof.backends.torch.adapter import TorchBackend
-from sweeprof.backends.torch.allocations import STEPS
-from sweeprof.backends.torch.device_memory import CudaMeter, meter_of
+from sweeprof.backends.torch.memory import STEPS, CudaMeter, meter_of
 from sweeprof.backends.torch.model import TorchModel
-from sweeprof.backends.torch.variants import Variant
+from sweeprof.backends.torch.variants import TorchVariant
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.profiling.recipe import Recipe, Work
-from sweeprof.results.allocations import Allocations, LayerMemory
-from sweeprof.results.layer_times import Mode
-from sweeprof.results.layers import OUTSIDE, ROOT
-from sweeprof.results.tensors import bytes_by_kind
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.training_config import Recipe, Work
+from sweeprof.results.layer_times import OUTSIDE, ROOT, Mode
+from sweeprof.results.memory import Allocations, LayerMemory, bytes_by_kind
 
 ROWS, WIDTH = 256, 64
 SIZE = 4 * ROWS * WIDTH
@@ -274,7 +271,7 @@ def test_under_the_users_own_profiler() -> None:
 
 def test_a_compiled_module_is_one_module() -> None:
     module: Any = torch.compile(nn.Sequential(nn.Tanh(), nn.Tanh()), backend="eager")
-    model = TorchModel(module, torch.device("cpu"), Variant(compile=True))
+    model = TorchModel(module, torch.device("cpu"), TorchVariant(compile=True))
     seen = TorchBackend().allocations(model, Work(model.put(Inputs((torch.randn(ROWS, WIDTH),)))))
     assert (seen.peak_at, seen.step_peaks_bytes[-1]) == (ROOT, 2 * SIZE)
     assert {layer.path for layer in seen.by_layer} == {OUTSIDE, ROOT}

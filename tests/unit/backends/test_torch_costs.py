@@ -20,7 +20,7 @@ from sweeprof.backends.torch.costs.free import FREE, does_no_arithmetic
 from sweeprof.backends.torch.costs.rule import product
 from sweeprof.backends.torch.dispatch import functional_of, known_operator
 from sweeprof.backends.torch.training import count_training
-from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layers import Training
 
 pytestmark = [

@@ -18,8 +18,9 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from sweeprof.backends.torch.counting import count_built
-from sweeprof.profiling.inputs import Inputs, TensorSpec
-from sweeprof.results.layers import ROOT, LayerRow, LayerTable
+from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import LayerRow, LayerTable
 
 HAND = runpy.run_path(str(Path(__file__).parents[1] / "zoo" / "hand_counts.py"))
 
@@ -55,25 +56,25 @@ class Functional(nn.Module):
 @pytest.mark.parametrize(
     ("build", "shape", "macs"),
     [
-        (lambda: nn.Linear(8, 32), (1, 8), 8 * 32),  # SEEDS 9, 10
-        (lambda: nn.Linear(8, 32, bias=False), (1, 8), 8 * 32),  # SEEDS 11
-        (lambda: nn.Linear(4, 8), (2, 3, 4), 2 * 3 * 4 * 8),  # SEEDS 14
+        (lambda: nn.Linear(8, 32), (1, 8), 8 * 32),
+        (lambda: nn.Linear(8, 32, bias=False), (1, 8), 8 * 32),
+        (lambda: nn.Linear(4, 8), (2, 3, 4), 2 * 3 * 4 * 8),
         (lambda: nn.Linear(4, 8), (4,), 4 * 8),
-        (lambda: nn.Conv1d(2, 4, 2), (8, 2, 9), 8 * 4 * 8 * (2 * 2)),  # SEEDS 15
-        (lambda: nn.Conv2d(2, 4, 2, groups=2, bias=False), (8, 2, 8, 8), 8 * 4 * 7 * 7 * (1 * 2 * 2)),  # SEEDS 16
-        (lambda: nn.Conv2d(3, 4, 3), (3, 8, 8), 4 * 6 * 6 * (3 * 3 * 3)),  # SEEDS 17, unbatched
+        (lambda: nn.Conv1d(2, 4, 2), (8, 2, 9), 8 * 4 * 8 * (2 * 2)),
+        (lambda: nn.Conv2d(2, 4, 2, groups=2, bias=False), (8, 2, 8, 8), 8 * 4 * 7 * 7 * (1 * 2 * 2)),
+        (lambda: nn.Conv2d(3, 4, 3), (3, 8, 8), 4 * 6 * 6 * (3 * 3 * 3)),  # unbatched
         (lambda: nn.Conv2d(3, 6, 3, padding="same"), (2, 3, 9, 7), 2 * 6 * 9 * 7 * (3 * 3 * 3)),
         (lambda: nn.Conv2d(3, 6, 3, dilation=2), (2, 3, 9, 9), 2 * 6 * 5 * 5 * (3 * 3 * 3)),
         (lambda: nn.Conv2d(3, 6, (3, 5), (2, 1), (1, 2)), (2, 3, 9, 9), 2 * 6 * 5 * 9 * (3 * 3 * 5)),
         (lambda: nn.Conv2d(4, 8, 3, groups=4), (1, 4, 8, 8), 8 * 6 * 6 * (1 * 3 * 3)),  # depthwise, two each
         (lambda: nn.Conv3d(2, 3, 2), (2, 2, 4, 5, 6), 2 * 3 * 3 * 4 * 5 * (2 * 2 * 2 * 2)),
-        (lambda: nn.ConvTranspose2d(4, 6, 4, 2, 1), (2, 4, 8, 8), 2 * 4 * 8 * 8 * (6 * 4 * 4)),  # SEEDS 18: 49,152
+        (lambda: nn.ConvTranspose2d(4, 6, 4, 2, 1), (2, 4, 8, 8), 2 * 4 * 8 * 8 * (6 * 4 * 4)),  # 49,152
         (lambda: nn.ConvTranspose1d(4, 6, 3, 2), (2, 4, 8), 2 * 4 * 8 * (6 * 3)),
         (lambda: nn.ConvTranspose2d(4, 6, 3, groups=2), (1, 4, 5, 5), 4 * 5 * 5 * (3 * 3 * 3)),
-        (lambda: nn.GRU(8, 16), (5, 4, 8), 5 * 4 * 3 * 16 * (8 + 16)),  # SEEDS 20: 23,040
+        (lambda: nn.GRU(8, 16), (5, 4, 8), 5 * 4 * 3 * 16 * (8 + 16)),  # 23,040
         (lambda: nn.GRU(8, 16, num_layers=2), (5, 4, 8), 53_760),
-        (lambda: nn.GRUCell(8, 16), (4, 8), 4 * 3 * 16 * (8 + 16)),  # SEEDS 19: 4,608
-        (lambda: nn.LSTM(8, 16, bidirectional=True), (5, 4, 8), 2 * 5 * 4 * 4 * 16 * (8 + 16)),  # SEEDS 21: 61,440
+        (lambda: nn.GRUCell(8, 16), (4, 8), 4 * 3 * 16 * (8 + 16)),  # 4,608
+        (lambda: nn.LSTM(8, 16, bidirectional=True), (5, 4, 8), 2 * 5 * 4 * 4 * 16 * (8 + 16)),  # 61,440
         (lambda: nn.LSTMCell(8, 16), (4, 8), 4 * 4 * 16 * (8 + 16)),
         (lambda: nn.RNN(8, 16), (5, 4, 8), 5 * 4 * 16 * (8 + 16)),
     ],
@@ -97,23 +98,23 @@ def test_layers_by_hand(build: Callable[[], nn.Module], shape: tuple[int, ...], 
     ],
 )
 def test_the_acceptance_numbers(build: Callable[[], nn.Module], shape: tuple[int, ...], macs: int) -> None:
-    """SEEDS.md section 3, as printed there: the formulas above must not merely agree with the code."""
+    """Numbers counted by hand: the formulas above must not merely agree with the code."""
     assert complete(build, *shape).macs == macs
 
 
 def test_parameters_and_bytes() -> None:
     table = complete(lambda: nn.Linear(8, 32), 1, 8)
-    assert (table.params, table.trainable, table.params_bytes) == (288, 288, 1152)  # SEEDS 9
+    assert (table.params, table.trainable, table.params_bytes) == (288, 288, 1152)
     (only,) = table.rows
     assert (only.path, only.type, only.depth, only.call) == (ROOT, "Linear", 0, 0)
-    assert (only.input_shapes, only.output_shapes) == (((1, 8),), ((1, 32),))  # SEEDS 12
+    assert (only.input_shapes, only.output_shapes) == (((1, 8),), ((1, 32),))
 
 
 def test_mixed_types_are_each_counted_in_their_own_bytes() -> None:
     def build() -> nn.Module:
         return nn.Sequential(nn.Linear(2, 2), Functional(lambda x: x.half()), nn.Linear(2, 2).half())
 
-    assert complete(build, 1, 2).params_bytes * 8 == 288  # SEEDS 54
+    assert complete(build, 1, 2).params_bytes * 8 == 288
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_matrix_products_wherever_they_are_written() -> None:
 
 def test_scaled_dot_product_attention() -> None:
     table = complete(lambda: Functional(lambda x: functional.scaled_dot_product_attention(x, x, x)), 2, 2, 16, 8)
-    assert table.macs == 2 * (2 * 2 * 16 * 16 * 8) == 16_384  # SEEDS 53
+    assert table.macs == 2 * (2 * 2 * 16 * 16 * 8) == 16_384
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -209,7 +210,7 @@ class Twice(nn.Module):
 
 def test_a_reused_layer_has_a_row_per_call() -> None:
     table = complete(Twice, 1, 4)
-    assert table.macs == 32  # SEEDS 51
+    assert table.macs == 32
     assert [(r.path, r.call, r.macs, r.params) for r in table.rows] == [
         (ROOT, 0, 0, 0),
         ("linear", 0, 16, 20),
@@ -224,7 +225,7 @@ def test_a_layer_shared_by_three_parents() -> None:
         return nn.Sequential(nn.Sequential(shared), nn.Sequential(shared), nn.Sequential(shared))
 
     table = complete(build, 1, 100)
-    assert table.macs == 30_000  # SEEDS 52
+    assert table.macs == 30_000
     assert table.params == 10_100
 
 
@@ -244,7 +245,7 @@ def test_tied_weights_count_once_and_compute_twice() -> None:
 
 
 def test_a_transposed_view_is_tied_too() -> None:
-    """SEEDS section 4: unique tensors, storage-tied once."""
+    """Each tensor counts once, also if tied by its storage."""
 
     class Tied(nn.Module):
         def __init__(self) -> None:
@@ -347,7 +348,7 @@ class Raises(nn.Module):
 @pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize("build", [lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()), Raises])
 def test_nothing_is_left_behind(build: Callable[[], nn.Module], fast: bool) -> None:
-    """SEEDS 49."""
+    """The functions of torch are the originals after counting."""
     names: list[tuple[Any, str]] = [
         (torch, "bmm"),
         (functional, "linear"),
@@ -434,7 +435,7 @@ def test_resnet18_of_imagenet() -> None:
         return resnet18([*stem, nn.MaxPool2d(3, 2, 1)], 1000)
 
     table = complete(build, 1, 3, 224, 224)
-    assert (table.params, table.macs) == (11_689_512, 1_814_073_344)  # SEEDS 32
+    assert (table.params, table.macs) == (11_689_512, 1_814_073_344)
 
 
 def test_resnet18_of_cifar100() -> None:
@@ -442,7 +443,7 @@ def test_resnet18_of_cifar100() -> None:
         return resnet18([nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()], 100)
 
     table = complete(build, 1, 3, 32, 32)
-    assert (table.params, table.macs) == (11_220_132, 555_468_800)  # SEEDS 28, 30
+    assert (table.params, table.macs) == (11_220_132, 555_468_800)
     assert sum(r.buffers for r in table.rows) == 9_620
 
 

@@ -20,7 +20,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import sweeprof
 from support.torch_modules import Functional, Twice
-from sweeprof.results.layers import OUTSIDE, ROOT, LayerTable
+from sweeprof.results.layer_times import OUTSIDE, ROOT
+from sweeprof.results.layers import LayerTable
 
 FIGURES = ["compute/macs", "compute/flops", "memory/act_sum_bytes", "compute/coverage"]
 WEIGHTS = ["params/total", "params/trainable", "params/buffers", "size/params_bytes", "size/buffers_bytes"]

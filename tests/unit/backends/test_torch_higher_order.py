@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import sweeprof
 from support.torch_modules import Functional, counted, figures
 from sweeprof.backends.torch.training import count_training
-from sweeprof.profiling.inputs import Inputs
+from sweeprof.measuring.inputs import Inputs
 
 # These are not typed, or for other functions than they take.
 map_over: Any = importlib.import_module("torch._higher_order_ops.map").map

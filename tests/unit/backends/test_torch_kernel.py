@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from support.peer_models import ResNet18C100
 from sweeprof.backends.torch.adapter import TorchBackend
-from sweeprof.profiling.kernel import KernelName
+from sweeprof.measuring.calibration import KernelName
 from sweeprof.zoo.lenet5 import torch_model as lenet5
 from sweeprof.zoo.mlp import torch_model as mlp
 

@@ -24,17 +24,16 @@ import sweeprof
 from support.configs import composed
 from sweeprof.backends.torch import layer_times as pass_module
 from sweeprof.backends.torch import model as model_module
-from sweeprof.backends.torch.calibration import calibrated
 from sweeprof.backends.torch.clock import EventClock
-from sweeprof.backends.torch.probes import Probes
-from sweeprof.backends.torch.recipes import TorchTraining
+from sweeprof.backends.torch.layer_times import calibrated
+from sweeprof.backends.torch.probes import ModuleProbes
+from sweeprof.backends.torch.training import TorchTraining
 from sweeprof.errors import Unsupported
-from sweeprof.profiling import layer_timing
-from sweeprof.profiling.layer_timing import MOST_REPEATS
-from sweeprof.profiling.spans import NOT_DIFFERENTIATED, Cost
-from sweeprof.profiling.timing import WallClock
-from sweeprof.results.layer_times import LayerTimes, PhaseTimes, Seconds
-from sweeprof.results.layers import OUTSIDE, ROOT, LayerRow
+from sweeprof.measuring import layer_timing
+from sweeprof.measuring.layer_timing import MOST_REPEATS, NOT_DIFFERENTIATED, Cost
+from sweeprof.measuring.timing import WallClock
+from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes, PhaseTimes, Seconds
+from sweeprof.results.layers import LayerRow
 
 QUICK = sweeprof.Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=3, min_s=0)
 SLEEPY = dataclasses.replace(QUICK, min_samples=5)
@@ -97,7 +96,7 @@ class Naps:
 
 
 class Nap(torch.autograd.Function):
-    """Returns what it is given, in its own time, in either direction."""
+    """An identity layer whose forward and backward sleep."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, sleeper: Sleeper) -> torch.Tensor:
@@ -628,13 +627,13 @@ def test_the_backward_may_run_in_a_thread_that_numbers_its_nodes_on_its_own(
 
 
 def test_following_a_backward_does_not_count_as_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    follow = Probes.follow
+    follow = ModuleProbes.follow
 
-    def slow(self: Probes, outputs: Any) -> None:
+    def slow(self: ModuleProbes, outputs: Any) -> None:
         time.sleep(0.01)
         follow(self, outputs)
 
-    monkeypatch.setattr(Probes, "follow", slow)
+    monkeypatch.setattr(ModuleProbes, "follow", slow)
     times = timed(CheckpointedNaps(True), mode="training", protocol=SLEEPY)
     assert all((one.backward_self or 0) < 0.01 for key, one in seconds_of(times).items() if key != ("slow", 0))
 
@@ -756,13 +755,13 @@ def test_the_model_is_left_as_it_was_found(mode: str, error: BaseException | Non
 def test_no_node_of_the_graph_keeps_a_hook(monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> None:
     """The nodes that add to a gradient live as long as anybody holds them."""
     begun: list[int] = []
-    make = Probes._begun
+    make = ModuleProbes._begun
 
-    def counting(self: Probes, number: int) -> Callable[[Any], None]:
+    def counting(self: ModuleProbes, number: int) -> Callable[[Any], None]:
         inner = make(self, number)
         return lambda gradients: (begun.append(number), inner(gradients))[1]  # type: ignore[func-returns-value]
 
-    monkeypatch.setattr(Probes, "_begun", counting)
+    monkeypatch.setattr(ModuleProbes, "_begun", counting)
     model = Troubled(error, "backward")
     held = [node for p in model.parameters() if p.requires_grad for node, _ in p.view_as(p).grad_fn.next_functions]  # type: ignore[union-attr]
     assert held

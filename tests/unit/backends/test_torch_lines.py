@@ -16,10 +16,10 @@ from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.lines import AcceleratorMeter, _memory_on, lines
 from sweeprof.backends.torch.model import TorchModel
 from sweeprof.errors import Unsupported, UserError
-from sweeprof.profiling import lines as lines_module
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.profiling.lines import WARMUP
-from sweeprof.profiling.recipe import Recipe, Work
+from sweeprof.measuring import line_profile as lines_module
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.line_profile import WARMUP
+from sweeprof.measuring.training_config import Recipe, Work
 from sweeprof.results.lines import Line, Lines
 
 MIB = 1 << 20

@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from support.torch_modules import Functional, counted, figures
 from sweeprof.backends.torch.training import count_training
-from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.measuring.inputs import Inputs, TensorSpec
 
 pytestmark = [pytest.mark.filterwarnings("ignore::UserWarning"), pytest.mark.filterwarnings("ignore::FutureWarning")]
 EXERCISED: set[str] = set()
@@ -460,7 +460,7 @@ def test_cells(
 
 @pytest.mark.parametrize(("name", "factor", "shift"), [("GRU", 6, 3.5), ("LSTM", 8, 3.875)])
 def test_textbook_operations_of_cells(name: str, factor: int, shift: float) -> None:
-    """The closed forms of SEEDS 1f; without biases one less in the bracket."""
+    """The closed forms of the operations of a cell; without biases one less in the bracket."""
     for bias in (True, False):
         module = made(f"{name}Cell", 8, 16, bias)
         assert counted(module, (4, 8)).ops == factor * 4 * 16 * (8 + 16 + shift - (not bias))

@@ -24,13 +24,13 @@ from sweeprof.backends.torch import tracing
 from sweeprof.backends.torch.counting import count_layers
 from sweeprof.backends.torch.model import TorchModel
 from sweeprof.backends.torch.operators import operators
-from sweeprof.backends.torch.tracing import MODULE, NODE, PHASE, STEP, Trace, _attributed
+from sweeprof.backends.torch.tracing import MODULE, NODE, PHASE, STEP, TorchTrace, _attributed
 from sweeprof.backends.torch.training import count_training
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.inputs import Inputs
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.training_config import Recipe, Work
 from sweeprof.profiling.profiler import Profiler
-from sweeprof.profiling.recipe import Recipe, Work
-from sweeprof.results.layers import OUTSIDE, ROOT
+from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.operators import OperatorRow, Operators
 
 CPU = torch.device("cpu")
@@ -388,7 +388,7 @@ def test_on_an_accelerator_the_backward_runs_in_another_thread() -> None:
     found, entered = _attributed([step, forward, module, linear, backward, node, mm, adding])
     assert [(operator.path, operator.phase) for operator in found] == [("a", "forward"), *[("a", "backward")] * 3]
     assert entered == {"a": 1}
-    rows = module_under_test._rows(Trace(found, entered, 1, 1e-4, b""), {}, on_device=True)
+    rows = module_under_test._rows(TorchTrace(found, entered, 1, 1e-4, b""), {}, on_device=True)
     times = {row.operator: (row.device_self_s, row.device_total_s) for row in rows}
     assert times["aten::mm"] == pytest.approx((5e-6, 5e-6))
     assert times[f"{NODE}AddmmBackward0"] == pytest.approx((0, 5e-6))

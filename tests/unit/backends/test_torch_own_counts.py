@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from sweeprof.backends.torch.adapter import TorchBackend
-from sweeprof.metrics.own_counts import flop_counter, xla
-from sweeprof.profiling.inputs import Inputs, TensorSpec
-from sweeprof.results.own_counts import OwnCounts
+from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.metrics.compute import flop_counter, xla
+from sweeprof.results.operators import OwnCounts
 from sweeprof.zoo import lenet5
 
 

@@ -17,7 +17,7 @@ import sweeprof
 from sweeprof.backends.torch import peaks as module
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.peaks import peaks
-from sweeprof.backends.torch.variants import Precision
+from sweeprof.backends.torch.variants import TorchPrecision
 from sweeprof.results.peaks import Peaks
 
 CPU = torch.device("cpu")
@@ -98,7 +98,7 @@ def test_the_arrays_are_beyond_the_caches_and_within_the_memory(monkeypatch: pyt
 
 @pytest.mark.parametrize(("precision", "dtype"), [("bf16", "bfloat16"), (None, "float32"), ("int8-dynamic", "float32")])
 def test_the_backend_asks_for_its_own_numbers(
-    precision: Precision | None, dtype: str, monkeypatch: pytest.MonkeyPatch
+    precision: TorchPrecision | None, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "sampled", lambda step, protocol, clock: (step(), (1.0,))[1])
     monkeypatch.setattr(module, "_beyond_caches", lambda: 1 << 20)

@@ -16,15 +16,15 @@ from torch.nn import functional
 
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.model import TorchModel
-from sweeprof.backends.torch.recipes import training
-from sweeprof.backends.torch.variants import Variant
+from sweeprof.backends.torch.training import training
+from sweeprof.backends.torch.variants import TorchVariant
 from sweeprof.datasets.digits import Digits
 from sweeprof.errors import Unsupported, UserError
-from sweeprof.profiling.inputs import Inputs
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.timing import Protocol, Timing
+from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS, Recipe
 from sweeprof.profiling.profiler import Profiler
-from sweeprof.profiling.recipe import LOSSES, OPTIMIZERS, Recipe
-from sweeprof.profiling.sessions import BuiltSession
-from sweeprof.profiling.timing import Protocol, Timing
+from sweeprof.profiling.session import BuiltSession
 from sweeprof.zoo.digits_resnet import torch_model
 
 CPU = torch.device("cpu")
@@ -105,7 +105,7 @@ def test_a_thousand_steps_leave_the_weights_finite(name: str, precision: str) ->
     """Steep on purpose: without norms, and pulled without end by the mean of its outputs."""
     torch.manual_seed(0)
     layers: list[nn.Module] = [layer for _ in range(3) for layer in (nn.Linear(4, 4), nn.ReLU())]
-    variant = Variant(precision)
+    variant = TorchVariant(precision)
     module = variant.of(nn.Sequential(*layers, nn.Linear(4, 3)))
     loaded = TorchModel(module, CPU, variant)
     with training(loaded, loaded.put(Inputs((10 * X,))), None, Recipe(name, "mean")) as step:
@@ -242,7 +242,7 @@ def test_nothing_to_train() -> None:
         steps(net().requires_grad_(False), Recipe())
     with pytest.raises(Unsupported, match="no output depends on a parameter"):
         steps(Detached(), Recipe())
-    quantized = TorchModel(net(), CPU, Variant("int8-dynamic"))
+    quantized = TorchModel(net(), CPU, TorchVariant("int8-dynamic"))
     with (
         pytest.raises(Unsupported, match="a dynamically quantized model has no gradients"),
         training(quantized, Inputs((X,)), None, Recipe()),

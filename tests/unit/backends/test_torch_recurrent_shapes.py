@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from sweeprof.backends.torch.counting import count_layers
-from sweeprof.profiling.inputs import Inputs
+from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.layers import LayerTable
 
 KINDS = {"RNN": nn.RNN, "GRU": nn.GRU, "LSTM": nn.LSTM}

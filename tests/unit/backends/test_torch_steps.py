@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from sweeprof.backends.torch.steps import Steps
+from sweeprof.backends.torch.training import Steps
 
 
 def test_a_whole_step_waits_for_its_own_device(monkeypatch: pytest.MonkeyPatch) -> None:

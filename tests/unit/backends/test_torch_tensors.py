@@ -12,8 +12,8 @@ from torch import nn
 from sweeprof.backends.torch import tensors
 from sweeprof.backends.torch.tensors import live_tensors, storages
 from sweeprof.errors import UserError
-from sweeprof.profiling.inputs import Inputs
-from sweeprof.results.tensors import TensorRow, bytes_by_kind, tensor_difference
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.results.memory import TensorRow, bytes_by_kind, tensor_difference
 
 
 def by_name(rows: tuple[TensorRow, ...]) -> dict[str, TensorRow]:

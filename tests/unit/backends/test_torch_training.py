@@ -13,9 +13,9 @@ from torch.utils.checkpoint import checkpoint
 
 from support.torch_modules import Functional, Twice
 from sweeprof.backends.torch.training import count_training
+from sweeprof.counting.formulas import Cost, Formulas
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.formulas import Cost, Formulas
-from sweeprof.profiling.inputs import Inputs, TensorSpec
+from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layers import Liveness, Training
 
 

@@ -15,13 +15,13 @@ from torch.nn.utils.rnn import pack_sequence
 
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.counting import count_built
-from sweeprof.backends.torch.variants import PRECISIONS, Precision, Variant
+from sweeprof.backends.torch.variants import PRECISIONS, TorchPrecision, TorchVariant
 from sweeprof.errors import Unsupported, UserError
+from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.measuring.timing import Protocol, Timing
+from sweeprof.measuring.training_config import Recipe
 from sweeprof.profiling.data import Data
-from sweeprof.profiling.inputs import Inputs, TensorSpec
-from sweeprof.profiling.recipe import Recipe
-from sweeprof.profiling.sessions import LiveSession
-from sweeprof.profiling.timing import Protocol, Timing
+from sweeprof.profiling.session import LiveSession
 from sweeprof.tracebacks import location_of
 from sweeprof.zoo.lenet5 import torch_model as lenet5
 
@@ -49,7 +49,7 @@ def run(backend: TorchBackend, images: Any = IMAGES) -> tuple[Any, Inputs, Any]:
 
 @pytest.mark.parametrize("is_channels_last", [False, True])
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_variant_answers_like_the_plain_one(precision: Precision, is_channels_last: bool) -> None:
+def test_a_variant_answers_like_the_plain_one(precision: TorchPrecision, is_channels_last: bool) -> None:
     _, _, plain = run(TorchBackend())
     _, _, found = run(TorchBackend(precision=precision, channels_last=is_channels_last))
     assert found.dtype == np.float32
@@ -60,7 +60,7 @@ def test_a_variant_answers_like_the_plain_one(precision: Precision, is_channels_
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_a_precision_is_that_of_weights_inputs_and_outputs(precision: Precision) -> None:
+def test_a_precision_is_that_of_weights_inputs_and_outputs(precision: TorchPrecision) -> None:
     dtype = PRECISIONS[precision]
     loaded = TorchBackend(precision=precision).load(lenet5, "cpu", 1)
     batch = loaded.put(Inputs((IMAGES, torch.arange(3))))
@@ -98,7 +98,7 @@ def test_channels_last_holds_for_weights_inputs_and_what_layers_pass_on() -> Non
 
 def test_channels_last_leaves_other_shapes_alone() -> None:
     layers = (nn.Conv3d(2, 3, 3), nn.Conv2d(2, 3, 3), nn.LazyConv2d(4, 3))
-    module: Any = Variant(channels_last=True).of(nn.Sequential(*layers))
+    module: Any = TorchVariant(channels_last=True).of(nn.Sequential(*layers))
     assert module[0].weight.is_contiguous()
     assert module[1].weight.is_contiguous(memory_format=torch.channels_last)
 
@@ -114,11 +114,11 @@ def test_threads(threads: int) -> None:
 
 
 def test_what_is_prepared() -> None:
-    variant = Variant("bf16")
+    variant = TorchVariant("bf16")
     assert variant.prepared("text") == "text"
     assert variant.prepared(TensorSpec((2,))) == TensorSpec((2,), "bfloat16")
     assert variant.prepared(TensorSpec((2,), "int64")) == TensorSpec((2,), "int64")
-    assert Variant().prepared(TensorSpec((2,))) == TensorSpec((2,))
+    assert TorchVariant().prepared(TensorSpec((2,))) == TensorSpec((2,))
     assert variant.prepared(np.ones(2, np.float32)).dtype == torch.bfloat16
     assert variant.prepared(pack_sequence([torch.ones(2, 3)])).data.dtype == torch.bfloat16
     wanting = variant.prepared(torch.ones(2, requires_grad=True))
@@ -129,7 +129,7 @@ def test_what_is_prepared() -> None:
 @pytest.mark.parametrize(("precision", "bytes_each"), [("fp32", 4), ("bf16", 2), ("fp16", 2), ("int8-dynamic", None)])
 def test_a_variant_is_counted_like_the_plain_one(precision: str, bytes_each: int | None) -> None:
     inputs = Inputs((TensorSpec((2, 1, 32, 32)),))
-    variant = Variant(precision, channels_last=True)
+    variant = TorchVariant(precision, channels_last=True)
     plain = count_built(lenet5, inputs)
     found = count_built(lambda: variant.of(lenet5().eval()), inputs.map(variant.prepared))
     assert (found.macs, found.params, found.uncovered) == (plain.macs, plain.params, {})
@@ -172,7 +172,7 @@ def test_quantizing_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_precision_that_there_is_not() -> None:
     with pytest.raises(UserError, match="'bf61' is not a precision") as raised:
-        Variant("bf61")
+        TorchVariant("bf61")
     assert raised.value.problems[0].nearest == "bf16"
 
 

@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from support.odd import build
-from sweeprof.comparing.changes import changes_of
-from sweeprof.results.against import set_against
+from sweeprof.report.changes import changes_of
 from sweeprof.results.compare import Comparison
+from sweeprof.results.cross_sweep import set_against
 from sweeprof.results.record import Status
 
 PEAK = "memory/rss_peak_bytes"

@@ -13,18 +13,19 @@ import numpy as np
 import pytest
 
 import sweeprof
+from sweeprof.measuring.timing import Timing
 from sweeprof.metrics import metric as metrics_module
 from sweeprof.metrics.evaluate import evaluate
-from sweeprof.metrics.metric import SOURCES, Estimate, Metric, Missing
-from sweeprof.metrics.select import Selected, builtin_metrics
-from sweeprof.profiling.memory import Memory
-from sweeprof.profiling.quality import Quality
-from sweeprof.profiling.timing import Timing
-from sweeprof.results.layers import ROOT, LayerRow, LayerTable
+from sweeprof.metrics.metric import Estimate, Metric, Missing, builtin_metrics
+from sweeprof.metrics.select import Selected
+from sweeprof.passes.memory import Memory
+from sweeprof.passes.quality import Quality
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.peaks import Peaks
-from sweeprof.results.record import PASS_KINDS, PASSES, PassName, Record
-from sweeprof.results.stats import rounds_interval
+from sweeprof.results.record import PassName, Record
+from sweeprof.results.statistics import rounds_interval
 from sweeprof.results.verdicts import Cell, compare_cell
 
 README = Path(__file__).parents[3] / "README.md"
@@ -177,12 +178,6 @@ def test_certainty_follows_from_what_is_read(function: Any, verdict: str, reason
     cell = compared(mine(function))
     assert (cell.verdict, cell.verdict_reason, len(cell.measurement.rounds)) == (verdict, reason, rounds)
     assert cell.measurement.value is not None
-
-
-def test_every_pass_that_can_be_read_declares_how_certain_it_is() -> None:
-    assert tuple(PASS_KINDS) == PASSES
-    assert {name for name in SOURCES.values() if name} <= set(PASS_KINDS)
-    assert PASS_KINDS["timing"].certainty == "rounds"
 
 
 def test_a_metric_that_returns_its_own_estimate_is_called_once_with_all_rounds() -> None:

@@ -15,11 +15,12 @@ from torch.nn import functional
 
 from support.peer_models import MODELS, LeNet5, ResNet18C100, SingleInputNet, toy
 from sweeprof.backends.torch.counting import count_layers
+from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.metrics import compat
 from sweeprof.metrics.compat.calls import KINDS, leaves, scores
 from sweeprof.metrics.metric import Metric, Missing
-from sweeprof.profiling.inputs import Inputs, TensorSpec
-from sweeprof.results.layers import ROOT, LayerRow, LayerTable, OperatorCount
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import LayerRow, LayerTable, OperatorCount
 
 PEERS: dict[str, dict[str, int]] = json.loads((Path(__file__).parents[2] / "golden" / "peers.json").read_text())
 """Model → convention → what the profiler reported (tests/published/README.md says which releases)."""

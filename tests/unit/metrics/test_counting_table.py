@@ -11,8 +11,8 @@ import torch
 from support.peer_models import MODELS
 from sweeprof.backends.torch.costs import COSTS
 from sweeprof.backends.torch.counting import count_layers
+from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.metrics import compat
-from sweeprof.profiling.inputs import Inputs, TensorSpec
 
 PAGE = (Path(__file__).parents[3] / "docs" / "counting.md").read_text(encoding="utf-8")
 ELEMENTS = 12

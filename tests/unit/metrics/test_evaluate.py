@@ -18,14 +18,14 @@ import pytest
 from scipy import stats as scipy_stats
 
 from sweeprof.errors import Unsupported
+from sweeprof.measuring.timing import InterleavedRun, Timing
 from sweeprof.metrics.evaluate import evaluate
-from sweeprof.metrics.metric import Estimate, Missing, metric
-from sweeprof.metrics.select import Selected, builtin_metrics, select
-from sweeprof.profiling.memory import Memory
-from sweeprof.profiling.quality import Quality
-from sweeprof.profiling.timing import Timing
-from sweeprof.profiling.turns import Duel
-from sweeprof.results.layers import ROOT, LayerRow, LayerTable, Liveness, Training
+from sweeprof.metrics.metric import Estimate, Missing, builtin_metrics, metric
+from sweeprof.metrics.select import Selected, select
+from sweeprof.passes.memory import Memory
+from sweeprof.passes.quality import Quality
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import LayerRow, LayerTable, Liveness, Training
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import PassName, Record, Status, Warning
 
@@ -419,7 +419,7 @@ def test_a_complete_count_is_exact() -> None:
 
 
 def duelled(combination_id: str, duel: str, seconds: float, round: int = 0) -> Record:
-    timing = Timing(1.0, 0, 1, (seconds,) * 3, duel=Duel(duel, (), (0, 1, 2)))
+    timing = Timing(1.0, 0, 1, (seconds,) * 3, duel=InterleavedRun(duel, (), (0, 1, 2)))
     return replace(record("timing", timing, round), combination_id=combination_id)
 
 

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sweeprof.measuring.calibration import KernelTimes
+from sweeprof.measuring.timing import InterleavedRun, Timing
 from sweeprof.metrics import latency
 from sweeprof.metrics.latency import over_rounds
-from sweeprof.metrics.metric import Estimate, Metric, Missing
-from sweeprof.metrics.select import builtin_metrics, metric_set, select
-from sweeprof.profiling.kernel import KernelTimes
-from sweeprof.profiling.quality import Quality
-from sweeprof.profiling.timing import Timing
-from sweeprof.profiling.turns import Duel
+from sweeprof.metrics.metric import Estimate, Metric, Missing, builtin_metrics
+from sweeprof.metrics.select import metric_set, select
+from sweeprof.passes.quality import Quality
 from sweeprof.results.record import Warning
 
 FORWARD, BACKWARD, UPDATE = (1.0, 3.0, 2.0), (4.0, 6.0, 5.0), (0.5, 0.25, 0.25)
@@ -152,7 +151,7 @@ def test_the_set_of_times_has_a_value_for_every_model() -> None:
 
 
 def duelled(samples: tuple[float, ...], turns: tuple[int, ...], rival: Timing | None = None, **more: Any) -> Timing:
-    return Timing(1.0, 0, 1, samples, duel=Duel("d", ("cx",), turns), rival=rival, **more)
+    return Timing(1.0, 0, 1, samples, duel=InterleavedRun("d", ("cx",), turns), rival=rival, **more)
 
 
 def test_a_duel_gives_the_median_of_the_pairs_times_the_baselines_median() -> None:

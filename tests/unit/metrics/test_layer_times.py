@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from sweeprof.metrics.evaluate import measured
 from sweeprof.metrics.select import metric_set, passes_of, select
-from sweeprof.results.layer_times import CallTime, LayerTimes, PhaseTimes
-from sweeprof.results.layers import OUTSIDE, ROOT
+from sweeprof.results.layer_times import OUTSIDE, ROOT, CallTime, LayerTimes, PhaseTimes
 from sweeprof.results.measurement import Measurement
 
 SLOW = 9.0

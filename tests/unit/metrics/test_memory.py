@@ -9,12 +9,12 @@ import pytest
 
 from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.select import metric_set, passes_of, select
-from sweeprof.profiling.memory import Memory
-from sweeprof.results.allocations import Allocations
-from sweeprof.results.layers import ROOT, LayerRow, LayerTable, Liveness, Training
+from sweeprof.passes.memory import Memory
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import LayerRow, LayerTable, Liveness, Training
 from sweeprof.results.measurement import Measurement
+from sweeprof.results.memory import Allocations, TensorRow
 from sweeprof.results.record import PassName, Record
-from sweeprof.results.tensors import TensorRow
 
 LAYERS = LayerTable((LayerRow(ROOT, "Net", 0, 0, 0, 0, 0, 0, 0),), operator_calls=1, liveness=Liveness(800, "b", 16))
 TRAINING = Training(1, 2, 3, 4, Liveness(1000, "a", 16))

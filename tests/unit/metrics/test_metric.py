@@ -10,8 +10,9 @@ import pytest
 import sweeprof
 from sweeprof.metrics import metric as metrics_module
 from sweeprof.metrics.evaluate import measured
-from sweeprof.metrics.metric import SOURCES, Metric, declared, metric
-from sweeprof.metrics.select import Selected, builtin_metrics
+from sweeprof.metrics.metric import Metric, builtin_metrics, declared, known_parameters, metric
+from sweeprof.metrics.select import Selected
+from sweeprof.passes.registry import parameters
 from sweeprof.results.layers import LayerTable
 
 declare = metric(name="mine/x", unit="ratio", better="higher")
@@ -80,12 +81,12 @@ def test_an_unknown_parameter_is_refused() -> None:
             return 0
 
 
-@pytest.mark.parametrize("source", SOURCES)
-def test_every_source_can_be_read(source: str) -> None:
+@pytest.mark.parametrize("parameter", known_parameters())
+def test_every_parameter_of_a_pass_can_be_read(parameter: str) -> None:
     names: dict[str, Any] = {}
-    exec(f"def found({source}): return 1", names)
+    exec(f"def found({parameter}): return 1", names)
     made = declare(names["found"])
-    assert made.passes == ({SOURCES[source]} if SOURCES[source] else set())
+    assert made.passes == ({parameters()[parameter][0].name} if parameter != "batch_size" else set())
 
 
 def test_keyword_only_parameters_are_resolved_too() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from sweeprof.metrics import operators as metrics
+from sweeprof.metrics import compute as metrics
 from sweeprof.metrics.evaluate import evaluate
-from sweeprof.metrics.metric import Estimate, Missing
-from sweeprof.metrics.select import builtin_metrics, metric_set, select
+from sweeprof.metrics.metric import Estimate, Missing, builtin_metrics
+from sweeprof.metrics.select import metric_set, select
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.operators import OperatorRow, Operators
 from sweeprof.results.record import Record

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from sweeprof.metrics import rates
-from sweeprof.metrics.latency import NOT_TRAINED
+from sweeprof.measuring.timing import Timing
+from sweeprof.metrics import latency
+from sweeprof.metrics.latency import NOT_TRAINED, forwards_per_s, ops_to_flops, times_realtime
 from sweeprof.metrics.metric import Estimate, Metric, Missing
-from sweeprof.metrics.rates import forwards_per_s, ops_to_flops, times_realtime
 from sweeprof.metrics.select import select
-from sweeprof.profiling.timing import Timing
-from sweeprof.results.layers import ROOT, LayerRow, LayerTable, Training
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import LayerRow, LayerTable, Training
 from sweeprof.results.peaks import Peaks
 
 PEAKS = Peaks(1000.0, 100.0, "float32", "cpu", 1)
@@ -40,36 +40,36 @@ def number(metric: Metric, *timings: Timing, **further: Any) -> float:
 
 
 def test_of_a_forward() -> None:
-    assert number(rates.flops_per_s, INFERRED) == pytest.approx(200.0)
-    assert number(rates.mfu, INFERRED) == pytest.approx(0.2)
-    assert number(rates.flops_per_s, TRAINED) == pytest.approx(200.0)
+    assert number(latency.flops_per_s, INFERRED) == pytest.approx(200.0)
+    assert number(latency.mfu, INFERRED) == pytest.approx(0.2)
+    assert number(latency.flops_per_s, TRAINED) == pytest.approx(200.0)
 
 
 def test_of_a_training_step() -> None:
-    assert number(rates.backward_flops_per_s, TRAINED) == pytest.approx(160.0)
-    assert number(rates.flops_per_s_train, TRAINED) == pytest.approx((80 + 160) / 2.0)
-    assert number(rates.mfu_train, TRAINED) == pytest.approx(0.12)
-    for metric in (rates.backward_flops_per_s, rates.flops_per_s_train, rates.mfu_train):
+    assert number(latency.backward_flops_per_s, TRAINED) == pytest.approx(160.0)
+    assert number(latency.flops_per_s_train, TRAINED) == pytest.approx((80 + 160) / 2.0)
+    assert number(latency.mfu_train, TRAINED) == pytest.approx(0.12)
+    for metric in (latency.backward_flops_per_s, latency.flops_per_s_train, latency.mfu_train):
         assert value(metric, INFERRED) == NOT_TRAINED
 
 
 def test_a_rate_has_its_rounds_so_that_it_can_be_compared() -> None:
     timings = [Timing(1.0, 0, 1, (seconds,) * 3, round=round) for round, seconds in ((1, 0.25), (3, 1.0))]
-    found = value(rates.flops_per_s, *timings)
+    found = value(latency.flops_per_s, *timings)
     assert isinstance(found, Estimate)
     assert found.value == pytest.approx(200.0)
     assert (found.rounds, found.round_numbers) == ((400.0, 100.0), (1, 3))
     assert found.interval is not None
 
 
-@pytest.mark.parametrize("metric", [rates.flops_per_s, rates.mfu])
+@pytest.mark.parametrize("metric", [latency.flops_per_s, latency.mfu])
 def test_what_was_not_counted_is_said(metric: Metric) -> None:
     found = value(metric, INFERRED, layers=layers(**{"aten::odd": 2}))
     assert isinstance(found, Estimate)
     assert [(w.code, w.text) for w in found.warnings] == [("count_incomplete", "no formula for aten::odd ×2")]
 
 
-@pytest.mark.parametrize("metric", [rates.backward_flops_per_s, rates.flops_per_s_train, rates.mfu_train])
+@pytest.mark.parametrize("metric", [latency.backward_flops_per_s, latency.flops_per_s_train, latency.mfu_train])
 def test_an_estimated_backward_is_said(metric: Metric) -> None:
     found = value(metric, TRAINED, training=Training(40, 80, 70, 160, None, "why"))
     assert isinstance(found, Estimate)
@@ -77,8 +77,8 @@ def test_an_estimated_backward_is_said(metric: Metric) -> None:
 
 
 def test_without_operations_there_is_no_rate() -> None:
-    assert value(rates.mfu, INFERRED, layers=layers(None)) == Missing("this backend does not count FLOPs")
-    assert value(rates.mfu, INFERRED, layers=layers(0)) == Missing("it has no floating-point operations")
+    assert value(latency.mfu, INFERRED, layers=layers(None)) == Missing("this backend does not count FLOPs")
+    assert value(latency.mfu, INFERRED, layers=layers(0)) == Missing("it has no floating-point operations")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_frames_that_cannot_be(rate: float, hop: float, frame: float | None) -> 
 
 def test_the_metric_of_real_time_has_options() -> None:
     timing = Timing(1.0, 0, 1, (0.002,) * 6)
-    assert number(rates.realtime_factor, timing) == pytest.approx(16.0)
+    assert number(latency.realtime_factor, timing) == pytest.approx(16.0)
     options = {"sampling_rate": 8000, "hop": 80, "frame": 200}
-    found = rates.realtime_factor({"timing": (timing,)}, **options)
+    found = latency.realtime_factor({"timing": (timing,)}, **options)
     assert found.value == pytest.approx(1 / (0.002 * ((8000 - 200) / 80 + 1)))

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from sweeprof.errors import Problem, UserError
-from sweeprof.metrics.select import builtin_metrics, metric_set, mode_of, passes_of, select
+from sweeprof.metrics.metric import builtin_metrics
+from sweeprof.metrics.select import metric_set, mode_of, passes_of, select
 
 MINE = '''
 import sweeprof
@@ -100,7 +101,7 @@ def test_a_function_without_the_decorator(mine: str) -> None:
     assert problem.allowed == "is not decorated by @sweeprof.metric."
 
 
-@pytest.mark.parametrize("target", ["no_such_module.x", "sweeprof.metrics.params.absent", "x", ""])
+@pytest.mark.parametrize("target", ["no_such_module.x", "sweeprof.metrics.compute.absent", "x", ""])
 def test_a_target_that_cannot_be_imported(target: str) -> None:
     (problem,) = problems({"_target_": target})
     assert problem.value == target

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeprof.profiling.allocations import MOMENTS, Change, course, thinned
-from sweeprof.results.allocations import LayerMemory, Moment
-from sweeprof.results.layers import OUTSIDE, ROOT
+from sweeprof.measuring.allocations import MOMENTS, Change, course, thinned
+from sweeprof.results.layer_times import OUTSIDE, ROOT
+from sweeprof.results.memory import LayerMemory, Moment
 
 A, B = (ROOT, "a"), (ROOT, "b")
 CHANGES = [

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sweeprof.errors import Unsupported, UserError
+from sweeprof.measuring.inputs import Inputs, TensorSpec, pattern_of
 from sweeprof.profiling.data import TARGETS, Data
-from sweeprof.profiling.inputs import Inputs, TensorSpec, pattern_of
 
 
 class Loader:

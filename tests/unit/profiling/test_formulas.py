@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import sweeprof
-from sweeprof.profiling import formulas
-from sweeprof.profiling.formulas import DEFAULTS, Cost, Formula, Formulas
+from sweeprof.counting import formulas
+from sweeprof.counting.formulas import DEFAULTS, Cost, Formula, Formulas
 
 
 class Layer:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sweeprof.errors import Problem, Unsupported, UserError
-from sweeprof.profiling.functions import functions_named, python_function, qualified, source_lines
+from sweeprof.measuring.line_profile import functions_named, python_function, qualified, source_lines
 
 
 def problem(name: str, *classes: type) -> Problem:

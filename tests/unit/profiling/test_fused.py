@@ -7,9 +7,7 @@ import json
 import pytest
 
 from sweeprof.backends.fake import FakeClock
-from sweeprof.profiling.fused import FusedStep, measure_fused
-from sweeprof.profiling.timing import Protocol, Timing
-from sweeprof.profiling.turns import Alone
+from sweeprof.measuring.timing import Alone, FusedStep, Protocol, Timing, measure_fused
 
 PROTOCOL = Protocol(warmup_steps=2, warmup_s=0, sample_s=0, min_samples=3, min_s=0, max_s=1e9)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sweeprof.profiling.inputs import Inputs, TensorSpec, pattern_of
+from sweeprof.measuring.inputs import Inputs, TensorSpec, pattern_of
 
 
 class Pair(NamedTuple):

@@ -8,11 +8,19 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sweeprof.profiling.layer_timing import MOST_ATTEMPTS, Turn, in_turns, seconds_added, timed_in_turns
-from sweeprof.profiling.spans import Cost, ProbeCount, Span, Step
-from sweeprof.profiling.timing import Protocol
-from sweeprof.results.layer_times import LayerTimes
-from sweeprof.results.layers import OUTSIDE, ROOT
+from sweeprof.measuring.layer_timing import (
+    MOST_ATTEMPTS,
+    Cost,
+    ProbeCount,
+    Span,
+    Step,
+    Turn,
+    in_turns,
+    seconds_added,
+    timed_in_turns,
+)
+from sweeprof.measuring.timing import Protocol
+from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes
 
 US = 1e-6
 PROBE = Cost(inside=1 * US, outside=1 * US, backward=3 * US)

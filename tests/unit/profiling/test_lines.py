@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from sweeprof.errors import Unsupported
-from sweeprof.profiling import lines as lines_module
-from sweeprof.profiling.line_memory import LineMemory, host_memory, metered_memory
-from sweeprof.profiling.lines import STEPS, WARMUP, line_times, watched
+from sweeprof.measuring import line_profile as lines_module
+from sweeprof.measuring.line_profile import STEPS, WARMUP, LineMemory, host_memory, line_times, metered_memory, watched
 from sweeprof.results.lines import Line, Lines
 
 MIB = 1 << 20
@@ -242,7 +241,7 @@ def test_without_the_tools_there_is_advice(monkeypatch: pytest.MonkeyPatch) -> N
 
 IN_A_CHILD = """
 import os, sys
-from sweeprof.profiling.line_memory import host_memory
+from sweeprof.measuring.line_profile import host_memory
 
 def allocates():
     return bytearray(4 << 20)

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 import sweeprof
 from sweeprof.backends.fake import FakeModel
 from sweeprof.errors import Unsupported, UserError
-from sweeprof.results.layers import OUTSIDE
+from sweeprof.results.layer_times import OUTSIDE
 
 SLEEP_S = 0.05
 SLACK_S = 0.02

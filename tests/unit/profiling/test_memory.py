@@ -12,8 +12,9 @@ import psutil
 import pytest
 
 from sweeprof.errors import Unsupported
-from sweeprof.profiling import memory
-from sweeprof.profiling.memory import Memory, ProcessMemory
+from sweeprof.measuring import process_memory
+from sweeprof.measuring.process_memory import ProcessMemory
+from sweeprof.passes.memory import Memory
 
 MB = 1 << 20
 SIZE = 64 * MB
@@ -22,7 +23,7 @@ SLACK = 4 * MB
 
 PROGRAM = f"""
 import json, psutil
-from sweeprof.profiling.memory import ProcessMemory
+from sweeprof.measuring.process_memory import ProcessMemory
 meter = ProcessMemory()
 seen = [(meter.rss(), psutil.Process().memory_info().rss)]
 meter.reset_peak()
@@ -71,7 +72,7 @@ def test_this_process() -> None:
 
 
 def test_a_system_without_proc_is_unsupported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "PROC", tmp_path / "absent")
+    monkeypatch.setattr(process_memory, "PROC", tmp_path / "absent")
     with pytest.raises(Unsupported, match="this system has no"):
         ProcessMemory().rss()
     with pytest.raises(Unsupported, match="does not let a process reset"):
@@ -80,7 +81,7 @@ def test_a_system_without_proc_is_unsupported(tmp_path: Path, monkeypatch: pytes
 
 def test_a_system_without_high_water_marks_is_unsupported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "status").write_text("Name:\tpython\nVmRSS:\t    1024 kB\n")
-    monkeypatch.setattr(memory, "PROC", tmp_path)
+    monkeypatch.setattr(process_memory, "PROC", tmp_path)
     assert ProcessMemory().rss() == 1024 * 1024
     with pytest.raises(Unsupported, match="has no VmHWM"):
         ProcessMemory().rss_peak()
@@ -101,8 +102,8 @@ import json
 from dataclasses import asdict
 from sweeprof.backends.fake import FakeBackend, FakeModel
 from sweeprof.datasets.synthetic import Synthetic
-from sweeprof.profiling.memory import ProcessMemory
-from sweeprof.profiling.sessions import BuiltSession
+from sweeprof.measuring.process_memory import ProcessMemory
+from sweeprof.profiling.session import BuiltSession
 
 class Backend(FakeBackend):
     def memory_meter(self):

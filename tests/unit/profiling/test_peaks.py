@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from sweeprof.profiling.peaks import cache, remembered
+from sweeprof.config.folder import cache_folder
+from sweeprof.passes.peaks import cached_peaks
 from sweeprof.results.environment import capture
 from sweeprof.results.peaks import Peaks, PeakSettings
 
@@ -41,22 +42,22 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_machine_is_asked_once() -> None:
     machine = Machine()
-    assert remembered(machine, "cpu") == FOUND
-    assert remembered(machine, "cpu") == replace(FOUND, is_cached=True)
-    assert remembered(Machine(), "cpu").is_cached
+    assert cached_peaks(machine, "cpu") == FOUND
+    assert cached_peaks(machine, "cpu") == replace(FOUND, is_cached=True)
+    assert cached_peaks(Machine(), "cpu").is_cached
     assert machine.asked == ["cpu"]
 
 
 def test_other_settings_devices_and_versions_are_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    remembered(Machine(), "cpu")
+    cached_peaks(Machine(), "cpu")
     for machine, device in ((Machine(threads=2), "cpu"), (Machine(numerics=("tf32",)), "cpu"), (Machine(), "cuda")):
-        assert not remembered(machine, device).is_cached
-    assert remembered(Machine(), "cpu", "bfloat16") == replace(FOUND, dtype="bfloat16")
+        assert not cached_peaks(machine, device).is_cached
+    assert cached_peaks(Machine(), "cpu", "bfloat16") == replace(FOUND, dtype="bfloat16")
     environment = capture()
-    monkeypatch.setattr("sweeprof.profiling.peaks.capture", lambda: {**environment, "versions": {"torch": "0"}})
-    assert not remembered(Machine(), "cpu").is_cached
-    monkeypatch.setattr("sweeprof.profiling.peaks.capture", lambda: {**environment, "load": [9.0], "git": None})
-    assert remembered(Machine(), "cpu").is_cached
+    monkeypatch.setattr("sweeprof.passes.peaks.capture", lambda: {**environment, "versions": {"torch": "0"}})
+    assert not cached_peaks(Machine(), "cpu").is_cached
+    monkeypatch.setattr("sweeprof.passes.peaks.capture", lambda: {**environment, "load": [9.0], "git": None})
+    assert cached_peaks(Machine(), "cpu").is_cached
 
 
 def _file(home: Path) -> Path:
@@ -78,39 +79,39 @@ def _file(home: Path) -> Path:
     ],
 )
 def test_a_broken_file_is_measured_anew_and_replaced(content: bytes, home: Path) -> None:
-    remembered(Machine(), "cpu")
+    cached_peaks(Machine(), "cpu")
     _file(home).write_bytes(content)
     machine = Machine()
-    assert remembered(machine, "cpu") == FOUND
+    assert cached_peaks(machine, "cpu") == FOUND
     assert machine.asked == ["cpu"]
-    assert remembered(Machine(), "cpu").is_cached
+    assert cached_peaks(Machine(), "cpu").is_cached
 
 
 def test_a_home_that_cannot_be_written_to(home: Path) -> None:
     """A file where the folder should be: permissions would not stop the super-user."""
     (home / "sweeprof").write_text("")
     machine = Machine()
-    assert remembered(machine, "cpu") == FOUND
-    assert remembered(machine, "cpu") == FOUND
+    assert cached_peaks(machine, "cpu") == FOUND
+    assert cached_peaks(machine, "cpu") == FOUND
     assert machine.asked == ["cpu", "cpu"]
 
 
 def test_several_at_once(home: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: remembered(Machine(), "cpu"), range(8)))
+        found = list(pool.map(lambda _: cached_peaks(Machine(), "cpu"), range(8)))
     assert {replace(one, is_cached=False) for one in found} == {FOUND}
-    assert remembered(Machine(), "cpu").is_cached
+    assert cached_peaks(Machine(), "cpu").is_cached
     assert json.loads(_file(home).read_text()) == FOUND.to_dict()
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert cache() == tmp_path / "sweeprof" / "peaks"
+    assert cache_folder("peaks") == tmp_path / "sweeprof" / "peaks"
     monkeypatch.setenv("HOME", "/home/someone")
     for given in ("", "relative/path"):  # which the specification wants ignored
         monkeypatch.setenv("XDG_CACHE_HOME", given)
-        assert cache() == Path("/home/someone/.cache/sweeprof/peaks")
+        assert cache_folder("peaks") == Path("/home/someone/.cache/sweeprof/peaks")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache() == Path("/home/someone/.cache/sweeprof/peaks")
+    assert cache_folder("peaks") == Path("/home/someone/.cache/sweeprof/peaks")
 
 
 def test_without_a_home_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,8 +120,8 @@ def test_without_a_home_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", homeless)
-    assert cache() is None
-    assert remembered(Machine(), "cpu") == FOUND
+    assert cache_folder("peaks") is None
+    assert cached_peaks(Machine(), "cpu") == FOUND
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import sweeprof
 from support.nets import LeNet5
+from sweeprof.counting import formulas as formulas_module
+from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.metrics import metric as metrics_module
-from sweeprof.metrics.select import builtin_metrics, metric_set
-from sweeprof.profiling import formulas as formulas_module
-from sweeprof.profiling.formulas import DEFAULTS
+from sweeprof.metrics.metric import builtin_metrics
+from sweeprof.metrics.select import metric_set
 from sweeprof.results.layer_times import Mode
 from sweeprof.results.lines import Lines
 from sweeprof.results.measurement import Measurement, MetricInfo

@@ -1,4 +1,4 @@
-"""Answers, their packing, and pieces of a test split."""
+"""Answers and their packing."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from sweeprof.profiling import quality
-from sweeprof.profiling.quality import Quality, batches
+from sweeprof.passes import quality
+from sweeprof.passes.quality import Quality
 
 
 def packed_and_unpacked(given: Quality) -> Quality:
@@ -74,10 +74,3 @@ def test_a_thousand_classes_of_a_thousand_samples_are_kept() -> None:
 def test_the_kept_outputs_compress() -> None:
     data: dict[str, Any] = Quality.of(np.zeros((1000, 1000), np.float32), None).to_dict()
     assert len(json.dumps(data["outputs"])) < 10_000
-
-
-@given(samples=st.integers(0, 30), size=st.integers(1, 12))
-def test_pieces_are_whole_and_in_order(samples: int, size: int) -> None:
-    pieces = list(batches(np.arange(samples), size))
-    assert [n for piece in pieces for n in piece] == list(range(samples))
-    assert all(len(piece) == size for piece in pieces[:-1])

@@ -12,12 +12,11 @@ from support.fakes import fake_config
 from sweeprof.backends.fake import FakeBackend, FakeModel
 from sweeprof.datasets.synthetic import Synthetic
 from sweeprof.errors import Unsupported
-from sweeprof.profiling.memory import Memory
+from sweeprof.measuring.timing import Protocol, Timing
+from sweeprof.passes.memory import MEMORY_STEPS, Memory
+from sweeprof.passes.quality import Quality
 from sweeprof.profiling.profiler import Profiler
-from sweeprof.profiling.quality import Quality
-from sweeprof.profiling.session import MEMORY_STEPS
-from sweeprof.profiling.sessions import BuiltSession
-from sweeprof.profiling.timing import Protocol, Timing
+from sweeprof.profiling.session import BuiltSession
 from sweeprof.results.layers import LayerTable
 
 MB = 1 << 20

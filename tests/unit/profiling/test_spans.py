@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeprof.profiling.spans import (
+from sweeprof.measuring.layer_timing import (
     FOLLOWED,
     LEFT,
     Cost,
@@ -21,7 +21,7 @@ from sweeprof.profiling.spans import (
     path_below,
     without_probes,
 )
-from sweeprof.results.layers import OUTSIDE, ROOT
+from sweeprof.results.layer_times import OUTSIDE, ROOT
 
 NET, A, B = range(3)
 MODULES = [([ROOT], "Net"), (["a"], "A"), (["a.b"], "B")]

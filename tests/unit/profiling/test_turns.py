@@ -12,11 +12,10 @@ import pytest
 
 from sweeprof.backends.fake import FakeBackend, FakeClock, FakeModel
 from sweeprof.datasets.synthetic import Synthetic
-from sweeprof.profiling.kernel import Kernel, KernelTimes, resembling
+from sweeprof.measuring.calibration import Kernel, KernelTimes, resembling
+from sweeprof.measuring.timing import InterleavedRun, Protocol, State, Timing, measure
 from sweeprof.profiling.profiler import Profiler
-from sweeprof.profiling.sessions import BuiltSession
-from sweeprof.profiling.timing import Protocol, Timing, measure
-from sweeprof.profiling.turns import Duel, State
+from sweeprof.profiling.session import BuiltSession
 
 BARE: dict[str, Any] = {"warmup_steps": 0, "warmup_s": 0, "sample_s": 0, "min_samples": 3, "min_s": 0, "max_s": 1e9}
 
@@ -52,7 +51,7 @@ class Scripted:
 class Table:
     """Gives the turns that it is told to, and notes what it hears."""
 
-    duel = Duel("d1", ("cb",))
+    duel = InterleavedRun("d1", ("cb",))
 
     def __init__(self, turns: Sequence[int], sample_s: float | None = None) -> None:
         self._turns, self._sample_s = iter(turns), sample_s
@@ -88,7 +87,7 @@ def test_the_kernels_sample_is_as_long_as_the_models() -> None:
 def test_a_sample_has_the_number_of_its_turn() -> None:
     table, script = Table([0, 1, 4]), Scripted([1.0])
     timing = measure(script.step, Protocol(**BARE), script.clock, table)
-    assert timing.duel == Duel("d1", ("cb",), (0, 1, 4))
+    assert timing.duel == InterleavedRun("d1", ("cb",), (0, 1, 4))
     assert len(timing.samples) == 3
     assert table.heard == [1.0, "going", "going", "met"]
 
@@ -167,7 +166,12 @@ def test_a_backend_without_a_kernel_says_so() -> None:
 
 def test_a_record_keeps_the_duel_and_the_kernel_and_no_rival() -> None:
     timing = Timing(
-        1.0, 2, 3, (0.5, 0.25), duel=Duel("d1", ("ca", "cb"), (0, 2)), kernel=KernelTimes("convolution", 4, (0.5, 1.0))
+        1.0,
+        2,
+        3,
+        (0.5, 0.25),
+        duel=InterleavedRun("d1", ("ca", "cb"), (0, 2)),
+        kernel=KernelTimes("convolution", 4, (0.5, 1.0)),
     )
     data = json.loads(json.dumps(replace(timing, rival=timing).to_dict()))
     assert "rival" not in data

@@ -1,4 +1,4 @@
-"""Sums by class name and the largest rows: SEEDS case 5 under canonical MACs."""
+"""Sums by class name and the largest rows."""
 
 from __future__ import annotations
 

@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 
 from support.odd import build
 from support.samples import comparison
-from sweeprof.report.choices import chosen, metric_names
-from sweeprof.report.chosen import sections
 from sweeprof.report.csv import csv_text
-from sweeprof.report.judged import geometric_means, protocol_text
 from sweeprof.report.markdown import markdown
-from sweeprof.report.pareto import dominant, pareto_front
+from sweeprof.report.selection import dominant, metric_names, pareto_front, sections, with_selection
+from sweeprof.report.verdict_summary import geometric_means, protocol_text
 from sweeprof.results.compare import Comparison
 
 METRICS: dict[str, Any] = {
@@ -46,7 +44,7 @@ def front(made: Comparison) -> list[str]:
 
 
 def test_what_does_not_qualify_says_why() -> None:
-    made = chosen(three(), constraints=["latency < 5 ms and accuracy > 0.95", "parameters <= 20"])
+    made = with_selection(three(), constraints=["latency < 5 ms and accuracy > 0.95", "parameters <= 20"])
     assert [list(row.misses) for row in made.rows] == [
         ["accuracy > 0.95: 0.9000"],
         [],
@@ -69,7 +67,7 @@ def test_what_does_not_qualify_says_why() -> None:
     ],
 )
 def test_constraints_speak_of_metrics_by_any_name_and_of_axes(constraint: str, fitting: list[str]) -> None:
-    made = chosen(three(), constraints=[constraint])
+    made = with_selection(three(), constraints=[constraint])
     assert [row.axes["model"] for row in made.rows if not row.misses] == fitting
 
 
@@ -79,15 +77,15 @@ def test_a_short_name_must_be_one_metrics_alone() -> None:
 
 
 def test_the_front_has_what_nothing_beats() -> None:
-    assert front(chosen(three(), ["latency", "accuracy"])) == ["fast", "good"]
-    assert front(chosen(three(), ["latency", "accuracy", "params/total"])) == ["fast", "good"]
-    assert front(chosen(three(), ["latency", "params/total"])) == ["blind"]
-    assert front(chosen(three(), ["latency", "accuracy"], ["latency > 2 ms"])) == ["good"]
+    assert front(with_selection(three(), ["latency", "accuracy"])) == ["fast", "good"]
+    assert front(with_selection(three(), ["latency", "accuracy", "params/total"])) == ["fast", "good"]
+    assert front(with_selection(three(), ["latency", "params/total"])) == ["blind"]
+    assert front(with_selection(three(), ["latency", "accuracy"], ["latency > 2 ms"])) == ["good"]
 
 
 @pytest.mark.parametrize("metrics", [[], ["latency"], ["latency", "colour"], ["latency", "absent"]])
 def test_there_is_no_front_of_less_than_two_metrics_with_a_direction(metrics: list[str]) -> None:
-    made = chosen(three(), metrics)
+    made = with_selection(three(), metrics)
     assert (front(made), made.pareto) == ([], ())
 
 
@@ -108,7 +106,7 @@ def test_in_two_directions_it_is_the_front_that_is_drawn(found: list[tuple[int, 
 
 
 def test_reports_say_what_qualifies_and_what_is_best_of_it() -> None:
-    made = chosen(three(), ["latency", "accuracy"], ["latency < 5 ms"])
+    made = with_selection(three(), ["latency", "accuracy"], ["latency < 5 ms"])
     said = {section.title: section.lines for section in sections(made)}
     lines = said["3 of 5 combinations qualify: latency < 5 ms"]
     assert "best latency of the 3 of 4 measured: model=blind – latency 500 µs" in lines

@@ -13,10 +13,11 @@ from support.nets import HOSTILE, lenet5
 from support.nets import hostile as hostile_layers
 from support.odd import LONG, build, hostile, with_cells
 from support.samples import comparison
-from sweeprof.report.choices import chosen
 from sweeprof.report.html import html
+from sweeprof.report.selection import with_selection
 from sweeprof.results.compare import Comparison
-from sweeprof.results.layers import ROOT, LayerRow, LayerTable
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import LayerRow, LayerTable
 
 
 class Outline(HTMLParser):
@@ -82,7 +83,7 @@ def test_every_link_has_its_row() -> None:
 
 
 def test_a_long_list_folds_so_that_the_charts_are_near() -> None:
-    page = html(chosen(comparison(), constraints=["latency < 1 s"]), plotted=False)
+    page = html(with_selection(comparison(), constraints=["latency < 1 s"]), plotted=False)
     listed, _, rest = page.partition('<details class="further">')
     assert listed.count("<li>qualifies: ") + listed.count("<li>best ") == 10
     folded = rest.partition("</details>")[0]

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import pytest
 
 from sweeprof.report.html import html
-from sweeprof.report.judged import protocol_text
 from sweeprof.report.latex import latex
 from sweeprof.report.markdown import markdown
 from sweeprof.report.plots import plots
 from sweeprof.report.pull_request import pull_request
 from sweeprof.report.terminal import text
+from sweeprof.report.verdict_summary import protocol_text
 from sweeprof.results.compare import Comparison, Row, compare_rows
 from sweeprof.results.measurement import Measurement, MetricInfo
 

@@ -10,14 +10,13 @@ import pytest
 
 from support.drawn import drawn
 from support.seen import PEAKS, allocations, operators
-from sweeprof.report.explore.data import page_data
-from sweeprof.report.explore.samples import MOST_SAMPLES, room
+from sweeprof.report.explore.data import MOST_SAMPLES, page_data, room
 from sweeprof.report.html import html
-from sweeprof.report.pictures.combination import Observed
-from sweeprof.report.pictures.details import details
+from sweeprof.report.pictures.details import Observed, details
 from sweeprof.results.compare import Comparison
-from sweeprof.results.layers import ROOT, LayerRow, LayerTable
-from sweeprof.sweep.finish import MOST_LAYERS
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import LayerRow, LayerTable
+from sweeprof.run.finish import MOST_LAYERS
 
 LAYERS_OF_ONE = 500
 MOST_BYTES = 6_000_000

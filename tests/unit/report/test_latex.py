@@ -122,7 +122,7 @@ def test_nothing_opens_that_is_not_closed(odd: Comparison) -> None:
     assert r"\input{/etc" not in shown
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.skipif(
     shutil.which("pdflatex") is None, reason="pdflatex is not installed: apt install texlive-latex-recommended"
 )

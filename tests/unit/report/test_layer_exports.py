@@ -18,11 +18,8 @@ import pytest
 from support.nets import HOSTILE, hostile, lenet5, reused, untold
 from sweeprof.errors import UserError
 from sweeprof.profiling.layers import Layers
-from sweeprof.report.layers.csv import to_csv
 from sweeprof.report.layers.html import to_html
-from sweeprof.report.layers.latex import escaped, to_latex
-from sweeprof.report.layers.markdown import to_markdown
-from sweeprof.report.layers.parquet import to_parquet
+from sweeprof.report.layers.tables import escaped, to_csv, to_latex, to_markdown, to_parquet
 from sweeprof.results.layers import FRAME_COLUMNS, LayerTable
 
 
@@ -107,6 +104,7 @@ class TestLatex:
         assert bare.count("{") == bare.count("}")
         assert not re.search(r"[%$#_^~]", bare)
 
+    @pytest.mark.thorough
     @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
     @pytest.mark.parametrize("table", [lenet5, reused, untold, hostile])
     def test_it_compiles(self, table: Callable[[], LayerTable], tmp_path: Path) -> None:

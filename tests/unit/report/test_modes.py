@@ -10,7 +10,7 @@ import pytest
 from support.odd import build
 from sweeprof.report.plots import plots
 from sweeprof.report.summary import best_rows, footnotes
-from sweeprof.report.table import Table, tables
+from sweeprof.report.table import ReportTable, tables
 from sweeprof.results.compare import Comparison, Row, compare_rows
 from sweeprof.results.measurement import Better
 
@@ -46,11 +46,11 @@ def sweep(*modes: str) -> Comparison:
     return dataclasses.replace(plain, rows=compare_rows(rows, measured, 0.05), baseline={"threads": 1})
 
 
-def shown(table: Table) -> list[str]:
+def shown(table: ReportTable) -> list[str]:
     return [column.title for column in table.columns]
 
 
-def entry(table: Table, row: int, title: str) -> str:
+def entry(table: ReportTable, row: int, title: str) -> str:
     return table.lines[row].entries[shown(table).index(title)].text
 
 

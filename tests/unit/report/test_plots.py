@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from support.odd import build, hostile, renamed
 from support.samples import comparison
-from sweeprof.report.palette import OTHER_COLOUR
-from sweeprof.report.pareto import pareto_front
+from sweeprof.report.figure import OTHER_COLOUR
 from sweeprof.report.plots import backend_colour, numeric_axis, plots
 from sweeprof.report.png import png
+from sweeprof.report.selection import pareto_front
 from sweeprof.results.compare import Comparison
 
 POINTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12)

@@ -12,10 +12,10 @@ from markdown_it import MarkdownIt
 
 from support.odd import LONG, SCRIPT, hostile, renamed, with_cells
 from support.samples import comparison
-from sweeprof.report.inert import Comment, inert
 from sweeprof.report.pull_request import pull_request
-from sweeprof.results.against import set_against
+from sweeprof.report.sanitise import Comment, sanitised
 from sweeprof.results.compare import Comparison
+from sweeprof.results.cross_sweep import set_against
 
 Golden = Callable[[str, str], None]
 LIMIT = 65_536
@@ -109,7 +109,7 @@ def test_it_fits_whatever_the_names() -> None:
     ],
 )
 def test_names_mean_nothing(given: str, shown: str) -> None:
-    assert inert(given) == shown
+    assert sanitised(given) == shown
 
 
 class Page(HTMLParser):

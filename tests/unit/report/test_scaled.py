@@ -1,4 +1,4 @@
-"""Counts, bytes and seconds as texts: SEEDS row 98 and case 48."""
+"""Counts, bytes and seconds as texts."""
 
 from __future__ import annotations
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from support.nets import lenet5, reused, untold
 from sweeprof.errors import UserError
 from sweeprof.report.layers.embed import embedded, packed
-from sweeprof.report.side_by_side import Pair, side_by_side
-from sweeprof.results.layers import ROOT, LayerRow, LayerTable
+from sweeprof.report.side_by_side import FigurePair, side_by_side
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import LayerRow, LayerTable
 
 
 def table(*paths: str, macs: int = 1) -> LayerTable:
@@ -26,7 +27,7 @@ def test_the_figures_of_both() -> None:
     conv = rows["feature_extractor.0"]
     assert conv.names == ("batch 1", "batch 8")
     assert conv.is_in_both
-    assert conv.figures["macs"] == Pair(117_600, 8 * 117_600)
+    assert conv.figures["macs"] == FigurePair(117_600, 8 * 117_600)
     assert (conv.figures["macs"].difference, conv.figures["macs"].ratio) == (7 * 117_600, 8.0)
     assert (conv.figures["params"].difference, conv.figures["params"].ratio) == (0, 1.0)
     assert (
@@ -49,8 +50,8 @@ def test_a_row_of_one_table_has_no_difference() -> None:
     rows = {row.path: row for row in side_by_side(table("a", "b"), table("a", "x"))}
     assert rows["b"].right is None
     assert rows["b"].left is not None
-    assert rows["b"].figures["macs"] == Pair(1, None)
-    assert rows["x"].figures["macs"] == Pair(None, 1)
+    assert rows["b"].figures["macs"] == FigurePair(1, None)
+    assert rows["x"].figures["macs"] == FigurePair(None, 1)
     assert rows["x"].figures["macs"].difference is None
     assert rows["x"].figures["macs"].ratio is None
 
@@ -59,12 +60,12 @@ def test_calls_of_one_module_are_matched_by_number() -> None:
     rows = side_by_side(reused(), reused().inclusive(), columns=("macs",))
     assert [(row.path, row.call) for row in rows] == [(row.path, row.call) for row in reused().rows]
     blocks = [row.figures["macs"] for row in rows if row.path == "block"]
-    assert blocks == [Pair(0, 96), Pair(0, 96)]
+    assert blocks == [FigurePair(0, 96), FigurePair(0, 96)]
 
 
 def test_what_is_not_counted_is_not_zero() -> None:
     (root, *_) = side_by_side(untold(), lenet5(), columns=("flops", "macs"))
-    assert root.figures == {"flops": Pair(None, 10), "macs": Pair(0, 0)}
+    assert root.figures == {"flops": FigurePair(None, 10), "macs": FigurePair(0, 0)}
     assert root.figures["flops"].difference is None
 
 

@@ -12,12 +12,12 @@ from support.odd import build, with_cells
 from support.samples import comparison
 from sweeprof.report.cells import axis_text, detail_text, one_line, ratio_number, shortened, value_text
 from sweeprof.report.summary import best_rows, environment_items, footnotes, headline
-from sweeprof.report.table import Table, tables
+from sweeprof.report.table import ReportTable, tables
 from sweeprof.results.compare import Cell, Comparison
 from sweeprof.results.measurement import Measurement
 
 
-def column(table: Table, title: str) -> list[str]:
+def column(table: ReportTable, title: str) -> list[str]:
     place = [c.title for c in table.columns].index(title)
     return [line.entries[place].text for line in table.lines]
 

@@ -7,7 +7,7 @@ import io
 import json
 
 from sweeprof.report.tensors import COLUMNS, to_csv, to_markdown, to_text
-from sweeprof.results.tensors import TensorRow
+from sweeprof.results.memory import TensorRow
 
 WEIGHT = TensorRow(("a.weight", "b.weight"), "parameter", (1024, 1024), "float32", "cpu", 4_194_304)
 STEP = TensorRow(("optimizer.a.weight.step",), "optimizer", (), "float32", "cpu", 4)

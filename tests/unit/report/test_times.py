@@ -17,16 +17,15 @@ from torch import nn
 from support.nets import lenet5, reused
 from support.timed_layers import LEAVES, NO_GRADIENT, MyNet, cells_of, partly, timed_lenet5, with_times
 from sweeprof.errors import UserError
+from sweeprof.measuring.timing import Protocol
 from sweeprof.profiling.layers import Layers
 from sweeprof.profiling.profiler import Profiler
-from sweeprof.profiling.timing import Protocol
 from sweeprof.report.aggregate import by_type, summary_lines, top_layers
 from sweeprof.report.layers.embed import embedded
 from sweeprof.report.layers.html import to_html
 from sweeprof.report.side_by_side import side_by_side
 from sweeprof.report.tree import tree
-from sweeprof.results.layer_times import CallTime, LayerTimes, Mode, PhaseTimes
-from sweeprof.results.layers import ROOT
+from sweeprof.results.layer_times import ROOT, CallTime, LayerTimes, Mode, PhaseTimes
 
 approx: Any = pytest.approx
 
@@ -246,7 +245,7 @@ class SlowAtFirst(nn.Module):
 
 def test_slow_first_steps_of_a_real_model_do_not_move_the_mean(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five repeats, each a step without probes and one with them."""
-    monkeypatch.setattr("sweeprof.profiling.layer_timing.MOST_ATTEMPTS", 1)  # more where a busy machine disturbs
+    monkeypatch.setattr("sweeprof.measuring.layer_timing.MOST_ATTEMPTS", 1)  # more where a busy machine disturbs
     protocol = Protocol(warmup_steps=5, warmup_s=0.0, min_samples=5, min_s=0.0)
     times = Profiler(nn.Sequential(SlowAtFirst()), inputs=torch.ones(2), protocol=protocol).seen("layer_times")
     assert isinstance(times, LayerTimes)

@@ -12,7 +12,8 @@ from sweeprof.errors import UserError
 from sweeprof.profiling.layers import Layers
 from sweeprof.report.layers.nesting import nodes
 from sweeprof.report.tree import tree
-from sweeprof.results.layers import OUTSIDE, ROOT, LayerRow, LayerTable
+from sweeprof.results.layer_times import OUTSIDE, ROOT
+from sweeprof.results.layers import LayerRow, LayerTable
 
 
 def line(text: str, start: str) -> list[str]:

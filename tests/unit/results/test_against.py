@@ -11,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.samples import comparison
-from sweeprof.results.against import set_against
-from sweeprof.results.compare import Comparison, Row, find_baselines
+from sweeprof.results.compare import Comparison, Row, common_and_own, comparison_from, find_baselines
+from sweeprof.results.cross_sweep import set_against
 from sweeprof.results.measurement import Measurement, MetricInfo
-from sweeprof.results.reading import comparison_from
-from sweeprof.results.settings import common_and_own
 from sweeprof.results.verdicts import Cell
 
 METRIC = MetricInfo("latency/forward", "s", "lower", "x")

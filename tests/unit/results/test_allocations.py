@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import json
 
-from sweeprof.results.allocations import Allocations, LayerMemory, Moment
-from sweeprof.results.tensors import TensorRow, bytes_by_kind, largest_first, tensor_difference
+from sweeprof.results.memory import (
+    Allocations,
+    LayerMemory,
+    Moment,
+    TensorRow,
+    bytes_by_kind,
+    largest_first,
+    tensor_difference,
+)
 
 WEIGHT = TensorRow(("a.weight", "b.weight"), "parameter", (2, 3), "float32", "cpu", 24)
 LOOSE = TensorRow((), "other", (), "int64", "cpu", 8)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sweeprof.results.comparable import (
+from sweeprof.results.compare import (
     AS_REQUESTED,
     DEVIATION,
     deviations_of,

@@ -19,7 +19,7 @@ from sweeprof.results.compare import (
     find_baselines,
 )
 from sweeprof.results.measurement import Better, Measurement
-from sweeprof.results.stats import ratio_interval, unpaired_interval
+from sweeprof.results.statistics import ratio_interval, unpaired_interval
 
 BASE = (1.0, 1.01, 0.99, 1.0, 1.005)
 

@@ -12,9 +12,8 @@ import pytest
 
 from support.nets import reused
 from sweeprof.errors import UserError
-from sweeprof.results.layer_columns import flops_per_s, total_seconds
-from sweeprof.results.layer_times import CallTime, LayerTimes, PhaseTimes, TimingSummary
-from sweeprof.results.layers import FRAME_COLUMNS, OUTSIDE, ROOT, LayerRow, LayerTable
+from sweeprof.results.layer_times import OUTSIDE, ROOT, CallTime, LayerTimes, PhaseTimes, TimingSummary
+from sweeprof.results.layers import FRAME_COLUMNS, LayerRow, LayerTable, flops_per_s, total_seconds
 
 SLOW, QUICK = 0.05, 1e-4
 
@@ -39,7 +38,7 @@ def of_call(frame: pandas.DataFrame, path: str) -> dict[str, Any]:
 
 
 class TestFrames:
-    """SEEDS.md, cases 41 and 42."""
+    """Layer times as data frames."""
 
     def test_slow_first_repeats_do_not_move_the_mean(self) -> None:
         kept = [1e-4, 2e-4, 3e-4, 4e-4, 10e-4]

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeprof.results.layers import ROOT, LayerRow, LayerTable, Weights
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import LayerRow, LayerTable, Weights
 
 TABLE = LayerTable(
     (

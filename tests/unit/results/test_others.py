@@ -14,8 +14,16 @@ from typing import Any
 import psutil
 import pytest
 
-from sweeprof.results.gpus import gpu_processes, gpu_warnings
-from sweeprof.results.others import Look, Process, between, governor_warnings, look, warnings_of
+from sweeprof.results.environment import (
+    Look,
+    Process,
+    between,
+    governor_warnings,
+    gpu_processes,
+    gpu_warnings,
+    look,
+    warnings_of,
+)
 
 SPIN = "import time; end = time.process_time() + 0.4\nwhile time.process_time() < end: pass"
 SPIN_AND_STAY = f"{SPIN}\nprint('done', flush=True); input()"

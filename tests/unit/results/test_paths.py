@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeprof.results.paths import OUTSIDE, ROOT, above, is_below
+from sweeprof.results.layer_times import OUTSIDE, ROOT, above, is_below
 
 
 def test_what_is_above() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from sweeprof.results.stats import median_interval, percentile_needs, ratio_interval, rounds_interval, spread
+from sweeprof.results.statistics import median_interval, percentile_needs, ratio_interval, rounds_interval, spread
 
 positive = st.floats(1e-6, 1e6)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sweeprof.results import system
-from sweeprof.results.system import Gpu
+from sweeprof.results import environment
+from sweeprof.results.environment import Gpu
 
 LAPTOP = {
     "proc/cpuinfo": "processor\t: 0\nmodel name\t: Intel(R) Core(TM) i7\nflags\t\t: fpu vme\n",
@@ -68,41 +68,53 @@ def tree(tmp_path: Path) -> Tree:
 
 def test_a_laptop(tree: Tree) -> None:
     root = tree(LAPTOP)
-    assert system.cpu_model(root) == "Intel(R) Core(TM) i7"
-    assert system.governor(root) == "performance,powersave"
-    assert system.turbo(root) is True
-    assert system.smt(root) is True
-    assert system.numa_nodes(root) == 1
-    assert not system.is_virtual(root)
-    assert system.overheated(root) == 7
-    assert (system.cpu_quota(root), system.memory_limit(root), system.throttled_periods(root)) == (None, None, None)
+    assert environment.cpu_model(root) == "Intel(R) Core(TM) i7"
+    assert environment.governor(root) == "performance,powersave"
+    assert environment.turbo(root) is True
+    assert environment.smt(root) is True
+    assert environment.numa_nodes(root) == 1
+    assert not environment.is_virtual(root)
+    assert environment.overheated(root) == 7
+    assert (environment.cpu_quota(root), environment.memory_limit(root), environment.throttled_periods(root)) == (
+        None,
+        None,
+        None,
+    )
 
 
 def test_a_container(tree: Tree) -> None:
     root = tree(CONTAINER)
-    assert (system.cpu_quota(root), system.memory_limit(root), system.throttled_periods(root)) == (1.5, 1 << 31, 7)
-    assert system.turbo(root) is False
-    assert system.is_virtual(root)
+    assert (environment.cpu_quota(root), environment.memory_limit(root), environment.throttled_periods(root)) == (
+        1.5,
+        1 << 31,
+        7,
+    )
+    assert environment.turbo(root) is False
+    assert environment.is_virtual(root)
 
 
 def test_the_tightest_limit_of_all_groups_above(tree: Tree) -> None:
     root = tree(NESTED)
-    assert (system.cpu_quota(root), system.memory_limit(root)) == (0.5, 1 << 20)
+    assert (environment.cpu_quota(root), environment.memory_limit(root)) == (0.5, 1 << 20)
 
 
 def test_the_first_version_of_control_groups(tree: Tree) -> None:
     root = tree(VERSION_1)
-    assert (system.cpu_quota(root), system.memory_limit(root), system.throttled_periods(root)) == (3.0, 1 << 22, 0)
+    assert (environment.cpu_quota(root), environment.memory_limit(root), environment.throttled_periods(root)) == (
+        3.0,
+        1 << 22,
+        0,
+    )
 
 
 def test_gpus_are_in_the_order_of_the_bus(tree: Tree) -> None:
-    assert system.gpus(tree(GPUS)) == [Gpu("GPU-aa", "NVIDIA H100"), Gpu("GPU-bb", "NVIDIA A100")]
+    assert environment.gpus(tree(GPUS)) == [Gpu("GPU-aa", "NVIDIA H100"), Gpu("GPU-bb", "NVIDIA A100")]
 
 
 def test_what_is_not_told_is_none(tmp_path: Path) -> None:
     readers = (
-        system.cpu_model, system.governor, system.turbo, system.smt, system.numa_nodes, system.cpu_quota,
-        system.memory_limit, system.throttled_periods, system.overheated,
+        environment.cpu_model, environment.governor, environment.turbo, environment.smt, environment.numa_nodes,
+        environment.cpu_quota, environment.memory_limit, environment.throttled_periods, environment.overheated,
     )  # fmt: skip
     assert [reader(tmp_path) for reader in readers] == [None] * len(readers)
-    assert system.gpus(tmp_path) == []
+    assert environment.gpus(tmp_path) == []

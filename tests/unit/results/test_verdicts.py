@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from sweeprof.results.comparable import changed, differing, key_of
+from sweeprof.results.compare import changed, differing, key_of
 from sweeprof.results.measurement import Better, Measurement
-from sweeprof.results.stats import MOST_ROUNDS, ratio_interval, rounds_to_settle, unpaired_interval
-from sweeprof.results.verdicts import REASONS, Meeting, compare_cell, expected_false
+from sweeprof.results.statistics import MOST_ROUNDS, ratio_interval, rounds_to_settle, unpaired_interval
+from sweeprof.results.verdicts import REASONS, Pairing, compare_cell, expected_false
 
 BASE = (1.0, 1.02, 0.98, 1.01, 0.99)
-APART = Meeting(together=False)
+APART = Pairing(is_interleaved=False)
 
 
 def timed(
@@ -89,14 +89,14 @@ def test_another_environment_is_not_comparable_but_hosts_of_one_kind_with_a_kern
     differs: tuple[str, ...], calibrated: bool, verdict: str
 ) -> None:
     side = timed(BASE, calibrated=BASE if calibrated else ())
-    cell = compare_cell(side, side, 0.2, Meeting(False, differs))
+    cell = compare_cell(side, side, 0.2, Pairing(False, differs))
     assert cell.verdict == verdict
     assert (cell.verdict_reason == "different_environment") == (verdict == "not_comparable")
 
 
 def test_what_is_counted_is_compared_on_any_host() -> None:
     own, base = (Measurement("params", "params", "lower", value) for value in (12, 10))
-    assert compare_cell(own, base, 0.05, Meeting(False, ("processor",))).verdict == "worse"
+    assert compare_cell(own, base, 0.05, Pairing(False, ("processor",))).verdict == "worse"
 
 
 def test_what_is_measured_once_is_not_called() -> None:

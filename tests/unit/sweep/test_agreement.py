@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from support.plans import fake_plan, sweep_folder
+from sweeprof.measuring.timing import Timing
 from sweeprof.metrics.select import select
-from sweeprof.profiling.quality import Quality
-from sweeprof.profiling.timing import Timing
+from sweeprof.passes.quality import Quality
+from sweeprof.plan.plan import Plan
 from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
-from sweeprof.sweep.agreement import METRIC, disagreement, is_wanted, tolerance_of, unjudged
-from sweeprof.sweep.finish import comparison_of
-from sweeprof.sweep.plan import Plan
+from sweeprof.run.finish import METRIC, comparison_of, disagreement, is_wanted, tolerance_of, unjudged
 
 BASE = np.array([[1.0, -2.0], [0.5, 0.25]], dtype=np.float32)
 

@@ -12,9 +12,9 @@ import pytest
 
 from support import planning
 from sweeprof.backends.lookup import TARGETS
+from sweeprof.config.signatures import signature_of
 from sweeprof.errors import UserError
-from sweeprof.sweep.plan import Plan
-from sweeprof.sweep.signatures import signature_of
+from sweeprof.plan.plan import Plan
 
 MINE = """
 from dataclasses import dataclass
@@ -183,7 +183,7 @@ def test_a_backend_of_the_user_is_read_without_importing_it(tmp_path: Path, monk
     (tmp_path / "own_backend.py").write_text(f"{MINE}\nprint('imported')\n")
     (tmp_path / "backend" / "mine.yaml").write_text("_target_: own_backend.MyBackend\nframework: torch\nthreads: 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("sweeprof.sweep.compose.probe", lambda *_, **__: [])
+    monkeypatch.setattr("sweeprof.plan.compose.probe", lambda *_, **__: [])
     found = reasons(planned("backend=torch,mine", "backend.tiles=4,8", configs=tmp_path), "backend", "backend.tiles")
     assert found.pop(("torch", 8)) == "torch does not support tiles=8 (only the default, 4)"
     assert set(found.values()) == {None}

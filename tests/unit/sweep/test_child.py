@@ -13,21 +13,21 @@ import psutil
 import pytest
 
 from sweeprof.errors import WorkerError
-from sweeprof.sweep.child import Child, NoAnswer
+from sweeprof.run.protocol import Child, NoAnswer
 
 ECHO = """
 import os, sys, time
-from sweeprof.sweep.child import answer, inherited_socket, messages
-connection = inherited_socket()
-for message in messages(connection):
+from sweeprof.run.protocol import inherited_connection
+connection = inherited_connection()
+for message in connection.messages():
     match message["do"]:
         case "echo":
-            answer(connection, {"said": message["text"], "arguments": sys.argv[2:], "variable": os.environ.get("VARIABLE")})
+            connection.send({"said": message["text"], "arguments": sys.argv[2:], "variable": os.environ.get("VARIABLE")})
         case "twice":
-            connection.sendall(b'{"n": 1}\\n{"n": 2}\\n')
+            connection.socket.sendall(b'{"n": 1}\\n{"n": 2}\\n')
         case "trickle":
             for _ in range(100):
-                connection.sendall(b" ")
+                connection.socket.sendall(b" ")
                 time.sleep(0.1)
         case "exit":
             print("last words", flush=True)
@@ -83,7 +83,7 @@ def test_an_answer_in_many_pieces_has_one_limit(child: Child) -> None:
 
 def test_an_answer_that_came_while_nobody_looked_is_not_late(child: Child) -> None:
     child.send({"do": "echo", "text": "here"})
-    select.select([child._socket], [], [])
+    select.select([child._connection.socket], [], [])
     # The limit has passed, as when this process was stopped for longer than its child may take.
     assert child.receive(-1)["said"] == "here"
 
@@ -105,7 +105,7 @@ def test_closing_ends_it(child: Child) -> None:
 
 
 def test_closing_ends_one_that_does_not_listen(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweeprof.sweep.child.CLOSING_S", 0.2)
+    monkeypatch.setattr("sweeprof.run.protocol.CLOSING_S", 0.2)
     with pytest.raises(WorkerError):
         child.ask({"do": "sleep"}, 0.2)
     child.close()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sweeprof.plan.baseline import compare_problems
 from sweeprof.results.measurement import MetricInfo
-from sweeprof.sweep.baseline import compare_problems
 
 METRICS = (
     MetricInfo("latency/forward", "s", "lower", "x"),

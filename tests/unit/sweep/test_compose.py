@@ -14,12 +14,12 @@ from rich.console import Console
 
 from support import planning
 from support.fakes import fake_config
+from sweeprof.config.errors import choice_of_hydra
+from sweeprof.config.validation import training_problems
 from sweeprof.errors import UserError
-from sweeprof.sweep import progress
-from sweeprof.sweep.check import training_problems
-from sweeprof.sweep.diagnose import choice_of_hydra
-from sweeprof.sweep.plan import Plan, identity
-from sweeprof.sweep.shape import Grid
+from sweeprof.plan.plan import Plan, identity
+from sweeprof.plan.shape import Grid
+from sweeprof.run import progress
 
 
 def planned(*arguments: str) -> Plan:

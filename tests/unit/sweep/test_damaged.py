@@ -16,20 +16,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.plans import fake_plan, sweep_folder
+from support.subcommands import subcommand
 from sweeprof.errors import Damaged
-from sweeprof.profiling.observations import checked_record
-from sweeprof.report.__main__ import main as report
+from sweeprof.passes.registry import checked_record
+from sweeprof.plan.plan import Plan
 from sweeprof.report.summary import MOST_DAMAGED, footnotes
 from sweeprof.report.terminal import text
 from sweeprof.results import files
+from sweeprof.results.compare import comparison_from
 from sweeprof.results.files import read_json, write_json
-from sweeprof.results.reading import comparison_from
 from sweeprof.results.record import Json
-from sweeprof.sweep.events import events_of
-from sweeprof.sweep.finish import comparison_of
-from sweeprof.sweep.folder import Folder
-from sweeprof.sweep.plan import Plan
-from sweeprof.sweep.resume import environment_file, retried, tally
+from sweeprof.run.events import Event, events_of, parsed
+from sweeprof.run.finish import comparison_of
+from sweeprof.run.folder import Folder
+from sweeprof.run.resume import count_trials, restore_environment, retry_statuses
+
+report = subcommand("report")
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "sweep-v2"
 ID = "c000000000001"
@@ -69,7 +71,7 @@ DAMAGES: dict[str, tuple[Callable[[str], str], str]] = {
     "another combination's": (with_value("combination_id", "c2"), "is the record of another trial, c2/timing-r1.json"),
     "another round's": (with_value("round", 2), "is the record of another trial, "),
     "path for an id": (with_value("combination_id", "../../x"), "combination_id: '../../x' is not an id"),
-    "unknown pass": (with_value("pass", "../x"), "pass_name: '../x' is not one of"),
+    "unknown pass": (with_value("pass", "../x"), "pass: '../x' is not the name of a pass"),
     "newer": (with_value("schema_version", 99), "record schema 99 is newer than this sweeprof"),
     "huge integer": (with_value("observations.loops", 10**4000), "observations.loops: 1000"),
     "environment": (with_value("environment.versions", "banana"), "environment.versions: 'banana' is not an object"),
@@ -157,13 +159,13 @@ def test_resume_sets_damaged_records_aside_and_measures_their_trials_again(folde
     timing(folder).write_text(with_value("status", "banana")(timing(folder).read_text()))
     before = timing(folder).read_bytes()
     plan = folder.read_plan()
-    assert "1 damaged" in str(tally(folder, plan, retried([]), move=False))
+    assert "1 damaged" in str(count_trials(folder, plan, retry_statuses([]), move=False))
     assert timing(folder).exists()
-    tally(folder, plan, retried([]), move=True)
+    count_trials(folder, plan, retry_statuses([]), move=True)
     assert not timing(folder).exists()
     assert (folder.path / "damaged" / "records" / ID / "timing-r1-0.json").read_bytes() == before
     (folder.path / "environment.json").write_text('{"cpu": 3}')
-    environment_file(folder)
+    restore_environment(folder)
     assert "host" in read_json(folder.path / "environment.json")
     assert (folder.path / "damaged" / "environment-0.json").read_text() == '{"cpu": 3}'
     assert comparison_of(folder).damaged == ()
@@ -261,4 +263,11 @@ def test_whatever_an_event_log_holds_the_events_in_it_are_read(line: bytes, tmp_
     event = {"event": "begin", "time": 1.0, "combination_id": "c1", "pass": "timing", "round": 0}
     folder = _place(tmp_path_factory).parent
     (folder / "shard-0.jsonl").write_bytes(line.replace(b"\n", b"") + b"\n" + json.dumps(event).encode() + b"\n")
-    assert list(events_of(folder)) == [event]
+    assert list(events_of(folder)) == [Event("begin", 1.0, "c1", "timing", 0)]
+
+
+@pytest.mark.parametrize("name", ["../x", "\x1b[2J", "", "Timing", "a" * 81])
+def test_an_event_of_what_cannot_be_a_pass_is_damaged(name: str) -> None:
+    event = {"event": "begin", "time": 1.0, "combination_id": "c1", "pass": "timing", "round": 0}
+    assert parsed(json.dumps(event).encode()) is not None
+    assert parsed(json.dumps({**event, "pass": name}).encode()) is None

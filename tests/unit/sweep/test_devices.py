@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from support.plans import fake_plan, sweep_folder
+from sweeprof.plan.plan import Plan
 from sweeprof.results.record import PassName, Record, read_records
-from sweeprof.sweep import devices, lock
-from sweeprof.sweep.devices import Places, visible
-from sweeprof.sweep.lock import Holder, Turns
-from sweeprof.sweep.plan import Plan
-from sweeprof.sweep.shard import run_shard
+from sweeprof.run import devices, locks
+from sweeprof.run.devices import HostSlots, visible_gpus
+from sweeprof.run.locks import Holder, HostLock
+from sweeprof.run.shard import run_shard
 
 TESTS = Path(__file__).parents[2]
 UUIDS = ("GPU-aa", "GPU-bb", "GPU-cc")
@@ -33,8 +33,8 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def turns(tmp_path: Path) -> Turns:
-    return Turns(Holder(1, "me", "s1", "mine"), tmp_path / "locks")
+def turns(tmp_path: Path) -> HostLock:
+    return HostLock(Holder(1, "me", "s1", "mine"), tmp_path / "locks")
 
 
 def blank(device: str, pass_name: PassName = "timing") -> Record:
@@ -55,14 +55,14 @@ def blank(device: str, pass_name: PassName = "timing") -> Record:
 def test_what_a_scheduler_hands_out_is_kept(
     root: Path, inherited: str | None, tokens: list[str], uuids: list[str]
 ) -> None:
-    found = visible(root, inherited)
+    found = visible_gpus(root, inherited)
     assert [gpu.token for gpu in found] == tokens
     assert [gpu.uuid for gpu in found] == uuids
 
 
-def test_shards_have_gpus_of_their_own_and_keep_them(root: Path, turns: Turns) -> None:
+def test_shards_have_gpus_of_their_own_and_keep_them(root: Path, turns: HostLock) -> None:
     with ExitStack() as stack:
-        shards = [stack.enter_context(Places(turns, 0, visible(root, None))) for _ in range(3)]
+        shards = [stack.enter_context(HostSlots(turns, 0, visible_gpus(root, None))) for _ in range(3)]
         for _ in range(2):
             with ExitStack() as at_once:
                 places = [at_once.enter_context(shard.taken([blank("cuda")])) for shard in shards]
@@ -70,14 +70,14 @@ def test_shards_have_gpus_of_their_own_and_keep_them(root: Path, turns: Turns) -
                 assert all(place.others == [] for place in places)  # notes of one and the same sweep process
 
 
-def test_what_measures_nothing_takes_any_that_is_free(root: Path, turns: Turns) -> None:
-    with Places(turns, 0, visible(root, None)) as places, ExitStack() as at_once:
+def test_what_measures_nothing_takes_any_that_is_free(root: Path, turns: HostLock) -> None:
+    with HostSlots(turns, 0, visible_gpus(root, None)) as places, ExitStack() as at_once:
         taken = [at_once.enter_context(places.taken([blank("cuda", "quality")])) for _ in UUIDS]
         assert [place.gpu.uuid for place in taken if place.gpu] == list(UUIDS)
 
 
-def test_a_numbered_gpu_is_the_one_that_is_locked_and_the_process_sees_all(root: Path, turns: Turns) -> None:
-    with Places(turns, 0, visible(root, None)) as places, places.taken([blank("cuda:1")]) as place:
+def test_a_numbered_gpu_is_the_one_that_is_locked_and_the_process_sees_all(root: Path, turns: HostLock) -> None:
+    with HostSlots(turns, 0, visible_gpus(root, None)) as places, places.taken([blank("cuda:1")]) as place:
         assert place.environment == {}
         noted = place.noted(blank("cuda:1")).environment
         assert noted == {
@@ -86,8 +86,8 @@ def test_a_numbered_gpu_is_the_one_that_is_locked_and_the_process_sees_all(root:
         }
 
 
-def test_without_a_list_and_on_the_processor_a_trial_has_the_whole_host(turns: Turns, root: Path) -> None:
-    for places, device in ((Places(turns, 0, []), "cuda"), (Places(turns, 0, visible(root, None)), "cpu")):
+def test_without_a_list_and_on_the_processor_a_trial_has_the_whole_host(turns: HostLock, root: Path) -> None:
+    for places, device in ((HostSlots(turns, 0, []), "cuda"), (HostSlots(turns, 0, visible_gpus(root, None)), "cpu")):
         held_up = threading.Event()
         with places.taken([blank(device)]) as place:
             assert place.gpu is None
@@ -98,15 +98,15 @@ def test_without_a_list_and_on_the_processor_a_trial_has_the_whole_host(turns: T
         assert not waits.is_alive()
 
 
-def _pass_through(turns: Turns, held_up: threading.Event) -> None:
-    other = Turns(Holder(2, "me", "s2", "other"), turns._folder)
+def _pass_through(turns: HostLock, held_up: threading.Event) -> None:
+    other = HostLock(Holder(2, "me", "s2", "other"), turns._folder)
     with other.taken(False, (), lambda _: held_up.set()):
         pass
 
 
-def test_a_bout_on_several_devices_has_the_whole_host(root: Path, turns: Turns) -> None:
+def test_a_bout_on_several_devices_has_the_whole_host(root: Path, turns: HostLock) -> None:
     with (
-        Places(turns, 0, visible(root, None)) as places,
+        HostSlots(turns, 0, visible_gpus(root, None)) as places,
         places.taken([blank("cuda"), blank("cpu")]) as place,
     ):
         assert (place.gpu, place.environment) == (None, {})
@@ -116,7 +116,7 @@ def test_the_processes_of_two_shards_see_different_gpus(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(devices, "SYSTEM", root)
-    monkeypatch.setattr(lock, "FOLDER", tmp_path / "locks")
+    monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (TESTS, TESTS.parent))))
     folder = sweep_folder(tmp_path / "sweep", on_gpus())

@@ -12,14 +12,17 @@ import pandas as pd
 import pytest
 
 from support.plans import fake_plan, sweep_folder
-from sweeprof.profiling.timing import Timing
-from sweeprof.report import __main__ as command
+from support.subcommands import subcommand
+from sweeprof.cli import report as report_module
+from sweeprof.measuring.timing import Timing
 from sweeprof.report.tidy import Tidy
 from sweeprof.results.record import Record
-from sweeprof.sweep import exports
-from sweeprof.sweep.exports import left_out, standing
-from sweeprof.sweep.finish import comparison_of, write_reports
-from sweeprof.sweep.folder import Folder
+from sweeprof.run import exports
+from sweeprof.run.exports import left_out, standing
+from sweeprof.run.finish import comparison_of, write_reports
+from sweeprof.run.folder import Folder
+
+report = subcommand("report")
 
 TABLES = ("measurements", "problems", "rounds", "samples")
 
@@ -65,7 +68,7 @@ def test_a_large_sweep_has_its_large_files_on_request(tmp_path: Path, monkeypatc
     assert "tables/samples.csv" not in names(folder, "tables/*")
     assert left_out(comparison, ()) == "samples, svg: of 2 combinations on request alone, --format samples,svg"
     assert left_out(comparison, {"samples", "svg"}) is None
-    assert command.main([str(folder.path), "--format", "samples"]) == 0
+    assert report([str(folder.path), "--format", "samples"]) == 0
     assert "tables/samples.csv" in names(folder, "tables/*")
     (folder.path / "tables" / "samples.csv").write_text("of an earlier day")
     write_reports(folder, comparison)
@@ -74,7 +77,7 @@ def test_a_large_sweep_has_its_large_files_on_request(tmp_path: Path, monkeypatc
 
 def test_parquet_on_request(tmp_path: Path) -> None:
     folder = measured(tmp_path)
-    assert command.main([str(folder.path), "--format", "parquet"]) == 0
+    assert report([str(folder.path), "--format", "parquet"]) == 0
     frame = pd.read_parquet(folder.path / "tables" / "samples.parquet")
     assert names(folder, "tables/*.parquet") == [f"tables/{name}.parquet" for name in TABLES]
     assert frame["seconds"].tolist() == pd.read_csv(folder.path / "tables" / "samples.csv")["seconds"].tolist()
@@ -83,15 +86,15 @@ def test_parquet_on_request(tmp_path: Path) -> None:
 
 def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = measured(tmp_path)
-    assert command.main([str(folder.path), "--format", "parquett,samples,pdf"]) == 1
+    assert report([str(folder.path), "--format", "parquett,samples,pdf"]) == 1
     said = capsys.readouterr().err
     assert (
         "--format: 'parquett' is not a format. Did you mean 'parquet'? Known: all, parquet, pictures, samples, svg."
         in said
     )
     assert "'pdf'" in said
-    monkeypatch.setattr(command, "has_parquet", lambda: False)
-    assert command.main([str(folder.path), "--format", "all"]) == 1
+    monkeypatch.setattr(report_module, "has_parquet", lambda: False)
+    assert report([str(folder.path), "--format", "all"]) == 1
     assert "Parquet files need pyarrow" in capsys.readouterr().err
     assert not (folder.path / "report.html").exists()
 
@@ -110,7 +113,7 @@ def test_a_table_is_whole_or_as_it_was(tmp_path: Path) -> None:
 
 def test_help_names_every_file(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        command.main(["--help"])
+        report(["--help"])
     shown = capsys.readouterr().out
     for name in (
         "pull_request.md",

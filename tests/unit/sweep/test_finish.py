@@ -13,19 +13,20 @@ from typing import Any
 import pytest
 
 from support.plans import fake_plan, sweep_folder
-from sweeprof.profiling.timing import Timing
+from sweeprof.measuring.timing import Timing
+from sweeprof.plan.plan import Plan
 from sweeprof.report import table, terminal
-from sweeprof.report.chosen import sections
 from sweeprof.report.explore.data import page_data
-from sweeprof.report.judged import geometric_means
+from sweeprof.report.selection import sections
+from sweeprof.report.verdict_summary import geometric_means
 from sweeprof.results.compare import Comparison, Row
-from sweeprof.results.layers import ROOT, LayerRow, LayerTable
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.record import Record, Status, Warning
-from sweeprof.results.stats import ratio_interval
-from sweeprof.sweep import finish
-from sweeprof.sweep.finish import SEVERITY, comparison_of, write_reports
-from sweeprof.sweep.folder import Folder
-from sweeprof.sweep.plan import Plan
+from sweeprof.results.statistics import ratio_interval
+from sweeprof.run import finish
+from sweeprof.run.finish import SEVERITY, comparison_of, write_reports
+from sweeprof.run.folder import Folder
 
 TABLE = LayerTable((LayerRow(ROOT, "Net", 0, 0, 10, 10, 40, 0, 100),))
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from support.nets import lenet5
 from support.plans import fake_plan, sweep_folder
 from sweeprof.results.record import Record, Status
-from sweeprof.sweep.artifacts import observed
-from sweeprof.sweep.finish import comparison_of, write_reports
-from sweeprof.sweep.folder import Folder
+from sweeprof.run.exports import observed
+from sweeprof.run.finish import comparison_of, write_reports
+from sweeprof.run.folder import Folder
 
 
 def finished(path: Path, batches: dict[str, int], status: Status = "ok") -> Folder:

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from support.plans import fake_plan
-from sweeprof.prune import main as prune
+from support.subcommands import subcommand
+from sweeprof.plan.plan import Plan
+from sweeprof.plan.references import Place, located
 from sweeprof.results.files import write_json
-from sweeprof.sweep import head
-from sweeprof.sweep.folder import Folder, created_at, sweeps
-from sweeprof.sweep.plan import Plan
-from sweeprof.sweep.references import Place, located
+from sweeprof.run import driver
+from sweeprof.run.folder import Folder, created_at, sweeps
+
+prune = subcommand("prune")
 
 BEFORE = datetime(2026, 10, 25, 0, 45, tzinfo=UTC)
 """02:45 in Berlin; an hour later daylight saving time has ended, and it is 02:45 again."""
@@ -37,7 +39,7 @@ def planned(created: datetime) -> Plan:
 
 def new(output: Path, created: datetime) -> Path:
     """The folder of a sweep as this version makes it."""
-    folder = head._new_folder(output, planned(created))
+    folder = driver._new_folder(output, planned(created))
     write_json(folder.plan, planned(created).to_dict())
     return folder.path
 

@@ -15,17 +15,20 @@ import pytest
 
 from support.hostile_model import ESCAPES
 from support.plans import fake_plan, sweep_folder
-from sweeprof.prune import main as prune
-from sweeprof.report.__main__ import main as report
+from support.subcommands import subcommand
 from sweeprof.report.csv import csv_lines
 from sweeprof.results.record import read_records
-from sweeprof.sweep import lock
-from sweeprof.sweep.folder import Folder
-from sweeprof.sweep.progress import ProgressDisplay
-from sweeprof.sweep.shard import run_shard
+from sweeprof.run import locks
+from sweeprof.run.folder import Folder
+from sweeprof.run.progress import ProgressDisplay
+from sweeprof.run.shard import run_shard
 from sweeprof.terminal import console, guard_output
 from sweeprof.text import printable
-from sweeprof.tracking.notes import TAG_LIMIT, capped
+from sweeprof.tracking.descriptions import TAG_LIMIT, capped
+
+report = subcommand("report")
+
+prune = subcommand("prune")
 
 FORBIDDEN = re.compile("(?![\n\r\t])[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 FORMULA = "=cmd|' /C calc'!A0"
@@ -50,7 +53,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     )
     folder = sweep_folder(tmp_path_factory.mktemp("sweep") / "test" / "2026-11-21_00-30-00", plan)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lock, "FOLDER", folder.path / "locks")
+        patch.setattr(locks, "FOLDER", folder.path / "locks")
         run_shard(folder, 0)
     return folder
 

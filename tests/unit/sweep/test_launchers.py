@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sweeprof.results.files import write_json
-from sweeprof.sweep.launchers import GPUS, at_once, set_defaults, uncover_gpus
+from sweeprof.run.launchers import GPUS, parallel_jobs, restore_gpus, set_defaults
 
 PLUGINS = "hydra_plugins.hydra_"
 
@@ -32,7 +32,7 @@ PLUGINS = "hydra_plugins.hydra_"
 )
 def test_how_many_run_at_once(launcher: dict[str, Any], jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    assert at_once(launcher) == jobs
+    assert parallel_jobs(launcher) == jobs
 
 
 def test_workers_of_a_ray_of_ones_own_are_as_other_processes() -> None:
@@ -46,7 +46,7 @@ def test_workers_of_a_ray_of_ones_own_are_as_other_processes() -> None:
     assert others["ray"] == {"init": {"address": "ray://there"}, "remote": {}}
 
 
-HEAD = {"pid": 1, "user": None, "token": "0123456789abcdef"}
+DRIVER = {"pid": 1, "user": None, "token": "0123456789abcdef"}
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ HEAD = {"pid": 1, "user": None, "token": "0123456789abcdef"}
 def test_gpus_that_a_launcher_hides_are_seen_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_head: str | None, of_job: str | None, then: str | None
 ) -> None:
-    write_json(tmp_path / "head.json", {**HEAD, "host": socket.gethostname(), "gpus": of_head})
+    write_json(tmp_path / "head.json", {**DRIVER, "host": socket.gethostname(), "gpus": of_head})
     monkeypatch.setenv(GPUS, of_job) if of_job is not None else monkeypatch.delenv(GPUS, raising=False)
-    uncover_gpus(tmp_path)
+    restore_gpus(tmp_path)
     assert os.environ.get(GPUS) == then
 
 
 def test_gpus_of_another_host_say_nothing_of_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_json(tmp_path / "head.json", {**HEAD, "host": "elsewhere", "gpus": None})
+    write_json(tmp_path / "head.json", {**DRIVER, "host": "elsewhere", "gpus": None})
     monkeypatch.setenv(GPUS, "")
-    uncover_gpus(tmp_path)
+    restore_gpus(tmp_path)
     assert os.environ[GPUS] == ""

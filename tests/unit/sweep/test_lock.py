@@ -1,4 +1,4 @@
-"""Turns on a host, between real processes, threads and users."""
+"""The host lock, between real processes, threads and users."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ import psutil
 import pytest
 
 from sweeprof.errors import UserError, WorkerError
-from sweeprof.sweep import lock
-from sweeprof.sweep.lock import Holder, Turns
+from sweeprof.run import locks
+from sweeprof.run.locks import Holder, HostLock
 
 NOTE = "note-0123456789ab-0.json"
 NOBODY = 65534
 ROOT = Path(__file__).parents[3]
 HOLD = """
 import os, pathlib, sys
-from sweeprof.sweep.lock import Holder, Turns
+from sweeprof.run.locks import Holder, HostLock
 folder, measures, gpus, user = sys.argv[1:]
 os.umask(0o077)
 if user:  # only now: another user may not be able to read the interpreter
     os.setgroups([])
     os.setgid(int(user))
     os.setuid(int(user))
-turns = Turns(Holder(os.getpid(), "someone", "s7", "other"), pathlib.Path(folder))
+turns = HostLock(Holder(os.getpid(), "someone", "s7", "other"), pathlib.Path(folder))
 with turns.taken(measures == "measures", gpus.split()):
     print("held", flush=True)
     sys.stdin.readline()
@@ -57,8 +57,8 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-def turns(folder: Path) -> Turns:
-    return Turns(Holder(os.getpid(), "me", "s1", "mine"), folder)
+def turns(folder: Path) -> HostLock:
+    return HostLock(Holder(os.getpid(), "me", "s1", "mine"), folder)
 
 
 @contextmanager
@@ -165,9 +165,9 @@ def test_a_thread_that_waits_can_be_made_to_give_up(folder: Path) -> None:
         thread = threading.Thread(target=wait)
         thread.start()
         assert waits.wait(30)
-        mine.give_up()
+        mine.stop_waiting()
         thread.join(30)
-    assert ended == ["the sweep ends"]
+    assert ended == ["the sweep is ending"]
     assert psutil.Process().children() == []
     assert taken_at_once(folder, CPU)
 
@@ -206,12 +206,12 @@ def test_a_stream_of_the_others_starves_no_one(folder: Path, single: bool) -> No
 def test_a_claim_spreads_shards_over_gpus(folder: Path) -> None:
     with ExitStack() as stack:
         for expected in ("A", "B"):
-            gpu, claim = turns(folder).claimed(["A", "B"])
+            gpu, claim = turns(folder).claim_gpu(["A", "B"])
             assert gpu == expected
             assert claim is not None
             stack.callback(os.close, claim)
-        assert turns(folder).claimed(["B", "A"]) == ("B", None)
-    gpu, claim = turns(folder).claimed(["A", "B"])
+        assert turns(folder).claim_gpu(["B", "A"]) == ("B", None)
+    gpu, claim = turns(folder).claim_gpu(["A", "B"])
     assert gpu == "A"
     os.close(claim or -1)
 
@@ -258,10 +258,10 @@ def test_a_folder_that_cannot_be_used_is_the_users_mistake(tmp_path: Path) -> No
 
 
 def test_the_folder_is_the_hosts_whatever_a_jobs_own_is() -> None:
-    program = "from sweeprof.sweep import lock; print(lock.FOLDER)"
+    program = "from sweeprof.run import locks; print(locks.FOLDER)"
     environment = {**os.environ, "TMPDIR": "/somewhere/else", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
-    assert Path(done.stdout.strip()) == Path("/tmp/sweeprof-locks") == lock.FOLDER
+    assert Path(done.stdout.strip()) == Path("/tmp/sweeprof-locks") == locks.FOLDER
 
 
 def as_nobody(action: Callable[[], object]) -> str:

@@ -15,21 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.plans import fake_plan
-from sweeprof.results.compare import Excluded
-from sweeprof.results.record import PASSES, PassName
-from sweeprof.sweep.plan import (
-    IDENTITY,
-    MEASURING,
+from sweeprof.config.schema import IDENTITY
+from sweeprof.passes.registry import exclusive_passes, passes
+from sweeprof.plan.plan import (
     SCHEMA_VERSION,
     Combination,
     Plan,
     Trial,
-    bouts,
     estimated_seconds,
     identity,
     in_shards,
+    trial_groups,
     without_repeats,
 )
+from sweeprof.results.compare import Excluded
+from sweeprof.results.record import PassName
 
 CONFIG: dict[str, Any] = {
     "model": {"torch": {"_target_": "a.b", "width": 4}},
@@ -42,6 +42,8 @@ CONFIG: dict[str, Any] = {
     "seed": {"weights": 0, "order": 0},
 }
 GOLDEN_ID = "c1a00a42add3f"
+
+PASSES = tuple(passes())
 
 
 def combination(id: str, rounds: int = 1, unsupported: str | None = None, **axes: Any) -> Combination:
@@ -93,15 +95,15 @@ def test_a_repeated_combination_is_excluded() -> None:
 
 def trials(combinations: list[Combination], passes: Sequence[PassName], seed: int) -> list[Trial]:
     """The trials of a plan without duels."""
-    found = bouts(combinations, passes, seed, {})
+    found = trial_groups(combinations, passes, seed, {})
     assert all(len(bout) == 1 for bout in found)
     return [trial for (trial,) in found]
 
 
 def test_what_measures_nothing_of_the_device_comes_first_and_rounds_last() -> None:
     order = trials([combination("c1", 2), combination("c2", 2)], PASSES, 0)
-    aside = [name for name in PASSES if name not in MEASURING]
-    alone = [name for name in PASSES if name in MEASURING and name != "timing"]
+    aside = [name for name in PASSES if name not in exclusive_passes()]
+    alone = [name for name in PASSES if name in exclusive_passes() and name != "timing"]
     once = [(t.combination_id, t.pass_name) for t in order if t.pass_name != "timing"]
     assert once == [(id, name) for names in (aside, alone) for id in ("c1", "c2") for name in names]
     assert [t.pass_name for t in order[len(once) :]] == ["timing"] * 4
@@ -146,7 +148,7 @@ def test_a_duel_has_what_shares_a_baseline_in_one_bout() -> None:
         for backend in ("torch", "tf", "onnx")
         for size in (1, 8)
     ]
-    found = bouts(combinations, ["timing"], 0, {"backend": "torch"})
+    found = trial_groups(combinations, ["timing"], 0, {"backend": "torch"})
     assert [len(bout) for bout in found] == [3] * 6
     assert all(len({t.combination_id[-1] for t in bout}) == 1 and len({t.round for t in bout}) == 1 for bout in found)
     assert len({tuple(t.combination_id for t in bout) for bout in found if bout[0].combination_id[-1] == "1"}) > 1

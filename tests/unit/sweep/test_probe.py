@@ -11,8 +11,8 @@ import pytest
 
 from support.fakes import fake_config
 from sweeprof.errors import Problem
-from sweeprof.sweep.plan import Combination
-from sweeprof.sweep.probe import device_problem, probe, target_problem, target_problems
+from sweeprof.plan.plan import Combination
+from sweeprof.plan.probe import device_problem, probe, target_problem, target_problems
 
 KEY = "model.torch._target_"
 FINE = """
@@ -208,7 +208,7 @@ def test_arguments_of_a_model_and_a_dataset_are_looked_at(modules: Path) -> None
 
 
 def test_packaged_targets_need_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweeprof.sweep.probe.Child", None)
+    monkeypatch.setattr("sweeprof.plan.probe.Child", None)
     assert probe([combination("packaged.Model")], PACKAGED | {"packaged.Model"}) == []
 
 

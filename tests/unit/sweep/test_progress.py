@@ -5,25 +5,30 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from support.plans import fake_plan
-from sweeprof.sweep import progress
-from sweeprof.sweep.events import Event
-from sweeprof.sweep.folder import Folder
-from sweeprof.sweep.progress import ProgressDisplay, State
+from sweeprof.results.record import PassName
+from sweeprof.run import progress
+from sweeprof.run.events import Event, EventKind
+from sweeprof.run.folder import Folder
+from sweeprof.run.progress import ProgressDisplay, State
 
 
-def event(kind: str, id: str, pass_name: str = "timing", time: float = 0, **fields: Any) -> Event:
-    line = {"event": kind, "combination_id": id, "pass": pass_name, "round": 0, "time": time, **fields}
-    return cast(Event, line)
+def event(kind: EventKind, id: str, pass_name: PassName = "timing", time: float = 0, **fields: Any) -> Event:
+    return Event(kind, time, id, pass_name, 0, **fields)
+
+
+def line(kind: str, id: str, time: float, **fields: Any) -> str:
+    """Return an event of the quality pass as it is stored."""
+    return json.dumps({"event": kind, "time": time, "combination_id": id, "pass": "quality", "round": 0, **fields})
 
 
 def waiting(id: str, holder: str | None) -> Event:
-    return cast(Event, {**event("waiting", id), "for": holder})
+    return event("waiting", id, waits_for=holder)
 
 
 def ended(id: str, time: float, status: str = "ok", reason: str | None = None, **fields: Any) -> Event:
@@ -114,13 +119,10 @@ def test_the_display_follows_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "events").mkdir()
     display = ProgressDisplay(plan, Folder(tmp_path), Console(file=output, width=100))
     with display, (tmp_path / "events" / "shard-0.jsonl").open("w") as file:
-        for line in (
-            event("begin", "cfine", "quality", 0),
-            event("end", "cfine", "quality", 1, status="ok", reason=None),
-            event("begin", "cbroken", "quality", 1),
-        ):
-            print(json.dumps(line), file=file)
-        half = json.dumps(event("end", "cbroken", "quality", 3, status="failed", reason="why"))
+        print(line("begin", "cfine", 0), file=file)
+        print(line("end", "cfine", 1, status="ok", reason=None), file=file)
+        print(line("begin", "cbroken", 1), file=file)
+        half = line("end", "cbroken", 3, status="failed", reason="why")
         file.write(half[:20])
         file.flush()
         file.write(half[20:] + "\n")
@@ -132,9 +134,9 @@ def test_the_display_follows_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_line_that_is_being_written_waits(tmp_path: Path) -> None:
     (tmp_path / "events").mkdir()
     display = ProgressDisplay(fake_plan({"a": {}}, ["quality"]), Folder(tmp_path), Console(file=io.StringIO()))
-    (tmp_path / "events" / "shard-0.jsonl").write_text(json.dumps(event("begin", "ca", "quality"))[:-5])
+    (tmp_path / "events" / "shard-0.jsonl").write_text(line("begin", "ca", 0)[:-5])
     display._take_new()
     assert display.state.current == ""
-    (tmp_path / "events" / "shard-0.jsonl").write_text(json.dumps(event("begin", "ca", "quality")) + "\n")
+    (tmp_path / "events" / "shard-0.jsonl").write_text(line("begin", "ca", 0) + "\n")
     display._take_new()
     assert display.state.current.endswith("quality")

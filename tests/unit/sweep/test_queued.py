@@ -9,9 +9,9 @@ import pytest
 from support.plans import fake_plan, sweep_folder
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Json
-from sweeprof.sweep.folder import Folder
-from sweeprof.sweep.hold import heading, sending
-from sweeprof.sweep.queued import (
+from sweeprof.run.folder import Folder
+from sweeprof.run.locks import driver_lock, sending_lock
+from sweeprof.run.tracking import (
     keep_config,
     note_ending,
     note_sent,
@@ -33,7 +33,7 @@ def sweep(output: Path, stamp: str = "2026-11-22_10-00-00", name: str = "a") -> 
 def test_the_command_that_sends(tmp_path: Path) -> None:
     folder = sweep(tmp_path / "with space")
     keep_config(folder, MLFLOW)
-    assert sending_command(folder) == f"python -m sweeprof.sync '{folder.path}'"
+    assert sending_command(folder) == f"sweeprof sync '{folder.path}'"
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_password_is_left_to_the_user(uri: str, shown: str, tmp_path: Path) ->
     keep_config(folder, {**MLFLOW, "uri": uri})
     assert "secret" not in folder.tracking.read_text()
     assert read_json(folder.tracking)["complete"] is False
-    assert sending_command(folder) == f"python -m sweeprof.sync {folder.path} 'uri={shown}'"
+    assert sending_command(folder) == f"sweeprof sync {folder.path} 'uri={shown}'"
 
 
 def test_what_is_measured_anew_is_to_be_sent_anew(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_what_is_measured_anew_is_to_be_sent_anew(tmp_path: Path) -> None:
 def test_the_command_that_opens_mlflow(tmp_path: Path) -> None:
     folder = sweep(tmp_path / "with space")
     keep_config(folder, MLFLOW)
-    shown = f"python -m sweeprof.ui '{folder.path}'"
+    shown = f"sweeprof ui '{folder.path}'"
     assert viewing_command(folder) == shown
     assert viewing_command(folder, "sqlite:///other.db") == f"{shown} --uri sqlite:///other.db"
     keep_config(folder, {**MLFLOW, "uri": "postgresql://me:secret@host/db"})
@@ -117,9 +117,13 @@ def test_what_was_sent_once_stays_sent(tmp_path: Path) -> None:
 
 
 def test_a_sweep_is_sent_by_one_process_at_a_time(tmp_path: Path) -> None:
-    with sending(tmp_path, 0), pytest.raises(TimeoutError, match="another process is sending"), sending(tmp_path, 0):
+    with (
+        sending_lock(tmp_path, 0),
+        pytest.raises(TimeoutError, match="another process is sending"),
+        sending_lock(tmp_path, 0),
+    ):
         pass
-    with sending(tmp_path, 0):
+    with sending_lock(tmp_path, 0):
         pass
 
 
@@ -133,5 +137,5 @@ def test_what_is_still_to_be_sent(tmp_path: Path) -> None:
     note_sent(sent, None)
     note_sent(old, "away")
     write_json(broken.tracking, {"config": MLFLOW, "complete": True})  # as earlier versions did
-    with heading(measured.path):
+    with driver_lock(measured.path):
         assert unsent(tmp_path) == [old, new]

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from support.planning import composer
-from sweeprof.sweep import resolve
-from sweeprof.sweep.check import part_problems
-from sweeprof.sweep.plan import Plan
+from sweeprof.config.validation import part_problems
+from sweeprof.plan import resolve
+from sweeprof.plan.plan import Plan
 
 BASE = ["model=fake", "backend=fake", "dataset=synthetic", "tracking=none"]
 GRID = ["batch_size=range(1,101)", "backend.slowdown=1.0,2.0,3.0,4.0", "model.fake.step_s=range(0.001,0.0255,0.001)"]
@@ -26,7 +26,7 @@ def test_ten_thousand_combinations_take_bounded_work(monkeypatch: pytest.MonkeyP
         looked[name] += 1
         return part_problems(name, part)
 
-    monkeypatch.setattr("sweeprof.sweep.section.part_problems", counting)
+    monkeypatch.setattr("sweeprof.plan.sweep_file.part_problems", counting)
     made = composer([*BASE, *GRID])
     plan = made.plan()
     assert len(plan.combinations) == len({c.id for c in plan.combinations}) == 10_000

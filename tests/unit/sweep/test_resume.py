@@ -12,27 +12,34 @@ import pytest
 
 from support.plans import fake_plan, sweep_folder
 from sweeprof.errors import UserError
+from sweeprof.plan.plan import Trial
 from sweeprof.results.files import write_json
 from sweeprof.results.record import Record, Status
-from sweeprof.sweep import resume
-from sweeprof.sweep.difference import difference
-from sweeprof.sweep.events import EventLog, begun, events_of
-from sweeprof.sweep.folder import Folder, sweeps
-from sweeprof.sweep.hold import HEAD, heading, is_headed, reporting, working
-from sweeprof.sweep.plan import Trial
-from sweeprof.sweep.resume import decides, replaced, retried, store, tally, with_settings
+from sweeprof.run import resume
+from sweeprof.run.events import EventLog, begun, events_of
+from sweeprof.run.folder import Folder, sweeps
+from sweeprof.run.locks import DRIVER, driver_lock, has_driver, report_lock, work_lock
+from sweeprof.run.resume import (
+    changes_measurement,
+    count_trials,
+    difference,
+    replace_plan,
+    retry_statuses,
+    store_plan,
+    with_settings,
+)
 
 ONE = Trial("ca", "timing", 1)
 
 
 def test_a_folder_that_was_removed_meanwhile_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is gone: somebody removed it"), heading(tmp_path / "gone"):
+    with pytest.raises(UserError, match="is gone: somebody removed it"), driver_lock(tmp_path / "gone"):
         pass
 
 
 def test_who_works_has_a_file_that_nfs_lets_it_share(tmp_path: Path) -> None:
     """NFS makes shared locks of files that are open for reading alone."""
-    work = working(tmp_path)
+    work = work_lock(tmp_path)
     assert work is not None
     with work:
         assert work.readable()
@@ -41,25 +48,25 @@ def test_who_works_has_a_file_that_nfs_lets_it_share(tmp_path: Path) -> None:
 def test_a_cut_event_is_passed_over_and_the_next_begins_a_line(tmp_path: Path) -> None:
     path = tmp_path / "shard-0.jsonl"
     with EventLog(path) as log:
-        log.tell("begin", ONE)
-        log.tell("end", ONE, status="ok")
+        log.write("begin", ONE)
+        log.write("end", ONE, status="ok")
     path.write_bytes(path.read_bytes()[:-9])
     with EventLog(path) as log:
-        log.tell("begin", replace(ONE, round=2))
-    assert [(e["event"], e["round"]) for e in events_of(tmp_path)] == [("begin", 1), ("begin", 2)]
+        log.write("begin", replace(ONE, round=2))
+    assert [(e.kind, e.round) for e in events_of(tmp_path)] == [("begin", 1), ("begin", 2)]
     assert begun(tmp_path) == {("ca", "timing", 1), ("ca", "timing", 2)}
 
 
 def test_what_waits_for_its_turn_has_not_begun(tmp_path: Path) -> None:
     with EventLog(tmp_path / "shard-0.jsonl") as log:
-        log.tell("begin", ONE)
-        log.tell("waiting", ONE, **{"for": None})
+        log.write("begin", ONE)
+        log.write("waiting", ONE, waits_for=None)
         assert begun(tmp_path) == set()
-        log.tell("running", ONE)
+        log.write("running", ONE)
     assert begun(tmp_path) == {("ca", "timing", 1)}
 
 
-def test_a_duel_is_run_again_as_a_whole(tmp_path: Path) -> None:
+def test_an_interleaved_round_is_run_again_as_a_whole(tmp_path: Path) -> None:
     plan = fake_plan({"a": {}, "b": {}}, ["timing"], rounds=2)
     for combination in plan.combinations:
         combination.config["protocol"]["interleave"] = "duel"
@@ -67,9 +74,9 @@ def test_a_duel_is_run_again_as_a_whole(tmp_path: Path) -> None:
     for id, round, status in (("ca", 0, "ok"), ("cb", 0, "failed"), ("ca", 1, "ok"), ("cb", 1, "ok")):
         Record("s1", id, "timing", status, round=round).write(folder.records)  # type: ignore[arg-type]
     said = "2 trials are measured, 0 missing, 2 again"
-    assert str(tally(folder, plan, retried([]), move=True)).startswith(said)
+    assert str(count_trials(folder, plan, retry_statuses([]), move=True)).startswith(said)
     assert [folder.is_done(Trial(id, "timing", 0)) for id in ("ca", "cb")] == [False, False]
-    assert str(tally(folder, plan, retried([]), move=True)) == "2 trials are measured, 2 missing"
+    assert str(count_trials(folder, plan, retry_statuses([]), move=True)) == "2 trials are measured, 2 missing"
 
 
 def test_what_is_run_again(tmp_path: Path) -> None:
@@ -78,13 +85,16 @@ def test_what_is_run_again(tmp_path: Path) -> None:
     endings: dict[str, Status] = {"ca": "ok", "cb": "oom", "cc": "timeout"}
     for id, status in endings.items():
         Record("s1", id, "quality", status).write(folder.records)
-    found = tally(folder, plan, retried([]), move=False)
+    found = count_trials(folder, plan, retry_statuses([]), move=False)
     assert str(found) == "1 trials are measured, 1 missing, 2 again (1 oom, 1 timeout)"
-    assert str(tally(folder, plan, retried(["oom"]), move=True)) == "2 trials are measured, 1 missing, 1 again (1 oom)"
+    assert (
+        str(count_trials(folder, plan, retry_statuses(["oom"]), move=True))
+        == "2 trials are measured, 1 missing, 1 again (1 oom)"
+    )
     assert [folder.is_done(Trial(id, "quality")) for id in ("ca", "cb", "cc")] == [True, False, True]
     assert folder.attempts(Trial("cb", "quality")) == 1
     with pytest.raises(UserError, match=r"retry: 'tmeout' is not a status.*'timeout'"):
-        retried(["tmeout"])
+        retry_statuses(["tmeout"])
 
 
 def test_a_plan_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,9 +107,9 @@ def test_a_plan_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkey
     with monkeypatch.context() as patched:
         patched.setattr(resume, "write_json", full)
         with pytest.raises(OSError, match="no space left"):
-            store(folder, old, new)
+            store_plan(folder, old, new)
     assert folder.read_plan() == old
-    store(folder, old, new)
+    store_plan(folder, old, new)
     assert folder.read_plan() == new
     assert Folder(tmp_path).plan.with_name("plan-1.json").is_file()
 
@@ -110,7 +120,10 @@ def test_a_record_of_a_later_version_is_set_aside_and_measured_again(tmp_path: P
     path = folder.record_path(plan.trials()[0])
     write_json(path, {**Record("s1", "ca", "quality", "failed").to_dict(), "schema_version": 99})
     before = path.read_bytes()
-    assert str(tally(folder, plan, retried([]), move=True)) == "0 trials are measured, 0 missing, 1 again (1 damaged)"
+    assert (
+        str(count_trials(folder, plan, retry_statuses([]), move=True))
+        == "0 trials are measured, 0 missing, 1 again (1 damaged)"
+    )
     assert not path.exists()
     assert (tmp_path / "damaged" / "records" / "ca" / "quality-r0-0.json").read_bytes() == before
 
@@ -130,7 +143,7 @@ def test_two_threads_may_tell_a_sweep_to_stop(tmp_path: Path) -> None:
     ],
 )
 def test_which_keys_decide(keys: list[str], decided: bool) -> None:
-    assert decides(keys) is decided
+    assert changes_measurement(keys) is decided
 
 
 def test_settings_of_the_command_line_count() -> None:
@@ -149,7 +162,7 @@ def test_a_plan_of_other_combinations(tmp_path: Path) -> None:
     folder = sweep_folder(tmp_path, old)
     Record("s1", "ca", "analysis", "ok").write(folder.records)
     with pytest.raises(UserError, match="holds nothing that belongs to this plan"):
-        replaced(folder, old, new)
+        replace_plan(folder, old, new)
 
 
 def test_changed_keys_are_told_with_their_values() -> None:
@@ -169,12 +182,12 @@ def test_the_newest_sweep(tmp_path: Path) -> None:
 
 def test_a_folder_has_one_head(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
-    assert not is_headed(folder.path)
-    with heading(folder.path):
-        assert is_headed(folder.path)
-        with pytest.raises(UserError, match="is in use by process"), heading(folder.path):
+    assert not has_driver(folder.path)
+    with driver_lock(folder.path):
+        assert has_driver(folder.path)
+        with pytest.raises(UserError, match="is in use by process"), driver_lock(folder.path):
             pass
-    assert not is_headed(folder.path)
+    assert not has_driver(folder.path)
 
 
 def test_last_stays_the_sweep_that_it_was_when_a_sweep_began(tmp_path: Path) -> None:
@@ -182,22 +195,22 @@ def test_last_stays_the_sweep_that_it_was_when_a_sweep_began(tmp_path: Path) -> 
     before, itself = ({"label": "last", "file": str(tmp_path / name)} for name in ("old", "new"))
     plan = fake_plan({"a": {}})
     old, new = replace(plan, compare={"against": before}), replace(plan, compare={"against": itself})
-    assert replaced(folder, old, new)[0].compare["against"] == before
-    with pytest.raises(UserError, match=r"compare\.baseline: 'last' is the sweep itself"):
-        replaced(folder, plan, new)
+    assert replace_plan(folder, old, new)[0].compare["against"] == before
+    with pytest.raises(UserError, match=r"compare\.baseline: 'last' is the sweep that is resumed"):
+        replace_plan(folder, plan, new)
 
 
 def test_what_a_dead_head_started_does_not_work_under_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with heading(tmp_path):
-        mine = os.environ[HEAD]
-    with heading(tmp_path):
-        work = working(tmp_path)
+    with driver_lock(tmp_path):
+        mine = os.environ[DRIVER]
+    with driver_lock(tmp_path):
+        work = work_lock(tmp_path)
         assert work is not None
         work.close()
         with monkeypatch.context() as started_before:
-            started_before.setenv(HEAD, mine)
-            assert working(tmp_path) is None
-    assert HEAD not in os.environ
+            started_before.setenv(DRIVER, mine)
+            assert work_lock(tmp_path) is None
+    assert DRIVER not in os.environ
 
 
 def test_reports_are_made_one_after_the_other(tmp_path: Path) -> None:
@@ -205,11 +218,11 @@ def test_reports_are_made_one_after_the_other(tmp_path: Path) -> None:
     done: list[str] = []
 
     def second() -> None:
-        with reporting(tmp_path):
+        with report_lock(tmp_path):
             done.append("second")
 
     with ThreadPoolExecutor(1) as pool:
-        with reporting(tmp_path):
+        with report_lock(tmp_path):
             waiting = pool.submit(second)
             with pytest.raises(TimeoutError):
                 waiting.result(0.1)

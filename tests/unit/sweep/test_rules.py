@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sweeprof.sweep.rules import read_rules
+from sweeprof.plan.shape import read_rules
 
 AXES: dict[str, list[Any]] = {"a": [1, 2], "b": ["x", "y"]}
 

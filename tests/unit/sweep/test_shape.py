@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeprof.sweep.shape import Grid, Shape, distinct, read_shape
+from sweeprof.plan.shape import Grid, Shape, distinct, read_shape
 
 
 def expand(key: str, values: Any) -> list[Any]:

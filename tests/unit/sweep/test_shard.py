@@ -14,11 +14,11 @@ import pytest
 
 from support.plans import fake_plan, sweep_folder
 from sweeprof.errors import WorkerError
+from sweeprof.plan.plan import Plan
 from sweeprof.results.record import PassName, Record, read_records
-from sweeprof.sweep import lock, shard, template
-from sweeprof.sweep.plan import Plan
-from sweeprof.sweep.shard import run_shard
-from sweeprof.sweep.template import Ending
+from sweeprof.run import fork_server, locks, shard
+from sweeprof.run.protocol import ProcessExit
+from sweeprof.run.shard import run_shard
 
 MODELS: dict[str, dict[str, Any]] = {
     "ok": {"step_s": 0.5},
@@ -40,7 +40,7 @@ REASONS = {
 
 @pytest.fixture(autouse=True)
 def _own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "FOLDER", tmp_path / "locks")
+    monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
 
 
 def run(tmp_path: Path, plan: Plan) -> dict[str, Record]:
@@ -52,24 +52,24 @@ def run(tmp_path: Path, plan: Plan) -> dict[str, Record]:
 @pytest.mark.parametrize(
     ("ending", "oom_kill", "output", "status", "reason"),
     [
-        (Ending(-9, timed_out=True), False, None, "timeout", "took longer than limits.timeout_s=2.5"),
-        (Ending(-9, timed_out=True), True, "std::bad_alloc", "timeout", "took longer than limits.timeout_s=2.5"),
-        (Ending(-9), True, None, "oom", "the system ran out of memory and killed it"),
-        (Ending(-9), False, None, "crashed", "killed by SIGKILL (signal 9)"),
-        (Ending(-11), True, None, "crashed", "killed by SIGSEGV (signal 11)"),
-        (Ending(-6), False, "what():  std::bad_alloc", "oom", "std::bad_alloc"),
-        (Ending(-6), False, "assertion failed", "crashed", "killed by SIGABRT (signal 6)"),
-        (Ending(3), False, None, "crashed", "exited with code 3 without leaving a record"),
-        (Ending(1), False, "no space", "crashed", "exited with code 1 without leaving a record: no space"),
-        (Ending(0), False, None, "crashed", "exited with code 0 without leaving a record"),
+        (ProcessExit(-9, timed_out=True), False, None, "timeout", "took longer than limits.timeout_s=2.5"),
+        (ProcessExit(-9, timed_out=True), True, "std::bad_alloc", "timeout", "took longer than limits.timeout_s=2.5"),
+        (ProcessExit(-9), True, None, "oom", "the system ran out of memory and killed it"),
+        (ProcessExit(-9), False, None, "crashed", "killed by SIGKILL (signal 9)"),
+        (ProcessExit(-11), True, None, "crashed", "killed by SIGSEGV (signal 11)"),
+        (ProcessExit(-6), False, "what():  std::bad_alloc", "oom", "std::bad_alloc"),
+        (ProcessExit(-6), False, "assertion failed", "crashed", "killed by SIGABRT (signal 6)"),
+        (ProcessExit(3), False, None, "crashed", "exited with code 3 without leaving a record"),
+        (ProcessExit(1), False, "no space", "crashed", "exited with code 1 without leaving a record: no space"),
+        (ProcessExit(0), False, None, "crashed", "exited with code 0 without leaving a record"),
     ],
 )
-def test_endings(ending: Ending, oom_kill: bool, output: str | None, status: str, reason: str) -> None:
-    assert shard._judged(ending, 2.5, oom_kill, output) == (status, reason)
+def test_endings(ending: ProcessExit, oom_kill: bool, output: str | None, status: str, reason: str) -> None:
+    assert shard._failure(ending, 2.5, oom_kill, output) == (status, reason)
 
 
 def test_a_real_time_signal_has_no_name_but_an_ending() -> None:
-    status, reason = shard._judged(Ending(-(signal.SIGRTMIN + 5)), None, False, None)
+    status, reason = shard._failure(ProcessExit(-(signal.SIGRTMIN + 5)), None, False, None)
     assert status == "crashed"
     assert str(signal.SIGRTMIN + 5) in reason
 
@@ -149,7 +149,7 @@ def model(**_):
 def test_a_stopped_fork_server_is_a_timeout_and_the_next_trial_has_a_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(template, "GRACE_S", 0.5)
+    monkeypatch.setattr(fork_server, "GRACE_S", 0.5)
     (tmp_path / "stopping_server.py").write_text(STOPPING)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     plan = fake_plan({"stops": {}, "fine": {}}, ["quality"], "fork", {"timeout_s": 0.5})
@@ -197,13 +197,13 @@ def test_a_crash_keeps_the_last_words(tmp_path: Path) -> None:
 
 def test_measuring_passes_have_the_host_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
-    real = lock.Turns.taken
+    real = locks.HostLock.taken
 
-    def recorded(self: lock.Turns, measures: bool, *rest: Any) -> Any:
+    def recorded(self: locks.HostLock, measures: bool, *rest: Any) -> Any:
         asked.append(measures)
         return real(self, measures, *rest)
 
-    monkeypatch.setattr(lock.Turns, "taken", recorded)
+    monkeypatch.setattr(locks.HostLock, "taken", recorded)
     run(tmp_path, fake_plan({"ok": {}}, ["analysis", "timing", "memory", "quality"]))
     assert asked == [False, False, True, True]
 
@@ -220,17 +220,17 @@ def test_a_record_says_when_it_ran_and_what_else_did_while_it_measured(tmp_path:
 
 def test_with_a_broken_template_that_trial_alone_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    real = template.Template.run
+    real = fork_server.ForkServer.run
 
-    def breaks_once(self: Any, request: Any) -> Ending:
+    def breaks_once(self: Any, request: Any) -> ProcessExit:
         calls.append(1)
         if len(calls) == 1:
-            raise WorkerError("the template is gone")
+            raise WorkerError("the fork server is gone")
         return real(self, request)
 
-    monkeypatch.setattr(template.Template, "run", breaks_once)
+    monkeypatch.setattr(fork_server.ForkServer, "run", breaks_once)
     found = run(tmp_path, fake_plan({"a": {}, "b": {}}, ["quality"], "fork"))
-    assert (found["ca/quality-0"].status, found["ca/quality-0"].reason) == ("lost", "the template is gone")
+    assert (found["ca/quality-0"].status, found["ca/quality-0"].reason) == ("lost", "the fork server is gone")
     assert found["cb/quality-0"].status == "ok"
     assert psutil.Process().children() == []
 

@@ -15,17 +15,17 @@ import pytest
 from rich.console import Console
 
 from support.plans import fake_plan, sweep_folder
+from sweeprof.plan.plan import Plan
 from sweeprof.results.compare import Comparison
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Record, read_records
-from sweeprof.sweep import head, tracker
-from sweeprof.sweep.folder import Folder
-from sweeprof.sweep.hold import heading
-from sweeprof.sweep.plan import Plan
-from sweeprof.sweep.queued import StoredTracker, keep_config
-from sweeprof.sweep.shard import run_shard
-from sweeprof.sweep.tracker import TrackerProcess
-from sweeprof.tracking import Ending, Links, SweepInfo
+from sweeprof.run import driver, tracker
+from sweeprof.run.folder import Folder
+from sweeprof.run.locks import driver_lock
+from sweeprof.run.shard import run_shard
+from sweeprof.run.tracker import TrackerProcess
+from sweeprof.run.tracking import StoredTracker, keep_config
+from sweeprof.tracking import Links, SweepInfo, SweepOutcome
 
 SCRIPTED = """
 import os, signal, sys, time
@@ -48,7 +48,7 @@ class Seen:
     def open(self, sweep: SweepInfo) -> Links:
         return Links(False, "")
 
-    def close(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: Ending) -> None:
+    def close(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: SweepOutcome) -> None:
         self.records = list(records)
 
 
@@ -123,7 +123,7 @@ def test_a_process_that_was_killed_is_replaced_before_it_is_needed(make: Make, f
     with make() as process:
         process.open(folder.read_plan())
         assert process.opened(60) == Links(False, "opened")
-        (child,) = (c for c in psutil.Process().children() if "sweeprof.sweep.tracker" in " ".join(c.cmdline()))
+        (child,) = (c for c in psutil.Process().children() if "sweeprof.run.tracker" in " ".join(c.cmdline()))
         child.kill()
         child.wait(10)
         assert process.close("finished", "") == Links(False, "closed with 2, finished")
@@ -168,7 +168,7 @@ def test_the_time_at_the_end_of_a_sweep_is_bounded(
         opened = process.opened(60)
         assert process.close("finished", "", limit_s) == opened
         assert process.trouble == trouble
-        assert not any("sweeprof.sweep.tracker" in " ".join(c.cmdline()) for c in psutil.Process().children())
+        assert not any("sweeprof.run.tracker" in " ".join(c.cmdline()) for c in psutil.Process().children())
     assert (stored(folder)["sent"], stored(folder)["trouble"]) == (None, trouble)
 
 
@@ -190,7 +190,7 @@ def test_a_sweep_is_measured_while_its_tracker_hangs(
     measured: list[float] = []
 
     def launch(folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
-        (child,) = (c for c in psutil.Process().children() if "sweeprof.sweep.tracker" in " ".join(c.cmdline()))
+        (child,) = (c for c in psutil.Process().children() if "sweeprof.run.tracker" in " ".join(c.cmdline()))
         run_shard(folder, 0)
         measured.append(time.monotonic())
         assert child.is_running()
@@ -199,12 +199,12 @@ def test_a_sweep_is_measured_while_its_tracker_hangs(
     plan = dataclasses.replace(folder.read_plan(), limits={"timeout_s": None, "memory": None, "tracking_s": 0.5})
     write_json(folder.plan, plan.to_dict())
     out, live = Console(file=io.StringIO(), width=200), Console(file=io.StringIO(), width=200)
-    with heading(folder.path):
+    with driver_lock(folder.path):
         tracking = StoredTracker(dict(stored(folder)["config"]), confined=False)
-        head.go_on(folder, plan, tracking, launch, out, live)
+        driver.measure_missing(folder, plan, tracking, launch, out, live)
     assert time.monotonic() - measured[0] >= 0.5
     assert {record.status for record in read_records(folder.records)} == {"ok"}
-    said = "the tracker did not finish within limits.tracking_s=0.5; send it with: python -m sweeprof.sync"
+    said = "the tracker did not finish within limits.tracking_s=0.5; send it with: sweeprof sync"
     assert said in cast("io.StringIO", out.file).getvalue()
     assert stored(folder)["sent"] is None
 

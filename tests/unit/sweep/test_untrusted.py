@@ -13,15 +13,13 @@ from typing import Any
 import pytest
 
 from support.plans import fake_plan, sweep_folder
-from sweeprof import collect, prune, sync, ui
-from sweeprof.comparing.command import main as compare
+from support.subcommands import subcommand
 from sweeprof.errors import UserError
-from sweeprof.report.__main__ import main as report
+from sweeprof.plan.references import read_sweep
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Json
-from sweeprof.sweep.folder import Folder
-from sweeprof.sweep.queued import stored_tracker
-from sweeprof.sweep.references import read_sweep
+from sweeprof.run.folder import Folder
+from sweeprof.run.tracking import stored_tracker
 from sweeprof.tracking import MLFLOW
 from sweeprof.tracking.credentials import LOGINS
 
@@ -35,11 +33,12 @@ class Tracker:
 """
 SERVER = "http://tracker.example:5000"
 Main = Callable[[Sequence[str]], int]
+collect, compare, prune, report, sync, ui = map(subcommand, ("collect", "compare", "prune", "report", "sync", "ui"))
 COMMANDS: dict[str, tuple[Main, list[str]]] = {
     "report": (report, []),
-    "sync": (sync.main, []),
-    "collect": (collect.main, []),
-    "ui": (ui.main, ["--port", "0"]),
+    "sync": (sync, []),
+    "collect": (collect, []),
+    "ui": (ui, ["--port", "0"]),
     "compare": (compare, [str(GOLDEN)]),
     "tag": (compare, ["--tag", "nightly"]),
 }
@@ -113,7 +112,7 @@ def test_pruning_imports_nothing_either(folder: Folder, evil: Path) -> None:
     tracked(folder, _target_="evil.Tracker")
     newer = folder.path.with_name("2026-11-22_11-00-00")
     shutil.copytree(folder.path, newer)
-    prune.main(["test", "--keep", "1", "--output", str(folder.path.parents[1])])
+    prune(["test", "--keep", "1", "--output", str(folder.path.parents[1])])
     assert [path.name for path in evil.iterdir()] == ["evil.py"]
 
 
@@ -243,7 +242,7 @@ def test_a_damaged_tracking_json_is_one_clear_error(
     content: str, folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder.tracking.write_text(content)
-    for main in (sync.main, ui.main):
+    for main in (sync, ui):
         assert main([str(folder.path)]) == 1
         assert "has a tracking.json that cannot be read: " in capsys.readouterr().err
     assert report([str(folder.path)]) == 0
@@ -251,7 +250,7 @@ def test_a_damaged_tracking_json_is_one_clear_error(
 
 def test_the_text_of_a_setting_stands_for_nothing_else(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hydra would put the variable into the address that the sweep is sent to."""
-    from sweeprof.sweep.tracker import _made
+    from sweeprof.run.tracker import _made
 
     monkeypatch.setenv("SECRET", "pa55word")
     config = {"_target_": MLFLOW, "uri": "http://host/${oc.env:SECRET}", "output": str(folder.path.parents[1])}
@@ -280,7 +279,7 @@ def test_artifacts_stay_where_the_sweeps_are(folder: Folder, tmp_path: Path) -> 
     (tmp_path / "private").mkdir()
     client.create_experiment("test", artifact_location=(tmp_path / "private").as_uri())
     tracked(folder)
-    assert sync.main([str(folder.path)]) == 2
+    assert sync([str(folder.path)]) == 2
     assert list((tmp_path / "private").rglob("*")) == []
     assert "by the word of a place that only the sweep's folder names" in str(
         json.loads(folder.tracking.read_text())["trouble"]

@@ -13,9 +13,8 @@ import pytest
 
 from support.plans import fake_plan, sweep_folder
 from support.samples import comparison
-from sweeprof import app, sync
-from sweeprof.comparing import command as compare
-from sweeprof.report import __main__ as report
+from support.subcommands import subcommand
+from sweeprof.cli import run
 from sweeprof.results.files import unwritable, write_json
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a disk or become another user")
@@ -71,10 +70,10 @@ def test_reports_and_sync_say_that_the_folder_cannot_be_written(
     (folder,) = place.glob("*/*")
     with WAYS[way](place):
         for main, words in (
-            (report.main, [str(folder)]),
-            (sync.main, [str(folder)]),
-            (compare.main, [str(folder), "--tag", "nightly", "--output", str(place)]),
-            (compare.main, [str(folder), str(folder), "--json", str(place / "new.json")]),
+            (subcommand("report"), [str(folder)]),
+            (subcommand("sync"), [str(folder)]),
+            (subcommand("compare"), [str(folder), "--tag", "nightly", "--output", str(place)]),
+            (subcommand("compare"), [str(folder), str(folder), "--json", str(place / "new.json")]),
         ):
             assert main(words) == 1
             (line,) = _errors(capsys)
@@ -95,7 +94,7 @@ def test_a_sweep_says_that_its_folder_cannot_be_written(
     monkeypatch.setattr("hydra._internal.hydra.configure_log", lambda *_: None)
     monkeypatch.setattr(sys, "argv", ["sweeprof", *said, *(fake or ["trust=true"]), "tracking=none"])
     with WAYS[way](place), pytest.raises(SystemExit) as ended:
-        app.main()
+        run.main()
     lines = _errors(capsys)
     if fake:
         (line,) = lines
@@ -103,7 +102,7 @@ def test_a_sweep_says_that_its_folder_cannot_be_written(
         assert ended.value.code == 1
     else:
         why = "is read-only" if way == "read-only" else "may not be written by this user"
-        then = f"make it writable, then go on with: python -m sweeprof resume={folder}"
+        then = f"make it writable, then resume with: python -m sweeprof resume={folder}"
         assert " ".join(lines).endswith(f"the disk of {folder} {why}: {then}")
         assert ended.value.code == 2
 

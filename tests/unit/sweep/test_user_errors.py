@@ -16,16 +16,15 @@ import pytest
 from rich.console import Console
 
 from support.plans import fake_plan
-from sweeprof.results.compare import Comparison
+from sweeprof.plan.plan import Plan
+from sweeprof.results.compare import Comparison, comparison_from
 from sweeprof.results.files import read_json
-from sweeprof.results.reading import comparison_from
 from sweeprof.results.record import PassName
-from sweeprof.sweep import head, lock
-from sweeprof.sweep.finish import comparison_of
-from sweeprof.sweep.folder import Folder
-from sweeprof.sweep.plan import Plan
-from sweeprof.sweep.resume import retried, tally
-from sweeprof.sweep.shard import run_shard
+from sweeprof.run import driver, locks
+from sweeprof.run.finish import comparison_of
+from sweeprof.run.folder import Folder
+from sweeprof.run.resume import count_trials, retry_statuses
+from sweeprof.run.shard import run_shard
 
 MODULE = """
 import numpy as np
@@ -89,7 +88,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.delitem(sys.modules, "failing_user", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(lock, "FOLDER", tmp_path / "locks")
+    monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
     return importlib.import_module("failing_user")
 
 
@@ -113,7 +112,7 @@ def swept(plan: Plan) -> tuple[int, Folder, str]:
 
     printed = io.StringIO()
     out = Console(file=printed, width=100)
-    ended = head.run(plan, Path("outputs").absolute(), {"_target_": None}, launch, out, out)
+    ended = driver.run(plan, Path("outputs").absolute(), {"_target_": None}, launch, out, out)
     return ended.exit_code, Folder(ended.folder), printed.getvalue()
 
 
@@ -196,7 +195,7 @@ def test_a_metric_that_was_mended_is_computed_when_the_sweep_is_resumed(module: 
     _, folder, _ = swept(plan)
     timing = next(folder.records.glob("*/timing-r0.json")).read_bytes()
     module.LUCK = True
-    again = tally(folder, plan, retried([]), move=True)
+    again = count_trials(folder, plan, retry_statuses([]), move=True)
     assert (again.kept, again.again) == (1, {"failed": 1})
     run_shard(folder, 0)
     (row,) = comparison_of(folder, trust=True).rows

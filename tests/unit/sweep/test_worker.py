@@ -17,9 +17,10 @@ from support.fakes import composed_of
 from support.plans import QUICK, fake_plan, sweep_folder
 from sweeprof.results.files import read_json
 from sweeprof.results.record import PassName, Record
-from sweeprof.sweep.finish import comparison_of
-from sweeprof.sweep.shard import run_shard
-from sweeprof.sweep.worker import Request, run_trial
+from sweeprof.run.finish import comparison_of
+from sweeprof.run.protocol import Request
+from sweeprof.run.shard import run_shard
+from sweeprof.run.worker import run_trial
 
 MODULE = """
 from sweeprof.errors import Problem, UserError

@@ -11,10 +11,9 @@ import pytest
 
 from support.samples import comparison, records
 from sweeprof.errors import UserError
-from sweeprof.results.compare import Comparison
+from sweeprof.plan.references import Place, located, read_sweep, set_tag
+from sweeprof.results.compare import Comparison, comparison_from
 from sweeprof.results.files import write_json
-from sweeprof.results.reading import comparison_from
-from sweeprof.sweep.references import Place, located, read_sweep, set_tag
 from sweeprof.tracking import baselines
 from sweeprof.tracking.mlflow import MlflowTracker
 from sweeprof.tracking.sweeps import sweep_info

@@ -20,7 +20,7 @@ from sweeprof.report.markdown import markdown
 from sweeprof.results.compare import Cell, Comparison
 from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import Record
-from sweeprof.tracking import Ending, SweepInfo
+from sweeprof.tracking import SweepInfo, SweepOutcome
 from sweeprof.tracking.mlflow import MlflowTracker, TrackingError
 from sweeprof.tracking.process import ENVIRONMENT, GIVE_UP_S
 
@@ -37,7 +37,11 @@ def info(of: Comparison) -> SweepInfo:
 
 
 def track(
-    output: Path, of: Comparison, found: list[Record] | None = None, ending: Ending = "finished", tracker: Any = None
+    output: Path,
+    of: Comparison,
+    found: list[Record] | None = None,
+    ending: SweepOutcome = "finished",
+    tracker: Any = None,
 ) -> None:
     found = records(of) if found is None else found
     folder = output / of.sweep_id
@@ -166,7 +170,7 @@ def test_descriptions_have_figures_and_lead_back_to_the_sweep(output: Path, clie
     assert "- latency: **244 µs [239–251]**, ×1.90" in slower
     assert "the baseline of others" in own[FIRST].data.tags["mlflow.note.content"].splitlines()[0]
     head = parent.data.tags["mlflow.note.content"].split("\n\n")[0]
-    for word in ("table", "charts", "by model", "by backend", "by batch_size", "layers", "report", "history"):
+    for word in ("table", "charts", "report", "history"):
         assert f"[{word}](#/experiments/" in head
 
 
@@ -385,7 +389,7 @@ def test_an_empty_database_is_made_by_one_process_at_a_time(tmp_path: Path, monk
         pass
 
     def construct(tracking_uri: str) -> None:
-        assert tracking_uri == f"sqlite:///{tmp_path}/new/mlflow.db"
+        assert tracking_uri == f"sqlite:///{tmp_path}/new/mlflow.db.new"
         with pytest.raises(Timeout):
             FileLock(tmp_path / "new" / "mlflow.db.lock").acquire(timeout=0)
         raise Opened
@@ -439,7 +443,7 @@ def test_a_history_that_is_not_taken_costs_nothing_else(
     from mlflow.protos import databricks_pb2
     from mlflow.tracking import MlflowClient
 
-    from sweeprof.tracking import connecting
+    from sweeprof.tracking import retry
 
     create = MlflowClient.create_experiment
 
@@ -449,7 +453,7 @@ def test_a_history_that_is_not_taken_costs_nothing_else(
         return create(self, name, **named)
 
     monkeypatch.setattr(MlflowClient, "create_experiment", refuse)
-    monkeypatch.setattr(connecting, "GIVE_UP_S", 0.1)
+    monkeypatch.setattr(retry, "GIVE_UP_S", 0.1)
     # What may pass is told, to be sent later; what is refused stays refused.
     with pytest.raises(TrackingError, match="no history here") if told else contextlib.nullcontext():
         track(output, small())
@@ -464,7 +468,7 @@ def test_a_server_that_begins_to_hang_is_waited_for_once(
 ) -> None:
     from mlflow.tracking import MlflowClient
 
-    from sweeprof.tracking import connecting
+    from sweeprof.tracking import retry
 
     class Clock:
         now = 0.0
@@ -484,7 +488,7 @@ def test_a_server_that_begins_to_hang_is_waited_for_once(
             patch.setattr(MlflowClient, name, hang)
         raise TimeoutError("timed out")
 
-    monkeypatch.setattr(connecting, "time", clock)
+    monkeypatch.setattr(retry, "time", clock)
     tracker = MlflowTracker(None, output)
     asked: list[tuple[Callable[[], Any], float]] = [
         (lambda: tracker.open(info(of)), request_s),  # measuring waits for it

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sweeprof.tracking import connecting
-from sweeprof.tracking.patient import patient
+from sweeprof.tracking import retry
+from sweeprof.tracking.retry import retrying
 
 
 class Failing:
@@ -30,11 +30,11 @@ class Failing:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, tracker_environment: None) -> None:
-    monkeypatch.setattr(connecting, "_FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(retry, "_FIRST_WAIT_S", 0.001)
 
 
 def made(client: Failing) -> Any:
-    return patient(client)  # type: ignore[arg-type]
+    return retrying(client)  # type: ignore[arg-type]
 
 
 def test_a_call_is_tried_again() -> None:

@@ -11,8 +11,8 @@ import requests
 from mlflow.exceptions import MlflowException
 from mlflow.utils.rest_utils import verify_rest_response
 
-from sweeprof.sweep.tracker import trouble_of
-from sweeprof.tracking.asking import NoAnswer, experiment_id
+from sweeprof.run.tracker import trouble_of
+from sweeprof.tracking.rest import ServerUnreachable, experiment_id
 
 NAMES = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 
@@ -52,7 +52,7 @@ def server() -> Iterator[HTTPServer]:
 
 
 def test_a_question_to_the_server_is_refused(server: HTTPServer) -> None:
-    with pytest.raises(NoAnswer) as raised:
+    with pytest.raises(ServerUnreachable) as raised:
         experiment_id(f"http://127.0.0.1:{server.server_port}", "nightly")
     assert "gave no answer: 401 Unauthorized" in str(raised.value)
     assert all(name in str(raised.value) for name in NAMES)

@@ -14,10 +14,10 @@ import pytest
 
 from support.misbehaving import BEHAVIOURS, Behaviour, misbehaving
 from support.samples import comparison
-from sweeprof.tracking import SweepInfo, asking, request_limits
-from sweeprof.tracking.asking import NoAnswer, experiment_id, is_healthy
+from sweeprof.tracking import SweepInfo, request_limits, rest
 from sweeprof.tracking.mlflow import MlflowTracker, TrackingError
 from sweeprof.tracking.request_limits import within
+from sweeprof.tracking.rest import ServerUnreachable, experiment_id, is_healthy
 
 ENDS_S = 15.0
 """Many times the limits that are set here, and less than a server needs that sends a byte at a time."""
@@ -45,10 +45,10 @@ def _no_request_is_left() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _short_limits(monkeypatch: pytest.MonkeyPatch, tracker_environment: None) -> None:
-    for module in (asking, request_limits):
+    for module in (rest, request_limits):
         monkeypatch.setattr(module, "ANSWER_BYTES", 1 << 20)
-    monkeypatch.setattr(asking, "ANSWER_S", 0.3)
-    monkeypatch.setattr(asking, "HEALTH_S", 0.3)
+    monkeypatch.setattr(rest, "ANSWER_S", 0.3)
+    monkeypatch.setattr(rest, "HEALTH_S", 0.3)
     monkeypatch.setattr(request_limits, "REQUEST_S", 0.3)
 
 
@@ -67,7 +67,7 @@ def test_every_request_to_mlflow_ends(behaviour: Behaviour, tmp_path: Path) -> N
 def test_every_question_by_rest_ends(behaviour: Behaviour) -> None:
     with misbehaving(behaviour) as address:
         began = time.monotonic()
-        with pytest.raises(NoAnswer, match=REASONS[behaviour]):
+        with pytest.raises(ServerUnreachable, match=REASONS[behaviour]):
             experiment_id(address, "name")
         if behaviour != "closes":
             assert not is_healthy(address)

@@ -10,7 +10,7 @@ import pytest
 from support.layered import layer_table, operator_table
 from support.odd import build
 from support.samples import comparison
-from sweeprof.report.layers.csv import to_csv
+from sweeprof.report.layers.tables import to_csv
 from sweeprof.report.operators import to_csv as operators_csv
 from sweeprof.tracking import tables
 from sweeprof.tracking.tables import MOST_ROWS, combinations, layers, operators, tag_of

@@ -11,11 +11,9 @@ import pytest
 
 from sweeprof.tracking.views import (
     KEPT_SWEEPS,
-    KEPT_WHOLE,
-    MOST_GROUPED,
+    KINDS,
     TAG_LIMIT,
     ViewOf,
-    kinds,
     newest_view,
     outdated_views,
     trend_tag,
@@ -49,38 +47,22 @@ def unpacked(tag: str) -> dict[str, Any]:
     return found
 
 
-WHOLE = view(grouped=("model", "batch_size"), layers=True)
-
-
 def cards(of: ViewOf, kind: str, type: str) -> list[dict[str, Any]]:
     return [card for card in state(of, kind)["compareRunCharts"] if card["type"] == type]
 
 
-@pytest.mark.parametrize("kind", ["table", "charts", "by0", "by1", "layers"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_view_lists_all_runs_of_the_sweep_flat(kind: str) -> None:
-    found = state(WHOLE, kind)
+    found = state(view(), kind)
     assert found["searchFilter"] == 'tags.mlflow.parentRunId = "parent"'
     assert found["orderByKey"] == "tags.`sweeprof.place`"
     assert found["runsHiddenMode"] == "SHOW_ALL"
 
 
-def test_the_menu_has_the_views_in_order() -> None:
-    tags = [json.loads(text) for text in view_tags(WHOLE).values()]
+def test_mlflow_lists_the_table_before_the_charts() -> None:
+    tags = [json.loads(text) for text in view_tags(view()).values()]
     latest_first = sorted(tags, key=lambda tag: -tag["updatedAt"])
-    labels = ("table", "charts", "by model", "by batch_size", "layers")
-    assert [tag["name"] for tag in latest_first] == [f"{label} 1970-01-01 00:00" for label in labels]
-    assert list(kinds(view())) == ["table", "charts"]
-    many = view(grouped=tuple("abcdefg"))
-    assert len(kinds(many)) == 2 + MOST_GROUPED
-
-
-def test_the_views_by_an_axis_average_the_runs_of_each_value() -> None:
-    found = state(WHOLE, "by1")
-    keys = [{"mode": "param", "groupByData": "batch_size"}]
-    assert found["groupBy"] == {"aggregateFunction": "average", "groupByKeys": keys}
-    assert found["useGroupedValuesInCharts"] is True
-    assert cards(WHOLE, "by1", "PARALLEL") == []
-    assert "groupBy" not in state(WHOLE, "charts")
+    assert [tag["name"] for tag in latest_first] == ["table 1970-01-01 00:00", "charts 1970-01-01 00:00"]
 
 
 def test_trade_offs_are_accuracy_and_work_against_time() -> None:
@@ -148,20 +130,21 @@ def test_old_views_are_outdated_and_those_of_others_never() -> None:
         for kind in ("table", "charts", "by0")
     }
     tags = {**views, "mlflow.sharedViewState.mine": "{}", "mlflow.note.content": "x"}
-    assert outdated_views(tags, keep=2, whole=1) == [
+    assert outdated_views(tags, keep=2) == [
+        "mlflow.sharedViewState.sweeprof-s2-by0",
         "mlflow.sharedViewState.sweeprof-s1-by0",
         "mlflow.sharedViewState.sweeprof-s0-by0",
         "mlflow.sharedViewState.sweeprof-s0-charts",
         "mlflow.sharedViewState.sweeprof-s0-table",
     ]
     broken = {"mlflow.sharedViewState.sweeprof-x-table": "not json"}
-    assert outdated_views(tags | broken, keep=3, whole=3) == list(broken)
+    assert [key for key in outdated_views(tags | broken, keep=3) if "by0" not in key] == list(broken)
     assert newest_view(tags | broken) == 3
 
 
 def test_users_can_save_views_of_their_own() -> None:
     # MLflow's page allows 40 per experiment.
-    assert 2 * KEPT_SWEEPS + (MOST_GROUPED + 1) * KEPT_WHOLE <= 32
+    assert len(KINDS) * KEPT_SWEEPS <= 32
 
 
 def test_an_address_is_quoted() -> None:

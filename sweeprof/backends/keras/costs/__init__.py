@@ -1,4 +1,4 @@
-"""What each operation of ``keras.ops`` costs: multiply-accumulates, floating-point operations and textbook scalar operations.
+"""The cost of each operation of ``keras.ops``: multiply-accumulates, floating-point operations and textbook scalar operations.
 
 The definitions are those of the torch backend; docs/counting.md is the table for readers, and tests hold both together. One file
 per family; a rule is a function of an operation (which holds its settings), its arguments and its result:

@@ -1,4 +1,4 @@
-"""What the backward of an operation costs, by the formulas of the torch backend; FLOPs beside those of products.
+"""The cost of an operation's backward pass, by the formulas of the torch backend; FLOPs in addition to those of products.
 
 A product takes as many multiply-accumulates for the gradient of each operand that needs one as it took forward.
 """

@@ -3,14 +3,12 @@
 # every rule takes an operation, its arguments, keyword arguments and result
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 from sweeprof.backends.keras.costs.rule import Cost, Rule, added, attended, elements, given_or, outer, product, shape_of
-
-Args = tuple[Any, ...]
-Kwargs = Mapping[str, Any]
+from sweeprof.counting.formulas import Args, Kwargs
 
 
 def _matmul(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:

@@ -3,7 +3,7 @@
 # every rule takes an operation, its arguments, keyword arguments and result
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import ceil, log2, prod
 from typing import Any
 
@@ -22,9 +22,7 @@ from sweeprof.backends.keras.costs.rule import (
     shape_of,
     softmaxed,
 )
-
-Args = tuple[Any, ...]
-Kwargs = Mapping[str, Any]
+from sweeprof.counting.formulas import Args, Kwargs
 
 
 def _batch_norm(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
@@ -34,7 +32,7 @@ def _batch_norm(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost
 
 
 def length_along(shape: tuple[int, ...], axis: int | Iterable[int] | None) -> int:
-    """How many elements there are along one axis, several, or all."""
+    """Return the number of elements along one axis, several, or all."""
     axes = range(len(shape)) if axis is None else [axis] if isinstance(axis, int) else axis
     return prod(shape[at] for at in axes)
 

@@ -1,4 +1,4 @@
-"""What a rule is, and the arithmetic that rules share; shapes and integers only."""
+"""The type of a cost rule, and the arithmetic that rules share; shapes and integers only."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def first_tensor(output: Any) -> Any:
 
 
 def is_complex(tensor: Any) -> bool:
-    """Whether its elements are pairs of real numbers."""
+    """True if the elements are complex numbers."""
     return str(tensor.dtype).startswith("complex")
 
 
 def arithmetic(tensor: Any) -> bool:
-    """Whether computing ``tensor`` took floating-point operations."""
+    """True if computing ``tensor`` took floating-point operations."""
     return str(tensor.dtype).startswith(("float", "bfloat", "complex"))
 
 

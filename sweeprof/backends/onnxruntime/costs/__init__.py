@@ -1,4 +1,4 @@
-"""What each operator of the ONNX standard costs: multiply-accumulates, floating-point operations and textbook operations.
+"""The cost of each operator of the ONNX standard: multiply-accumulates, floating-point operations and textbook operations.
 
 The definitions are those of docs/counting.md, by the operators' ONNX names; a rule is a function of a node, whose shapes are known:
 

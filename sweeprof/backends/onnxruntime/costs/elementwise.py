@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sweeprof.backends.onnxruntime.costs.rule import NOTHING, Cost, Rule, given
-from sweeprof.backends.onnxruntime.graph import Node
+from sweeprof.backends.onnxruntime.costs.rule import NOTHING, Cost, Rule, argument
+from sweeprof.backends.onnxruntime.graph import OnnxNode
 
 _TABLE = """
 Relu 1 1
@@ -29,7 +29,7 @@ _RESIZED = {b"nearest": (0, 0, 0), b"linear": (3, 7, 15), b"cubic": (31, 31, 31)
 def pointwise(flops: int, ops: int) -> Rule:
     """The rule of an operator that does this for each element of a floating-point result, and nothing for any other."""
 
-    def rule(node: Node) -> Cost:
+    def rule(node: OnnxNode) -> Cost:
         result = node.outputs[0]
         return (0, flops * result.elements, ops * result.elements) if result.is_floating else NOTHING
 
@@ -44,27 +44,27 @@ def _table() -> dict[str, Rule]:
     return rules
 
 
-def _gelu(node: Node) -> Cost:
+def _gelu(node: OnnxNode) -> Cost:
     """With ``approximate='tanh'``: ``x/2·(1 + tanh(√(2/π)·(x + 0.0447·x³)))``, else ``x/2·(1 + erf(x/√2))``."""
     elements = node.outputs[0].elements
     return 0, elements, elements * (15 if node.attributes.get("approximate") == b"tanh" else 5)
 
 
-def _several(node: Node) -> Cost:
+def _several(node: OnnxNode) -> Cost:
     """``Sum``, ``Max``, ``Min`` of any number of tensors."""
     result = node.outputs[0]
     work = (len(node.inputs) - 1) * result.elements
     return (0, work, work) if result.is_floating else NOTHING
 
 
-def _mean(node: Node) -> Cost:
+def _mean(node: OnnxNode) -> Cost:
     result = node.outputs[0]
     work = len(node.inputs) * result.elements
     return (0, work, work) if result.is_floating else NOTHING
 
 
-def _resize(node: Node) -> Cost:
-    result, shapes = node.outputs[0], (given(node).shape or (), node.outputs[0].shape or ())
+def _resize(node: OnnxNode) -> Cost:
+    result, shapes = node.outputs[0], (argument(node).shape or (), node.outputs[0].shape or ())
     changed = sum(a != b for a, b in zip(*shapes, strict=True))
     if not changed or not result.is_floating:
         return NOTHING
@@ -72,8 +72,8 @@ def _resize(node: Node) -> Cost:
     return 0, work, work
 
 
-def _grid_sample(node: Node) -> Cost:
-    """What a Resize of that mode does."""
+def _grid_sample(node: OnnxNode) -> Cost:
+    """Return the cost of a Resize with the same interpolation mode."""
     mode = node.attributes.get("mode", b"linear").replace(b"bi", b"")
     work = _RESIZED[mode][len(node.outputs[0].shape or ()) - 3] * node.outputs[0].elements
     return 0, work, work

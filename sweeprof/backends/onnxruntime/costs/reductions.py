@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from math import log2, prod
 
-from sweeprof.backends.onnxruntime.costs.rule import NOTHING, Cost, Rule, given, is_added, shape_of
-from sweeprof.backends.onnxruntime.graph import Node
+from sweeprof.backends.onnxruntime.costs.rule import NOTHING, Cost, Rule, argument, is_added, shape_of
+from sweeprof.backends.onnxruntime.graph import OnnxNode
 
 
-def _batch_norm(node: Node) -> Cost:
+def _batch_norm(node: OnnxNode) -> Cost:
     """``(X, scale, B, mean, variance)``; as mean and deviation are constants, a scale and a shift: 2 FLOPs an element."""
-    elements, channels = given(node).elements, given(node, 1).elements
+    elements, channels = argument(node).elements, argument(node, 1).elements
     if node.attributes.get("training_mode"):
         return 0, 5 * elements, 7 * elements + 4 * channels
     return 0, 2 * elements, 4 * elements + 2 * channels
@@ -21,57 +21,57 @@ def _normalised(rows: int, elements: int, *, weight: bool, bias: bool) -> Cost:
     return 0, (5 if weight else 4) * elements, (5 + weight + bias) * elements + 4 * rows
 
 
-def _layer_norm(node: Node) -> Cost:
-    shape = shape_of(given(node))
+def _layer_norm(node: OnnxNode) -> Cost:
+    shape = shape_of(argument(node))
     rows = prod(shape[: node.attributes.get("axis", -1) % len(shape)])
-    return _normalised(rows, given(node).elements, weight=True, bias=is_added(node.input(2)))
+    return _normalised(rows, argument(node).elements, weight=True, bias=is_added(node.input(2)))
 
 
-def _rms_norm(node: Node) -> Cost:
+def _rms_norm(node: OnnxNode) -> Cost:
     """Squares, their mean, a root, a division, and a multiplication by the weight."""
-    shape, elements = shape_of(given(node)), given(node).elements
+    shape, elements = shape_of(argument(node)), argument(node).elements
     rows = prod(shape[: node.attributes.get("axis", -1) % len(shape)])
     return 0, 4 * elements, 4 * elements + 2 * rows
 
 
-def _instance_norm(node: Node) -> Cost:
-    batch, channels = shape_of(given(node))[:2]
-    return _normalised(batch * channels, given(node).elements, weight=True, bias=True)
+def _instance_norm(node: OnnxNode) -> Cost:
+    batch, channels = shape_of(argument(node))[:2]
+    return _normalised(batch * channels, argument(node).elements, weight=True, bias=True)
 
 
-def _group_norm(node: Node) -> Cost:
-    rows = shape_of(given(node))[0] * int(node.attributes["num_groups"])
-    return _normalised(rows, given(node).elements, weight=True, bias=True)
+def _group_norm(node: OnnxNode) -> Cost:
+    rows = shape_of(argument(node))[0] * int(node.attributes["num_groups"])
+    return _normalised(rows, argument(node).elements, weight=True, bias=True)
 
 
-def _softmax(node: Node) -> Cost:
+def _softmax(node: OnnxNode) -> Cost:
     """For rows of n: subtract the maximum, exponentiate, n - 1 additions, divide: 4n - 1 operations; one FLOP an element."""
-    value = given(node)
+    value = argument(node)
     length = shape_of(value)[node.attributes.get("axis", -1)] if value.shape else 1
     return 0, value.elements, (value.elements // length) * (4 * length - 1) if length else 0
 
 
-def _log_softmax(node: Node) -> Cost:
+def _log_softmax(node: OnnxNode) -> Cost:
     """One more, a logarithm."""
-    return 0, given(node).elements, 4 * given(node).elements
+    return 0, argument(node).elements, 4 * argument(node).elements
 
 
-def _average_pool(node: Node) -> Cost:
+def _average_pool(node: OnnxNode) -> Cost:
     """Every input is touched once (FLOPs); each output sums its window and divides (operations)."""
-    return 0, given(node).elements, node.outputs[0].elements * prod(node.attributes["kernel_shape"])
+    return 0, argument(node).elements, node.outputs[0].elements * prod(node.attributes["kernel_shape"])
 
 
-def _max_pool(node: Node) -> Cost:
+def _max_pool(node: OnnxNode) -> Cost:
     """Every input is touched once (FLOPs); finding a window's maximum is one operation."""
     result = node.outputs[0]
-    return (0, given(node).elements, result.elements) if result.is_floating else NOTHING
+    return (0, argument(node).elements, result.elements) if result.is_floating else NOTHING
 
 
 def _folded(each: int, rest: int) -> Rule:
     """So many operations for each input, and ``rest`` for each output."""
 
-    def rule(node: Node) -> Cost:
-        value, result = given(node), node.outputs[0]
+    def rule(node: OnnxNode) -> Cost:
+        value, result = argument(node), node.outputs[0]
         if not result.is_floating:
             return NOTHING
         work = each * value.elements
@@ -80,33 +80,33 @@ def _folded(each: int, rest: int) -> Rule:
     return rule
 
 
-def _scan(node: Node) -> Cost:
+def _scan(node: OnnxNode) -> Cost:
     result = node.outputs[0]
     return (0, result.elements, result.elements) if result.is_floating else NOTHING
 
 
-def _log_sum_exp(node: Node) -> Cost:
+def _log_sum_exp(node: OnnxNode) -> Cost:
     """Subtract the maximum, exponentiate, add up, a logarithm, add the maximum."""
-    value = given(node).elements
+    value = argument(node).elements
     return 0, value, 3 * value + node.outputs[0].elements
 
 
-def _scatter(node: Node) -> Cost:
+def _scatter(node: OnnxNode) -> Cost:
     """Only moves, unless it is to reduce."""
-    updates = given(node, 2)
+    updates = argument(node, 2)
     reduces = node.attributes.get("reduction", b"none") != b"none"
     return (0, updates.elements, updates.elements) if reduces and updates.is_floating else NOTHING
 
 
-def _fourier(node: Node) -> Cost:
+def _fourier(node: OnnxNode) -> Cost:
     """``5 n log₂ n`` for a complex transform over n points (Cooley and Tukey), half of it for real numbers.
 
     The last axis has the real and the imaginary parts.
     """
     shape = shape_of(node.outputs[0])
-    axis = given(node, 2).data if node.input(2) is not None else node.attributes.get("axis", -2)
+    axis = argument(node, 2).data if node.input(2) is not None else node.attributes.get("axis", -2)
     points = shape[int(axis)]
-    each = 5 if shape_of(given(node))[-1] == 2 else 2.5
+    each = 5 if shape_of(argument(node))[-1] == 2 else 2.5
     work = round(each * prod(shape[:-1]) * log2(points)) if points > 1 else 0
     return 0, work, work
 

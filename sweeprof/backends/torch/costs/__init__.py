@@ -1,4 +1,4 @@
-"""What each operator costs: multiply-accumulates, floating-point operations and textbook scalar operations.
+"""The cost of each operator: multiply-accumulates, floating-point operations and textbook scalar operations.
 
 docs/counting.md is the table for readers. One file per family; a rule is a function of an operator's arguments and its result:
 

@@ -55,7 +55,7 @@ _NAMESPACES = frozenset({"prim", "profiler", "c10d_functional_trace"})
 
 
 def does_no_arithmetic(func: Any) -> bool:
-    """Whether the operator overload is a view, or one of the listed or of its twins: in place, or a view's copy."""
+    """True if the operator overload is a view, or one of the listed operators or their variants: in place, or a view's copy."""
     namespace, _, name = func._schema.name.partition("::")
     if func.is_view or namespace in _NAMESPACES:
         return True
@@ -65,7 +65,7 @@ def does_no_arithmetic(func: Any) -> bool:
 
 
 def _copies_a_view(name: str) -> bool:
-    """Whether it is what torch puts in the place of a view where views are not allowed, e.g. ``slice_copy``."""
+    """True if torch uses the operator in place of a view where views are not allowed, e.g. ``slice_copy``."""
     view = getattr(torch.ops.aten, name.removesuffix("_copy"), None) if name.endswith("_copy") else None
     return view is not None and any(getattr(view, overload).is_view for overload in view.overloads())
 

@@ -3,13 +3,10 @@
 # every rule takes an operator's arguments, keyword arguments and result
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from sweeprof.backends.torch.costs.rule import Cost, Rule, argument
-
-Args = tuple[Any, ...]
-Kwargs = Mapping[str, Any]
+from sweeprof.counting.formulas import Args, Kwargs
 
 _MEAN, _SUM = 1, 2
 """How torch numbers its reductions; 0 is none."""

@@ -3,16 +3,13 @@
 # every rule takes an operator's arguments, keyword arguments and result
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
 from typing import Any
 
 import torch
 
 from sweeprof.backends.torch.costs.rule import Cost, Rule, argument, arithmetic, first_tensor, parts, product
-
-Args = tuple[Any, ...]
-Kwargs = Mapping[str, Any]
+from sweeprof.counting.formulas import Args, Kwargs
 
 _COMPLEX_PRODUCT = 6
 """Four multiplications and two additions."""
@@ -34,7 +31,7 @@ def _added_matmul(args: Args, kwargs: Kwargs, output: Any) -> Cost:
 
 
 def _is_added(kwargs: Kwargs) -> bool:
-    """Whether there is something to add: with a beta of zero it is not even read."""
+    """True if there is an addend: with a beta of zero torch does not even read it."""
     return bool(kwargs.get("beta", 1) != 0)
 
 
@@ -54,7 +51,7 @@ def _product_of(left: torch.Tensor, right: torch.Tensor, output: torch.Tensor, *
 
 
 def _stored(tensor: torch.Tensor) -> int:
-    """How many elements a sparse tensor stores.
+    """Return the number of elements that a sparse tensor stores.
 
     Raises:
         ValueError: it is on the meta device, where that is not known.
@@ -188,7 +185,7 @@ def _embedding_bag(args: Args, kwargs: Kwargs, output: Any) -> Cost:
 
 
 def _trilinear(args: Args, kwargs: Kwargs, output: Any) -> Cost:
-    """What ``bilinear`` is made of: ``x₁ (N, 1, I₁, 1) · A (1, O, I₁, I₂) · x₂ (N, 1, 1, I₂)``, summed over both inputs."""
+    """Return the cost of ``bilinear``: ``x₁ (N, 1, I₁, 1) · A (1, O, I₁, I₂) · x₂ (N, 1, 1, I₂)``, summed over both inputs."""
     outputs, weight = output.numel(), args[1]
     inner = prod(weight.shape[-2:])
     return product(outputs * (inner + weight.shape[-1]), outputs * (weight.shape[-1] + 1), output, bias=False)

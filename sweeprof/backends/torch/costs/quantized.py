@@ -3,14 +3,11 @@
 # every rule takes an operator's arguments, keyword arguments and result
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
 from typing import Any
 
 from sweeprof.backends.torch.costs.rule import Cost, Rule
-
-Args = tuple[Any, ...]
-Kwargs = Mapping[str, Any]
+from sweeprof.counting.formulas import Args, Kwargs
 
 
 def _linear(args: Args, kwargs: Kwargs, output: Any) -> Cost:

@@ -1,21 +1,18 @@
-"""Recurrent networks and their cells, by hand; :mod:`sweeprof.profiling.cells` has the formulas."""
+"""Recurrent networks and their cells, by hand; :mod:`sweeprof.counting.recurrent_cells` has the formulas."""
 
 # every rule takes an operator's arguments, keyword arguments and result
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from sweeprof.backends.torch.costs.rule import Cost, Rule, argument
-from sweeprof.profiling.cells import GRU, LSTM, RELU, TANH, Cell, cost_of_steps
-
-Args = tuple[Any, ...]
-Kwargs = Mapping[str, Any]
+from sweeprof.counting.formulas import Args, Kwargs
+from sweeprof.counting.recurrent_cells import GRU, LSTM, RELU, TANH, RecurrentCell, cost_of_steps
 
 
-def _network(kind: Cell, steps: int, weights: list[torch.Tensor], has_biases: bool) -> Cost:
+def _network(kind: RecurrentCell, steps: int, weights: list[torch.Tensor], has_biases: bool) -> Cost:
     """Every layer and direction of a network; ``weights`` as torch lays them out: ``w_ih, w_hh[, b_ih, b_hh][, w_hr]`` each."""
     total = (0, 0, 0)
     index = 0
@@ -28,7 +25,7 @@ def _network(kind: Cell, steps: int, weights: list[torch.Tensor], has_biases: bo
     return total
 
 
-def _rnn(kind: Cell) -> Rule:
+def _rnn(kind: RecurrentCell) -> Rule:
     def rule(args: Args, kwargs: Kwargs, output: Any) -> Cost:
         """``(input, hx, params, has_biases, ...)``, packed: ``(data, batch_sizes, hx, params, has_biases, ...)``."""
         given = args[0]
@@ -39,7 +36,7 @@ def _rnn(kind: Cell) -> Rule:
     return rule
 
 
-def _cell(kind: Cell) -> Rule:
+def _cell(kind: RecurrentCell) -> Rule:
     def rule(args: Args, kwargs: Kwargs, output: Any) -> Cost:
         """``(input, hx, w_ih, w_hh, b_ih, b_hh)``."""
         given, w_ih, w_hh = args[0], args[2], args[3]
@@ -69,7 +66,7 @@ def _thnn_lstm(args: Args, kwargs: Kwargs, output: Any) -> Cost:
     return 0, units * (LSTM.flops + added), units * (LSTM.ops + added)
 
 
-def _quantized(kind: Cell) -> Rule:
+def _quantized(kind: RecurrentCell) -> Rule:
     """Weights of 8 bits, packed: an integer multiply-accumulate is one, and no FLOP. The rest is done in floating point."""
 
     def rule(args: Args, kwargs: Kwargs, output: Any) -> Cost:
@@ -89,7 +86,7 @@ def _quantized(kind: Cell) -> Rule:
     return rule
 
 
-def _quantized_cell(kind: Cell) -> Rule:
+def _quantized_cell(kind: RecurrentCell) -> Rule:
     def rule(args: Args, kwargs: Kwargs, output: Any) -> Cost:
         """``(input, hx, w_ih, w_hh, b_ih, b_hh)``, where the weights are packed."""
         hidden = (args[1] if isinstance(args[1], torch.Tensor) else args[1][0]).shape[-1]

@@ -3,16 +3,13 @@
 # every rule takes an operator's arguments, keyword arguments and result
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import ceil, log2, prod
 from typing import Any
 
 import torch
 
 from sweeprof.backends.torch.costs.rule import NOTHING, Cost, Rule, argument, arithmetic, first_tensor, parts, per_row
-
-Args = tuple[Any, ...]
-Kwargs = Mapping[str, Any]
+from sweeprof.counting.formulas import Args, Kwargs
 
 
 def _batch_norm(weight: Any, given: torch.Tensor, *, training: bool) -> Cost:
@@ -43,7 +40,7 @@ def _batch_norm_training(args: Args, kwargs: Kwargs, output: Any) -> Cost:
 
 
 def _batch_norm_statistics(args: Args, kwargs: Kwargs, output: Any) -> Cost:
-    """What training does beside normalising, where that is an operator of its own."""
+    """Return the cost of batch statistics in training, where they are an operator of their own."""
     elements, channels = args[0].numel(), args[0].shape[1]
     return 0, 3 * elements, 3 * elements + 2 * channels
 

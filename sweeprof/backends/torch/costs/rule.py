@@ -1,4 +1,4 @@
-"""What a rule is, and the arithmetic that rules share."""
+"""The type of a cost rule, and the arithmetic that rules share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def product(macs: int, outputs: int, tensor: torch.Tensor, *, bias: bool) -> Cos
 
 
 def arithmetic(tensor: torch.Tensor) -> bool:
-    """Whether computing ``tensor`` took floating-point operations."""
+    """True if computing ``tensor`` took floating-point operations."""
     return tensor.is_floating_point() or tensor.is_complex()
 
 

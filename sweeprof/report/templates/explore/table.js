@@ -127,7 +127,7 @@ const summaryCell = (rows, column) => {
   const place = metricOf(column), usable = rows.filter((row) => usableRatio(row, place) !== null);
   const mean = geometricMean(usable.map((row) => usableRatio(row, place)));
   if (mean === null) return made;
-  // As report/judged.py counts them: every row that has a baseline could have had a ratio.
+  // As report/verdict_summary.py counts them: every row that has a baseline could have had a ratio.
   const candidates = rows.filter((row) => baselineOf(row) !== null && baselineOf(row) !== row && row.status !== "unsupported");
   const incomplete = usable.filter((row) => row.incomplete || baselineOf(row)?.incomplete).length;
   const some = usable.length < candidates.length || incomplete ? ` of ${usable.length} of ${candidates.length}${incomplete ? `, ${incomplete} incomplete` : ""}` : "";

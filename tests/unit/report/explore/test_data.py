@@ -14,8 +14,8 @@ from support.odd import LONG, build, hostile, with_cells
 from support.samples import comparison
 from sweeprof.report.explore.data import embedded, page_data
 from sweeprof.report.table import sorted_rows
-from sweeprof.results.against import set_against
 from sweeprof.results.compare import Comparison
+from sweeprof.results.cross_sweep import set_against
 from sweeprof.results.measurement import Measurement
 
 

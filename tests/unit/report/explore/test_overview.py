@@ -13,8 +13,8 @@ from support.samples import comparison
 from sweeprof.report.explore.overview import failures, places, verdict_counts
 from sweeprof.report.html import html
 from sweeprof.report.pull_request import pull_request
-from sweeprof.results.against import set_against
 from sweeprof.results.compare import Comparison
+from sweeprof.results.cross_sweep import set_against
 
 
 def test_verdicts_are_counted_by_metric() -> None:

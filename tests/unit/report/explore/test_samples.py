@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from support.samples import comparison
-from sweeprof.profiling.timing import Timing
-from sweeprof.report.explore.samples import LEAST_OF_A_ROUND, MOST_OF_ONE, MOST_SAMPLES, room, thinned
+from sweeprof.measuring.timing import Timing
+from sweeprof.report.explore.data import LEAST_OF_A_ROUND, MOST_OF_ONE, MOST_SAMPLES, room, thinned
 from sweeprof.results.record import Record
-from sweeprof.sweep.folder import Folder
-from sweeprof.sweep.samples import samples_of
+from sweeprof.run.finish import samples_of
+from sweeprof.run.folder import Folder
 
 
 def timing(number: int, samples: Any, status: Any = "ok", pass_name: Any = "timing") -> Record:

@@ -1,4 +1,4 @@
-"""nnprofiler's views: SEEDS.md, rows 53 to 61, cases 38 to 40."""
+"""The views of the package nnprofiler: summary, timings and pool of costs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.nets import reused
 from support.timed_layers import LEAVES, NO_GRADIENT, mynet, partly, with_times
 from sweeprof.errors import UserError
 from sweeprof.profiling.layers import Layers
-from sweeprof.results.layers import ROOT
+from sweeprof.results.layer_times import ROOT
 
 approx: Any = pytest.approx
 

@@ -1,4 +1,4 @@
-"""Seed 002's one call for everything: SEEDS.md, rows 47, 49, 50, 95 to 98."""
+"""The overview of one model: counts, sizes and times in one call, as moduleprofiler gives them."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ import yaml
 
 from support.plans import fake_plan, sweep_folder
 from support.scripted import ScriptedSlurm
-from sweeprof.configs import conf_folder
+from sweeprof.config.folder import conf_folder
+from sweeprof.config.schema import RESOURCES
 from sweeprof.results.record import Json
-from sweeprof.sweep.cluster.resources import RESOURCES
-from sweeprof.sweep.folder import Folder
+from sweeprof.run.folder import Folder
 
 SHARDS = (("ca", "cb"), ("cc", "cd"), ("ce", "cf"))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeprof.sweep.cluster.jobs import Jobs, Note, Submission
+from sweeprof.slurm.jobs import Jobs, Note, ShardOutcome, Submission
 
 
 def test_submissions_are_found_among_the_notes_of_their_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,7 +16,7 @@ def test_submissions_are_found_among_the_notes_of_their_tasks(tmp_path: Path, mo
     jobs.keep(one, "#!/bin/bash\n")
     for number in range(2):
         jobs.write_note(one.token, number, Note("1", "n1", 0, 1.0))
-    jobs.write_endings({1: {"missing": "x"}})
+    jobs.write_outcomes({1: ShardOutcome("x", "lost", "y")})
     read: list[str] = []
     original = Jobs.read
 

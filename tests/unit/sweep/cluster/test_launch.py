@@ -8,11 +8,11 @@ import pytest
 
 from support.scripted import ScriptedSlurm
 from sweeprof.errors import UserError
-from sweeprof.sweep.cluster import slurm as commands
-from sweeprof.sweep.cluster.fleet import Fleet
-from sweeprof.sweep.cluster.jobs import Jobs, Note
-from sweeprof.sweep.cluster.launch import Detached, fleet_of, follow, launch, live_jobs, may_be_at_work
-from sweeprof.sweep.folder import Folder
+from sweeprof.run.folder import Folder
+from sweeprof.slurm import commands
+from sweeprof.slurm.job_tracker import JobTracker
+from sweeprof.slurm.jobs import Jobs, Note
+from sweeprof.slurm.launcher import Detached, follow, job_tracker, launch, live_jobs, may_be_at_work
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_jobs_at_work(slurm: ScriptedSlurm, folder: Folder) -> None:
 def test_a_host_without_slurm_need_not_ask_of_tasks_that_told_their_end(folder: Folder) -> None:
     submit_elsewhere(folder)
     assert may_be_at_work(folder)
-    with pytest.raises(UserError, match="this host has not"):
+    with pytest.raises(UserError, match="this host does not have"):
         live_jobs(folder)
     ended(folder)
     assert live_jobs(folder) == []
@@ -81,7 +81,7 @@ def test_ctrl_c_is_one_also_where_slurm_does_not_answer(
         slurm.go_away()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Fleet, "follow", interrupted)
+    monkeypatch.setattr(JobTracker, "follow", interrupted)
     with pytest.raises(KeyboardInterrupt):
         launch(folder.path, wait=True)
     assert slurm.told("scancel") == ["1 2"]
@@ -101,4 +101,4 @@ def test_an_sbatch_that_is_interrupted_is_cancelled_if_it_was_heard(
         launch(folder.path, wait=True)
     assert slurm.told("scancel") == ["5"]
     assert all(submission.revoked for submission in Jobs(folder.path).all())
-    assert fleet_of(folder).live == {}
+    assert job_tracker(folder).live == {}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sweeprof.results.files import read_json
-from sweeprof.sweep.cluster import task
-from sweeprof.sweep.cluster.jobs import HELD, Jobs, Submission
-from sweeprof.sweep.folder import Folder
-from sweeprof.sweep.hold import alone
+from sweeprof.run.folder import Folder
+from sweeprof.run.locks import exclusive_lock
+from sweeprof.slurm import task
+from sweeprof.slurm.jobs import HELD, Jobs, Submission
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_one_of_which_nothing_is_known_measures_nothing(folder: Folder, submissi
 
 def test_two_do_not_measure_one_shard(folder: Folder, submission: Submission, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task, "ENDING_S", 0.1)
-    with alone(folder.events / "shard-2.jsonl") as is_alone:
+    with exclusive_lock(folder.events / "shard-2.jsonl") as is_alone:
         assert is_alone
         assert task.main([str(folder.path), submission.token]) == task.EXIT_HELD
     note = Jobs(folder.path).note(submission.token, 1)

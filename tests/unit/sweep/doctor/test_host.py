@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sweeprof.sweep.doctor import host
-from sweeprof.sweep.doctor.finding import Finding
+from sweeprof.doctor import host
+from sweeprof.doctor.host import Finding
 
 
 def machine(root: Path, files: dict[str, str]) -> dict[str, Finding]:

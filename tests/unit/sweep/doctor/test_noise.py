@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sweeprof.results.stats import ratio_interval
-from sweeprof.sweep.doctor import noise
-from sweeprof.sweep.doctor.noise import Noise
+from sweeprof.doctor import noise
+from sweeprof.doctor.noise import Noise
+from sweeprof.results.statistics import ratio_interval
 
 PROTOCOLS: dict[str, dict[str, Any]] = {"quick": {"rounds": 1}, "default": {"rounds": 5, "threshold": 0.05}}
 

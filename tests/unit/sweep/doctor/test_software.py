@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeprof.sweep.doctor import software
+from sweeprof.doctor import software
 
 TORCH = {"_target_": "sweeprof.backends.fake.FakeBackend", "framework": "torch"}
 

@@ -1,0 +1,166 @@
+"""Layers whose own ``call`` does not go through ``keras.ops``: the same computation for a trace to see.
+
+An override is ``(trace, layer, *args, **kwargs) -> outputs`` with the arguments of the layer's ``call``, on symbolic tensors. It
+stands in for the layers of Keras alone: a subclass with a ``call`` of its own is entered like any other layer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import keras
+from keras import layers, ops
+from keras.src.utils.image_utils import smart_resize
+
+from sweeprof.backends.keras.costs.rule import batch_normalised, elements, normalised, product
+from sweeprof.backends.keras.recurrent import RECURRENT, LayerOverride
+
+if TYPE_CHECKING:
+    from sweeprof.backends.keras.symbolic_trace import SymbolicTrace
+
+
+def override_of(layer: Any) -> LayerOverride | None:
+    """Return the override of the layer's ``call``; None if the layer itself is called."""
+    kinds: tuple[Any, ...] = type(layer).__mro__
+    for kind in kinds:
+        found = _OVERRIDES.get(kind)
+        if found is not None:
+            return found if kinds[0].call is kind.call else None
+    return _unchanged if _is_random(layer) else None
+
+
+def count_adapted(trace: SymbolicTrace, layer: Any) -> None:
+    """The product of the two factors that adapt a kernel of low rank (LoRA), which is computed in every call from weights alone."""
+    if is_adapted(layer):
+        left, right = (getattr(layer, name) for name in _FACTORS[hasattr(layer, "lora_embeddings_a")])
+        kernel = keras.KerasTensor((*left.shape[:-1], right.shape[-1]), left.dtype)
+        macs, flops, ops_ = product(elements(kernel) * right.shape[0], elements(kernel), kernel)
+        beside = 2 * elements(kernel)  # scaled, and added to what it adapts
+        trace.count("keras::lora", (macs, flops + beside, ops_ + beside), [left, right], kernel)
+
+
+def is_adapted(layer: Any) -> bool:
+    """True if the layer has a low-rank (LoRA) kernel in addition to its own."""
+    return bool(getattr(layer, "lora_enabled", False))
+
+
+_FACTORS = (("lora_kernel_a", "lora_kernel_b"), ("lora_embeddings_a", "lora_embeddings_b"))
+
+
+def _softmax(trace: SymbolicTrace, layer: Any, inputs: Any, mask: Any = None) -> Any:
+    """``x - logsumexp(x)`` exponentiated over several axes; a mask chooses before and behind."""
+    if mask is not None:
+        inputs = ops.where(mask, inputs, -1e9)
+    axes = layer.axis if isinstance(layer.axis, list | tuple) else [layer.axis]
+    if len(axes) == 1:
+        outputs = ops.softmax(inputs, axis=axes[0])
+    else:
+        outputs = ops.exp(ops.subtract(inputs, ops.logsumexp(inputs, axis=tuple(axes), keepdims=True)))
+    return outputs if mask is None else ops.where(mask, outputs, 0.0)
+
+
+def _batch_normalization(trace: SymbolicTrace, layer: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+    """One operation, as it is without a mask in inference."""
+    outputs = keras.KerasTensor(inputs.shape, layer.compute_dtype)
+    channels = int(inputs.shape[layer.axis])
+    is_affine = layer.scale or layer.center
+    learns = bool(training) and layer.trainable
+    cost = batch_normalised(elements(inputs), channels, affine=is_affine, training=learns)
+    trace.count("keras::batch_norm", cost, [inputs, *layer._trainable_variables], outputs)
+    return outputs
+
+
+def _group_normalization(trace: SymbolicTrace, layer: Any, inputs: Any) -> Any:
+    """One operation, as torch has it; Keras computes it from its parts."""
+    outputs = keras.KerasTensor(inputs.shape, layer.compute_dtype)
+    rows = int(inputs.shape[0]) * layer.groups
+    length = elements(inputs) // rows
+    cost = normalised(rows, length, weight=layer.scale, bias=layer.center)
+    trace.count("keras::group_norm", cost, [inputs, *layer._trainable_variables], outputs)
+    return outputs
+
+
+def _rescaling(trace: SymbolicTrace, layer: Any, inputs: Any) -> Any:
+    return ops.add(ops.multiply(ops.cast(inputs, layer.compute_dtype), 1.0), 0.0)
+
+
+def _normalization(trace: SymbolicTrace, layer: Any, inputs: Any) -> Any:
+    """The deviation is computed from the variance, which is a constant."""
+    given = ops.cast(inputs, layer.compute_dtype)
+    if layer.invert:
+        return ops.add(ops.multiply(given, 1.0), 0.0)
+    return ops.divide(ops.subtract(given, 0.0), 1.0)
+
+
+def _parametric(trace: SymbolicTrace, layer: Any, inputs: Any) -> Any:
+    """PReLU: one operation, as torch has it; Keras computes it from two rectifiers."""
+    outputs = keras.KerasTensor(inputs.shape, layer.compute_dtype)
+    trace.count("keras::prelu", (0, elements(inputs), 4 * elements(inputs)), [inputs, layer.alpha], outputs)
+    return outputs
+
+
+def _resizing(trace: SymbolicTrace, layer: Any, data: Any, training: Any = None) -> Any:
+    if isinstance(data, dict) or layer.crop_to_aspect_ratio or layer.pad_to_aspect_ratio:
+        raise NotImplementedError("only the resizing of a tensor to a size stands in for the layer")
+    size = (layer.height, layer.width)
+    return ops.image.resize(data, size, interpolation=layer.interpolation, data_format=layer.data_format)
+
+
+def _center_crop(trace: SymbolicTrace, layer: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    rows, columns = inputs.shape[-2:] if layer.data_format == "channels_first" else inputs.shape[-3:-1]
+    if rows < layer.height or columns < layer.width:  # it is resized instead, in the proportions of the crop
+        size, given = [layer.height, layer.width], ops.cast(inputs, layer.compute_dtype)
+        return smart_resize(given, size, data_format=layer.data_format, backend_module=ops)
+    outputs = keras.KerasTensor(layer.compute_output_shape(inputs.shape), layer.compute_dtype)
+    trace.free("center_crop", [inputs], outputs)
+    return outputs
+
+
+def _unchanged(trace: SymbolicTrace, layer: Any, inputs: Any, *args: Any, training: Any = None, **kwargs: Any) -> Any:
+    """Do nothing in inference, as random layers do; in training, dropout scales a mask and applies it, as in torch."""
+    if _is_random(layer) and training:
+        raise NotImplementedError("a random transformation in training")
+    if _is_random(layer) and not _keeps_shape(trace, layer, inputs):
+        raise NotImplementedError("a random transformation that changes shapes in inference")
+    outputs = keras.KerasTensor(inputs.shape, inputs.dtype)
+    if training and layer.rate:
+        trace.count("keras::dropout", (0, 2 * elements(inputs), 2 * elements(inputs)), [inputs], outputs)
+    else:
+        trace.free("view", [inputs], outputs)
+    return outputs
+
+
+def _is_random(layer: Any) -> bool:
+    """True if the layer is one of Keras's image transformations for training."""
+    kind = type(layer)
+    return kind.__module__.startswith("keras.src.layers.preprocessing.image_preprocessing.random_")
+
+
+def _keeps_shape(trace: SymbolicTrace, layer: Any, inputs: Any) -> bool:
+    """True if the output has the input's shape in inference, as RandomCrop's in some versions of Keras despite its declaration."""
+    if tuple(layer.compute_output_shape(inputs.shape)) == tuple(inputs.shape):
+        return True
+    with trace.paused():
+        outputs = keras.src.backend.compute_output_spec(layer.call, inputs, training=False)
+    return tuple(outputs.shape) == tuple(inputs.shape)
+
+
+def _noise(trace: SymbolicTrace, layer: Any, inputs: Any, training: Any = None) -> Any:
+    """Random numbers are added or multiplied."""
+    return ops.add(inputs, 0.0) if training else inputs
+
+
+_OVERRIDES: dict[type, LayerOverride] = {
+    **RECURRENT,
+    layers.Softmax: _softmax,
+    layers.BatchNormalization: _batch_normalization,
+    layers.GroupNormalization: _group_normalization,
+    layers.PReLU: _parametric,
+    layers.Rescaling: _rescaling,
+    layers.Normalization: _normalization,
+    layers.Resizing: _resizing,
+    layers.CenterCrop: _center_crop,
+    **dict.fromkeys((layers.Dropout, layers.SpatialDropout1D, layers.SpatialDropout2D), _unchanged),
+    **dict.fromkeys((layers.SpatialDropout3D, layers.AlphaDropout), _unchanged),
+    **dict.fromkeys((layers.GaussianNoise, layers.GaussianDropout), _noise),
+}

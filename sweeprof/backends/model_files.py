@@ -1,0 +1,196 @@
+"""Makes a model's file in a process of its own: a measured process is to have nothing in memory but the run-time that loads it.
+
+The child gets a request in JSON on standard input, and answers in JSON in the last line of its output: ``{"error": null}``, or the
+stage that failed, the class of the error and what it says. What the builder raised is raised again here.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from sweeprof.backends import Build
+from sweeprof.config import folder
+from sweeprof.measuring.instantiate import instantiate
+from sweeprof.tracebacks import formatted, located_at, location_of, message_of, original
+
+LOCK_S = 600.0
+"""How long to wait for another process that makes the same file."""
+LONGEST = 400
+"""Characters of an error's first line."""
+ChildRequest = Mapping[str, Any]
+
+
+class BuildFailed(RuntimeError):
+    """The builder raised, in the process that makes the file, an error whose class this process does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildFailure:
+    """An error that was raised in the child process."""
+
+    stage: str
+    """``build``, or what the child calls the other one."""
+    kind: str
+    """The class of the error."""
+    message: str
+    """Its first line."""
+    location: str | None = None
+    """Where in the user's code it was raised."""
+    traceback: str = ""
+
+    @classmethod
+    def of(cls, stage: str, error: BaseException) -> ChildFailure:
+        """Return the description of an error, without Hydra's wrapping."""
+        cause = original(error)
+        message = message_of(cause)[:LONGEST]
+        return cls(stage, type(cause).__name__, message, location_of(cause), formatted(error))
+
+    def reraise(self) -> None:
+        """Raise it as what it was; as :class:`BuildFailed` where its class is not known here."""
+        known = getattr(builtins, self.kind, None)
+        if isinstance(known, type) and issubclass(known, Exception) and not issubclass(known, _STRUCTURED):
+            raise self._as_raised(known(self.message))
+        raise self._as_raised(BuildFailed(f"{self.kind}: {self.message}"))
+
+    def _as_raised(self, error: Exception) -> Exception:
+        located_at(error, self.location)
+        if self.traceback:
+            error.add_note(f"in the process that makes the model's file:\n{self.traceback}")
+        return error
+
+
+_STRUCTURED = (UnicodeError, BaseExceptionGroup)
+"""Errors that are not made from a message alone."""
+
+
+def described(build: Build) -> Mapping[str, Any] | None:
+    """The config node that ``build`` makes the model from; None where a caller has the model in hands."""
+    if isinstance(build, partial) and build.func is instantiate and len(build.args) == 1:
+        node: Mapping[str, Any] = build.args[0]
+        return node
+    return None
+
+
+def run_child(module: str, request: ChildRequest, variables: Mapping[str, str]) -> ChildFailure | None:
+    """Let ``module`` carry out the request in a process of its own with these variables; what failed.
+
+    Raises:
+        RuntimeError: the process died.
+    """
+    paths = os.pathsep.join(path for path in sys.path if path)
+    done = subprocess.run(
+        [sys.executable, "-m", module],
+        input=json.dumps(request),
+        env={**os.environ, **variables, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["without a word"])[-1]
+        raise RuntimeError(f"the process that makes the model's file ended with code {done.returncode}: {last}")
+    error = json.loads(done.stdout.rpartition("\n")[2])["error"]
+    return None if error is None else ChildFailure(**error)
+
+
+def answer(carry_out: Callable[[ChildRequest], ChildFailure | None]) -> None:
+    """The child's side: read the request, carry it out, tell how that went."""
+    failure = carry_out(json.load(sys.stdin))
+    error = None if failure is None else asdict(failure)
+    sys.stdout.write(f"\n{json.dumps({'error': error})}")
+
+
+FORMAT = 1
+"""The version of the cached files. If it changes, every model is converted again."""
+INGREDIENTS = {".py", ".safetensors", ".pt", ".pth", ".bin", ".npz", ".npy", ".h5", ".keras", ".json", ".yaml"}
+"""Files beside a builder that it may read."""
+
+
+def cache_folder(name: str, wanted: str | None) -> Path | None:
+    """``wanted``, or the folder of that name where the XDG base directory specification has caches; None without a home."""
+    if wanted is not None:
+        return Path(wanted).expanduser().absolute()
+    return folder.cache_folder(name)
+
+
+def key_of(node: Mapping[str, Any], makers: Sequence[str], *more: Any) -> str:
+    """Return the cache key of a file: a hash of the description, its sources and weights, the packages that make it, and ``more``.
+
+    Sources are known by path, size and time of their last change: what lies beside the builder's module or one folder below it,
+    and every file that the description names. What a builder reads elsewhere is not known: remove the cache after changing it.
+    """
+    versions = {name: _version(name) for name in makers}
+    known = [FORMAT, node, versions, sys.version, sorted(_ingredients(node)), *more]
+    return hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()[:24]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _ingredients(node: Any) -> Iterator[tuple[str, int, int]]:
+    for text in _texts(node):
+        named = Path(text).expanduser().absolute()
+        yield from _stamps([named] if named.is_file() else sorted(named.rglob("*")) if named.is_dir() else [])
+        source = _source(text) if "." in text else None
+        if source is not None:
+            beside = source.parent
+            yield from _stamps(path for path in (*beside.glob("*"), *beside.glob("*/*")) if path.suffix in INGREDIENTS)
+
+
+def _texts(tree: Any) -> Iterator[str]:
+    if isinstance(tree, str):
+        yield tree
+    elif isinstance(tree, Mapping):
+        for value in tree.values():
+            yield from _texts(value)
+    elif isinstance(tree, list | tuple):
+        for value in tree:
+            yield from _texts(value)
+
+
+def _stamps(paths: Any) -> Iterator[tuple[str, int, int]]:
+    for path in paths:
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        if path.is_file():
+            yield str(path), status.st_size, status.st_mtime_ns
+
+
+def _source(target: str) -> Path | None:
+    """The file of the module that a dotted name begins with, found without importing anything: that may take a framework."""
+    where, found = None, None
+    for part in target.split("."):
+        spec = _spec(part, where) if part.isidentifier() else None
+        if spec is None:
+            break
+        found, where = spec.origin, spec.submodule_search_locations
+        if where is None:
+            break
+    return Path(found) if found not in (None, "built-in", "frozen") else None
+
+
+def _spec(name: str, where: Sequence[str] | None) -> ModuleSpec | None:
+    """Return the spec of a module within ``where``, or at the top level, where an editable installation may have its own finder."""
+    try:
+        return find_spec(name) if where is None else PathFinder.find_spec(name, where)
+    except ValueError:  # a module that runs without a file, as __main__ does
+        return None

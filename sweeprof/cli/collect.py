@@ -1,0 +1,61 @@
+"""``sweeprof collect DIR``: make the comparison of a sweep whose jobs were not waited for (``wait=false``).
+
+It can be run at any time and any number of times: while jobs run, it shows what is measured so far; afterwards it gives the reason
+of each missing result, and sends the sweep to its tracker.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from sweeprof.cli.common import PIPED_WIDTH, print_error
+from sweeprof.cli.folder import add_output, add_trust, sweep_folder
+from sweeprof.errors import ExitCode, Problem, UserError
+from sweeprof.plan.plan import Plan
+from sweeprof.results.files import is_full
+from sweeprof.run import driver
+from sweeprof.run.folder import Folder
+from sweeprof.run.locks import driver_lock
+from sweeprof.run.tracking import stored_tracker
+from sweeprof.slurm.launcher import follow
+from sweeprof.terminal import console, error_console
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the subcommand."""
+    parser.add_argument("folder", metavar="DIR", help="the folder of a sweep, or `last` for the newest below --output")
+    parser.add_argument(
+        "--wait", action="store_true", help="wait until no job is left; Ctrl-C stops waiting, not the jobs"
+    )
+    add_trust(parser)
+    add_output(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the subcommand; return the exit code."""
+    try:
+        return _collect(sweep_folder(options.folder, options.output), options.wait, options.trust)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        print_error(f"{options.folder}: the disk is full")
+        return ExitCode.INCOMPLETE
+
+
+def _collect(folder: Folder, wait: bool, trust: bool) -> int:
+    out = console(PIPED_WIDTH)
+    live = error_console()
+    with driver_lock(folder.path, allow_jobs=True, key="DIR"):
+        plan = folder.read_plan()
+        if not plan.cluster:
+            raise UserError(
+                [Problem("DIR", str(folder.path), "was not measured by jobs of a cluster; see resume=DIR.")]
+            )
+
+        def launch(folder: Folder, _plan: Plan, _shards: Sequence[int]) -> None:
+            follow(folder.path, wait)
+
+        tracker = stored_tracker(folder, "tracking.uri", trust=trust)
+        outcome = driver.measure_missing(folder, plan, tracker, launch, out, live, trust)
+    return ExitCode.RUNNING if outcome.running else outcome.exit_code

@@ -1,0 +1,70 @@
+"""The subcommands of `sweeprof`: their names, how their arguments are parsed, and how errors are printed."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from sweeprof.config.override_syntax import redacted
+from sweeprof.errors import ExitCode, SweeprofError, UserError
+
+COMMANDS = {
+    "report": "make every report of a sweep again, from its records",
+    "compare": "show what changed from one sweep to another",
+    "collect": "make the comparison of a sweep that runs, or ran, as jobs of a cluster",
+    "sync": "send a sweep to MLflow again",
+    "ui": "open a sweep in MLflow's interface",
+    "doctor": "check whether this machine can measure precisely",
+    "prune": "remove old sweeps",
+}
+"""Names and descriptions. Each is a module of this package with ``add_arguments`` and ``run``, imported when it is used."""
+PIPED_WIDTH = 120
+"""Columns of the output where it is not a terminal."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises a :class:`UserError`, where argparse would print its usage and exit with code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see {self.prog} --help")
+
+
+def command_parser(name: str) -> Parser:
+    """Return the parser of a subcommand; its help ends with the exit codes."""
+    parser = Parser(
+        prog=f"sweeprof {name}",
+        description=f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    importlib.import_module(f"sweeprof.cli.{name}").add_arguments(parser)
+    parser.epilog = f"{parser.epilog}\n" if parser.epilog else ""
+    parser.epilog += f"exit codes:\n{exit_codes()}"
+    return parser
+
+
+def run_subcommand(name: str, arguments: Sequence[str]) -> int:
+    """Run a subcommand; return its exit code."""
+    # DIR and uri=… of `sync` may have options between them.
+    options = command_parser(name).parse_intermixed_args(arguments)
+    code: int = importlib.import_module(f"sweeprof.cli.{name}").run(options)
+    return code
+
+
+def exit_codes() -> str:
+    """Return the table of exit codes, one line for each."""
+    return "\n".join(f"  {code:>3}  {code.meaning}" for code in ExitCode)
+
+
+def print_error(error: SweeprofError | OSError | str) -> ExitCode:
+    """Print an error to stderr, a line for each problem; return the exit code of mistakes."""
+    lines = [str(error)]
+    if isinstance(error, UserError) and error.problems:
+        lines = [str(problem) for problem in error.problems]
+    elif isinstance(error, OSError) and error.filename is not None:
+        lines = [f"{error.filename}: cannot be read or written: {error.strerror}"]
+    for line in lines:
+        print(f"error: {redacted(line)}", file=sys.stderr)
+    return ExitCode.ERROR

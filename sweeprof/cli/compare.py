@@ -1,0 +1,152 @@
+"""``sweeprof compare BASE NEW``: show what changed from one sweep to another; the check of nightly sweeps."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from sweeprof.cli.folder import add_output, add_trust, sweep_folder
+from sweeprof.errors import ExitCode, Problem, UserError, choice_problem
+from sweeprof.plan.references import Place, located, read_sweep, set_tag
+from sweeprof.report.changes import KINDS, Changes, changes_of, headline, markdown, print_changes
+from sweeprof.report.columns import shown_metrics
+from sweeprof.report.selection import metric_names
+from sweeprof.results.compare import Comparison, Row
+from sweeprof.results.cross_sweep import set_against
+from sweeprof.results.files import write_atomically, write_json
+from sweeprof.results.measurement import MetricInfo
+from sweeprof.terminal import console
+
+PIPED_WIDTH = 160
+"""Columns of the output where it is not a terminal, as in a log."""
+EPILOG = "BASE and NEW: a sweep's folder, a comparison.json, last, last~1, NAME/last, tag:NAME, mlflow:RUN_ID.\n"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the subcommand."""
+    parser.epilog = EPILOG
+    parser.add_argument("base", metavar="BASE", help="the sweep to compare with, or with --tag alone the one to tag")
+    parser.add_argument("new", metavar="NEW", nargs="?", help="the sweep to judge")
+    parser.add_argument("--fail-on", metavar="KIND", help=f"exit 3 on any of: {', '.join(KINDS)}; several with commas")
+    parser.add_argument("--metric", metavar="NAME", action="append", default=[], help="count this metric; repeatable")
+    parser.add_argument(
+        "--threshold",
+        metavar="SHARE",
+        action="append",
+        default=[],
+        help="0.03 or 3%% for all, latency=3%% for one; repeatable",
+    )
+    parser.add_argument("--json", metavar="FILE", help="also write the comparison, with its changes")
+    parser.add_argument("--markdown", metavar="FILE", help="also write what is printed as Markdown")
+    parser.add_argument("--tag", metavar="NAME", help="let tag:NAME mean NEW, or BASE where it stands alone")
+    add_trust(parser)
+    add_output(parser)
+    parser.add_argument("--uri", metavar="ADDRESS", help="of MLflow (MLFLOW_TRACKING_URI, else OUTPUT/mlflow.db)")
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    """Run the subcommand; return the exit code."""
+    place = Place(options.output.absolute(), options.uri or os.environ.get("MLFLOW_TRACKING_URI"))
+    kinds = _kinds(options.fail_on)
+    if options.new is None:
+        if not options.tag:
+            raise UserError("NEW is missing: the sweep to judge; see sweeprof compare --help")
+        _tag(options.tag, options.base, "BASE", place)
+        return ExitCode.OK
+    base = read_sweep(located(options.base, place, "BASE"), options.base, "BASE", options.trust)
+    new = read_sweep(located(options.new, place, "NEW"), options.new, "NEW", options.trust)
+    compared = set_against(_with_thresholds(new, options.threshold), base, options.base)
+    metrics = _metrics(options.metric, new)
+    counted = dataclasses.replace(compared, metrics=tuple(metrics), rows=_only(compared, metrics))
+    changes = changes_of(counted, metrics)
+    _write(options, compared, changes)
+    if options.tag:
+        _tag(options.tag, options.new, "NEW", place)
+    return ExitCode.CHANGED if changes.of(kinds) else ExitCode.OK
+
+
+def _only(compared: Comparison, metrics: Sequence[MetricInfo]) -> tuple[Row, ...]:
+    """The rows with the cells of these metrics, so that only their tests are counted."""
+    names = {info.name for info in metrics}
+    return tuple(
+        dataclasses.replace(row, cells={name: cell for name, cell in row.cells.items() if name in names})
+        for row in compared.rows
+    )
+
+
+def _kinds(fail_on: str | None) -> list[str]:
+    kinds = [kind.strip() for kind in (fail_on or "").split(",") if kind.strip()]
+    problems = [choice_problem("--fail-on", kind, "kind of change", KINDS) for kind in kinds if kind not in KINDS]
+    if problems:
+        raise UserError(problems)
+    return kinds
+
+
+def _metrics(given: Sequence[str], new: Comparison) -> list[MetricInfo]:
+    """The metrics that count: those named, else those that the tables of the sweep show."""
+    if not given:
+        return shown_metrics(new)
+    names, infos = metric_names(new.metrics), {info.name: info for info in new.metrics}
+    problems = [choice_problem("--metric", name, "metric of NEW", names) for name in given if name not in names]
+    if problems:
+        raise UserError(problems)
+    return [infos[names[name]] for name in dict.fromkeys(given)]
+
+
+def _with_thresholds(new: Comparison, given: Sequence[str]) -> Comparison:
+    """The comparison with the command line's thresholds; one for all takes the place of those of single metrics."""
+    names = metric_names(new.metrics)
+    whole: float | None = None
+    single: dict[str, float] = {}
+    problems: list[Problem] = []
+    for text in given:
+        name, _, share = text.rpartition("=")
+        value = _share(share)
+        if value is None:
+            problems.append(
+                Problem("--threshold", text, "is not a share between 0 and 1, such as 0.03, 3% or latency=3%.")
+            )
+        elif not name:
+            whole = value
+        elif name not in names:
+            problems.append(choice_problem("--threshold", name, "metric of NEW", names))
+        else:
+            single[names[name]] = value
+    if problems:
+        raise UserError(problems)
+    kept = {} if whole is not None else new.thresholds
+    return dataclasses.replace(new, threshold=new.threshold if whole is None else whole, thresholds={**kept, **single})
+
+
+def _share(text: str) -> float | None:
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        return None
+    return value if 0 < value < 1 else None
+
+
+def _write(given: argparse.Namespace, compared: Comparison, changes: Changes) -> None:
+    title = f"{given.new} compared with {given.base}"
+    out = console(PIPED_WIDTH, highlight=False)
+    print_changes(changes, title, out)
+    try:
+        if given.json:
+            data = {**compared.to_dict(), **dataclasses.asdict(changes), "headline": headline(changes)}
+            write_json(Path(given.json), data)
+        if given.markdown:
+            write_atomically(Path(given.markdown), markdown(changes, title))
+    except OSError as error:
+        raise UserError(f"{error.filename}: cannot be written: {error.strerror}") from None
+
+
+def _tag(name: str, reference: str, key: str, place: Place) -> None:
+    folder = located(reference, place, key)
+    if not (folder / "plan.json").is_file():
+        raise UserError([Problem(key, reference, "is not the folder of a sweep, which a tag must name.")])
+    sweep_id = sweep_folder(str(folder), place.output).read_plan().sweep_id
+    trouble = set_tag(name, folder, sweep_id, place)
+    print(f"tag:{name} is {folder}" + (f"; not in MLflow: {trouble}" if trouble else ""))

@@ -1,0 +1,100 @@
+"""``sweeprof doctor``: what this machine offers, and what to change before trusting small differences on it."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sweeprof.cli.common import PIPED_WIDTH
+from sweeprof.cli.folder import add_output
+from sweeprof.doctor import host, noise, software
+from sweeprof.doctor.host import Finding
+from sweeprof.errors import ExitCode
+from sweeprof.run.locks import Holder, HostLock, this_process
+from sweeprof.terminal import console
+
+PROCESSES, SECONDS = 10, 0.5
+QUICK_PROCESSES, QUICK_SECONDS = 4, 0.15
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the subcommand."""
+    parser.epilog = (
+        "Prints what this machine offers, how noisy it is, and what to change before trusting small differences.\n"
+    )
+    parser.add_argument("--quick", action="store_true", help="import no framework, and measure noise briefly")
+    parser.add_argument("--strict", action="store_true", help="exit with 2 if something would distort measurements")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument("--uri", help="an MLflow server to ask whether it answers")
+    add_output(parser)
+    parser.add_argument(
+        "--locks", type=Path, help="as limits.locks: the folder by which the sweeps of this host take turns"
+    )
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    """Run the subcommand; return the exit code."""
+    found = list(examine(options.quick, options.uri, options.output, options.locks))
+    if options.json:
+        print(json.dumps([dataclasses.asdict(finding) for finding in found], indent=1))
+    else:
+        show(found, console(PIPED_WIDTH))
+    return ExitCode.INCOMPLETE if options.strict and any(finding.distorts for finding in found) else ExitCode.OK
+
+
+def examine(quick: bool, uri: str | None, output: Path, locks: Path | None) -> Iterator[Finding]:
+    """Everything there is to find; what measures waits for its turn on this host.
+
+    Raises:
+        UserError: the folder of the locks cannot be used.
+    """
+    yield from software.backends(quick)
+    yield from software.versions()
+    yield from host.processor()
+    yield from host.gpus()
+    yield from host.limits()
+    yield from software.disk(output)
+    yield from software.tracking(uri)
+    turns = HostLock(this_process("doctor", "doctor"), locks)
+    with turns.taken(True, (), _say_waiting):
+        yield from host.interference()
+        yield from noise.clock()
+        processes, seconds = (QUICK_PROCESSES, QUICK_SECONDS) if quick else (PROCESSES, SECONDS)
+        yield from noise.noise(processes, seconds, noise.protocols())
+
+
+def _say_waiting(holders: Sequence[Holder]) -> None:
+    print(f"waiting for {holders[0]}", file=sys.stderr)
+
+
+def show(found: Sequence[Finding], out: Console) -> None:
+    """A table for each section, and below them what to change."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_column(overflow="fold")
+    for section, rows in itertools.groupby(found, key=lambda finding: finding.section):
+        for i, row in enumerate(rows):
+            value = Text(row.value or "", style="yellow" if row.distorts else "")
+            table.add_row("" if i else section, row.name, value if row.value else Text(f"– {row.reason}", style="dim"))
+    out.print(table)
+    advised = sorted((row for row in found if row.advice), key=lambda row: not row.distorts)
+    for distorts, title in ((True, "Before trusting small differences"), (False, "Good to know")):
+        chosen = [row for row in advised if row.distorts == distorts]
+        if not chosen:
+            continue
+        out.print(Text(f"\n{title}", style="bold"))
+        for row in chosen:
+            assert row.advice is not None
+            what = f"{row.section}, {row.name}: {row.value or row.reason}"
+            out.print(Text(f"  {what}; {row.advice.text}:"), soft_wrap=True)
+            out.print(Text(f"    {row.advice.command}", style="cyan"), soft_wrap=True)

@@ -1,0 +1,201 @@
+"""``sweeprof prune NAME --keep N``: remove old sweeps of a name, never one that is still needed."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from sweeprof.cli.common import print_error
+from sweeprof.cli.folder import add_output
+from sweeprof.errors import ExitCode, Problem, UserError, choice_problem
+from sweeprof.plan.references import Place, tagged
+from sweeprof.report.units import scaled
+from sweeprof.results.files import read_json
+from sweeprof.run.folder import Folder, created_at, sweeps
+from sweeprof.run.locks import all_locks
+from sweeprof.run.tracking import is_unsent, sending_command
+from sweeprof.slurm.launcher import may_be_at_work
+
+GOING = ".going-"
+"""Prefix of the name of a folder that is being deleted: hidden, so that it is not taken for a sweep."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepRule:
+    """Which sweeps are recent enough to be kept."""
+
+    newest: int
+    days: float | None = None
+    """Also keep those that began in the last so many days."""
+
+    def reason(self, number: int, folder: Folder, now: datetime) -> str | None:
+        """Return why the sweep, the ``number``-th newest, is kept; None if it may be removed."""
+        if number <= self.newest:
+            return f"one of the newest {self.newest}" if self.newest > 1 else "the newest"
+        created = created_at(folder.path)
+        if self.days is not None and created is not None and created >= now - timedelta(days=self.days):
+            return f"begun in the last {self.days:g} days"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """The result for one folder; without ``kept`` and ``error`` it is removed, or would be."""
+
+    path: Path
+    kept: str | None = None
+    """Why it is kept."""
+    freed: int = 0
+    """Bytes of its files."""
+    error: str | None = None
+    """Why it could not be removed."""
+
+
+def prune_sweeps(output: Path, name: str, rule: KeepRule, now: datetime, dry_run: bool = False) -> Iterator[Pruned]:
+    """Remove the sweeps of a name that need not be kept, one after the other, the newest first.
+
+    Args:
+        output: the folder of all sweeps.
+        name: of the sweeps.
+        rule: which are recent enough to be kept.
+        now: with its time zone.
+        dry_run: remove nothing, only return what would be removed.
+
+    Raises:
+        UserError: a tag cannot be read, so that the sweep that it names is unknown; nothing was removed.
+    """
+    place = Place(output)
+    tagged(place)  # before anything is removed
+    for left in sorted((output / name).glob(f"{GOING}*")):  # of an earlier run that was interrupted
+        yield _delete(left, dry_run)
+    for number, folder in enumerate(list(sweeps(output, name)), 1):
+        # Tags are read again each time, as deleting may take long.
+        kept = rule.reason(number, folder, now) or _reason_to_keep(folder, tagged(place))
+        yield Pruned(folder.path, kept) if kept else _remove(folder.path, dry_run)
+
+
+def _reason_to_keep(folder: Folder, tags: Mapping[str, Sequence[str]]) -> str | None:
+    """Return why a sweep is kept however old it is."""
+    if folder.path.is_symlink():
+        return "a link to a folder elsewhere"
+    sweep_id = ""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        sweep_id = str(read_json(folder.plan)["sweep_id"])
+    names = tags.get(str(folder.path.resolve())) or tags.get(sweep_id)
+    if names:
+        return ", ".join(names)
+    if may_be_at_work(folder):
+        return "jobs of it may still run"
+    return f"not sent to its tracker: {sending_command(folder)}" if is_unsent(folder) else None
+
+
+def _remove(path: Path, dry_run: bool) -> Pruned:
+    """Remove a sweep, unless another process uses its folder."""
+    going = path if dry_run else path.with_name(GOING + path.name)
+    try:
+        with all_locks(path) as use:
+            if use:
+                return Pruned(path, use)
+            if not dry_run:
+                path.rename(going)
+    except FileNotFoundError:  # another run was faster
+        return Pruned(path)
+    except OSError as error:
+        return Pruned(path, error=str(error))
+    # The locks are released first: NFS removes no folder with a file that a process, even this one, has open.
+    return replace(_delete(going, dry_run), path=path)
+
+
+def _delete(path: Path, dry_run: bool) -> Pruned:
+    try:
+        size = 0
+        for file in path.rglob("*"):
+            with suppress(FileNotFoundError):  # another run removes it, too
+                size += 0 if file.is_dir() and not file.is_symlink() else file.lstat().st_size
+        while not dry_run and path.exists():
+            with suppress(FileNotFoundError):
+                shutil.rmtree(path)
+    except FileNotFoundError:  # another run was faster, which counts the bytes
+        return Pruned(path)
+    except OSError as error:
+        return Pruned(path, error=str(error))
+    return Pruned(path, freed=size)
+
+
+EPILOG = """\
+Kept however old: a tagged sweep; one that is being measured, sent or reported, or whose jobs may still run; one that was not sent
+to its tracker yet (sweeprof sync unsent). What an interrupted run had begun to remove is removed first.
+
+Only folders below OUTPUT/NAME are removed. MLflow keeps its runs, with their artifacts, and the experiment "NAME history":
+the trend goes back further than the folders do.
+"""
+MOST_DAYS = 36_500
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the subcommand."""
+    parser.epilog = EPILOG
+    parser.add_argument("name", metavar="NAME", help="whose sweeps: the folder below --output")
+    parser.add_argument("--keep", metavar="N", required=True, help="keep the newest N")
+    parser.add_argument("--days", metavar="D", help="also keep those begun in the last D days")
+    add_output(parser)
+    parser.add_argument("--dry-run", action="store_true", help="print what would be removed, and remove nothing")
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    """Run the subcommand; return the exit code."""
+    rule = _rule(options.keep, options.days)
+    _check_name(options.name, options.output)
+    results = []
+    # Printed one by one: it may take long, and what was removed before an interruption is known.
+    for result in prune_sweeps(options.output, options.name, rule, datetime.now(UTC), options.dry_run):
+        _print(result, options.dry_run)
+        results.append(result)
+    gone = [result for result in results if result.kept is None and result.error is None]
+    removed, freed = ("would be removed", "to be freed") if options.dry_run else ("removed", "freed")
+    kept = sum(result.kept is not None for result in results)
+    print(f"{len(gone)} {removed}, {scaled(sum(result.freed for result in gone), 'B')} {freed}; {kept} kept")
+    return ExitCode.INCOMPLETE if any(result.error for result in results) else ExitCode.OK
+
+
+def _rule(keep: str, days: str | None) -> KeepRule:
+    problems: list[Problem] = []
+    newest = int(keep) if keep.isdecimal() else 0
+    if newest < 1:
+        problems.append(Problem("--keep", keep, "must be an integer ≥ 1: the newest sweep is what `last` means."))
+    lasting: float | None = None
+    if days is not None:
+        try:
+            lasting = float(days)
+        except ValueError:
+            lasting = -1
+        if not 0 <= lasting <= MOST_DAYS:  # NaN is refused, too
+            problems.append(Problem("--days", days, f"must be a number of days, from 0 to {MOST_DAYS}."))
+    if problems:
+        raise UserError(problems)
+    return KeepRule(newest, lasting)
+
+
+def _check_name(name: str, output: Path) -> None:
+    names = {folder.path.parent.name for folder in sweeps(output)}
+    if not names:
+        raise UserError([Problem("--output", str(output), "has no sweeps.")])
+    if name not in names:
+        raise UserError([choice_problem("NAME", name, "name of sweeps", names)])
+
+
+def _print(result: Pruned, dry_run: bool) -> None:
+    if result.error:
+        print_error(f"{result.path} could not be removed: {result.error}")
+    elif result.kept:
+        print(f"kept     {result.path}  {result.kept}")
+    else:
+        begun = "  begun by an earlier run" if result.path.name.startswith(GOING) else ""
+        print(f"{'would go' if dry_run else 'removed '} {result.path}  {scaled(result.freed, 'B')}{begun}")
+    sys.stdout.flush()

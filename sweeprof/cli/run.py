@@ -1,0 +1,287 @@
+"""The command `sweeprof`: overrides describe a sweep, which Hydra composes; a first word that names a subcommand runs that.
+
+Every run is a sweep: one without axes is a sweep of one combination.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sweeprof import __version__
+from sweeprof.cli import completion
+from sweeprof.cli.common import COMMANDS, exit_codes, print_error, run_subcommand
+from sweeprof.config.folder import conf_folder
+from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP
+from sweeprof.config.reference import help_lines
+from sweeprof.config.schema import GROUPS, TOP_LEVEL, is_merged
+from sweeprof.errors import ExitCode, Problem, SweeprofError, UserError, choice_problem, nearest
+from sweeprof.terminal import guard_output
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+HYDRA_MODES = {
+    "--run",
+    "-r",
+    "--multirun",
+    "-m",
+    "--cfg",
+    "-c",
+    "--info",
+    "-i",
+    "--hydra-help",
+    "--shell-completion",
+    "-sc",
+}
+"""Flags that tell Hydra what to do; without one of them it is told to sweep."""
+
+VALUED_FLAGS = {"--config-dir", "-cd", "--config-name", "-cn", "--cfg", "-c", "--info", "-i", "--package", "-p"}
+"""Flags that are followed by a value."""
+FLAGS = sorted(HYDRA_MODES | VALUED_FLAGS | {"--help", "-h", "--version", "--resolve", "--config-path", "-cp"})
+
+_CALL = re.compile(r"(?<=[\[,: ])(?:range|choice|glob)\([^()'\"]*\)")
+_HASH = re.compile(r"(?<![\w.'\"\\/-])\d+[eE]\d+(?![\w.'\"/-])")
+
+HELP = """\
+sweeprof {version}: sweeps that profile machine-learning models
+
+  sweeprof KEY=VALUE ...            measure a sweep; also: python -m sweeprof
+  sweeprof SUBCOMMAND ...           report, compare, send or remove measured sweeps; check this machine
+
+Sweeps
+  sweeprof                                  measure one combination: the defaults
+  sweeprof model=mlp batch_size=8           another one
+  sweeprof model=mlp,lenet5 batch_size=1,8  a sweep: every key may have several values
+  sweeprof +sweep=quickstart                a sweep from a file
+  sweeprof +sweep=quickstart dry_run=true   its plan, measuring nothing
+  sweeprof +sweep=quickstart cluster=slurm  as jobs on Slurm
+  sweeprof resume=last                      resume what is missing or failed
+  sweeprof model.torch._target_=my_package.MyNet model.torch.width=64
+                                            your own model, with its arguments
+
+Subcommands (sweeprof SUBCOMMAND --help describes each)
+{commands}
+
+Choices
+{choices}
+
+Keys (docs/config.md describes each; with what they default to: --cfg job)
+{keys}
+
+Flags
+  --cfg job           print the composed config        --config-dir DIR   a folder with configs of your own
+  --hydra-help        Hydra's own flags                --version          the version
+  -sc install=bash    print the script that completes this command in bash (or zsh):
+                      eval "$(sweeprof -sc install=bash)"
+
+Exit codes
+{exit_codes}
+"""
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    sys.exit(run_command(sys.argv[1:]))
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Run ``sweeprof ARGUMENTS``; return the exit code."""
+    guard_output()
+    is_subcommand = bool(arguments) and arguments[0] in COMMANDS
+    try:
+        if is_subcommand:
+            return run_subcommand(arguments[0], arguments[1:])
+        return _run_sweep(arguments)
+    except (SweeprofError, OSError) as error:
+        if not is_subcommand and not _is_users_mistake(error):
+            raise  # the traceback shows where sweeprof failed
+        return print_error(error)
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+
+
+def _is_users_mistake(error: SweeprofError | OSError) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC) and error.filename is not None
+    return isinstance(error, UserError)
+
+
+def _run_sweep(arguments: Sequence[str]) -> ExitCode:
+    if any(flag in arguments for flag in ("--help", "-h")):
+        print(_help(), end="")
+    elif "--version" in arguments:
+        print(f"sweeprof {__version__}")
+    elif any(flag in arguments for flag in completion.FLAGS):
+        completion.complete(arguments, _run_plain_hydra)
+    else:
+        check_arguments(arguments)
+        _run_hydra(hydra_arguments(arguments))
+    return ExitCode.OK
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Raise a :class:`UserError` for arguments that are neither flags nor overrides."""
+    problems = []
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        flag = argument.partition("=")[0]
+        if argument.startswith("-") and flag not in FLAGS:
+            problems.append(choice_problem("command line", flag, "flag", FLAGS))
+        elif argument.startswith(("-", "~")) or "=" in argument or before in VALUED_FLAGS:
+            continue
+        elif argument == arguments[0]:
+            expected = f"is not an override (expected KEY=VALUE) or a subcommand. Known: {', '.join(COMMANDS)}."
+            problems.append(Problem("command line", argument, expected, nearest(argument, list(COMMANDS))))
+        else:
+            problems.append(Problem("command line", argument, "is not an override (expected KEY=VALUE)."))
+    if problems:
+        raise UserError(problems)
+
+
+def hydra_arguments(arguments: Sequence[str]) -> list[str]:
+    """The command line as Hydra wants it: a multirun unless a flag says otherwise, and flags before overrides."""
+    flags: list[str] = [] if HYDRA_MODES & set(arguments) else ["--multirun"]
+    overrides: list[str] = []
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        is_flag = argument.startswith("-") or (before in VALUED_FLAGS and "=" not in argument)
+        (flags if is_flag else overrides).append(argument)
+    known = _known_keys(flags)
+    return [*flags, *(_for_hydra(argument, known) for argument in overrides)]
+
+
+def _known_keys(flags: Sequence[str]) -> set[str]:
+    """The keys at the top of the config, and the config groups."""
+    pairs = zip(["", *flags], flags, strict=False)
+    given = [
+        word.partition("=")[2] or word for before, word in pairs if {*CONFIG_DIR} & {before, word.partition("=")[0]}
+    ]
+    folders = [
+        child.name for folder in (conf_folder(), *map(Path, given)) if folder.is_dir() for child in folder.iterdir()
+    ]
+    return {*folders, *TOP_LEVEL, "defaults"}
+
+
+def _for_hydra(argument: str, known: Collection[str]) -> str:
+    key, _, value = argument.partition("=")
+    value = _HASH.sub(_quoted_if_endless, value)
+    if key == "compare.baseline":
+        value = _quoted_baseline(value)
+    if value.startswith(("[", "{")):
+        value = _CALL.sub(r"'\g<0>'", value)  # within a list, Hydra would make an object of its own of it
+    if is_merged(key) or re.match(r"hydra\.launcher\.ray\.(init|remote)\.\w+$", key):
+        return f"++{key}={value}"
+    if re.fullmatch(r"[A-Za-z_]\w*", key) and key not in known and not _is_sweep(value):
+        return (
+            f"++axes.{key}={value}"  # the name of an axis that a sweep file makes, or a slip, which the sweeper tells
+        )
+    if key == "name" and re.fullmatch(r"[\w.\-]+", value) and value != "null":
+        value = f"'{value}'"  # 20240101 and 1e5 are names, too
+    # A sweep file speaks of the whole config. Hydra would take that from its first line, which is the command that runs it.
+    key = re.sub(r"^\+?sweep$", f"+{SWEEP_GROUP}", key)
+    return f"{key}={value}" if "=" in argument else key
+
+
+def _is_sweep(value: str) -> bool:
+    return "," in value or "(" in value
+
+
+def _quoted_if_endless(found: re.Match[str]) -> str:
+    """A hash such as 9e51464034, which would be read as a number beyond all bounds, as text."""
+    return f"'{found[0]}'" if float(found[0]) == float("inf") else found[0]
+
+
+def _quoted_baseline(value: str) -> str:
+    """A baseline that is a path or ``last~1`` in the quotes that Hydra needs for it."""
+    return value if value[:1] in ("{", "'", '"', "") or value == "null" else f"'{value}'"
+
+
+def _run_plain_hydra(arguments: list[str]) -> None:
+    """Run Hydra with a command line, without explaining its errors."""
+    import hydra
+
+    from sweeprof.config.groups import VERSION_BASE
+
+    sys.argv[1:] = arguments
+    # Hydra then raises instead of printing its own version of an error and exiting.
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    hydra.main(config_path=str(conf_folder()), config_name="config", **VERSION_BASE)(task)()
+
+
+def _run_hydra(arguments: list[str]) -> None:
+    import yaml
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        _run_plain_hydra(arguments)
+    except yaml.YAMLError as error:
+        from sweeprof.config.errors import yaml_message
+
+        raise UserError(yaml_message(error)) from None
+    except (HydraException, OmegaConfBaseException) as error:
+        from sweeprof.config.errors import diagnosed
+
+        raise diagnosed(error, sys.argv[1:]) from None
+    except UserError:
+        raise
+    except ValueError as error:
+        if problems := _unreadable_configs(error):
+            raise UserError(problems) from None
+        if not _raised_by_hydra(error):
+            raise
+        from sweeprof.config.errors import diagnosed
+
+        raise diagnosed(error, sys.argv[1:]) from None
+
+
+def _unreadable_configs(error: ValueError) -> list[Problem]:
+    """The config files that are not UTF-8, if that is what the error is about."""
+    if not isinstance(error, UnicodeDecodeError):
+        return []
+    from sweeprof.config.errors import config_dir, encoding_problem
+
+    folders = [folder for folder in (config_dir(sys.argv[1:]), conf_folder()) if folder]
+    files = [file for folder in folders for file in sorted(folder.rglob("*.yaml"))]
+    return [problem for file in files if (problem := encoding_problem(file))]
+
+
+def _raised_by_hydra(error: BaseException) -> bool:
+    """True if the innermost function that raised is one of Hydra's, as for `model=null`."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("hydra.")
+
+
+def task(config: DictConfig) -> None:
+    """One job of a launcher: a shard of the plan that the sweeper wrote."""
+    from sweeprof.run.folder import Folder
+    from sweeprof.run.launchers import restore_gpus
+    from sweeprof.run.shard import run_shard
+
+    if config.job.folder is None:
+        raise UserError("sweeprof always runs as a sweep: leave out --run and hydra.mode=RUN")
+    restore_gpus(Path(config.job.folder))
+    run_shard(Folder(Path(config.job.folder)), int(config.job.shard))
+
+
+def _help() -> str:
+    conf = conf_folder()
+    groups = (*GROUPS, "sweep")
+    lines = [
+        f"  {group:<9} {' '.join(sorted(path.stem for path in (conf / group).glob('*.yaml')))}" for group in groups
+    ]
+    commands = "\n".join(f"  {name:<9} {text}" for name, text in COMMANDS.items())
+    return HELP.format(
+        version=__version__,
+        choices="\n".join(lines),
+        keys="\n".join(help_lines()),
+        commands=commands,
+        exit_codes=exit_codes(),
+    )

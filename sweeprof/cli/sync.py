@@ -1,0 +1,176 @@
+"""``sweeprof sync DIR [uri=…]``: send the records of a sweep to a tracking server again.
+
+What is there already is updated and nothing is duplicated, so it can be run any number of times; `unsent` sends every sweep that
+was not sent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import yaml
+
+from sweeprof.cli.common import print_error
+from sweeprof.cli.folder import add_output, add_trust, sweep_folder
+from sweeprof.config.folder import conf_folder
+from sweeprof.config.schema import constraint_problems
+from sweeprof.errors import Damaged, ExitCode, Problem, SweeprofError, UserError, key_problem
+from sweeprof.results.record import Json
+from sweeprof.run.finish import comparison_of, write_reports
+from sweeprof.run.folder import Folder
+from sweeprof.run.interrupts import terminable
+from sweeprof.run.locks import has_driver, report_lock
+from sweeprof.run.tracker import TrackerProcess
+from sweeprof.run.tracking import (
+    HIDDEN,
+    StoredTracker,
+    noted_ending,
+    read_tracking,
+    settings_of,
+    stored_tracker,
+    unsent,
+    viewing_command,
+)
+from sweeprof.slurm.launcher import live_jobs
+from sweeprof.tracking.credentials import same_address
+
+MISSING = "it was not measured"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the subcommand."""
+    parser.epilog = "What is missing in MLflow is created, the rest is updated, nothing is duplicated.\n"
+    parser.add_argument(
+        "folder",
+        metavar="DIR",
+        help="the folder of a sweep, `last` for the newest below --output, or `unsent` for all there that were not sent",
+    )
+    parser.add_argument(
+        "settings",
+        metavar="uri=…",
+        nargs="*",
+        help="another address than the sweep had, or the same, so that your login is sent there: http://…, sqlite:///…; "
+        "with `unsent`: of the sweeps that have this address",
+    )
+    add_trust(parser)
+    add_output(parser)
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    """Run the subcommand; return the exit code."""
+    asked = _asked(options.settings)
+    try:
+        with terminable():
+            if options.folder == "unsent":
+                return _send_all(options.output, asked, options.trust)
+            return _send(sweep_folder(options.folder, options.output), asked, options.trust)
+    except KeyboardInterrupt:
+        print("interrupted before everything was sent; the same command sends the rest", file=sys.stderr)
+        return ExitCode.INTERRUPTED
+
+
+def _asked(settings: Sequence[str]) -> Json:
+    """Return the settings of the tracker on the command line."""
+    asked: Json = {}
+    for setting in settings:
+        key, separator, value = setting.partition("=")
+        if not separator or key.removeprefix("tracking.") != "uri":
+            raise UserError([key_problem(key, value or setting, ["uri"])])
+        asked["uri"] = None if value in ("", "null") else value
+    problems = constraint_problems({"tracking": asked})
+    if HIDDEN in str(asked.get("uri")):
+        problems.append(Problem("uri", asked["uri"], f"has {HIDDEN} where the user and the password belong."))
+    if problems:
+        raise UserError(problems)
+    return asked
+
+
+def _send_all(output: Path, asked: Json, trust: bool) -> ExitCode:
+    """Send every sweep that was not sent, each to its own address, also after one that failed; return the worst exit code."""
+    found = [folder for folder in unsent(output) if not _is_at_work(folder)]
+    if not found:
+        print(f"below {output} is no sweep that was not sent")
+    completed = [folder for folder in found if asked and _is_completed(folder, str(asked["uri"]))]
+    if asked and found and not completed:
+        said = "completes the address of no sweep that waits; another address is given with one DIR."
+        raise UserError([Problem("uri", asked["uri"], said)])
+    code = ExitCode.OK
+    for folder in found:
+        try:
+            sent = _send(sweep_folder(str(folder.path), output), asked if folder in completed else {}, trust)
+        except (UserError, OSError) as error:
+            sent = print_error(error)
+        code = max(code, sent)
+    return code
+
+
+def _is_completed(folder: Folder, uri: str) -> bool:
+    """True if ``uri`` is the sweep's own address, with or without the password that is not stored."""
+    try:
+        stored = read_tracking(folder)["config"].get("uri")
+    except (Damaged, OSError):
+        return False
+    return stored is not None and same_address(stored, uri)
+
+
+def _tracker(folder: Folder, asked: Json, trust: bool) -> StoredTracker:
+    """How to reach the tracker: as the sweep did, or as the command line says.
+
+    Raises:
+        UserError: what the folder names may not be used.
+    """
+    default: Json = yaml.safe_load((conf_folder() / "tracking" / "mlflow.yaml").read_text(encoding="utf-8"))
+    if "uri" in asked:  # the user says where, whatever the folder says
+        with suppress(Damaged):
+            stored = read_tracking(folder)
+            if stored["config"].get("_target_"):
+                default = settings_of(folder, stored, trust)
+        return StoredTracker({**default, **asked}, confined=False)
+    found = stored_tracker(folder, "uri", trust=trust)
+    if found.config["_target_"] is None:  # a sweep that was not tracked, or of before that was stored
+        return StoredTracker(default, confined=True)
+    problems = constraint_problems({"tracking": found.config})
+    if problems:
+        raise UserError(problems)
+    return found
+
+
+def _is_at_work(folder: Folder) -> bool:
+    """True if jobs of a cluster measure the sweep, as far as this host can ask."""
+    with suppress(SweeprofError, OSError, ValueError, KeyError, TypeError):
+        return not has_driver(folder.path) and bool(live_jobs(folder))
+    return False
+
+
+def _send(folder: Folder, asked: Json, trust: bool) -> ExitCode:
+    stored = _tracker(folder, asked, trust)
+    if _is_at_work(folder):
+        said = f"is being measured by jobs; send it with: sweeprof collect {shlex.quote(str(folder.path))}"
+        raise UserError([Problem("DIR", str(folder.path), said)])
+    if has_driver(folder.path):
+        said = "is being measured; its end sends it, or can be waited for."
+        raise UserError([Problem("DIR", str(folder.path), said)])
+    ending, missing = noted_ending(folder) or (None, MISSING)
+    with report_lock(folder.path):
+        comparison = comparison_of(folder, missing, trust=trust)
+        if not (folder.path / "report.html").is_file():
+            write_reports(folder, comparison)
+    if ending is None:
+        fine = all(row.status in ("ok", "unsupported") for row in comparison.rows)
+        ending = "finished" if fine else "failed"
+    with TrackerProcess(stored, folder, trust) as tracker:
+        links = tracker.close(ending, missing)
+        if tracker.trouble:
+            print(f"{folder.path} was not sent: {tracker.trouble}", file=sys.stderr)
+            return ExitCode.INCOMPLETE
+    if links and links.needs_viewer:
+        elsewhere = (asked["uri"] or f"sqlite:///{folder.path.parents[1] / 'mlflow.db'}") if asked else None
+        print(f"MLflow UI  {viewing_command(folder, elsewhere)}")
+    if links:
+        print(f"Compare    {links.comparison}")
+    return ExitCode.OK

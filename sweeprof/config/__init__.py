@@ -1,0 +1,1 @@
+"""Configs: where they are, what each key must hold, and what is said about mistakes."""

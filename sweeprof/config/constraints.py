@@ -1,0 +1,133 @@
+"""Constraints on the values of config keys, each with the words of its error message."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sweeprof.config.units import is_gpus, parse_minutes, parse_size
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """The values that a key accepts."""
+
+    accepts: Callable[[Any], bool]
+    message: str
+    """The error message after the key and the value: "is not …"."""
+    choices: tuple[str, ...] = ()
+    """The accepted names, if these can be listed; the closest one is suggested for a misspelt one."""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def optional(constraint: Constraint) -> Constraint:
+    """Accept null, too."""
+    return Constraint(
+        lambda value: value is None or constraint.accepts(value),
+        f"{constraint.message.removesuffix('.')}, {'' if constraint.choices else 'or '}null.",
+        constraint.choices,
+    )
+
+
+def integer(noun: str, least: int = 1) -> Constraint:
+    """Accept integers of at least ``least``."""
+    return Constraint(
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least,
+        f"is not a {noun}: a whole number of at least {least}.",
+    )
+
+
+def number(message: str, least: float = 0) -> Constraint:
+    """Accept finite numbers of at least ``least``."""
+    return Constraint(lambda value: _is_number(value) and value >= least, message)
+
+
+def is_fraction(value: Any) -> bool:
+    """True for a number between 0 and 1."""
+    return _is_number(value) and 0 < value < 1
+
+
+def fraction(noun: str) -> Constraint:
+    """Accept numbers between 0 and 1."""
+    return Constraint(is_fraction, f"is not a {noun}: a number between 0 and 1.")
+
+
+def choice(noun: str, choices: Sequence[str], or_mapping: bool = False) -> Constraint:
+    """Accept some names, and with ``or_mapping`` mappings, too."""
+    names = tuple(choices)
+    article = "an" if noun[0] in "aeiou" else "a"
+    return Constraint(
+        lambda value: value in names or (or_mapping and isinstance(value, Mapping)),
+        f"is not {article} {noun}. Known: {', '.join(names)}.",
+        names,
+    )
+
+
+def list_of_choices(noun: str, choices: Sequence[str]) -> Constraint:
+    """Accept lists of some names."""
+    return Constraint(
+        lambda value: isinstance(value, list) and all(item in choices for item in value),
+        f"is not a list of {noun}. Known: {', '.join(choices)}.",
+    )
+
+
+def texts(message: str) -> Constraint:
+    """Accept lists of texts."""
+    return Constraint(
+        lambda value: isinstance(value, list) and all(isinstance(item, str) for item in value), f"is not {message}."
+    )
+
+
+def matching(pattern: str, message: str) -> Constraint:
+    """Accept texts that begin with a regular expression."""
+    return Constraint(lambda value: isinstance(value, str) and re.match(pattern, value) is not None, message)
+
+
+def mapping(message: str, accepts: Callable[[Mapping[Any, Any]], bool] | None = None) -> Constraint:
+    """Accept mappings, of which ``accepts`` is true."""
+    return Constraint(
+        lambda value: isinstance(value, Mapping) and (accepts is None or accepts(value)), f"is not {message}."
+    )
+
+
+def _is_folder_name(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[\w.\- ]+", value) is not None and value.strip(". ") != ""
+
+
+def _is_folder(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith("/") and (Path(value).is_dir() or not Path(value).exists())
+
+
+BOOLEAN = Constraint(lambda value: isinstance(value, bool), "is not true or false.")
+DURATION = number("is not a duration: seconds of at least 0.")
+NAME_OR_NULL = optional(matching("(?s).", "is not a name."))
+LIST_OF_METRICS = texts("a list of metrics such as [latency/forward, quality/accuracy]")
+METRICS = Constraint(lambda value: isinstance(value, list) and value != [], "is not a list of at least one metric.")
+SIZE = Constraint(lambda value: parse_size(value) is not None, "is not a size, such as 2GiB.")
+FOLDER = Constraint(_is_folder, "is not the full path of a folder.")
+FOLDER_NAME = Constraint(
+    _is_folder_name,
+    "is not a name: letters, digits, '.', '_', '-' and spaces, in quotes where it looks like a number.",
+)
+TRACKING_URI = matching(
+    r"(https?|sqlite|postgresql|mysql|mssql)(\+\w+)?://",
+    "is not an address of MLflow: http://…, https://…, sqlite:///…, another database.",
+)
+JOB_TIME = Constraint(lambda value: parse_minutes(value) is not None, "is not a time limit, such as 30min, 2h or 1d.")
+# Slurm would read a plain number as megabytes; sweeprof reads it as bytes.
+JOB_MEMORY = Constraint(
+    lambda value: (parse_size(value) or 0) >= 2**20, "is not a size of at least 1 MiB, such as 4GiB."
+)
+GPUS = Constraint(is_gpus, "is not a number of GPUs, as 1 or a100:1.")
+THRESHOLDS = mapping("{metric: a number between 0 and 1}", lambda value: all(map(is_fraction, value.values())))
+ENVIRONMENT = mapping(
+    "{variable: value}",
+    lambda value: all(isinstance(name, str) and re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) for name in value),
+)

@@ -1,0 +1,93 @@
+"""The config groups that Hydra finds, the user's among them, and what went wrong where it composes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.config_loader import ConfigLoader
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from sweeprof.config.folder import conf_folder
+
+VERSION_BASE: dict[str, Any] = {} if hydra.__version__ >= "1.4" else {"version_base": "1.3"}
+"""Hydra 1.3 wants to be told which defaults to have, and 1.4 not to be."""
+NOUNS = {"metrics": "metric set"}
+"""The noun for a member of a config group, where it is not the group's name."""
+
+
+@dataclass(slots=True)
+class Groups:
+    """Config groups by the keys that choose from them, as ``model``, ``db/kind`` or ``optimizer@training.optimizer``."""
+
+    loader: ConfigLoader
+    chosen: Mapping[str, Any]
+    """The choice of the sweep's config from each group; a group that it does not name has to be added."""
+    _options: dict[str, list[str]] = field(default_factory=dict)
+    _known: dict[str, bool] = field(default_factory=dict)
+
+    def __contains__(self, key: object) -> bool:
+        name = str(key)
+        if name not in self._known:
+            parent, _, leaf = name.partition("@")[0].rpartition("/")
+            self._known[name] = leaf in self.loader.list_groups(parent)
+        return self._known[name]
+
+    def names(self) -> set[str]:
+        """The groups at the top."""
+        return set(self.loader.list_groups(""))
+
+    def options(self, key: str) -> list[str]:
+        """Return the members that can be chosen."""
+        if key not in self._options:
+            self._options[key] = self.loader.get_group_options(key.partition("@")[0])
+        return self._options[key]
+
+    def key(self, name: str) -> str:
+        """How the group is named in an override."""
+        return name if name in self.chosen else f"+{name}"
+
+
+def plain_message(error: Exception) -> str:
+    """Return the message of Hydra or OmegaConf, without Hydra's advice for its own developers."""
+    cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else None
+    parts = [str(error), *([str(cause)] if cause else [])]
+    return " ".join(line.strip() for part in parts for line in part.splitlines() if line.strip())
+
+
+def leaf_keys(config: DictConfig, prefix: str = "") -> list[str]:
+    """Every dotted key of a config that a user may set."""
+    keys: list[str] = []
+    for name in config:
+        key = prefix + str(name)
+        if key in ("hydra", "job"):
+            continue
+        keys.append(key)
+        node = config._get_node(name)
+        if isinstance(node, DictConfig) and not node._is_none():
+            keys += leaf_keys(node, f"{key}.")
+    return keys
+
+
+def packaged_targets() -> frozenset[str]:
+    """The targets that sweeprof's own configs name; the suite tests them, so a run need not."""
+    files = conf_folder().rglob("*.yaml")
+    return frozenset(t for file in files for t in re.findall(r"_target_: (\S+)", file.read_text(encoding="utf-8")))
+
+
+def source_folders(config: DictConfig) -> list[Path]:
+    """The folders that a composed config comes from, the user's first."""
+    sources = [source for source in config.hydra.runtime.config_sources if source.schema == "file"]
+    folders = [Path(str(source.path)) for source in sources]
+    return sorted(folders, key=lambda folder: folder == conf_folder())
+
+
+def config_file(folders: Sequence[Path], group: str, name: str) -> Path | None:
+    """The file of a member of a config group; None if there is none."""
+    paths = [folder / group / f"{name.removesuffix('.yaml')}.yaml" for folder in folders]
+    return next((path for path in paths if path.is_file()), None)

@@ -1,0 +1,141 @@
+"""Overrides, taken apart into axes and single values: those of the command line, and values in Hydra's grammar in sweep files."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, RangeSweep
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+from sweeprof.config.override_syntax import spelled
+from sweeprof.errors import Problem, UserError
+
+MAX_VALUES = 100_000
+"""Of one axis."""
+_CALL = re.compile(r"(range|choice|glob|interval|sort|shuffle|tag)\s*\(.*\)", re.DOTALL)
+_HALF = re.compile(r"(range|choice|glob|interval|sort|shuffle|tag)\s*\([^)]*")
+"""The part that YAML leaves of a call in ``[choice(1,2), 4]``, where it takes each comma for one of the list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The command line, taken apart."""
+
+    axes: dict[str, list[Any]]
+    """Swept keys, with the values as they would be composed."""
+    fixed: dict[str, Override]
+    """Keys with one value."""
+
+    @classmethod
+    def parsed(cls, loader: ConfigLoader, arguments: Sequence[str], params: DictConfig | None) -> Arguments:
+        """The overrides of the command line, after those of ``hydra.sweeper.params``; the last one for a key counts.
+
+        Raises:
+            UserError: values that cannot be listed.
+        """
+        parser = OverridesParser.create(config_loader=loader)
+        axes: dict[str, list[Any]] = {}
+        fixed: dict[str, Override] = {}
+        problems: list[Problem] = []
+        for override in parser.parse_overrides([*_param_lines(params), *arguments]):
+            spelt = override.get_key_element().lstrip("+~")
+            key = spelt.removeprefix("axes.")
+            if override.is_sweep_override():
+                fixed.pop(key, None)
+                try:
+                    axes[key] = _swept(parser, key, override)
+                except ValueError as error:
+                    problems.append(Problem(key, override.get_value_string(), str(error)))
+            elif spelt != key:
+                value = override.value()
+                axes[key] = value if isinstance(value, list) else [value]
+            else:
+                axes.pop(key, None)
+                fixed[key] = override
+        if problems:
+            raise UserError(problems)
+        return cls(axes, fixed)
+
+
+class Expander:
+    """Lists the values that a sweep file gives an axis, as text in Hydra's grammar or as they are."""
+
+    def __init__(self, loader: ConfigLoader) -> None:
+        self._parser = OverridesParser.create(config_loader=loader)
+
+    def __call__(self, key: str, given: Any) -> list[Any]:
+        """The values of the axis ``key``; ``range(1,4)``, ``choice(a,b)`` and ``glob(*)`` stand for several.
+
+        Raises:
+            ValueError: they cannot be listed.
+        """
+        values = [value for one in (given if isinstance(given, list) else [given]) for value in self._several(key, one)]
+        if any(isinstance(value, float) and value in (float("inf"), float("-inf")) for value in values):
+            raise ValueError(
+                "has a number beyond all bounds; a text that looks like one, such as '9e51464034', stands in quotes."
+            )
+        return values
+
+    def _several(self, key: str, value: Any) -> list[Any]:
+        if isinstance(value, str) and _HALF.fullmatch(value):
+            raise ValueError(f"has half of '{value}…)'; in a list it stands in quotes.")
+        if not isinstance(value, str) or not _CALL.fullmatch(value.strip()):
+            return [value]
+        try:
+            (override,) = self._parser.parse_overrides([f"{key}={value.strip()}"])
+        except HydraException as error:
+            raise ValueError(f"cannot be read: {' '.join(str(error).split())}") from None
+        return _swept(self._parser, key, override) if override.is_sweep_override() else [override.value()]
+
+
+def _swept(parser: OverridesParser, key: str, override: Override) -> list[Any]:
+    """The values of a sweep; raises ``ValueError`` where they cannot be listed."""
+    if not override.is_discrete_sweep():
+        raise ValueError("has no single values; write range(start,stop,step) or choice(a,b).")
+    numbers = override.value()
+    if isinstance(numbers, RangeSweep):
+        count = _length(numbers)
+        if count > MAX_VALUES:
+            raise ValueError(f"has {count:,} values, and an axis can have {MAX_VALUES:,}.")
+        return list(override.sweep_iterator())
+    try:
+        texts = list(itertools.islice(_texts(override), MAX_VALUES + 1))
+    except HydraException as error:
+        raise ValueError(f"cannot be listed: {' '.join(str(error).split())}") from None
+    if len(texts) > MAX_VALUES:
+        raise ValueError(f"has more than {MAX_VALUES:,} values.")
+    return [parser.parse_override(f"{key}={text}").value() for text in texts]
+
+
+def _length(numbers: RangeSweep) -> int:
+    """How many values a range has; nothing is listed."""
+    assert numbers.start is not None
+    assert numbers.stop is not None
+    if not numbers.step or not all(map(math.isfinite, (numbers.start, numbers.stop, numbers.step))):
+        raise ValueError("has no end.")
+    steps = (Fraction(numbers.stop) - Fraction(numbers.start)) / Fraction(numbers.step)
+    return max(0, math.ceil(steps))
+
+
+def _texts(override: Override) -> Iterable[str]:
+    return override.sweep_string_iterator()
+
+
+def _param_lines(params: DictConfig | None) -> list[str]:
+    """``hydra.sweeper.params`` as overrides; a YAML list sweeps over its elements, as one would expect."""
+    lines = []
+    for name, value in (params or {}).items():
+        key = str(name)
+        listed = OmegaConf.is_list(value) or isinstance(value, list)
+        text = ",".join(spelled(v) for v in value) if listed else str(value)
+        lines.append(f"{key}={text}")
+    return lines

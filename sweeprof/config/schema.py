@@ -1,0 +1,638 @@
+"""Every config key, defined once: type, default, unit, constraint, help text and role.
+
+The tree of dataclasses mirrors the config; :data:`KEYS` has all keys by their dotted names. Validation, the sets of keys that
+planning uses, ``--help`` and ``docs/config.md`` are derived from it. To add a key, add a field here and its default to
+``conf/config.yaml`` or, for a key of a config group, to the files of the group.
+"""
+
+# ruff: noqa: RUF009, PLR0913  # `_key` and `_part` return dataclass fields
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sweeprof.config import constraints as c
+from sweeprof.config.constraints import Constraint
+from sweeprof.errors import Problem, nearest
+from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS
+from sweeprof.results.record import STATUSES
+
+
+class Role(StrEnum):
+    """The kind of decision that a top-level key, with all keys below it, makes."""
+
+    IDENTITY = "identity"
+    """Part of a combination's identity: it changes what is measured, and can be an axis."""
+    SHAPE = "shape"
+    """Which combinations a sweep has."""
+    COMPARISON = "comparison"
+    """The baseline of the comparison, and how combinations are compared."""
+    TRIAL = "trial"
+    """How trials are run; stored in the plan, and a resumed sweep may change it."""
+    RUN = "run"
+    """Anything else about the run: where it executes, where its results go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One config key."""
+
+    name: str
+    """Dotted, as on the command line."""
+    type: str
+    default: Any
+    help: str
+    role: Role
+    constraint: Constraint | None
+    unit: str | None
+    is_group: bool
+    """True if its value is chosen from a config group."""
+    is_open: bool
+    """True if the command line may add any key below it, as the arguments of a model."""
+    is_part: bool
+    """True if it is a mapping whose keys are defined here, too."""
+    has_target: bool
+    """True if it is a mapping that names a class (``_target_``) with its arguments, so that further keys may stand below it."""
+    is_column: bool
+    """True if every table of a comparison has it as a column, even with a single value."""
+    is_repeated: bool
+    """True if the command that measures one combination again repeats it."""
+
+    @property
+    def is_mapping(self) -> bool:
+        """True if its value is a mapping as a whole, with keys that the user chooses."""
+        return self.type.startswith("dict[") and not self.is_group
+
+
+def _key(
+    default: Any,
+    help: str,
+    constraint: Constraint | None = None,
+    *,
+    unit: str | None = None,
+    role: Role = Role.RUN,
+    is_open: bool = False,
+    is_column: bool = False,
+    is_repeated: bool = False,
+) -> Any:
+    """Return the field of a key; keys below a part have the role of the part."""
+    metadata = {
+        "help": help,
+        "constraint": constraint,
+        "unit": unit,
+        "role": role,
+        "is_open": is_open,
+        "is_column": is_column,
+        "is_repeated": is_repeated,
+    }
+    if isinstance(default, dict | list):
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def _part(
+    part: type,
+    help: str,
+    *,
+    role: Role = Role.RUN,
+    is_group: bool = False,
+    has_target: bool = False,
+    is_column: bool = False,
+    is_repeated: bool = False,
+) -> Any:
+    """Return the field of a mapping whose keys are the fields of ``part``."""
+    metadata = {
+        "help": help,
+        "part": part,
+        "role": role,
+        "is_group": is_group,
+        "has_target": has_target,
+        "is_open": has_target and role is Role.IDENTITY,
+        "is_column": is_column,
+        "is_repeated": is_repeated,
+    }
+    return dataclasses.field(default_factory=part, metadata=metadata)
+
+
+@dataclass
+class ModelSettings:
+    """A model: for each framework the class or function that builds it, with its arguments."""
+
+
+@dataclass
+class DatasetSettings:
+    """A dataset: the class that reads or makes it, with its arguments."""
+
+
+@dataclass
+class BackendSettings:
+    """A backend: its class, with the arguments that its constructor accepts."""
+
+    threads: int = _key(1, "Threads that the framework computes with.", c.integer("number of threads"))
+    precision: str = _key(
+        "fp32",
+        "Numeric type of weights and activations.",
+        c.choice("precision", ("fp32", "bf16", "fp16", "int8-dynamic")),
+    )
+    channels_last: bool = _key(False, "true: store images with the channels as the last dimension.", c.BOOLEAN)
+    compile: bool = _key(False, "true: compile the model, as torch.compile does.", c.BOOLEAN)
+
+
+@dataclass
+class DeviceSettings:
+    """The device that runs the model."""
+
+    type: str = _key("cpu", "cpu, cuda (the first GPU that no other sweep uses), or a certain GPU such as cuda:1.")
+
+
+@dataclass
+class TrainingSettings:
+    """A training step, for mode=training."""
+
+    optimizer: Any = _key(
+        "sgd",
+        "A name, or a mapping with _target_ (torch.optim.RMSprop) and its arguments (lr).",
+        c.choice("optimizer", sorted(OPTIMIZERS), or_mapping=True),
+    )
+    loss: Any = _key(
+        "mean",
+        "mean (of all outputs), cross_entropy, mse, own (the loss that the model returns), or a mapping with the _target_ of a "
+        "function of outputs and targets.",
+        c.choice("loss", sorted(LOSSES), or_mapping=True),
+    )
+
+
+@dataclass
+class MetricSettings:
+    """A metric set."""
+
+    select: list[Any] = _key([], "Names of the metrics, with wildcards, or mappings with _target_.", c.METRICS)
+    strict: str = _key(
+        "warn", "What happens for an operator without a formula: error, warn, or ignore (then counts are lower bounds)."
+    )
+    mode: str = _key("inference", "The mode of a sweep with this metric set, unless the key mode says otherwise.")
+    functions: list[str] = _key(
+        [],
+        "Dotted names of the functions that the line profiler measures; none: the model's own.",
+        c.texts("a list of dotted names such as [my_package.MyNet.forward]"),
+    )
+
+
+@dataclass
+class ProtocolSettings:
+    """How latency is measured."""
+
+    rounds: int = _key(1, "Repetitions, each in a fresh process.", c.integer("number of rounds"))
+    threshold: float | None = _key(
+        None,
+        "Relative difference above which a metric is better or worse; null: no verdicts.",
+        c.optional(c.fraction("threshold")),
+    )
+    warmup_steps: int = _key(3, "Least number of warm-up steps.", c.integer("number of steps", 0))
+    warmup_s: float = _key(0.2, "Least duration of the warm-up.", c.DURATION, unit="s")
+    sample_s: float = _key(0.001, "A sample repeats the step until it lasts this long.", c.DURATION, unit="s")
+    min_samples: int = _key(10, "Least number of samples per round.", c.integer("number of samples"))
+    min_s: float = _key(0.5, "Least duration of the samples of a round.", c.DURATION, unit="s")
+    max_s: float = _key(5, "Longest duration of the samples of a round.", c.DURATION, unit="s")
+    target_spread: float | None = _key(
+        None,
+        "Take samples until the interquartile range over the median is below this; null: the minimums are enough.",
+        c.optional(c.fraction("spread")),
+    )
+    interleave: str = _key(
+        "rounds",
+        "How combinations that are compared alternate: by rounds, or by single samples in processes that run at once (duel).",
+        c.choice("way to take turns", ("rounds", "duel")),
+    )
+    kernel: str | None = _key(
+        None,
+        "Calibration kernel that is timed before each sample; auto: the one that resembles the model.",
+        c.optional(c.choice("calibration kernel", ("auto", "convolution", "matmul"))),
+    )
+
+
+@dataclass
+class SeedSettings:
+    """Seeds of random numbers."""
+
+    weights: int = _key(0, "Seed of the weights and of whatever the framework draws.", c.integer("seed", 0))
+    order: int = _key(0, "Seed of the order in which combinations are timed within a round.", c.integer("seed", 0))
+
+
+@dataclass
+class CompareSettings:
+    """The baseline of the comparison, and how combinations are compared."""
+
+    baseline: dict[str, Any] | str | None = _key(
+        None,
+        "The axis values of the combination that others are compared with, the id of a combination, or another sweep. null: of "
+        "{backend: torch, backend.precision: fp32, backend.channels_last: false} the axes that the sweep varies and that have "
+        "this value; {backend: torch} where it varies none of them.",
+    )
+    thresholds: dict[str, float] = _key(
+        {},
+        "{metric: relative difference above which it is better or worse}, where that is not the protocol's threshold.",
+        c.THRESHOLDS,
+    )
+    tolerance: float | None = _key(
+        0.01,
+        "How far the outputs of one model on two frameworks may differ, as a fraction of the baseline's largest output; beyond "
+        "it the status is failed. A sweep over frameworks that measures time always checks it. null: no check.",
+        c.optional(c.fraction("share of the largest output")),
+    )
+    pareto: list[str] = _key(
+        ["latency/forward", "quality/accuracy"],
+        "Two or more metrics of the Pareto front: combinations that no other one beats in all of them.",
+        c.LIST_OF_METRICS,
+    )
+    constraints: list[str] = _key(
+        [],
+        'Conditions that a combination must fulfil to qualify, as "latency/forward < 5 ms" or "quality/accuracy >= 0.97".',
+        c.texts("a list of conditions such as ['latency < 5 ms']"),
+    )
+
+
+@dataclass
+class LimitSettings:
+    """Limits of time and memory."""
+
+    timeout_s: float | None = _key(
+        300,
+        "Longest duration of a trial; a longer one gets the status timeout. null: no limit. If the process that started a trial is "
+        "itself stopped (SIGSTOP), both are killed 30 s later; with null after 15 to 30 s.",
+        c.optional(c.number("is not a time limit: seconds above 0.", 0.001)),
+        unit="s",
+    )
+    memory: int | str | None = _key(
+        None,
+        "Memory that a trial may allocate above its start, as 2GiB; beyond it the status is oom. null: no limit.",
+        c.optional(c.SIZE),
+        unit="B",
+    )
+    combinations: int = _key(
+        100000,
+        "Most combinations before `exclude`; a larger product is rejected before it is expanded. Planning takes about 20 s for "
+        "100,000.",
+        c.integer("number of combinations"),
+    )
+    tracking_s: float = _key(
+        600,
+        "Longest time for sending to the tracker after the last measurement; `sweeprof sync DIR` sends the rest.",
+        c.number("is not a time limit: seconds above 0.", 0.001),
+        unit="s",
+    )
+    locks: str | None = _key(
+        None,
+        "Full path of the folder with the locks that keep sweeps on one host from disturbing each other; null: "
+        "/tmp/sweeprof-locks. Containers on one host must share it.",
+        c.optional(c.FOLDER),
+    )
+
+
+@dataclass
+class TrackingSettings:
+    """A tracker: its class, with its arguments."""
+
+    uri: str | None = _key(
+        None,
+        "Address of MLflow, as http://host:5000; null: a database below `output`.",
+        c.optional(c.TRACKING_URI),
+    )
+    history: bool = _key(
+        True, 'true: also plot the main metrics of all sweeps of one name over time, in the experiment "NAME history".'
+    )
+    writer: str = _key(
+        "head",
+        "Who sends: the process that started the sweep (head), or each job of a cluster as it ends (job), which needs a server.",
+        c.choice("writer", ("head", "job")),
+    )
+
+
+@dataclass
+class ResourceSettings:
+    """Resources of a task of Slurm; ``cluster.groups`` may set these keys for some combinations."""
+
+    partition: str | None = _key(None, "Partition; null: Slurm's default.", c.NAME_OR_NULL)
+    account: str | None = _key(None, "Account; null: Slurm's default.", c.NAME_OR_NULL)
+    qos: str | None = _key(None, "Quality of service; null: Slurm's default.", c.NAME_OR_NULL)
+    constraint: str | None = _key(None, "Features that a node must have; null: any node.", c.NAME_OR_NULL)
+    time: str | None = _key(None, "Time limit of a task: 30min, 2h, 1d; null: the partition's.", c.optional(c.JOB_TIME))
+    memory: int | str | None = _key(
+        None, "Memory of a task, as 4GiB; null: the partition's default.", c.optional(c.JOB_MEMORY), unit="B"
+    )
+    cpus: int | None = _key(
+        None,
+        "Processors of a task; null: as many as backend.threads and jobs use.",
+        c.optional(c.integer("number of processors")),
+    )
+    gpus: int | str | None = _key(
+        None,
+        "GPUs of a task: a number, or type:number as a100:1; null: 1 where device is a GPU, else none.",
+        c.optional(c.GPUS),
+    )
+    exclusive: bool = _key(False, "true: the whole node, without other jobs.", c.BOOLEAN)
+    options: dict[str, Any] = _key(
+        {},
+        "Further options of sbatch: {reservation: name, nice: 100}.",
+        c.mapping("{option of sbatch: value}"),
+        is_open=True,
+    )
+
+
+@dataclass
+class ClusterSettings(ResourceSettings):
+    """Slurm."""
+
+    scheduler: str | None = _key(None, "slurm: submit the shards as tasks of job arrays; null: hydra/launcher decides.")
+    minutes: float = _key(
+        10,
+        "Minutes of work for a task; combinations that a baseline pairs stay in one task, so on one host.",
+        c.number("is not a duration: minutes above 0.", 0.01),
+        unit="min",
+    )
+    parallel: int | None = _key(
+        None, "Tasks that may run at once; null: as many as Slurm allows.", c.optional(c.integer("number of tasks"))
+    )
+    groups: list[Any] = _key(
+        [],
+        "Other resources for some combinations: a list of {where: {axis: value or [values]} or a condition, partition, time, "
+        "memory, cpus, gpus …}.",
+        Constraint(lambda value: isinstance(value, list), "is not a list of {where: …, memory: …}."),
+    )
+    setup: list[str] = _key(
+        [], "Lines of shell that a task runs first, as [module load cuda].", c.texts("a list of lines of shell")
+    )
+    environment: dict[str, Any] = _key(
+        {}, "Environment variables of a task, beside those that sbatch passes on.", c.ENVIRONMENT, is_open=True
+    )
+    python: str | None = _key(
+        None, "Full path of the interpreter on the nodes; null: the one that runs now.", c.NAME_OR_NULL
+    )
+    poll_s: float = _key(
+        5,
+        "Seconds between two queries of Slurm.",
+        c.number("is not a duration: seconds of at least 0.1.", 0.1),
+        unit="s",
+    )
+
+
+@dataclass
+class JobSettings:
+    """Keys that the sweeper sets for each job of a launcher."""
+
+    folder: str | None = _key(None, "The folder of the sweep.")
+    shard: int = _key(0, "The number of the shard.")
+
+
+@dataclass
+class Config:
+    """The whole config."""
+
+    model: ModelSettings = _part(
+        ModelSettings,
+        "The model, and its arguments per framework.",
+        role=Role.IDENTITY,
+        is_group=True,
+        has_target=True,
+        is_column=True,
+    )
+    dataset: DatasetSettings = _part(
+        DatasetSettings, "The dataset, and its arguments.", role=Role.IDENTITY, is_group=True, has_target=True
+    )
+    backend: BackendSettings = _part(
+        BackendSettings,
+        "The framework, and its settings.",
+        role=Role.IDENTITY,
+        is_group=True,
+        has_target=True,
+        is_column=True,
+    )
+    device: DeviceSettings = _part(DeviceSettings, "The device.", role=Role.IDENTITY, is_group=True, is_column=True)
+    batch_size: int = _key(1, "Samples in one forward.", c.integer("batch size"), role=Role.IDENTITY, is_column=True)
+    mode: str = _key(
+        "${oc.select:metrics.mode,inference}",
+        "What a step is: inference (a forward) or training (forward, backward and the optimizer's step). Default: the metric "
+        "set's mode.",
+        c.choice("kind of step", ("inference", "training")),
+        role=Role.IDENTITY,
+    )
+    training: TrainingSettings = _part(
+        TrainingSettings, "The optimizer and the loss of a training step.", role=Role.IDENTITY
+    )
+    metrics: MetricSettings = _part(MetricSettings, "The metric set.", role=Role.IDENTITY, is_group=True)
+    protocol: ProtocolSettings = _part(ProtocolSettings, "How latency is measured.", role=Role.IDENTITY, is_group=True)
+    seed: SeedSettings = _part(SeedSettings, "Seeds of random numbers.", role=Role.IDENTITY)
+
+    axes: dict[str, Any] = _key(
+        {},
+        "Every combination of the axes: {key: [values]}. A value may be a text that expands to several: range(1,5), "
+        "choice(a,b), glob(*).",
+        role=Role.SHAPE,
+        is_open=True,
+    )
+    zip: list[Any] = _key(
+        [],
+        "Tied axes: a list of {axis: [values]}; the axes of an entry take their first values together, then their second …",
+        role=Role.SHAPE,
+    )
+    variants: dict[str, Any] = _key(
+        {},
+        "Axes whose values set several keys: {axis: {name: {key: value}}}, as {size: {small: {model.torch.width: 16, "
+        "batch_size: 8}}}.",
+        role=Role.SHAPE,
+        is_open=True,
+    )
+    include: list[Any] = _key(
+        [],
+        "Combinations beside the product, which `exclude` does not apply to: a list of {key: value}.",
+        role=Role.SHAPE,
+    )
+    exclude: list[Any] = _key(
+        [],
+        "Combinations to leave out: a list of {axis: value or [values]}, of which all must match, or of conditions over the axes "
+        'such as "batch_size * model.torch.width > 4096".',
+        role=Role.SHAPE,
+    )
+    grids: list[Any] = _key(
+        [],
+        "Several products in one sweep: a list of {axes, zip, include, exclude}; what stands beside it holds for all.",
+        role=Role.SHAPE,
+    )
+    alone: bool = _key(
+        False,
+        "true: only what the command line sets, with the settings of a sweep file but without its shape.",
+        c.BOOLEAN,
+        role=Role.SHAPE,
+    )
+
+    compare: CompareSettings = _part(
+        CompareSettings, "What combinations are compared with, and how.", role=Role.COMPARISON
+    )
+
+    limits: LimitSettings = _part(LimitSettings, "Limits of time and memory.", role=Role.TRIAL, is_repeated=True)
+    isolation: str = _key(
+        "fork",
+        "How trials are isolated. fork: each trial in a process forked from one that has imported the framework; spawn: in a new "
+        "interpreter; inline: in the sweep's own process (for debugging: nothing is isolated, and no limit applies).",
+        c.choice("isolation", ("fork", "spawn", "inline")),
+        role=Role.TRIAL,
+        is_repeated=True,
+    )
+    jobs: int = _key(
+        1,
+        "How many trials run at once of those that do not measure the device (counting, quality).",
+        c.integer("number of jobs"),
+        role=Role.TRIAL,
+    )
+    fail_fast: bool = _key(False, "true: the first trial that fails ends the sweep.", c.BOOLEAN, role=Role.TRIAL)
+
+    name: str | None = _key(
+        None,
+        'Folder below `output` and MLflow experiment; null: the name of the sweep file, or "adhoc" without one.',
+        c.optional(c.FOLDER_NAME),
+    )
+    output: str = _key("outputs", "The folder of all results, relative to the working directory.")
+    dry_run: bool = _key(False, "true: print the plan and measure nothing.", c.BOOLEAN)
+    resume: str | None = _key(
+        None,
+        "A sweep to resume: its folder, or `last` for the newest of this name. Trials that are missing or failed are measured.",
+        c.optional(c.matching("(?s).", "is not a sweep to go on with: the folder of one, last.")),
+    )
+    retry: list[str] = _key(
+        [],
+        "Of a resumed sweep: measure again only trials with one of these statuses, beside missing ones; []: every status but ok "
+        "and unsupported.",
+        c.list_of_choices("statuses", STATUSES),
+    )
+    trust: bool = _key(
+        False,
+        "true: resume a sweep whose folder another user may write, and send its results where only the folder says; this runs "
+        "code that the folder names.",
+        c.BOOLEAN,
+    )
+    shards: int | None = _key(
+        None,
+        "How many jobs the launcher gets; null: as many as it runs at once, by its options or the number of processors; on a "
+        "cluster by cluster.minutes.",
+        c.optional(c.integer("number of shards")),
+    )
+    wait: bool = _key(
+        True,
+        "false: on a cluster, submit and exit; `sweeprof collect DIR` then makes the comparison.",
+        c.BOOLEAN,
+    )
+    tracking: TrackingSettings = _part(
+        TrackingSettings, "The tracker that results are sent to.", is_group=True, has_target=True
+    )
+    cluster: ClusterSettings = _part(ClusterSettings, "Resources of jobs on Slurm.", is_group=True)
+    job: JobSettings = _part(JobSettings, "Set by the sweeper for each job; not to be set by users.")
+
+
+def _keys(part: type, parent: Key | None = None) -> Iterator[Key]:
+    for spec in dataclasses.fields(part):
+        data = spec.metadata
+        below = data.get("part")
+        default = spec.default if spec.default_factory is dataclasses.MISSING else spec.default_factory()
+        key = Key(
+            f"{parent.name}.{spec.name}" if parent else spec.name,
+            "mapping" if below else str(spec.type),
+            None if below else default,
+            data["help"],
+            parent.role if parent else data["role"],
+            data.get("constraint"),
+            data.get("unit"),
+            data.get("is_group", False),
+            data["is_open"],
+            below is not None,
+            data.get("has_target", False),
+            data["is_column"],
+            data["is_repeated"] or data["role"] is Role.IDENTITY,
+        )
+        yield key
+        if below:
+            yield from _keys(below, key)
+
+
+KEYS: dict[str, Key] = {key.name: key for key in _keys(Config)}
+"""All keys by name; a part stands before the keys below it."""
+
+
+def _top_level(is_wanted: Callable[[Key], bool]) -> tuple[str, ...]:
+    return tuple(key.name for key in KEYS.values() if "." not in key.name and is_wanted(key))
+
+
+TOP_LEVEL = _top_level(lambda _: True)
+"""The keys at the top of the config."""
+IDENTITY = _top_level(lambda key: key.role is Role.IDENTITY)
+"""The keys of a combination's identity; of these ``training`` does not count for mode=inference."""
+SHAPE_KEYS = _top_level(lambda key: key.role is Role.SHAPE and key.type != "bool")
+"""The keys that list or exclude combinations."""
+TRIAL_KEYS = _top_level(lambda key: key.role is Role.TRIAL)
+"""The keys of the plan that a resumed sweep may change."""
+NOT_DECIDING = (*_top_level(lambda key: key.role in (Role.TRIAL, Role.RUN)), "hydra")
+"""The keys that change neither the measurements nor the comparison."""
+NOT_REPEATED = (*_top_level(lambda key: not key.is_repeated), "hydra")
+"""The keys that are omitted from the command that measures one combination again."""
+GROUPS = _top_level(lambda key: key.is_group)
+"""The config groups that every config chooses from."""
+COLUMNS = _top_level(lambda key: key.is_column)
+"""Axes that every table has, even with a single value."""
+PARTS = _top_level(lambda key: key.is_part)
+"""The keys that are mappings."""
+CLOSED_PARTS = _top_level(lambda key: key.is_part and not key.has_target)
+"""Parts that have no other keys than those defined here."""
+
+RESOURCES = tuple(spec.name for spec in dataclasses.fields(ResourceSettings))
+"""The keys under ``cluster`` that its groups may set, too."""
+
+
+def keys_below(part: str) -> dict[str, Key]:
+    """Return the keys of a part, by their names within it."""
+    return {name.removeprefix(f"{part}."): key for name, key in KEYS.items() if name.startswith(f"{part}.")}
+
+
+def is_open(name: str) -> bool:
+    """True if a key may be absent from the config: an argument of a model, a dataset or a backend."""
+    top, dot, _ = name.partition(".")
+    return bool(dot) and top in GROUPS and KEYS[top].is_open
+
+
+def is_merged(name: str) -> bool:
+    """True if the command line may add a key to the config, or merge a mapping into it."""
+    if name in KEYS and KEYS[name].is_mapping:
+        return True
+    is_plain = re.fullmatch(r"[\w.\-]*[\w\-]", name) is not None
+    return is_plain and any(key.is_open and name.startswith(f"{key.name}.") for key in KEYS.values())
+
+
+def value_at(config: Mapping[str, Any], name: str) -> tuple[bool, Any]:
+    """Return whether a config has a key, and its value."""
+    node: Any = config
+    for word in name.split("."):
+        if not isinstance(node, Mapping) or word not in node:
+            return False, None
+        node = node[word]
+    return True, node
+
+
+_CONSTRAINED: dict[str, list[Key]] = {
+    name: [key for key in KEYS.values() if key.name.partition(".")[0] == name and key.constraint] for name in TOP_LEVEL
+}
+
+
+def constraint_problems(config: Mapping[str, Any]) -> list[Problem]:
+    """Return the problems of all values, of a config or of some parts of one, that their keys do not accept."""
+    problems = []
+    for name in config:
+        for key in _CONSTRAINED.get(name, ()):
+            assert key.constraint is not None
+            is_given, value = value_at(config, key.name)
+            if is_given and not key.constraint.accepts(value):
+                close = nearest(str(value), key.constraint.choices) if key.constraint.choices else None
+                problems.append(Problem(key.name, value, key.constraint.message, close))
+    return problems

@@ -1,0 +1,192 @@
+"""Validation of a composed config: every problem at once, each naming key, value and what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import Any
+
+from sweeprof.config.constraints import METRICS
+from sweeprof.config.schema import RESOURCES, constraint_problems, keys_below
+from sweeprof.config.signatures import argument_problems
+from sweeprof.errors import Problem, UserError, choice_problem, key_problem
+from sweeprof.metrics.select import select
+
+WHERE = "where"
+"""The key of a group of ``cluster.groups`` that selects combinations."""
+RESERVED_OPTIONS = ("job-name", "array", "output", "parsable", "wrap", "wait", "test-only", "clusters")
+"""Options of sbatch by which sweeprof finds the tasks of a sweep."""
+
+
+def config_problems(config: Mapping[str, Any]) -> list[Problem]:
+    """Everything that is wrong with one resolved config."""
+    problems = constraint_problems(config)
+    for name, part in config.items():
+        problems += _further_problems(name, part)
+    return problems
+
+
+def part_problems(name: str, part: Any) -> list[Problem]:
+    """Everything that is wrong with the part ``name`` of a resolved config; parts do not depend on each other."""
+    return [*constraint_problems({name: part}), *_further_problems(name, part)]
+
+
+def _further_problems(name: str, part: Any) -> Iterable[Problem]:
+    further: dict[str, Callable[[Any], Iterable[Problem]]] = {
+        "training": _training_problems,
+        "metrics": _metric_problems,
+        "dataset": _dataset_problems,
+        "backend": _backend_problems,
+        "model": _model_problems,
+        "tracking": _tracking_problems,
+        "cluster": _cluster_problems,
+    }
+    return further[name](part) if name in further else ()
+
+
+def _training_problems(training: Any) -> Iterator[Problem]:
+    if not isinstance(training, Mapping):
+        yield Problem("training", training, "is not {optimizer: …, loss: …}.")
+        return
+    for key in keys_below("training"):
+        value = training.get(key)
+        if isinstance(value, Mapping) and not isinstance(value.get("_target_"), str):
+            target = f"training.{key}._target_"
+            yield Problem(target, value.get("_target_"), "is not the dotted name of a class or function.")
+
+
+def _metric_problems(metrics: Any) -> list[Problem]:
+    if "select" not in metrics:
+        return constraint_problems({"metrics": {"select": None}})
+    if not METRICS.accepts(metrics["select"]):  # reported with the other constraints
+        return []
+    try:
+        select(metrics["select"])
+    except UserError as error:
+        return list(error.problems)
+    return []
+
+
+def _dataset_problems(dataset: Any) -> Iterator[Problem]:
+    if not isinstance(dataset, Mapping) or not dataset.get("_target_"):
+        yield Problem("dataset._target_", None, "is missing: it names what to construct.")
+    else:
+        yield from _argument_problems("dataset", dataset)
+
+
+def _argument_problems(key: str, node: Mapping[str, Any]) -> Iterable[Problem]:
+    """Arguments that a function of sweeprof does not accept; other targets are imported by the probe, in a process of its own."""
+    return argument_problems(key, node) if node["_target_"].startswith("sweeprof.") else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Extra:
+    """The package that a framework needs."""
+
+    package: str
+    """As it is imported."""
+    name: str
+    """The extra of sweeprof that brings it."""
+
+
+_EXTRAS = {
+    "torch": _Extra("torch", "torch"),
+    "tensorflow": _Extra("tensorflow", "tensorflow"),
+    "jax": _Extra("jax", "jax"),
+    "onnx": _Extra("onnxruntime", "onnxruntime"),
+    "litert": _Extra("ai_edge_litert", "litert"),
+}
+
+
+def _backend_problems(backend: Any) -> Iterator[Problem]:
+    if not isinstance(backend, Mapping) or not backend.get("_target_"):
+        yield Problem("backend._target_", None, "is missing: it names what to construct.")
+        return
+    extra = _EXTRAS.get(str(backend.get("framework")))
+    if extra is not None and find_spec(extra.package) is None:
+        yield _missing_extra("backend", extra.name)
+
+
+def _model_problems(model: Any) -> Iterator[Problem]:
+    for framework, node in model.items():
+        if isinstance(node, Mapping) and not isinstance(node.get("_target_"), str):
+            yield Problem(
+                f"model.{framework}._target_", node.get("_target_"), "is not the dotted name of a class or function."
+            )
+        elif isinstance(node, Mapping):
+            yield from _argument_problems(f"model.{framework}", node)
+
+
+def _tracking_problems(tracking: Any) -> Iterator[Problem]:
+    tracker = str(tracking.get("_target_") or "")
+    if tracker.startswith("sweeprof.tracking.mlflow") and find_spec("mlflow") is None:
+        yield _missing_extra("tracking", "mlflow")
+    if tracking.get("writer") == "job" and not str(tracking.get("uri")).startswith(("http://", "https://")):
+        said = "needs a server, tracking.uri=http://…: of a database the head is the one writer."
+        yield Problem("tracking.writer", "job", said)
+
+
+def _cluster_problems(cluster: Any) -> Iterator[Problem]:
+    scheduler = cluster.get("scheduler")
+    if scheduler not in (None, "slurm"):
+        yield choice_problem("cluster.scheduler", scheduler, "scheduler", ["slurm"])
+        return
+    known = keys_below("cluster")
+    for name, value in cluster.items():
+        if name not in known:
+            yield key_problem(f"cluster.{name}", value, [key.name for key in known.values()])
+    groups, options = cluster.get("groups"), cluster.get("options")
+    if isinstance(options, Mapping):
+        yield from _option_problems(options, "cluster.options")
+    if isinstance(groups, list):
+        yield from _group_problems(groups)
+
+
+def _option_problems(options: Mapping[str, Any], key: str) -> Iterator[Problem]:
+    """Return the options of sbatch that only sweeprof may set."""
+    for name, value in options.items():
+        if name in RESERVED_OPTIONS:
+            yield Problem(f"{key}.{name}", value, "is set by sweeprof, which finds its tasks by it.")
+
+
+def _group_problems(groups: Sequence[Any]) -> Iterator[Problem]:
+    """Return the problems of ``cluster.groups``, without those of the combinations that they select."""
+    for number, group in enumerate(groups):
+        key = f"cluster.groups[{number}]"
+        if not isinstance(group, Mapping) or WHERE not in group:
+            yield Problem(key, group, "is not {where: {axis: value}, memory: …}.")
+            continue
+        for name in group:
+            if name not in (*RESOURCES, WHERE):
+                yield key_problem(f"{key}.{name}", group[name], [f"{key}.{known}" for known in (WHERE, *RESOURCES)])
+        resources = {name: group[name] for name in group if name in RESOURCES}
+        for problem in constraint_problems({"cluster": resources}):
+            yield replace(problem, key=problem.key.replace("cluster", key, 1))
+        if isinstance(group.get("options"), Mapping):
+            yield from _option_problems(group["options"], f"{key}.options")
+
+
+def _missing_extra(key: str, extra: str) -> Problem:
+    return Problem(key, extra, f"is not installed here: pip install 'sweeprof[{extra}]'.")
+
+
+def baseline_problems(baseline: Any, axes: Mapping[str, list[Any]]) -> Iterator[Problem]:
+    """Return the problems of ``compare.baseline``, given the values per axis."""
+    if not isinstance(baseline, Mapping):
+        yield Problem("compare.baseline", baseline, "is not {axis: value}.")
+        return
+    for key, value in baseline.items():
+        if key not in axes:
+            yield choice_problem("compare.baseline", key, "axis of this sweep", axes)
+        elif value not in axes[key]:
+            yield choice_problem(f"compare.baseline.{key}", value, "value of that axis", [str(v) for v in axes[key]])
+
+
+def training_problems(axes: Mapping[str, list[Any]], modes: Collection[str]) -> Iterator[Problem]:
+    """Return the problems of axes of the training step, given the modes of all combinations."""
+    if not modes or "training" in modes:
+        return
+    for key, values in axes.items():
+        if key.partition(".")[0] == "training" and len(values) > 1:
+            yield Problem(key, ",".join(map(str, values)), "has no effect with mode=inference; add mode=training.")

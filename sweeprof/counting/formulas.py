@@ -1,0 +1,149 @@
+"""Formulas that users add for module types and operators which sweeprof does not know, or counts otherwise than they want.
+
+    @sweeprof.module_formula(MyAttention)
+    def attention(module, inputs, outputs):
+        return sweeprof.Cost(macs=..., flops=...)
+
+    @sweeprof.operator_formula("mylib::fused_mlp")
+    def fused_mlp(args, kwargs, output):
+        return sweeprof.Cost(macs=...)
+
+``sweeprof.profile(model, inputs, formulas={MyAttention: attention})`` holds for one model and leaves the defaults alone. A formula
+of a type holds for its subclasses too. A module may instead declare its own: a method
+``compute_module_complexity(inputs, outputs)`` that returns a mapping with ``flops`` and whatever else of :class:`Cost` it knows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Args = tuple[Any, ...]
+Kwargs = Mapping[str, Any]
+"""Arguments of an operator."""
+FormulaKey = type | str
+HOOK = "compute_module_complexity"
+"""Method by which a module declares its own costs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost of one call itself, without the modules that it calls. A field that is None keeps the counted value."""
+
+    macs: int | None = None
+    flops: int | None = None
+    ops: int | None = None
+    input_shapes: tuple[tuple[int, ...], ...] | None = None
+    output_shapes: tuple[tuple[int, ...], ...] | None = None
+    param_size: Mapping[str, float] = field(default_factory=dict)
+    """Bytes per element of the parameters named, e.g. ``{"weight": 2 / 8}`` for a weight of two bits."""
+    activation_size: float | None = None
+    """Bytes per element of what the call returns."""
+
+
+Formula = Callable[[Any, Any, Any], Cost]
+
+
+class Formulas:
+    """Formulas by module type and by operator name; an inner set is asked first and falls back to an outer one."""
+
+    def __init__(self, own: Mapping[Any, Formula] | None = None, outer: Formulas | None = None) -> None:
+        self._modules: dict[type, Formula] = {}
+        self._operators: dict[str, Formula] = {}
+        self._outer = outer
+        for key, formula in (own or {}).items():
+            self.add(key, formula)
+
+    def add(self, key: FormulaKey, formula: Formula) -> None:
+        """Register ``formula`` for a module type or for an operator, e.g. ``"mylib::op"``.
+
+        Raises:
+            TypeError: the key is neither.
+        """
+        if isinstance(key, type):
+            self._modules[key] = formula
+            return
+        if not isinstance(key, str) or "::" not in key:  # type: ignore[redundant-expr]  # a caller may pass anything
+            raise TypeError(f"a formula is for a module type or an operator 'namespace::name', not for {key!r}")
+        self._operators[key] = formula
+
+    def of_module(self, module: Any) -> Formula | None:
+        """The formula of the module's type, what the module declares itself, or the same of the nearest of its bases."""
+        for kind in type(module).__mro__:
+            found = self._of_type(kind)
+            if found is not None:
+                return found
+            if HOOK in vars(kind):
+                return _declared
+        return None
+
+    def of_operator(self, name: str) -> Formula | None:
+        """The formula of the operator with that qualified name."""
+        found = self._operators.get(name)
+        return self._outer.of_operator(name) if found is None and self._outer is not None else found
+
+    def _of_type(self, kind: type) -> Formula | None:
+        found = self._modules.get(kind)
+        return self._outer._of_type(kind) if found is None and self._outer is not None else found
+
+
+class FormulaFailed(Exception):
+    """A formula raised ``error``: its author's mistake, and none of the forward that asked for it."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def cost_by_formula(formula: Formula, *about: Any) -> Cost:
+    """Return a formula's cost.
+
+    Raises:
+        FormulaFailed: it raised something, or returned no cost.
+    """
+    try:
+        cost: Any = formula(*about)
+    except Exception as error:  # a user's formula may raise anything
+        raise FormulaFailed(error) from error
+    if not isinstance(cost, Cost):
+        raise FormulaFailed(TypeError(f"a formula returned {cost!r}, not a sweeprof.Cost"))
+    return cost
+
+
+def _declared(module: Any, inputs: Any, outputs: Any) -> Cost:
+    """Return the cost that ``compute_module_complexity`` declares.
+
+    Raises:
+        TypeError: that is no mapping, lacks ``flops`` or has keys that :class:`Cost` does not.
+    """
+    said = getattr(module, HOOK)(inputs, outputs)
+    known = [spec.name for spec in dataclasses.fields(Cost)]
+    if not isinstance(said, Mapping) or "flops" not in said or not set(said) <= set(known):
+        raise TypeError(
+            f"{type(module).__name__}.{HOOK} must return a mapping with 'flops' and any of {', '.join(known)}, not {said!r}"
+        )
+    return Cost(**said)
+
+
+DEFAULTS = Formulas()
+"""Formulas that hold for every model."""
+
+
+def module_formula(kind: type) -> Callable[[Formula], Formula]:
+    """Register the decorated ``(module, inputs, outputs) -> Cost`` for a module type and its subclasses, for every model."""
+    return _registering(kind)
+
+
+def operator_formula(name: str) -> Callable[[Formula], Formula]:
+    """Register the decorated ``(args, kwargs, output) -> Cost`` for the operator ``namespace::name``, for every model."""
+    return _registering(name)
+
+
+def _registering(key: FormulaKey) -> Callable[[Formula], Formula]:
+    def register(formula: Formula) -> Formula:
+        DEFAULTS.add(key, formula)
+        return formula
+
+    return register

@@ -1,0 +1,182 @@
+"""Backends, each tested in a process of its own, the tracker, versions, and the disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sweeprof.config.folder import conf_folder
+from sweeprof.config.override_syntax import redacted
+from sweeprof.doctor.host import Advice, Finding, known
+from sweeprof.measuring.instantiate import instantiate
+from sweeprof.run.fork_server import child_environment
+from sweeprof.run.isolation import environment
+from sweeprof.tracking.credentials import without_credentials
+from sweeprof.tracking.request_limits import within
+
+PROBE_S = 120.0
+HEALTH_S = 5.0
+SLOW_DISK_S = 0.05
+SYNCS = 8
+PACKAGES = (
+    "sweeprof",
+    "hydra-core",
+    "omegaconf",
+    "mlflow",
+    "numpy",
+    "hydra-joblib-launcher",
+    "hydra-submitit-launcher",
+    "hydra-ray-launcher",
+)
+EXTRAS = {
+    "mlflow": "mlflow",
+    "hydra-joblib-launcher": "joblib",
+    "hydra-submitit-launcher": "submitit",
+    "hydra-ray-launcher": "ray",
+}
+
+
+def backends(quick: bool) -> Iterator[Finding]:
+    """Yield every backend of the package: its version and its devices, or what is missing.
+
+    ``quick``: nothing is imported.
+    """
+    files = sorted((conf_folder() / "backend").glob("*.yaml"))
+    configs = {file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
+    configs = {name: config for name, config in configs.items() if "_target_" in config}
+    absent = {name: missing(name, config) for name, config in configs.items()}
+    able = {} if quick else {c["_target_"]: c for name, c in configs.items() if absent[name] is None}
+    with ThreadPoolExecutor(max(1, len(able))) as pool:
+        answers = dict(zip(able, pool.map(probed, able.values()), strict=True))
+    for name, config in configs.items():
+        yield absent[name] or _row(name, config, answers.get(config["_target_"]))
+
+
+def missing(name: str, config: Mapping[str, Any]) -> Finding | None:
+    """Return what a backend lacks, as far as it is known without importing it."""
+    framework = str(config["framework"])
+    if framework != "fake" and find_spec(framework) is None:
+        advice = Advice(f"install {framework}", f"pip install 'sweeprof[{framework}]'")
+        return Finding("Backends", name, None, f"{framework} is not installed", advice)
+    if config.get("compile") and shutil.which("g++") is None and shutil.which("clang++") is None:
+        advice = Advice("it writes C++ and compiles it", "sudo apt-get install g++")
+        reason = f"{framework} {_version(framework)} is there, a C++ compiler is not"
+        return Finding("Backends", name, None, reason, advice)
+    return None
+
+
+def probed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Test a backend in a process of its own; returns ``devices`` and ``seconds`` to import, or ``trouble``."""
+    command = [sys.executable, "-m", "sweeprof.doctor.software", json.dumps(dict(config))]
+    variables = child_environment(environment({"backend": config}))
+    try:
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=PROBE_S, check=False)
+    except subprocess.TimeoutExpired:
+        return {"trouble": f"did not answer within {PROBE_S:g} s"}
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"ended with code {done.returncode}"])[-1]
+        return {"trouble": f"cannot be used: {last}"}
+    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return answer
+
+
+def _row(name: str, config: Mapping[str, Any], answer: Mapping[str, Any] | None) -> Finding:
+    framework = config["framework"]
+    version = _version(framework) or _version("sweeprof") or "unknown"
+    if answer is None:
+        return known("Backends", name, f"{version} (not imported: --quick)")
+    if "trouble" in answer:
+        advice = Advice("install it anew", f"pip install --force-reinstall 'sweeprof[{framework}]'")
+        return Finding("Backends", name, None, f"{framework} {version} {answer['trouble']}", advice)
+    said = f"{version}; devices {', '.join(answer['devices'])}; {answer['seconds']:.1f} s to import"
+    return known("Backends", name, said)
+
+
+def versions() -> Iterator[Finding]:
+    """Yield the versions of sweeprof's dependencies."""
+    yield known("Versions", "python", sys.version.split()[0])
+    for package in PACKAGES:
+        found = _version(package)
+        extra = EXTRAS.get(package)
+        advice = Advice(f"install {package}", f"pip install 'sweeprof[{extra}]'") if extra and not found else None
+        yield Finding("Versions", package, found, None if found else "not installed", advice)
+
+
+def _version(package: str) -> str | None:
+    for name in (package, f"{package}-cpu"):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def disk(folder: Path) -> Iterator[Finding]:
+    """Yield how long it takes to write a record to disk."""
+    place = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
+    name = f"writing a record in {place}"
+    try:
+        seconds = _sync_s(place)
+    except OSError as error:
+        advice = Advice("choose another folder", "output=PATH")
+        yield Finding("Storage", name, None, f"cannot be written: {error.strerror}", advice)
+        return
+    slow = Advice("write to a disk of this host", "output=PATH") if seconds > SLOW_DISK_S else None
+    yield Finding("Storage", name, f"{seconds * 1e3:.2f} ms", advice=slow)
+
+
+def _sync_s(folder: Path) -> float:
+    times = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(SYNCS):
+            begin = time.perf_counter()
+            file.write(bytes(4096))
+            file.flush()
+            os.fsync(file.fileno())
+            times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+def tracking(uri: str | None) -> Iterator[Finding]:
+    """Yield whether a tracking server answers."""
+    if uri is None:
+        yield known("Tracking", "MLflow server", None, "none was named: --uri http://…")
+    elif uri.startswith(("http://", "https://")):
+        shown, asked = redacted(uri), without_credentials(uri)  # which nobody needs to ask for a server's health
+        try:
+            url = f"{asked.rstrip('/')}/health"
+            answer = within(HEALTH_S, lambda: urllib.request.urlopen(url, timeout=HEALTH_S))
+            answer.close()
+            yield known("Tracking", shown, f"answers: {answer.status}")
+        except (OSError, ValueError, HTTPException) as error:
+            advice = Advice("start it, or measure now and send later", f"sweeprof sync DIR uri={shown}")
+            yield Finding("Tracking", shown, None, f"does not answer: {getattr(error, 'reason', error)}", advice)
+    else:
+        yield known("Tracking", redacted(uri), None, "only servers (http://, https://) are asked")
+
+
+def main() -> None:
+    """``python -m sweeprof.doctor.software CONFIG``: make the backend in this process and say what it offers."""
+    began = time.monotonic()
+    devices = instantiate(json.loads(sys.argv[1])).devices()
+    print(json.dumps({"devices": devices, "seconds": time.monotonic() - began}))
+
+
+if __name__ == "__main__":
+    main()

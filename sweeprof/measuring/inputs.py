@@ -1,0 +1,101 @@
+"""The arguments of a model, independent of any framework."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor to be generated: standard normal for floating-point types, zeros for any other."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Positional and keyword arguments, each a tensor, a :class:`TensorSpec`, a container of them or anything else."""
+
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    forward: Callable[..., Any] | None = None
+    """``forward(model, *args, **kwargs)`` where a step is more than calling the model, e.g. ``lambda m, x: m.generate(x)``."""
+
+    def call(self, model: Any) -> Any:
+        """One step of ``model``."""
+        return (
+            model(*self.args, **self.kwargs) if self.forward is None else self.forward(model, *self.args, **self.kwargs)
+        )
+
+    @classmethod
+    def of(cls, given: Any) -> Inputs:
+        """Return the inputs that a caller most likely means.
+
+        A tuple are positional arguments and a mapping keyword arguments; ints alone, ``(1, 3, 224, 224)``, are the shape of one
+        tensor to be generated, and so is each such tuple among the arguments. Anything else, a list or a named tuple too, is
+        one argument. For a tuple or a mapping that is one argument, say ``Inputs(args=(that,))``.
+        """
+        if isinstance(given, cls):
+            return given
+        if isinstance(given, Mapping):
+            return cls(kwargs={key: _specified(value) for key, value in given.items()})
+        if isinstance(given, tuple) and not _is_shape(given) and not hasattr(given, "_fields"):
+            return cls(tuple(_specified(value) for value in given))
+        return cls((_specified(given),))
+
+    def map(self, change: Callable[[Any], Any]) -> Inputs:
+        """The same with every leaf of lists, tuples and dicts changed."""
+        return Inputs(_mapped(self.args, change), _mapped(dict(self.kwargs), change), self.forward)
+
+
+def pattern_of(*pattern: int | str) -> Callable[[Sequence[Any]], Inputs]:
+    """A function from a batch to the model's arguments.
+
+    The pattern has an entry for each element of the batch: its position among the arguments, or ``"_"`` for one that the model
+    is not given. ``pattern_of("_", 1, 2, "_", 0)`` takes ``(None, b, c, None, a)`` to ``(a, b, c)``.
+
+    Raises:
+        TypeError: an entry is neither ``"_"`` nor a position, or the positions are not 0, 1, 2 … each once. The function raises
+            ValueError for a batch of another length.
+    """
+    positions = [entry for entry in pattern if entry != "_"]
+    if any(isinstance(entry, bool) or not isinstance(entry, int) for entry in positions):
+        raise TypeError(f"an input pattern has positions and '_', not {pattern!r}")
+    if sorted(positions, key=int) != list(range(len(positions))):
+        raise TypeError(f"the positions of an input pattern are 0, 1, 2 … each once, not {pattern!r}")
+
+    def pick(batch: Sequence[Any]) -> Inputs:
+        if len(batch) != len(pattern):
+            raise ValueError(
+                f"the input pattern {pattern!r} is for {len(pattern)} elements, the batch has {len(batch)}"
+            )
+        chosen = {entry: value for entry, value in zip(pattern, batch, strict=True) if entry != "_"}
+        return Inputs(tuple(chosen[position] for position in range(len(chosen))))
+
+    return pick
+
+
+def _is_shape(value: Any) -> bool:
+    return (
+        isinstance(value, tuple)
+        and bool(value)
+        and all(isinstance(size, int) and not isinstance(size, bool) for size in value)
+    )
+
+
+def _specified(value: Any) -> Any:
+    return TensorSpec(value) if _is_shape(value) else value
+
+
+def _mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
+    if type(tree) in (list, tuple):
+        return type(tree)(_mapped(item, change) for item in tree)
+    if type(tree) in (dict, OrderedDict):
+        return type(tree)((key, _mapped(item, change)) for key, item in tree.items())
+    if isinstance(tree, tuple) and type(tree).__bases__ == (tuple,):  # a named tuple
+        return type(tree)(*(_mapped(item, change) for item in tree))
+    return change(tree)  # containers of other kinds have constructors of their own

@@ -1,0 +1,92 @@
+"""Keeps this process from disturbing the measurements of others: it waits until its threads are idle, and prefaults its memory.
+
+The threads of OpenMP continue to spin after a parallel region, for about 5 ms, which is half a sample of the next process.
+``GOMP_SPINCOUNT=0`` would prevent that, but would also change what is measured, so the process waits until they sleep.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+TASKS = Path("/proc/self/task")
+LOOK_S = 0.0005
+AT_MOST_S = 0.1
+"""A thread that runs for longer than this does not spin, it works."""
+
+
+def become_quiet() -> None:
+    """Return when no other thread of this process runs; where the system does not tell, or one never ends, soon."""
+    own = str(threading.get_native_id())
+    end = time.monotonic() + AT_MOST_S
+    while _others_run(own) and time.monotonic() < end:
+        time.sleep(LOOK_S)
+
+
+def _others_run(own: str) -> bool:
+    return TASKS.exists() and any(_runs(task) for task in TASKS.iterdir() if task.name != own)
+
+
+def _runs(task: Path) -> bool:
+    try:
+        stat = (task / "stat").read_text(encoding="utf-8")
+    except OSError:  # it ended meanwhile
+        return False
+    return stat.rpartition(")")[2].split()[0] == "R"  # after the name, which may hold anything
+
+
+PRESENT = np.uint64(1 << 63)
+"""Bit of a pagemap entry: the page is in memory."""
+MADV_POPULATE_READ = 22
+"""madvise(2), Linux 5.14: fault in the pages of a range."""
+_FILE_MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) r\S+ \S+ \S+ [1-9]\d* +/")
+
+_remembered: list[tuple[int, int]] = []
+"""Address and length of the resident ranges of mapped files, as the template saw them."""
+
+
+def remember() -> None:
+    """Note which pages of mapped files this process has in memory; its children inherit the note."""
+    with suppress(OSError):  # without /proc there is nothing to correct, and no memory pass either
+        _remembered[:] = _resident_ranges()
+
+
+def restore() -> None:
+    """Bring the remembered pages into this process; does nothing where none were remembered."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    for address, length in _remembered:
+        if libc.madvise(address, length, MADV_POPULATE_READ) != 0:
+            for page in range(address, address + length, mmap.PAGESIZE):
+                ctypes.string_at(page, 1)
+
+
+def _resident_ranges() -> list[tuple[int, int]]:
+    with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
+        return [found for mapping in list(_file_mappings()) for found in _present(pagemap.fileno(), *mapping)]
+
+
+def _file_mappings() -> Iterator[tuple[int, int]]:
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        match = _FILE_MAPPING.match(line)
+        if match:
+            yield int(match[1], 16), int(match[2], 16)
+
+
+def _present(pagemap: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """The runs of pages in memory between two addresses, as address and length."""
+    entries = np.frombuffer(
+        os.pread(pagemap, (end - begin) // mmap.PAGESIZE * 8, begin // mmap.PAGESIZE * 8), dtype="<u8"
+    )
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], ((entries & PRESENT) != 0).astype(np.int8), [0]))))
+    for first, last in edges.reshape(-1, 2).tolist():
+        yield begin + first * mmap.PAGESIZE, (last - first) * mmap.PAGESIZE

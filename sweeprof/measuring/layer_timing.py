@@ -1,0 +1,449 @@
+"""Steps with probes and steps without, in turns: what is the same for every framework that can mark time at its layers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sweeprof.measuring.timing import Protocol
+from sweeprof.results.layer_times import OUTSIDE, ROOT, CallTime, LayerTimes, PhaseTimes
+
+LEFT = -1
+"""Instead of a module's index: the innermost call has been left."""
+
+FOLLOWED = -2
+"""The time since the previous mark was spent on following the backward; it is not counted."""
+
+Event = tuple[int | None, int, Any]
+"""The thing that began (a module's index, None for a node of the backward, or one of the above), the newest number that autograd
+had given to a node (for a node its own number), and the mark."""
+Between = Callable[[Any, Any], float]
+Timeline = list[tuple[int, int]]
+"""The newest number that autograd had given to a node when a call began to run, or continued; ascending."""
+NOT_DIFFERENTIATED = "no gradient is computed in it"
+LEAST_KEPT = 0.1
+"""Share of an observed window that remains at least: what ran took some time, however little of it was the layer's own."""
+MOST_EXCESS = 0.05
+"""Share of the subtracted cost that may exceed the windows it is subtracted from. A higher share means that a probe costs less than
+was calibrated, as it cannot cost more than the windows that it is part of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost of one probe, in seconds."""
+
+    inside: float = 0.0
+    """Within the window of the call that it marks."""
+    outside: float = 0.0
+    """Within the window of the call around it."""
+    backward: float = 0.0
+    """Of a node of the backward."""
+
+
+@dataclass(slots=True)
+class ProbeCount:
+    """The number of probes that ran within a window, by the cost of each."""
+
+    inside: int = 0
+    outside: int = 0
+    backward: int = 0
+
+    def seconds(self, cost: Cost) -> float:
+        """Return what these probes cost together."""
+        return self.inside * cost.inside + self.outside * cost.outside + self.backward * cost.backward
+
+
+@dataclass(slots=True)
+class Span:
+    """One call within one step; seconds of its own, without the calls within it."""
+
+    path: str
+    type: str
+    call: int
+    parent: int | None
+    forward: float = 0.0
+    backward: float = 0.0
+    nodes: int = 0
+    """Nodes of the backward that belong to it."""
+    forward_probes: ProbeCount = field(default_factory=ProbeCount)
+    backward_probes: ProbeCount = field(default_factory=ProbeCount)
+    is_recomputed: bool = False
+
+
+@dataclass(slots=True)
+class Step:
+    """Every call of one step; the first stands for what runs outside any module."""
+
+    spans: list[Span] = field(default_factory=list)
+
+    def has_backward(self) -> list[bool]:
+        """Per call, whether it or a call within it took part in the backward."""
+        found = [span.nodes > 0 or span.is_recomputed for span in self.spans]
+        for index in range(len(self.spans) - 1, -1, -1):  # a call comes after the one it was made in
+            parent = self.spans[index].parent
+            if parent is not None and found[index]:
+                found[parent] = True
+        return found
+
+
+class Reader:
+    """Reads the events of steps of one model.
+
+    Args:
+        modules: per index, the paths and the class name of a module.
+        between: seconds from one mark to another.
+    """
+
+    def __init__(self, modules: Sequence[tuple[list[str], str]], between: Between) -> None:
+        self._modules, self._between = modules, between
+
+    def step(self, forward: Sequence[Event], begin: Any, end: Any) -> tuple[Step, Timeline]:
+        """The calls of a forward that lasted from ``begin`` to ``end``, and which call was running as nodes were numbered."""
+        step, timeline = Step([Span(OUTSIDE, "", 0, None)]), [(0, 0)]
+        spans, between = step.spans, self._between
+        times: Counter[str] = Counter()
+        current, last = 0, begin
+        for what, number, mark in forward:
+            spans[current].forward += between(last, mark)
+            last = mark
+            if what == LEFT:
+                current = spans[current].parent or 0
+            elif what is not None:
+                above = spans[current]
+                above.forward_probes.outside += 1
+                names, kind = self._modules[what]
+                path = path_below(names, above.path)
+                spans.append(Span(path, kind, times[path], current or None, forward_probes=ProbeCount(inside=1)))
+                times[path] += 1
+                current = len(spans) - 1
+            timeline.append((number, current))
+        spans[current].forward += between(last, end)
+        return step, timeline
+
+    def backward(self, step: Step, timeline: Timeline, events: Sequence[Event], begin: Any, end: Any) -> None:
+        """Add the backward of a step that lasted from ``begin`` to ``end``; it includes what was recomputed."""
+        spans, between = step.spans, self._between
+        again = _Again(spans, self._modules)
+        owner, inner, last = 0, list[int](), begin
+        for what, number, mark in events:
+            if what == FOLLOWED:
+                last = mark
+                continue
+            spans[inner[-1] if inner else owner].backward += between(last, mark)
+            last = mark
+            if what is None:
+                owner = timeline[bisect_right(timeline, number, key=lambda entry: entry[0]) - 1][1]
+                spans[owner].nodes += 1
+                spans[inner[-1] if inner else owner].backward_probes.backward += 1
+                continue
+            if what == LEFT:
+                inner.pop()
+                spans[inner[-1] if inner else owner].backward_probes.outside += 1
+            else:
+                inner.append(again.call(what, inner[-1] if inner else None))
+                spans[inner[-1]].backward_probes.inside += 1
+            timeline.append((number, inner[-1] if inner else owner))
+        spans[inner[-1] if inner else owner].backward += between(last, end)
+
+
+def without_probes(step: Step, cost: Cost) -> Step:
+    """Return the step with the probes' cost subtracted from each call, as far as the observed windows allow.
+
+    The cost is lowered if it exceeds the windows by more than :data:`MOST_EXCESS`, and a call keeps at least :data:`LEAST_KEPT` of
+    its window: a call that took time is never shown with none.
+    """
+    forward = bounded([span.forward for span in step.spans], [span.forward_probes.seconds(cost) for span in step.spans])
+    backward = bounded(
+        [span.backward for span in step.spans], [span.backward_probes.seconds(cost) for span in step.spans]
+    )
+    return Step(
+        [
+            dataclasses.replace(span, forward=ahead, backward=back)
+            for span, ahead, back in zip(step.spans, forward, backward, strict=True)
+        ]
+    )
+
+
+def bounded(windows: Sequence[float], costs: Sequence[float]) -> list[float]:
+    """Return the windows less the costs, bounded as in :func:`without_probes`."""
+    scale = _consistent_share(windows, costs)
+    return [max(window - scale * cost, LEAST_KEPT * window) for window, cost in zip(windows, costs, strict=True)]
+
+
+def _consistent_share(windows: Sequence[float], costs: Sequence[float]) -> float:
+    """Return the largest share of the costs, at most 1, of which no more than :data:`MOST_EXCESS` exceeds the windows."""
+    allowed = MOST_EXCESS * sum(costs)
+    if sum(max(0.0, cost - window) for window, cost in zip(windows, costs, strict=True)) <= allowed:
+        return 1.0
+    # In the order in which growing costs exceed their windows; `share * (cost - allowed) = window` is where too much does.
+    pairs = sorted(((w, c) for w, c in zip(windows, costs, strict=True) if c > 0), key=lambda pair: pair[0] / pair[1])
+    window = cost = 0.0
+    share = 1.0
+    for index, (own_window, own_cost) in enumerate(pairs):
+        window, cost = window + own_window, cost + own_cost
+        following = pairs[index + 1][0] / pairs[index + 1][1] if index + 1 < len(pairs) else float("inf")
+        if cost > allowed and window / (cost - allowed) <= following:
+            share = window / (cost - allowed)
+            break
+    return min(1.0, share)
+
+
+def joined(calls: Sequence[tuple[Step, Timeline]]) -> tuple[Step, Timeline]:
+    """Several calls of a model as one step; what runs outside any module is one again."""
+    outside = Span(OUTSIDE, "", 0, None)
+    spans, timeline = [outside], Timeline()
+    times: Counter[str] = Counter()
+    for step, entries in calls:
+        offset = len(spans) - 1
+        outside.forward += step.spans[0].forward
+        outside.forward_probes.outside += step.spans[0].forward_probes.outside
+        for span in step.spans[1:]:
+            parent = None if span.parent is None else span.parent + offset
+            spans.append(dataclasses.replace(span, call=times[span.path], parent=parent))
+            times[span.path] += 1
+        timeline += [(number, index + offset if index else 0) for number, index in entries]
+    return Step(spans), timeline
+
+
+class _Again:
+    """Which call of the forward is computed once more, in a checkpoint."""
+
+    def __init__(self, spans: list[Span], modules: Sequence[tuple[list[str], str]]) -> None:
+        self._spans = spans
+        module_of = {name: module for module, (names, _) in enumerate(modules) for name in names}
+        self._waiting: dict[int, list[int]] = {}
+        for index in range(len(spans) - 1, 0, -1):
+            self._waiting.setdefault(module_of[spans[index].path], []).append(index)
+
+    def call(self, module: int, within: int | None) -> int:
+        """Return the first call within a recomputed call; of top-level calls the most recent, whose backward runs first."""
+        waiting = self._waiting.get(module)
+        if not waiting:
+            return within or 0
+        inner = [index for index in waiting if within is not None and self._spans[index].parent == within]
+        index = inner[-1] if inner else waiting[0]
+        if len(waiting) > 1:
+            waiting.remove(index)
+        self._spans[index].is_recomputed = True
+        return index
+
+
+def path_below(names: list[str], parent: str) -> str:
+    """Of the names of one module that by which its caller holds it: the nearest below it, if there is one."""
+    if len(names) == 1:
+        return names[0]
+    inner = names if parent == ROOT else [name for name in names if name.startswith(f"{parent}.")]
+    return min(inner, key=lambda name: name.count("."), default=names[0])
+
+
+MOST_ATTEMPTS = 3
+"""Calibrations and groups of repeats, should the calls not add up to the step."""
+MOST_REPEATS = 200
+"""Repeats that are kept at most: a small model takes as many in a fraction of a second."""
+LEAST_PAIRS = 8
+"""Of real steps, before they may correct the calibration."""
+DOUBT = 0.5
+"""The relative standard deviation of the calibration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One step: what it took, and with probes which call took how much, their cost included."""
+
+    forward: float
+    backward: float
+    step: Step | None = None
+
+
+Pairs = list[tuple[Turn, Turn]]
+TakePair = Callable[[int], tuple[Turn, Turn]]
+"""Takes the pair of this number: a step without probes and one with them."""
+
+
+def in_turns(plain: Callable[[], Turn], probed: Callable[[], Turn]) -> TakePair:
+    """Takes such pairs; which of the two comes first takes turns, as the second finds warmer caches."""
+
+    def pair(number: int) -> tuple[Turn, Turn]:
+        if number % 2:
+            return plain(), probed()
+        second = probed()
+        return plain(), second
+
+    return pair
+
+
+def timed_in_turns(
+    pair: TakePair, calibrate: Callable[[], Cost], now: Callable[[], float], protocol: Protocol, is_training: bool
+) -> LayerTimes:
+    """Return the times of every call, of as many repeats as the protocol asks of a round.
+
+    If the calls do not add up to the step without probes, the probes are calibrated again and more repeats are taken, at most
+    :data:`MOST_ATTEMPTS` times and within the protocol's longest time.
+
+    Args:
+        pair: takes the pairs.
+        calibrate: measures what a probe costs.
+        now: seconds since any fixed point.
+        protocol: how long to warm up and to measure.
+        is_training: whether a step has a backward.
+    """
+    costs = [calibrate()]
+    warmup = _warmed_up(pair, now, protocol)
+    kept: Pairs = []
+    spent = 0.0
+    while True:
+        begin = now()
+        kept += _measured(pair, now, protocol, protocol.max_s - spent)
+        spent += now() - begin
+        times = _times(warmup, kept, _middle(costs), protocol, is_training)
+        if not times.warnings or len(costs) == MOST_ATTEMPTS or spent >= protocol.max_s:
+            return times
+        costs.append(calibrate())
+
+
+def _times(warmup: Pairs, kept: Pairs, cost: Cost, protocol: Protocol, is_training: bool) -> LayerTimes:
+    """Return the times of all pairs but those that only prolonged the warm-up."""
+    cost = fitted(cost, [*warmup[protocol.warmup_steps :], *kept])
+    shown = warmup[: protocol.warmup_steps]
+    plain, probed = zip(*shown, *kept, strict=True)
+    backward = PhaseTimes(tuple(turn.backward for turn in plain), tuple(turn.backward for turn in probed))
+    steps = [without_probes(turn.step, cost) for turn in probed if turn.step is not None]
+    return LayerTimes(
+        mode="training" if is_training else "inference",
+        calls=calls_of(steps, is_training, len(shown)),
+        warmup=len(shown),
+        forward=PhaseTimes(tuple(turn.forward for turn in plain), tuple(turn.forward for turn in probed)),
+        backward=backward if is_training else None,
+        unmet=(f"min_samples={protocol.min_samples}",) if len(kept) < protocol.min_samples else (),
+        probe_s=dataclasses.asdict(cost),
+    )
+
+
+def _middle(costs: Sequence[Cost]) -> Cost:
+    """Return the median of several calibrations."""
+    return Cost(*map(statistics.median, zip(*map(dataclasses.astuple, costs), strict=True)))
+
+
+def _warmed_up(pair: TakePair, now: Callable[[], float], protocol: Protocol) -> Pairs:
+    begin = now()
+    pairs: Pairs = []
+    while len(pairs) < protocol.warmup_steps or (
+        now() - begin < min(protocol.warmup_s, protocol.max_s) and len(pairs) < MOST_REPEATS
+    ):
+        pairs.append(pair(len(pairs)))
+    return pairs
+
+
+def _measured(pair: TakePair, now: Callable[[], float], protocol: Protocol, max_s: float) -> Pairs:
+    """Return the repeats that count."""
+    begin = now()
+
+    def elapsed() -> float:
+        return now() - begin
+
+    kept: Pairs = []
+    while not kept or (
+        (len(kept) < protocol.min_samples or (elapsed() < protocol.min_s and len(kept) < MOST_REPEATS))
+        and elapsed() < max_s
+    ):
+        kept.append(pair(len(kept)))
+    return kept
+
+
+def fitted(cost: Cost, pairs: Pairs) -> Cost:
+    """Return the cost, moved towards what probes added to these steps, the further the more certain that is.
+
+    In a small model the probes are much of a step, and what they add is measured well; in a large one it is lost in the noise, and
+    the calibration stands. It is never more than what they added, so that the calls add up to no less than the step without probes.
+    """
+    steps = [probed.step for _, probed in pairs if probed.step is not None]
+    if not steps:
+        return cost
+    spans = steps[-1].spans
+    forward = _factor(
+        sum(span.forward_probes.seconds(cost) for span in spans),
+        [probed.forward - plain.forward for plain, probed in pairs],
+    )
+    backward = _factor(
+        sum(span.backward_probes.seconds(cost) for span in spans),
+        [probed.backward - plain.backward for plain, probed in pairs],
+    )
+    return Cost(cost.inside * forward, cost.outside * forward, cost.backward * backward)
+
+
+def _factor(calibrated: float, added: Sequence[float]) -> float:
+    """Return the factor for the calibrated cost: the mean of it and of what was added, weighted by how certain they are."""
+    if calibrated <= 0:
+        return 1.0
+    observed = max(0.0, statistics.median(added)) / calibrated
+    if len(added) < LEAST_PAIRS:
+        return min(1.0, observed)
+    low, _, high = statistics.quantiles(added, n=4)
+    error = 0.93 * (high - low) / math.sqrt(len(added))  # of a median, where the values are normally distributed
+    doubt = DOUBT * calibrated
+    weight = doubt**2 / (doubt**2 + error**2)
+    return min(observed, 1 + weight * (observed - 1))
+
+
+def seconds_added(plain: Callable[[], float], probed: Callable[[], float], pairs: int) -> float:
+    """Return how much longer ``probed`` takes than ``plain``: the median of paired differences, never less than 0.
+
+    Both return the seconds that they took. Which of them comes first alternates, and a difference is of two runs that follow each
+    other, so that neither a trend nor a machine that is busy for a while looks like a cost. Keep them short: what another process
+    takes is then in few of the runs, which a median ignores.
+    """
+    differences = []
+    for number in range(pairs):
+        if number % 2:
+            before = plain()
+            differences.append(probed() - before)
+        else:
+            after = probed()
+            differences.append(after - plain())
+    return max(0.0, statistics.median(differences))
+
+
+def calls_of(steps: Sequence[Step], is_training: bool, warmup: int = 0) -> tuple[CallTime, ...]:
+    """One per call that any step after those for warming up made, in the order in which they were first made.
+
+    A step that did not make it, as where layers are dropped at random, has 0 for it.
+    """
+    found = [{(span.path, span.call): span for span in step.spans} for step in steps]
+    first: dict[tuple[str, int], Span] = {}
+    parents: dict[tuple[str, int], int | None] = {}
+    positions: dict[tuple[str, int], int] = {}
+    differentiated = {(OUTSIDE, 0)}
+    for step in steps[warmup:]:
+        for span, has_backward in zip(step.spans, step.has_backward(), strict=True):
+            key = (span.path, span.call)
+            if key not in first:
+                above = None if span.parent is None else step.spans[span.parent]
+                first[key], positions[key] = span, len(positions)
+                parents[key] = None if above is None else positions[above.path, above.call]
+            if has_backward:
+                differentiated.add(key)
+    return tuple(
+        _call(span, parents[key], [spans.get(key) for spans in found], is_training, key in differentiated)
+        for key, span in first.items()
+    )
+
+
+def _call(
+    span: Span, parent: int | None, same: Sequence[Span | None], is_training: bool, is_differentiated: bool
+) -> CallTime:
+    with_backward = is_training and is_differentiated
+    return CallTime(
+        path=span.path,
+        type=span.type,
+        call=span.call,
+        parent=parent,
+        forward=tuple(0.0 if one is None else one.forward for one in same),
+        backward=tuple(0.0 if one is None else one.backward for one in same) if with_backward else (),
+        reason=NOT_DIFFERENTIATED if is_training and not is_differentiated else None,
+    )

@@ -1,0 +1,380 @@
+"""Time and memory by source line of Python functions, whatever framework they use.
+
+Time is measured by line_profiler, which asks the clock before and after every line: what that costs, some tenths of a microsecond
+a line, is in the figures. Memory is measured in another step, because following allocations is slow.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import tempfile
+import textwrap
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from importlib import import_module
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType, MethodType
+from typing import Any, Protocol
+
+from sweeprof.errors import Problem, Unsupported, UserError, nearest
+from sweeprof.report.lines import reports
+from sweeprof.results.lines import FunctionLines, Line, Lines
+from sweeprof.tracebacks import described
+
+KEY = "metrics.functions"
+
+
+def functions_named(names: Sequence[str], classes: Iterable[type] = ()) -> list[FunctionType]:
+    """The functions of these dotted names, such as ``my_package.MyNet.forward``, each once.
+
+    Args:
+        classes: those of the model. Their functions can be named by the class alone, ``MyNet.forward``, which is the only way
+            to name one of a class that was made within a function.
+
+    Raises:
+        UserError: with one problem for each name that is none of a function.
+        Unsupported: it is one, but not Python's.
+    """
+    own = list(dict.fromkeys(classes))
+    found = [one for name in names for one in _found(name, own)]
+    problems = [one for one in found if isinstance(one, Problem)]
+    if problems:
+        raise UserError(problems)
+    return list({one.__code__: one for one in found if not isinstance(one, Problem)}.values())
+
+
+def python_function(called: Any) -> FunctionType | None:
+    """The function behind a method, a property, a partial or a decorator that tells what it wraps; None: it is not Python's."""
+    while not isinstance(called, FunctionType) or hasattr(called, "__wrapped__"):
+        match called:
+            case MethodType():
+                called = called.__func__
+            case partial() | cached_property():
+                called = called.func
+            case property():
+                called = called.fget
+            case _ if hasattr(called, "__wrapped__"):
+                called = called.__wrapped__
+            case _:
+                return None
+    return called
+
+
+def qualified(function: FunctionType) -> str:
+    """E.g. ``my_package.MyNet.forward``."""
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+def executable_lines(code: CodeType) -> set[int]:
+    """Numbers of the lines that have code of the function's own; those of functions within it are not among them."""
+    return {number for _, _, number in code.co_lines() if number}
+
+
+def source_lines(function: FunctionType) -> dict[int, str]:
+    """The text of every line of the function by its number; without source (``exec``) the executable lines, empty."""
+    code = function.__code__
+    try:
+        lines, first = inspect.getsourcelines(code)
+    except OSError:
+        return dict.fromkeys(sorted(executable_lines(code)), "")
+    texts = textwrap.dedent("".join(line.expandtabs() for line in lines)).splitlines()
+    return {first + index: text.rstrip() for index, text in enumerate(texts)}
+
+
+def _found(name: str, classes: Sequence[type]) -> list[FunctionType | Problem]:
+    owner, _, attribute = name.rpartition(".")
+    named = [c for c in classes if owner in (c.__name__, c.__qualname__, f"{c.__module__}.{c.__qualname__}")]
+    found = [_attribute(c, owner, attribute, name) for c in named] or [_imported(name, classes)]
+    return [one if isinstance(one, Problem) else _checked(name, one) for one in found]
+
+
+def _imported(name: str, classes: Sequence[type]) -> Any:
+    """Return the object with this dotted name, looked up from the longest part that is a module, or the problem."""
+    parts = name.split(".")
+    found: Any = None
+    depth = 0
+    for length in range(1, len(parts) if all(parts) else 0):
+        path = ".".join(parts[:length])
+        try:
+            found, depth = import_module(path), length
+        except Exception as error:  # importing a user's module may raise anything
+            if isinstance(error, ModuleNotFoundError) and error.name == path:
+                break  # what follows are attributes
+            return Problem(KEY, name, f"cannot be imported: {path} raised {described(error)}.")
+    if found is None:
+        guesses = [f"{c.__name__}.forward" for c in classes]
+        return Problem(KEY, name, "is not the dotted name of a function that can be imported.", nearest(name, guesses))
+    for index in range(depth, len(parts)):
+        found = _attribute(found, ".".join(parts[:index]), parts[index], name)
+        if isinstance(found, Problem):
+            break
+    return found
+
+
+def _attribute(owner: Any, path: str, attribute: str, name: str) -> Any:
+    try:
+        return getattr(owner, attribute)
+    except AttributeError:
+        close = nearest(attribute, dir(owner))
+        return Problem(KEY, name, f"does not exist: {path} has no {attribute!r}.", f"{path}.{close}" if close else None)
+
+
+def _checked(name: str, found: Any) -> FunctionType | Problem:
+    function = python_function(found)
+    if function is not None:
+        return function
+    if isinstance(found, type) or not callable(found):
+        kind = "class" if isinstance(found, type) else type(found).__name__
+        return Problem(
+            KEY, name, f"is a {kind}, not a function.", f"{name}.forward" if hasattr(found, "forward") else None
+        )
+    raise Unsupported(f"{name} has no source lines to watch: it is a {type(found).__name__}, not a Python function")
+
+
+StepFunction = Callable[[], object]
+ByLine = Mapping[CodeType, Mapping[int, int]]
+"""Bytes by function and line number; a line that is not in it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineMemory:
+    """Memory that the lines allocated in one step."""
+
+    allocated: ByLine = field(default_factory=dict)
+    peak: ByLine = field(default_factory=dict)
+    reason: str | None = None
+    """Why it could not be measured."""
+
+
+def host_memory(functions: Sequence[FunctionType], step: StepFunction) -> LineMemory:
+    """Run one step while memray records every allocation in this process, from Python and from native code.
+
+    An allocation belongs to every watched line that is in its stack. Raises what the step raises.
+    """
+    try:
+        import memray
+    except ImportError:
+        return LineMemory(reason="memray is not installed: pip install 'sweeprof[lines]'")
+    with tempfile.TemporaryDirectory(prefix="sweeprof-lines-") as folder:
+        file = Path(folder) / "allocations"
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(memray.Tracker(file))
+            except (RuntimeError, OSError) as error:  # another tracker is active, or there is no room for the file
+                return LineMemory(reason=f"memray: {error}")
+            step()
+        releases = {memray.AllocatorType[name] for name in ("FREE", "PYMALLOC_FREE", "MUNMAP")}
+        watched = _Frames(functions)
+        with memray.FileReader(file) as reader:
+            allocated = watched.sums(r for r in reader.get_allocation_records() if r.allocator not in releases)
+        with memray.FileReader(file) as reader:
+            peak = watched.sums(reader.get_high_watermark_allocation_records(merge_threads=True))
+    return LineMemory(allocated, peak)
+
+
+class _Frames:
+    """Finds the lines of functions in the stacks of memray's records."""
+
+    def __init__(self, functions: Sequence[FunctionType]) -> None:
+        self._by_name: dict[tuple[str, str], list[tuple[CodeType, set[int]]]] = defaultdict(list)
+        for code in (function.__code__ for function in functions):
+            for name in {code.co_name, code.co_qualname}:  # memray gives one or the other, by the version of Python
+                self._by_name[name, code.co_filename].append((code, executable_lines(code)))
+
+    def sums(self, records: Iterable[Any]) -> ByLine:
+        """Bytes of the records by line; a line that recurs in one stack has them once."""
+        by_stack: Counter[int] = Counter()
+        lines_of: dict[int, set[tuple[CodeType, int]]] = {}
+        for record in records:
+            by_stack[record.stack_id] += record.size
+            if record.stack_id not in lines_of:
+                lines_of[record.stack_id] = self._lines(record.stack_trace())
+        found: dict[CodeType, Counter[int]] = defaultdict(Counter)
+        for stack, size in by_stack.items():
+            for code, number in lines_of[stack]:
+                found[code][number] += size
+        return found
+
+    def _lines(self, stack: Sequence[tuple[str, str, int]]) -> set[tuple[CodeType, int]]:
+        return {
+            (code, number)
+            for name, file, number in stack
+            for code, numbers in self._by_name.get((name, file), ())
+            if number in numbers
+        }
+
+
+class AllocationMeter(Protocol):
+    """Reads an allocator; bytes."""
+
+    def allocated(self) -> int:
+        """All that has ever been allocated, released or not; differences count."""
+
+    def current(self) -> int:
+        """Return the bytes that are allocated now."""
+
+    def peak(self) -> int:
+        """The highest :meth:`current` since :meth:`reset_peak`."""
+
+    def reset_peak(self) -> None:
+        """Let the peak begin at the present value."""
+
+
+def metered_memory(meter: AllocationMeter, functions: Sequence[FunctionType], step: StepFunction) -> LineMemory:
+    """Run one step while the meter is read at every line of the functions; an earlier trace function is put back.
+
+    The step's own thread is watched. Raises what the step raises.
+    """
+    lines = _MeteredLines(meter, functions)
+    tracing = sys.gettrace()
+    sys.settrace(lines.entered)
+    try:
+        step()
+    finally:
+        sys.settrace(tracing)
+    return LineMemory(lines.allocated, lines.peak)
+
+
+@dataclass(slots=True)
+class _Running:
+    """A line that has begun and not ended, of a function that may be calling another one."""
+
+    code: CodeType
+    number: int
+    allocated: int
+    begin: int
+    highest: int
+
+
+class _MeteredLines:
+    def __init__(self, meter: AllocationMeter, functions: Sequence[FunctionType]) -> None:
+        self._meter = meter
+        self._codes = {function.__code__ for function in functions}
+        self._running: list[_Running] = []
+        self.allocated: dict[CodeType, Counter[int]] = defaultdict(Counter)
+        self.peak: dict[CodeType, Counter[int]] = defaultdict(Counter)
+
+    def entered(self, frame: FrameType, event: str, _: Any) -> Any:
+        """The trace function of the thread: called for every function that begins or resumes."""
+        if event != "call" or frame.f_code not in self._codes:
+            return None
+        self._note_peak()
+        self._begin(frame)
+        return self._within
+
+    def _within(self, frame: FrameType, event: str, _: Any) -> Any:
+        if event in ("line", "return"):  # the second also with a yield, and with an exception that leaves the function
+            self._end()
+        if event == "line":
+            self._begin(frame)
+        return self._within
+
+    def _begin(self, frame: FrameType) -> None:
+        now = self._meter.current()
+        self._running.append(_Running(frame.f_code, frame.f_lineno, self._meter.allocated(), now, now))
+
+    def _end(self) -> None:
+        self._note_peak()
+        line = self._running.pop()
+        self.allocated[line.code][line.number] += self._meter.allocated() - line.allocated
+        peaks = self.peak[line.code]
+        peaks[line.number] = max(peaks[line.number], line.highest - line.begin)
+
+    def _note_peak(self) -> None:
+        """Add the peak to every line that is running, before the peak is reset for the next line."""
+        peak = self._meter.peak()
+        for line in self._running:
+            line.highest = max(line.highest, peak)
+        self._meter.reset_peak()
+
+
+WARMUP = 3
+"""Steps that are not timed: the first ones allocate, choose kernels and fill caches."""
+STEPS = 20
+LIMIT_S = 5.0
+"""No further step is timed after as many seconds."""
+
+MeasureMemory = Callable[[Sequence[FunctionType], StepFunction], LineMemory]
+Times = Mapping[CodeType, Mapping[int, tuple[int, float]]]
+"""Hits and seconds by function and line number; a line that is not in it never ran."""
+
+
+def watched(functions: Sequence[FunctionType], step: StepFunction, memory: MeasureMemory, device: str) -> Lines:
+    """Time by line over several steps, then memory by line in one more; with the reports as files.
+
+    Raises:
+        Unsupported: line_profiler is not installed.
+        Exception: whatever the step raised.
+    """
+    times, steps = line_times(functions, step)
+    allocations = memory(functions, step)
+    found = tuple(_lines_of(function, times, allocations) for function in functions)
+    lines = Lines(found, steps, allocations.reason, device)
+    return replace(lines, files=reports(lines))
+
+
+def line_times(functions: Sequence[FunctionType], step: StepFunction) -> tuple[Times, int]:
+    """Hits and seconds by line, and over how many steps; functions and trace function are in the end as before.
+
+    Raises:
+        Unsupported: line_profiler is not installed.
+        Exception: whatever the step raised.
+    """
+    try:
+        from line_profiler import LineProfiler  # puts an earlier trace function back itself
+    except ImportError:
+        raise Unsupported("line_profiler is not installed: pip install 'sweeprof[lines]'") from None
+    for _ in range(WARMUP):
+        step()
+    profiler = LineProfiler()
+    codes = [(function, function.__code__) for function in functions]
+    try:
+        for function in functions:
+            profiler.add_function(function)  # which exchanges its code, to tell it from others of the same instructions
+        profiler.enable_by_count()
+        try:
+            steps = _repeat(step)
+        finally:
+            profiler.disable_by_count()
+    finally:
+        for function, code in codes:
+            function.__code__ = code
+    stats = profiler.get_stats()
+    found = {(file, first): timings for (file, first, _), timings in stats.timings.items()}
+    return {
+        code: {
+            number: (hits, ticks * stats.unit)
+            for number, hits, ticks in found.get((code.co_filename, code.co_firstlineno), ())
+        }
+        for _, code in codes
+    }, steps
+
+
+def _repeat(step: StepFunction) -> int:
+    end, done = time.perf_counter() + LIMIT_S, 0
+    while done < STEPS and (done == 0 or time.perf_counter() < end):
+        step()
+        done += 1
+    return done
+
+
+def _lines_of(function: FunctionType, times: Times, memory: LineMemory) -> FunctionLines:
+    code = function.__code__
+    timed, allocated, peak = times[code], memory.allocated.get(code, {}), memory.peak.get(code, {})
+    is_measured = memory.reason is None
+    lines = tuple(
+        Line(
+            number,
+            text,
+            *timed.get(number, (0, 0.0)),
+            allocated_bytes=allocated.get(number, 0) if is_measured else None,
+            peak_bytes=peak.get(number, 0) if is_measured else None,
+        )
+        for number, text in source_lines(function).items()
+    )
+    return FunctionLines(qualified(function), code.co_filename, code.co_firstlineno, lines)

@@ -1,0 +1,557 @@
+"""Timing of a step: the first step apart, warm-up, calibrated loops, a stop rule that names what was not met.
+
+Pure but for the clock it is given, so that a scripted clock tests every branch exactly.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, runtime_checkable
+from typing import Protocol as TypingProtocol
+
+from sweeprof.measuring.calibration import Kernel, KernelTimes
+from sweeprof.results.record import Warning
+from sweeprof.results.statistics import spread
+from sweeprof.results.validation import damaged, validated
+
+SPREAD_WARNING = 0.10
+SPREAD_SEVERE = 0.25
+"""IQR over median; the two levels at which torch.utils.benchmark warns."""
+FIRST_SAMPLE_FACTOR = 1.5
+"""A first sample this much above the median means that warming up was not over."""
+DRIFT_WARNING = 0.10
+"""Relative difference between the medians of the first and the second half of the samples."""
+MIN_TICKS = 1000
+"""Clock ticks a sample must last: a tick is then at most 0.1 % of it."""
+
+
+def doubts(
+    samples: Sequence[float], loops: int, unmet: Sequence[str], max_s: float, resolution: float
+) -> Iterator[Warning]:
+    """Return warnings about the samples of one round.
+
+    Args:
+        samples: seconds per step.
+        loops: steps per sample.
+        unmet: conditions of the protocol that ``max_s`` cut short.
+        max_s: the protocol's.
+        resolution: of the clock, in seconds.
+    """
+    median = statistics.median(samples)
+    noise = spread(samples)
+    if unmet:
+        yield Warning(
+            "max_time",
+            f"protocol.max_s={max_s:g} ended the round before {', '.join(unmet)}",
+            "raise protocol.max_s",
+        )
+    if noise > SPREAD_WARNING:
+        yield Warning(
+            "spread_high" if noise <= SPREAD_SEVERE else "spread_severe",
+            f"IQR is {noise:.0%} of the median over {len(samples)} samples",
+            "close other programs, or measure more rounds in a sweep",
+        )
+    if len(samples) > 1 and samples[0] > FIRST_SAMPLE_FACTOR * median:
+        yield Warning(
+            "first_sample_slow",
+            f"the first sample took {samples[0] / median:.1f} times the median",
+            "raise protocol.warmup_s or protocol.warmup_steps",
+        )
+    half = len(samples) // 2
+    if half >= 5 and median > 0:
+        drift = statistics.median(samples[-half:]) / statistics.median(samples[:half]) - 1
+        if abs(drift) > DRIFT_WARNING:
+            yield Warning(
+                "drift",
+                f"the second half of the samples is {drift:+.0%} off the first",
+                "wait until the machine is idle, or measure more rounds in a sweep",
+            )
+    if median * loops < MIN_TICKS * resolution:
+        yield Warning(
+            "timer_coarse",
+            f"a sample lasts only {median * loops / resolution:.0f} ticks of the clock",
+            "raise protocol.sample_s",
+        )
+
+
+State = Literal["going", "met", "spent"]
+"""After a sample: the protocol asks for more samples, asks for no more, or allows no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class InterleavedRun:
+    """The interleaved run that a timing was part of; in records it is called ``duel``."""
+
+    id: str
+    """The same for all participants; each run has another one."""
+    partners: tuple[str, ...]
+    """Ids of the other combinations, also of those that failed on the way."""
+    turns: tuple[int, ...] = ()
+    """The turn that each sample was taken in; what pairs are formed by."""
+    processors: tuple[int, ...] = ()
+    """Where it was kept, the same for all with as many threads: processors of one machine may differ in what else they bear."""
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> InterleavedRun:
+        """Return the interleaved run in the observations of a record."""
+        return validated(cls, data)
+
+
+class Participant(TypingProtocol):
+    """Says when to take a sample; between the calls the process may have to wait."""
+
+    @property
+    def duel(self) -> InterleavedRun | None:
+        """With whom; None for a process that is alone."""
+
+    def ready(self, sample_s: float) -> float:
+        """Everything before the samples is done, and one of them lasts ``sample_s``; returns how long one had better last."""
+
+    def take(self) -> int | None:
+        """Wait for the next turn; its number, or None when no more samples are wanted."""
+
+    def leave(self, state: State) -> None:
+        """The sample of this turn has been taken."""
+
+
+class Alone:
+    """Nobody to wait for: samples follow each other until the protocol is fulfilled."""
+
+    duel: InterleavedRun | None = None
+
+    def __init__(self) -> None:
+        self._turn, self._state = -1, "going"
+
+    def ready(self, sample_s: float) -> float:
+        return sample_s
+
+    def take(self) -> int | None:
+        self._turn += 1
+        return self._turn if self._state == "going" else None
+
+    def leave(self, state: State) -> None:
+        self._state = state
+
+
+MAX_LOOPS = 2**20
+"""Steps per sample at most, should a step take no time at all."""
+PHASES = ("forward", "backward", "update")
+STABLE_WINDOW = 5
+STABLE_TOLERANCE = 0.05
+"""The noise has settled when the last five looks at the spread differ by at most 5 % of it (nvbench's ``stdrel``)."""
+
+
+class Clock(typing.Protocol):
+    """A monotonic clock in seconds."""
+
+    def now(self) -> float:
+        """Seconds since any fixed point."""
+
+    @property
+    def resolution(self) -> float:
+        """Smallest step of the clock in seconds."""
+
+    def mark(self) -> Any:
+        """A point in the work of the device; taking one does not wait for it."""
+
+    def between(self, begin: Any, end: Any) -> float:
+        """Seconds from one mark to another, once the device has reached them."""
+
+
+class WallClock:
+    """The host's monotonic wall clock; processor time would count threads twice and sleeping not at all."""
+
+    now = staticmethod(time.perf_counter)
+    mark = now
+    """On the host, what was called has been done."""
+
+    @property
+    def resolution(self) -> float:
+        return time.get_clock_info("perf_counter").resolution
+
+    def between(self, begin: float, end: float) -> float:
+        return end - begin
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """Duration and number of measurements; one YAML under ``conf/protocol/``."""
+
+    rounds: int = 1
+    """Fresh processes."""
+    threshold: float | None = None
+    """Relative difference below which two values are called the same; None: no verdicts."""
+    warmup_steps: int = 3
+    warmup_s: float = 0.2
+    """Warm-up lasts for at least this many steps and this many seconds."""
+    sample_s: float = 0.001
+    """A sample repeats the step until it lasts this long."""
+    min_samples: int = 10
+    min_s: float = 0.5
+    """Both minimums must be met …"""
+    max_s: float = 5.0
+    """… unless this is reached first, which leaves a warning."""
+    target_spread: float | None = None
+    """Also go on until IQR/median is below this or has settled."""
+    interleave: typing.Literal["rounds", "duel"] = "rounds"
+    """Of what is compared, take turns round by round, or sample by sample in processes that exist at the same time."""
+    kernel: typing.Literal["auto", "convolution", "matmul"] | None = None
+    """The calibration kernel that is timed between samples; ``auto``: the one that resembles the model. None: there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """One round of timing; all times in seconds."""
+
+    first_step_s: float
+    """The very first step of the process: tracing, compiling, allocation and lazy initialisation included."""
+    warmup_steps: int
+    loops: int
+    """Steps per sample."""
+    samples: tuple[float, ...]
+    """Seconds per step, one value per sample, in the order taken."""
+    unmet: tuple[str, ...] = ()
+    """Conditions of the protocol that ``max_s`` cut short."""
+    warnings: tuple[Warning, ...] = field(default=())
+    round: int = 0
+    """Which repetition this is; what a comparison pairs by."""
+    phases: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Of a training step: seconds of ``forward``, ``backward`` and ``update``, one value per sample; of a step that is one
+    program those that can be told (:mod:`sweeprof.measuring.timing`)."""
+    transfers: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Seconds of one ``h2d`` and one ``d2h``, one value per sample; nothing where the model runs on the host."""
+    compiles: bool = False
+    """True if the first step compiled the model."""
+    duel: InterleavedRun | None = None
+    """The interleaved run that the samples were part of; None if the process ran alone."""
+    kernel: KernelTimes | None = None
+    """The calibration kernel's times; None where the protocol asks for none."""
+    trace_s: float | None = None
+    """Of the first step, the seconds in which its graph was made from Python; None where nothing is traced apart, or in records
+    of an earlier version."""
+    rival: Timing | None = field(default=None, repr=False)
+    """The baseline's timing of the same interleaved run; a comparison sets it, and no record has it."""
+
+    @property
+    def is_training(self) -> bool:
+        """True if a step is a whole training step."""
+        return bool(self.phases)
+
+    @property
+    def median_s(self) -> float:
+        return statistics.median(self.samples)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], round: int = 0) -> Timing:
+        """The timing in the observations of the record of a round."""
+        timing = validated(cls, data)
+        if not timing.samples:
+            raise damaged(timing.samples, "a list of at least one time", ["samples"])
+        lists = [timing.samples, (timing.first_step_s,), *timing.phases.values(), *timing.transfers.values()]
+        if timing.kernel:
+            lists.append(timing.kernel.samples)
+        shortest = min(min(times, default=0.0) for times in lists)
+        if shortest < 0:
+            raise damaged(shortest, "a time")
+        if timing.loops < 1:
+            raise damaged(timing.loops, "a number of steps per sample", ["loops"])
+        return replace(timing, round=round, warnings=(), rival=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for a record."""
+        data = asdict(self)
+        del data["rival"]
+        return data
+
+
+def measure(
+    step: Callable[[], object],
+    protocol: Protocol,
+    clock: Clock,
+    participant: Participant | None = None,
+    kernel: Kernel | None = None,
+    trace: Callable[[], object] | None = None,
+) -> Timing:
+    """Time ``step``, which must return only when its work is done (the backend synchronises the device).
+
+    Args:
+        participant: decides when to take a sample in an interleaved run; None: it runs alone.
+        kernel: what to time before each sample.
+        trace: makes the graph that the first step would make otherwise; None: there is none, or it cannot be made apart.
+    """
+    participant = participant or Alone()
+    trace_s = None if trace is None else lasting(trace, 1, clock)
+    first_step = (trace_s or 0.0) + lasting(step, 1, clock)
+    warmup_steps = _warm_up(step, protocol, clock)
+    gc.collect()
+    with without_collection():
+        loops, sample_s = _calibrate(step, protocol, clock)
+        kernel_loops = _calibrate(kernel.step, protocol, clock)[0] if kernel else 0
+        wanted_s = participant.ready(sample_s)
+        loops *= max(1, round(wanted_s / sample_s)) if sample_s > 0 else 1
+        taken = _Samples(step, loops, protocol, clock, kernel, kernel_loops)
+        taken.take_all(participant)
+    samples, unmet = tuple(taken.seconds), taken.unmet
+    return Timing(
+        first_step,
+        warmup_steps,
+        loops,
+        samples,
+        unmet,
+        tuple(doubts(samples, loops, unmet, protocol.max_s, clock.resolution)),
+        duel=replace(participant.duel, turns=tuple(taken.turns)) if participant.duel else None,
+        kernel=KernelTimes(kernel.name, kernel_loops, tuple(taken.kernel_seconds)) if kernel else None,
+        trace_s=trace_s,
+    )
+
+
+class Phased(typing.Protocol):
+    """A training step, see :class:`sweeprof.backends.TrainingStep`."""
+
+    def forward(self) -> Any: ...
+
+    def backward(self, loss: Any) -> None: ...
+
+    def update(self) -> None: ...
+
+
+def measure_training(
+    step: Phased, protocol: Protocol, clock: Clock, participant: Participant | None = None, kernel: Kernel | None = None
+) -> Timing:
+    """Time whole training steps, and each of their phases within the same steps; arguments as of :func:`measure`."""
+    laps = _Laps(step, clock)
+    timing = measure(laps, protocol, clock, participant, kernel)
+    taken = timing.loops + _leading(timing.duel, timing.kernel)
+    last = laps.seconds[len(laps.seconds) - len(timing.samples) * taken :]
+    kept = [last[end - timing.loops : end] for end in range(taken, len(last) + 1, taken)]
+    phases = {
+        name: tuple(statistics.fmean(lap[index] for lap in sample) for sample in kept)
+        for index, name in enumerate(PHASES)
+    }
+    return replace(timing, phases=phases)
+
+
+class _Laps:
+    """Steps through the phases and notes how long each took; done when the device is."""
+
+    def __init__(self, step: Phased, clock: Clock) -> None:
+        self._step, self._clock = step, clock
+        self.seconds: list[tuple[float, ...]] = []
+        """One per step, in the order of :data:`PHASES`."""
+
+    def __call__(self) -> None:
+        mark, step = self._clock.mark, self._step
+        begin = mark()
+        loss = step.forward()
+        forwarded = mark()
+        step.backward(loss)
+        returned = mark()
+        step.update()
+        marks = (begin, forwarded, returned, mark())
+        self.seconds.append(tuple(map(self._clock.between, marks[:-1], marks[1:])))
+
+
+def sampled(step: Callable[[], object], protocol: Protocol, clock: Clock) -> tuple[float, ...]:
+    """Seconds per step of the protocol's least number of samples, after one that is not kept."""
+    step()
+    gc.collect()
+    with without_collection():
+        loops, _ = _calibrate(step, protocol, clock)
+        return tuple(lasting(step, loops, clock) / loops for _ in range(protocol.min_samples))
+
+
+def lasting(step: Callable[[], object], loops: int, clock: Clock) -> float:
+    """Seconds of so many steps."""
+    begin = clock.now()
+    for _ in range(loops):
+        step()
+    return clock.now() - begin
+
+
+def _warm_up(step: Callable[[], object], protocol: Protocol, clock: Clock) -> int:
+    begin = clock.now()
+    steps = 0
+    while True:
+        elapsed = clock.now() - begin
+        if (steps >= protocol.warmup_steps and elapsed >= protocol.warmup_s) or elapsed >= protocol.max_s:
+            return steps
+        step()
+        steps += 1
+
+
+def _calibrate(step: Callable[[], object], protocol: Protocol, clock: Clock) -> tuple[int, float]:
+    """Steps of a sample, and the seconds that they took."""
+    loops = 1
+    while (lasted := lasting(step, loops, clock)) < protocol.sample_s and loops < MAX_LOOPS:
+        loops *= 2
+    return loops, lasted
+
+
+def _leading(*others: object) -> int:
+    """Steps that precede each sample and are in none: what else ran since the last one has taken the caches."""
+    return int(any(other is not None for other in others))
+
+
+class _Samples:
+    """Samples of a step, until the protocol is fulfilled."""
+
+    def __init__(
+        self,
+        step: Callable[[], object],
+        loops: int,
+        protocol: Protocol,
+        clock: Clock,
+        kernel: Kernel | None,
+        kernel_loops: int,
+    ) -> None:
+        self._step, self._loops, self._protocol, self._clock = step, loops, protocol, clock
+        self._kernel, self._kernel_loops = kernel, kernel_loops
+        self._spreads: list[float] = []
+        self._elapsed = 0.0
+        self.seconds: list[float] = []
+        self.kernel_seconds: list[float] = []
+        self.turns: list[int] = []
+        self.unmet: tuple[str, ...] = ("samples",)
+        """Conditions of the protocol that are not met yet; once all are met, it stays empty."""
+
+    def take_all(self, participant: Participant) -> None:
+        """Take one whenever it is time."""
+        leading = _leading(participant.duel, self._kernel)
+        while (turn := participant.take()) is not None:
+            if self._kernel:
+                self.kernel_seconds.append(self._timed(self._kernel.step, self._kernel_loops)[1])
+            for _ in range(leading):
+                self._step()
+            self._take()
+            self.turns.append(turn)
+            participant.leave(self._state())
+
+    def _timed(self, step: Callable[[], object], loops: int) -> tuple[float, float]:
+        """Seconds, and seconds per step."""
+        lasted = lasting(step, loops, self._clock)
+        return lasted, lasted / loops
+
+    def _take(self) -> None:
+        lasted, sample = self._timed(self._step, self._loops)
+        self._elapsed += lasted
+        self.seconds.append(sample)
+        if self._protocol.target_spread is not None and len(self.seconds) >= self._protocol.min_samples:
+            self._spreads.append(spread(self.seconds))
+        if self.unmet:
+            self.unmet = _unmet(self.seconds, self._spreads, self._elapsed, self._protocol)
+
+    def _state(self) -> State:
+        if self._elapsed >= self._protocol.max_s:
+            return "spent"
+        return "going" if self.unmet else "met"
+
+
+def _unmet(samples: list[float], spreads: list[float], elapsed: float, protocol: Protocol) -> tuple[str, ...]:
+    unmet = []
+    if len(samples) < protocol.min_samples:
+        unmet.append(f"min_samples={protocol.min_samples}")
+    if elapsed < protocol.min_s:
+        unmet.append(f"min_s={protocol.min_s:g}")
+    target = protocol.target_spread
+    if target is not None and not (spreads and (spreads[-1] <= target or _settled(spreads))):
+        unmet.append(f"target_spread={target:g}")
+    return tuple(unmet)
+
+
+def _settled(spreads: list[float]) -> bool:
+    window = spreads[-STABLE_WINDOW:]
+    return len(window) == STABLE_WINDOW and max(window) - min(window) <= STABLE_TOLERANCE * max(window)
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Without the collector of cycles, as in ``timeit``: what is alive when should not depend on when it runs, nor how long a
+    single sample takes.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+TURNS_S = 0.5
+"""A difference of two programs needs more samples than a program."""
+
+
+@runtime_checkable
+class FusedStep(TypingProtocol):
+    """A training step as one program, and the programs that end after its first phases; each returns when it is done."""
+
+    def trace(self) -> None:
+        """Make the graph of the whole step."""
+
+    def forward_alone(self) -> None:
+        """Forward and loss, in training mode."""
+
+    def forward_and_backward(self) -> None:
+        """Loss and gradients, which nothing takes."""
+
+    def whole(self) -> None:
+        """All three phases."""
+
+
+def measure_fused(
+    step: FusedStep,
+    protocol: Protocol,
+    clock: Clock,
+    participant: Participant | None = None,
+    kernel: Kernel | None = None,
+) -> Timing:
+    """Time whole steps, then the programs in turns; arguments as of :func:`sweeprof.measuring.timing.measure`."""
+    timing = measure(step.whole, protocol, clock, participant, kernel, step.trace)
+    shares = _shares(*_medians(step, protocol, clock))
+    phases = {name: tuple(share * sample for sample in timing.samples) for name, share in shares.items()}
+    return replace(timing, phases=phases)
+
+
+def _medians(step: FusedStep, protocol: Protocol, clock: Clock) -> tuple[float, ...]:
+    """Seconds of each program, by samples in turns: as many as the protocol asks for at least, and for :data:`TURNS_S`.
+
+    Each follows a whole step, as in a training: the caches are what that has left, for one program as for the other.
+    """
+    programs = (step.forward_alone, step.forward_and_backward, step.whole)
+    for program in programs:
+        program()  # traces and compiles it
+    rounds: list[list[float]] = []
+    begin = clock.now()
+    with without_collection():
+        while len(rounds) < protocol.min_samples or clock.now() - begin < TURNS_S:
+            rounds.append([_following(step.whole, program, clock) for program in programs])
+    return tuple(statistics.median(seconds) for seconds in zip(*rounds, strict=True))
+
+
+def _following(whole: Callable[[], object], program: Callable[[], object], clock: Clock) -> float:
+    whole()
+    return lasting(program, 1, clock)
+
+
+def _shares(forward: float, backward: float, whole: float) -> Mapping[str, float]:
+    """Each phase's share of the whole, without a phase that adds less than can be seen; together they are 1.
+
+    Args:
+        forward: seconds of the program that ends with the forward.
+        backward: of the one that ends with the backward.
+        whole: of the one that ends with the update.
+    """
+    shares: dict[str, float] = {}
+    begin = 0.0
+    for name, end in zip(PHASES, (forward, backward, whole), strict=True):
+        share = min(end / whole, 1.0) - begin
+        if share > 0:
+            shares[name] = share
+            begin += share
+    return shares

@@ -1,0 +1,78 @@
+"""Optimizer, loss and batch of a training step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from sweeprof.errors import Problem, UserError, choice_problem
+
+OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "none")
+"""Names that every backend which trains knows; ``none`` leaves the parameters as they are."""
+LOSSES = ("mean", "cross_entropy", "mse", "own")
+"""``mean`` of all outputs needs no targets; ``own`` is the loss that the model returns itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Optimizer and loss, by a name that the backend knows or as the framework's own.
+
+    Raises:
+        UserError: there is no optimizer or loss of that name.
+        Exception: whatever a class that was given as the loss raised.
+    """
+
+    optimizer: str | Callable[[Any], Any] = "sgd"
+    """A name, or a function from the parameters to an optimizer of the framework."""
+    loss: str | Callable[[Any, Any], Any] = "mean"
+    """A name, a function of outputs and targets, or a class such as ``torch.nn.CrossEntropyLoss``, of which one is made."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "loss", _made(self.loss))
+        problems = [*_problems("optimizer", self.optimizer, OPTIMIZERS), *_problems("loss", self.loss, LOSSES)]
+        if problems:
+            raise UserError(problems)
+
+    @classmethod
+    def from_config(cls, node: Mapping[str, Any]) -> Recipe:
+        """Each key is a name or a node with ``_target_``.
+
+        An optimizer's target is called with the parameters; a loss's with outputs and targets, or, where it is a class, what
+        it makes is. The other keys of a node are keywords.
+
+        Raises:
+            UserError: there is no optimizer or loss of that name.
+            Exception: a target cannot be imported, or raised.
+        """
+        return cls(_named(node["optimizer"]), _named(node["loss"]))
+
+
+def _problems(key: str, value: object, known: tuple[str, ...]) -> list[Problem]:
+    return [] if callable(value) or value in known else [choice_problem(key, value, key, known)]
+
+
+def _named(node: Any) -> Any:
+    if not isinstance(node, Mapping):
+        return node
+    from sweeprof.measuring.instantiate import located
+
+    keywords = {key: value for key, value in node.items() if key != "_target_"}
+    return partial(located(node["_target_"]), **keywords)
+
+
+def _made(loss: Any) -> Any:
+    """The loss itself, where a class was given, with keywords or without."""
+    return loss() if isinstance(loss.func if isinstance(loss, partial) else loss, type) else loss
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The step that is repeated: a forward, or with a recipe a whole training step."""
+
+    batch: Any
+    """As :meth:`LoadedModel.put` gave it."""
+    targets: Any = None
+    recipe: Recipe | None = None
+    """None: inference."""

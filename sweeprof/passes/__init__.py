@@ -1,0 +1,1 @@
+"""Passes: what can be measured of a model."""

@@ -1,0 +1,92 @@
+"""Resident memory of a process that does nothing but load the model and step it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sweeprof.backends import LoadedModel, MeasuresMemory
+from sweeprof.errors import Unsupported
+from sweeprof.measuring import interference
+from sweeprof.measuring.timing import FusedStep
+from sweeprof.measuring.training_config import Work
+from sweeprof.passes.registry import Parameter, Pass
+from sweeprof.passes.session import Session
+from sweeprof.results.validation import validated
+
+MEMORY_STEPS = 5
+"""Enough for allocators to reach their high-water mark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Resident set of a process that did nothing but load the model and step it; bytes."""
+
+    rss_baseline_bytes: int
+    """Before the model was built."""
+    rss_loaded_bytes: int
+    """With the model and one batch loaded."""
+    rss_peak_bytes: int
+    """Highest during building, loading and stepping."""
+    steps: int
+    rss_stepping_bytes: int | None = None
+    """Highest during stepping alone; None in records of an earlier version."""
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Memory:
+        """Return the memory in a record's observations."""
+        return validated(cls, data)
+
+
+def run(session: Session, backend: MeasuresMemory) -> Memory:
+    """Return the resident memory of this process before, while and after the model is loaded, and while it steps."""
+    if not session.owns_process:
+        raise Unsupported("resident memory is that of a whole process; a sweep gives each trial its own")
+    inputs = session.inputs()
+    meter = backend.memory_meter()
+    interference.restore()
+    baseline = meter.rss()
+    meter.reset_peak()
+    with session.loaded() as model:
+        work = session.work(model, inputs)
+        loaded = meter.rss()
+        highest = meter.rss_peak()
+        meter.reset_peak()
+        with _whole_steps(session, model, work) as step, session.timed("measure"):
+            for _ in range(MEMORY_STEPS):
+                step()
+        stepping = meter.rss_peak()
+        return Memory(baseline, loaded, max(highest, stepping), MEMORY_STEPS, stepping)
+
+
+@contextmanager
+def _whole_steps(session: Session, model: LoadedModel, work: Work) -> Iterator[Callable[[], object]]:
+    """Within the context: a function that runs one forward, or in training one whole training step."""
+    if work.recipe is None:
+        with model.stepping(work.batch) as step:
+            yield step
+        return
+    with session.training_step(model, work) as training:
+        if isinstance(training, FusedStep):
+            yield training.whole
+            return
+
+        def train() -> None:
+            training.backward(training.forward())
+            training.update()
+
+        yield train
+
+
+PASS = Pass(
+    name="memory",
+    order=90,
+    run=run,
+    read=Memory.from_dict,
+    kind="once",
+    capability=MeasuresMemory,
+    is_exclusive=True,
+    provides=(Parameter("memory"),),
+)

@@ -1,0 +1,223 @@
+"""Sessions: what a pass needs to run on a model, whether a sweep's worker builds it or a caller has it."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, get_args
+from typing import Protocol as TypingProtocol
+
+from sweeprof.backends import (
+    Backend,
+    Build,
+    Expects,
+    LoadedModel,
+    Quantizes,
+    ReportsSettings,
+    TrainingStep,
+    Trains,
+)
+from sweeprof.backends.gaps import lacking
+from sweeprof.counting.formulas import DEFAULTS, Formulas
+from sweeprof.errors import Uncounted, UserError, choice_problem
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.timing import FusedStep, Participant, Protocol
+from sweeprof.measuring.training_config import Recipe, Work
+from sweeprof.passes.registry import PassResult, passes
+from sweeprof.results.compare import Deviations, deviations_of
+from sweeprof.results.layer_times import Mode
+from sweeprof.results.record import PassName, Warning
+
+Strict = Literal["error", "warn", "ignore"]
+Built = tuple[Build, int | None]
+"""A function that makes the model, and the axis of the channels in its inputs."""
+
+
+class ModelMetric(TypingProtocol):
+    """A metric, bound to its options, that reads the model or its data."""
+
+    def model_results(self, model: Any, data: Any) -> Mapping[str, Mapping[str, Any]]:
+        """Return by metric name: a value with its estimator and detail, or the reason why there is none; plain JSON data."""
+
+
+@dataclass(slots=True)
+class MeasuredSettings:
+    """Settings that a backend reports before and after the last pass, see :class:`sweeprof.backends.ReportsSettings`."""
+
+    requested: Mapping[str, Any] = field(default_factory=dict)
+    """In effect before the pass, or asked for by a config."""
+    in_effect: Mapping[str, Any] = field(default_factory=dict)
+    """After the model ran, which may have changed them; empty if the pass did not run it."""
+    _left: Mapping[str, Any] | None = None
+    """After the last pass: if they are the same before the next one, nobody but the model has changed them."""
+
+    def begin(self, current: Mapping[str, Any], configured: Mapping[str, Any]) -> None:
+        """Note the settings before a pass, and those of them that a config asks for."""
+        if current != self._left:
+            self.requested = {**current, **configured}
+        self.in_effect = {}
+
+    def end(self, current: Mapping[str, Any]) -> None:
+        """Note the settings after a pass."""
+        self._left = current
+
+    @property
+    def deviations(self) -> Deviations:
+        """Settings that were not as requested while the model ran, with the requested and the actual value."""
+        return deviations_of(self.requested, self.in_effect)
+
+
+@dataclass(slots=True, kw_only=True)
+class Session(ABC):
+    """A model to run passes on: one model, one backend and one batch size, in this process.
+
+    Timing and memory belong in a fresh process each, which the sweep's worker provides.
+    """
+
+    owns_process: ClassVar[bool] = True
+    """True if nothing but the model takes memory of this process."""
+
+    backend: Backend
+    protocol: Protocol = field(default_factory=Protocol)
+    formulas: Formulas = DEFAULTS
+    strict: Strict = "warn"
+    """For an operator without a formula: ``error`` fails the pass, ``warn`` marks the numbers, ``ignore`` does neither."""
+    mode: Mode = "inference"
+    """The kind of step: a forward or a whole training step; counting and evaluating are the same in both."""
+    recipe: Recipe = field(default_factory=Recipe)
+    """Optimizer and loss of training steps."""
+    functions: Sequence[str] = ()
+    """Dotted names of the functions that the ``lines`` pass observes; none: the forward of the model."""
+    model_metrics: Sequence[ModelMetric] = ()
+    """The metrics that the pass over the model itself computes."""
+    participant: Participant | None = None
+    """Decides when the ``timing`` pass takes a sample in an interleaved run; None: it runs alone."""
+    costs: dict[str, float] = field(default_factory=dict)
+    """Seconds spent per activity (``build``, ``measure``), filled in by :meth:`run`."""
+    settings: MeasuredSettings = field(default_factory=MeasuredSettings)
+    """Those of the framework while the model ran, filled in by :meth:`run`."""
+    warnings: list[Warning] = field(default_factory=list)
+    """Warnings about the data, filled in by :meth:`run`."""
+
+    def check(self) -> None:
+        """Raise :class:`UserError` for a setting that is not one of those allowed."""
+        if self.strict not in get_args(Strict):
+            noun = "way to handle operators without a formula"
+            raise UserError([choice_problem("strict", self.strict, noun, get_args(Strict))])
+        if self.mode not in get_args(Mode):
+            raise UserError([choice_problem("mode", self.mode, "kind of step", get_args(Mode))])
+
+    def run(self, pass_name: PassName) -> PassResult:
+        """Run a pass and return its result.
+
+        Raises:
+            Unsupported: the backend lacks the capability.
+            Uncounted: an operator has no formula, and the session is strict.
+            Exception: whatever the model raised.
+        """
+        one = passes()[pass_name]
+        self.prepare()
+        self.settings.begin(self._settings_now(), self._configured())
+        if isinstance(self.backend, Expects):
+            self.backend.expect(self.inputs())
+        if isinstance(self.backend, Quantizes):
+            self.backend.ranges_from(self.samples)
+        try:
+            if one.capability is not None and not isinstance(self.backend, one.capability):
+                raise lacking(self.backend, one.capability)
+            result: PassResult = one.run(self, self.backend)
+        finally:
+            self.settings.end(self._settings_now())
+        return result
+
+    def _configured(self) -> dict[str, Any]:
+        """Return the settings that a config requests, by the names that the backend gives them; none if there is no config."""
+        return {}
+
+    def _settings_now(self) -> dict[str, Any]:
+        if not isinstance(self.backend, ReportsSettings):
+            return {}
+        return {**self.backend.settings_in_effect(), "device": self.device_name()}
+
+    def _observe(self, model: LoadedModel) -> None:
+        """Read the settings that are in effect now that the model has run."""
+        if isinstance(self.backend, ReportsSettings):
+            self.settings.in_effect = self.backend.settings_in_effect(model)
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Set up the framework, unless that is the caller's task."""
+
+    @abstractmethod
+    def device_name(self) -> str:
+        """Return the device, e.g. ``cpu`` or ``cuda:0``."""
+
+    def caller_model(self) -> Any:
+        """Return the caller's model; None if each pass builds its own."""
+        return None
+
+    @abstractmethod
+    def inputs(self) -> Inputs:
+        """Return the arguments of one batch."""
+
+    @abstractmethod
+    def targets(self) -> Any:
+        """Return the targets of the batch of :meth:`inputs`; None if there are none."""
+
+    def samples(self) -> Any:
+        """Return inputs to learn from, ``(n, *sample_shape)``; None if there are none."""
+        return None
+
+    @abstractmethod
+    def described(self) -> AbstractContextManager[Built]:
+        """Within the context: what builds the model, to be analysed on shapes."""
+
+    @abstractmethod
+    def loaded(self) -> AbstractContextManager[LoadedModel]:
+        """Within the context: the model on its device, ready to step."""
+
+    @abstractmethod
+    def labelled(self) -> Iterator[tuple[Inputs, Any]]:
+        """Return the batches to be evaluated on, each with its targets, or None if there are none."""
+
+    @property
+    @abstractmethod
+    def data(self) -> Any:
+        """The data, for metrics that ask for them."""
+
+    def check_counted(self, uncovered: Mapping[str, int]) -> None:
+        """Raise :class:`Uncounted` if the session is strict and there are operators without a formula."""
+        if uncovered and self.strict == "error":
+            names = ", ".join(f"{name} ×{calls}" for name, calls in sorted(uncovered.items()))
+            raise Uncounted(f"no formula for {names}")
+
+    def work(self, model: LoadedModel, inputs: Inputs) -> Work:
+        """Return the step that is repeated: a forward, or in training a whole training step."""
+        is_training = self.mode == "training"
+        return Work(model.put(inputs), self.targets() if is_training else None, self.recipe if is_training else None)
+
+    def training_step(self, model: LoadedModel, work: Work) -> AbstractContextManager[TrainingStep | FusedStep]:
+        """Within the context: the model's training step."""
+        if not isinstance(self.backend, Trains):
+            raise lacking(self.backend, Trains)
+        assert work.recipe is not None
+        return self.backend.training(model, work.batch, work.targets, work.recipe)
+
+    @contextmanager
+    def working(self) -> Iterator[tuple[LoadedModel, Work]]:
+        """Within the context, whose seconds count as measuring: the loaded model and the step that is repeated."""
+        inputs = self.inputs()
+        with self.loaded() as model, self.timed("measure"):
+            yield model, self.work(model, inputs)
+
+    @contextmanager
+    def timed(self, activity: str) -> Iterator[None]:
+        """Add the seconds spent within the context to the costs of an activity, also when it is left by an exception."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.costs[activity] = self.costs.get(activity, 0.0) + time.perf_counter() - begin

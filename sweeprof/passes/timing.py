@@ -1,0 +1,72 @@
+"""Times of steps, in rounds: each in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from sweeprof.backends import Backend, Calibrates, LoadedModel, Traces
+from sweeprof.backends.gaps import gap_of
+from sweeprof.measuring.calibration import Kernel, KernelTimes
+from sweeprof.measuring.timing import FusedStep, Timing, measure, measure_fused, measure_training, sampled
+from sweeprof.passes.registry import Parameter, Pass
+from sweeprof.passes.session import Session
+from sweeprof.results.compare import warnings_of
+from sweeprof.results.record import Warning
+
+
+def run(session: Session, backend: Backend) -> Timing:
+    """Return one round of times of a step, and of the transfers to and from the device."""
+    protocol, participant = session.protocol, session.participant
+    inputs = session.inputs()
+    with session.loaded() as model:
+        work, clock = session.work(model, inputs), model.clock()
+        kernel, reason = _kernel(session, backend, model)
+        if session.mode == "training":
+            with session.training_step(model, work) as training, session.timed("measure"):
+                if isinstance(training, FusedStep):
+                    timing = measure_fused(training, protocol, clock, participant, kernel)
+                else:
+                    timing = measure_training(training, protocol, clock, participant, kernel)
+        else:
+            with model.stepping(work.batch) as step, session.timed("measure"):
+                trace = model.tracing(work.batch) if isinstance(model, Traces) else None
+                timing = measure(step, protocol, clock, participant, kernel, trace)
+                moves = model.transfers(inputs, step())
+                transfers = {name: sampled(move, protocol, clock) for name, move in moves.items()}
+            timing = replace(timing, transfers=transfers)
+    if reason is not None:
+        warning = Warning("no_kernel", reason, "compare rounds or a duel, or set protocol.kernel=null")
+        timing = replace(timing, kernel=KernelTimes(None, reason=reason), warnings=(*timing.warnings, warning))
+    deviating = warnings_of(session.settings.deviations)
+    return replace(timing, compiles=model.compiles, warnings=(*timing.warnings, *deviating))
+
+
+def _kernel(session: Session, backend: Backend, model: LoadedModel) -> tuple[Kernel | None, str | None]:
+    """Return the calibration kernel, or why there is none although the protocol asks for one."""
+    wanted = session.protocol.kernel
+    if wanted is None:
+        return None, None
+    if not isinstance(backend, Calibrates):
+        return None, gap_of(backend, Calibrates)
+    return backend.kernel(model, None if wanted == "auto" else wanted), None
+
+
+def paired(rounds: tuple[Timing, ...], read_baseline: Callable[[], tuple[Timing, ...]]) -> tuple[Timing, ...]:
+    """Return the rounds, each with the baseline's timing of the same interleaved run."""
+    if not any(timing.duel for timing in rounds):
+        return rounds
+    rivals = {timing.duel.id: timing for timing in read_baseline() if timing.duel}
+    return tuple(replace(timing, rival=rivals.get(timing.duel.id)) if timing.duel else timing for timing in rounds)
+
+
+PASS = Pass(
+    name="timing",
+    order=60,
+    run=run,
+    read=Timing.from_dict,
+    kind="rounds",
+    is_exclusive=True,
+    provides=(Parameter("timing"),),
+    pair=paired,
+)

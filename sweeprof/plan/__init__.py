@@ -1,0 +1,4 @@
+"""From a composed config to the plan of a sweep: shape, points, resolved configs, combinations, trials.
+
+Reasons for its design: docs/decisions/plan.md.
+"""

@@ -1,0 +1,122 @@
+"""The baseline that a config chooses, and the problems of ``compare.*``, before anything is measured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sweeprof.config.schema import KEYS
+from sweeprof.config.validation import baseline_problems
+from sweeprof.errors import Problem, UserError, choice_problem
+from sweeprof.plan.comparing import BASELINE_FILE
+from sweeprof.plan.plan import Combination, Plan
+from sweeprof.plan.references import Place, located, read_sweep
+from sweeprof.report.selection import conditions, metric_names
+from sweeprof.results.files import write_json
+from sweeprof.results.measurement import MetricInfo
+from sweeprof.results.record import Json
+from sweeprof.run.folder import Folder
+
+KEY = "compare.baseline"
+_ID = re.compile(r"c[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A baseline that was named by a text."""
+
+    axes: Json | None
+    """All axes of one of the sweep's own combinations; None for another sweep."""
+    against: Json | None
+    """Of another sweep: ``label`` as it was written and ``file``, which is copied into the sweep's folder."""
+
+
+def named_baseline(text: str, combinations: Sequence[Combination], place: Place) -> Named:
+    """The combination, or the other sweep, that ``compare.baseline=text`` means.
+
+    Raises:
+        UserError: it means neither.
+    """
+    if _ID.fullmatch(text):
+        found = next((c for c in combinations if c.id == text), None)
+        if found is None:
+            raise UserError(
+                [choice_problem(KEY, text, "id of a combination of this sweep", [c.id for c in combinations])]
+            )
+        return Named(dict(found.axes), None)
+    path = located(text, place, KEY)
+    read_sweep(path, text, KEY)
+    return Named(None, {"label": text, "file": str(path)})
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The baseline that ``compare.baseline`` chose."""
+
+    axes: Json
+    against: Json | None = None
+    problems: Sequence[Problem] = ()
+
+
+def chosen_baseline(
+    given: Any, default: Json, combinations: Sequence[Combination], axes: Mapping[str, list[Any]], place: Place
+) -> Chosen:
+    """The baseline that a config gives, as axis values or as a text; beside another sweep the sweep keeps its default one."""
+    if not isinstance(given, str):
+        problems = list(baseline_problems(given, axes))
+        return Chosen({} if problems else given, None, problems)
+    try:
+        named = named_baseline(given, combinations, place)
+    except UserError as error:
+        return Chosen({}, None, error.problems)
+    return Chosen(named.axes or default, named.against)
+
+
+def keep_baseline(folder: Folder, plan: Plan, trust: bool = False) -> None:
+    """Copy the other sweep's comparison, where there is one, into the folder, unless it is there already."""
+    against = plan.compare.get("against")
+    if against and not (folder.path / BASELINE_FILE).exists():
+        other = read_sweep(Path(against["file"]), against["label"], KEY, trust)
+        write_json(folder.path / BASELINE_FILE, other.to_dict())
+
+
+def compare_problems(
+    compare: Mapping[str, Any], metrics: Sequence[MetricInfo], axes: Sequence[str]
+) -> Iterator[Problem]:
+    """Return the problems of ``thresholds``, ``pareto`` and ``constraints``, given what the sweep measures.
+
+    A sweep that measures no metric of the default front has no front, and that is not a problem.
+
+    :mod:`sweeprof.config.validation` reports values that are not even a mapping or a list.
+    """
+    names = metric_names(metrics)
+    thresholds, front, constraints = (compare.get(key) or () for key in ("thresholds", "pareto", "constraints"))
+    for name in thresholds if isinstance(thresholds, Mapping) else ():
+        if name not in names:
+            yield choice_problem("compare.thresholds", name, "metric of this sweep", names)
+    if isinstance(front, list) and front != KEYS["compare.pareto"].default:
+        yield from _front_problems(front, metrics, names)
+    for constraint in constraints if isinstance(constraints, list) else ():
+        try:
+            parts = conditions([str(constraint)], [*names, *axes])
+        except ValueError as error:
+            yield Problem("compare.constraints", constraint, f"{error}.")
+            continue
+        for part in parts:
+            if part.expression.names <= names.keys() and part.is_number:
+                said = f"has '{part.expression.text}', which is no condition: compare it with something."
+                yield Problem("compare.constraints", constraint, said)
+
+
+def _front_problems(front: Sequence[Any], metrics: Sequence[MetricInfo], names: Mapping[str, str]) -> Iterator[Problem]:
+    infos = {info.name: info for info in metrics}
+    for name in front:
+        if name not in names:
+            yield choice_problem("compare.pareto", name, "metric of this sweep", names)
+        elif infos[names[name]].better is None:
+            yield Problem("compare.pareto", name, "has no direction in which it is better.")
+    if len(front) == 1:
+        yield Problem("compare.pareto", front, "is one metric; a front is of two or more.")

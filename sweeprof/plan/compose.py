@@ -1,0 +1,408 @@
+"""From the composed config and the command line to a plan: one resolved config per combination, every problem at once."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+
+from sweeprof.config.errors import ConfigFile, empty_shape, located
+from sweeprof.config.groups import (
+    NOUNS,
+    Groups,
+    config_file,
+    leaf_keys,
+    packaged_targets,
+    source_folders,
+)
+from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, redacted, spelled
+from sweeprof.config.overrides import Arguments
+from sweeprof.config.schema import CLOSED_PARTS, GROUPS, IDENTITY, PARTS, SHAPE_KEYS, TOP_LEVEL, is_open, keys_below
+from sweeprof.config.validation import part_problems, training_problems
+from sweeprof.errors import Problem, UserError, choice_problem, key_problem
+from sweeprof.metrics.select import passes_of, select
+from sweeprof.plan.baseline import Chosen, chosen_baseline, compare_problems
+from sweeprof.plan.plan import Combination, Plan, in_shards, without_repeats
+from sweeprof.plan.probe import probe
+from sweeprof.plan.references import Place
+from sweeprof.plan.shape import distinct
+from sweeprof.plan.sweep_file import Section, plain_node
+from sweeprof.results.compare import Excluded
+from sweeprof.results.record import Json, PassName
+from sweeprof.run import finish
+from sweeprof.run.launchers import BASIC, SLURM, parallel_jobs
+from sweeprof.run.progress import PlanningDisplay
+from sweeprof.slurm.resources import Shards, asked_for, in_tasks
+
+DEFAULT_BASELINE = {"backend": "torch", "backend.precision": "fp32", "backend.channels_last": False}
+"""The plainest value of each axis."""
+SHOWN_GRIDS = 3
+"""Grids of a sweep that is too large whose sizes are shown."""
+
+
+@dataclass
+class Composer:
+    """Composes a config per point, in a section for every sweep file that has a shape of its own."""
+
+    loader: ConfigLoader
+    config: DictConfig
+    arguments: Arguments
+    live: Console | None = None
+    """Shows how far planning is, where that takes long."""
+
+    def plan(self) -> Plan:
+        """The plan; raises :class:`UserError` with every problem of every combination, and where a file has it."""
+        try:
+            with PlanningDisplay(self.live) as display:
+                return self._planned(display)
+        except UserError as error:
+            if not error.problems:
+                raise
+            distinct_ones = list({str(problem): problem for problem in error.problems}.values())
+            raise UserError(located(distinct_ones, self._config_files(), self._given())) from None
+
+    def _config_files(self) -> list[ConfigFile]:
+        """The sweep files, and the members that are chosen of config groups."""
+        folders = source_folders(self.config)
+        chosen = {(str(group), str(name)) for group, name in self.config.hydra.runtime.choices.items()}
+        chosen |= {(key, str(v)) for key, values in self.arguments.axes.items() if key in self._groups for v in values}
+        return [
+            *(ConfigFile(path) for name in self._files if (path := config_file(folders, "sweep", name))),
+            *(
+                ConfigFile(path, f"{group}.")
+                for group, name in sorted(chosen)
+                if re.fullmatch(r"\w+", group) and (path := config_file(folders, group, name))
+            ),
+        ]
+
+    def _given(self) -> set[str]:
+        """The keys that the command line gives values; not the groups, whose members are files."""
+        return {key for key in (*self.arguments.fixed, *self.arguments.axes) if key not in self._groups}
+
+    def _planned(self, display: PlanningDisplay) -> Plan:
+        if SWEEP_GROUP in self.arguments.axes:
+            named = ",".join(str(v) for v in self.arguments.axes[SWEEP_GROUP])
+            raise UserError(
+                [Problem("sweep", named, f"names several sweeps; one run takes them together as +sweep=[{named}].")]
+            )
+        if problems := list(self._part_problems()):
+            raise UserError([*problems, *self._key_problems()])
+        for section in self.sections:
+            section.targets = lambda: self._backend_targets
+        sizes = [size for section in self.sections for size in section.sizes()]
+        if problems := list(self._size_problems(sizes)):
+            raise UserError([*problems, *self._key_problems()])
+        display.total = sum(count for count, _ in sizes)
+        shape_problems = [problem for section in self.sections for problem in section.shape_problems()]
+        axis_problems = [problem for section in self.sections for problem in self._axis_problems(section)]
+        backend_problems = [problem for section in self.sections for problem in section.backend_problems()]
+        unknown = any(self._is_unknown(key) for section in self.sections for key in section.keys)
+        shape_problems += self._empty_problems()
+        problems = [*self._key_problems(), *shape_problems, *axis_problems, *backend_problems, *self._wide_problems()]
+        if shape_problems or backend_problems or unknown:
+            problems += [problem for key in IDENTITY for problem in part_problems(key, self._plain(key))]
+            problems += [problem for section in self.sections for problem in section.value_problems()]
+            raise UserError(problems)
+        found: list[Combination] = []
+        excluded: list[Excluded] = []
+        for section in self.sections:
+            some, left_out = section.combinations(list(self.axes), display.advance)
+            found += some
+            excluded += left_out
+            problems += [*section.problems, *training_problems(section.keys, [c.config["mode"] for c in some])]
+        place = Place(
+            Path(str(self.config.output)).absolute(), OmegaConf.select(self.config, "tracking.uri"), self.name()
+        )
+        baseline = chosen_baseline(self._baseline(), self._default_baseline(), found, self.axes, place)
+        problems += [*baseline.problems, *self._comparing_problems(found)]
+        if not found and not problems:
+            problems.append(Problem("exclude", self._plain("exclude"), "leaves nothing to measure."))
+        if not problems:
+            problems += probe(found, packaged_targets(), here=self._plain("cluster.scheduler") is None)
+        if problems:
+            raise UserError(problems)
+        combinations, repeats = without_repeats(found)
+        return self._assembled(combinations, (*excluded, *repeats), baseline)
+
+    def _size_problems(self, sizes: Sequence[tuple[int, str]]) -> Iterator[Problem]:
+        """A product that is too large, told before it is expanded."""
+        limit, total = self._plain("limits.combinations"), sum(count for count, _ in sizes)
+        if not isinstance(limit, int) or total <= limit:  # what is no number is told with the other limits
+            return
+        largest = sorted(sizes, key=lambda size: size[0], reverse=True)
+        parts = [f"{count:,} = {told}" for count, told in largest[:SHOWN_GRIDS]]
+        parts += [f"{len(sizes) - SHOWN_GRIDS} smaller grids"] if len(sizes) > SHOWN_GRIDS else []
+        whole = f"{total:,}: " if len(sizes) > 1 else ""
+        said = (
+            f"is less than what the sweep has before `exclude` ({whole}{'; '.join(parts)}); give the axes fewer values, or "
+            f"raise the limit: limits.combinations={total}."
+        )
+        yield Problem("limits.combinations", limit, said)
+
+    def _comparing_problems(self, found: Sequence[Combination]) -> list[Problem]:
+        entries = distinct(entry for c in found for entry in c.config["metrics"]["select"])
+        with suppress(UserError):  # which is a problem of the metrics
+            metrics = [one.metric.info for one in select(entries)]
+            return list(compare_problems(self._plain("compare"), metrics, list(self.axes)))
+        return []
+
+    def _assembled(
+        self, combinations: tuple[Combination, ...], excluded: tuple[Excluded, ...], baseline: Chosen
+    ) -> Plan:
+        entries = distinct(entry for c in combinations for entry in c.config["metrics"]["select"])
+        if finish.is_wanted(combinations, self._plain("compare.tolerance"), [s.metric for s in select(entries)]):
+            entries.append(finish.METRIC)
+        passes = tuple(passes_of(select(entries)))
+        shards, cluster = self.sharded(combinations, baseline.axes, passes)
+        now = datetime.now(UTC)
+        return Plan(
+            sweep_id=f"s{now:%Y%m%d%H%M%S}{secrets.token_hex(3)}",
+            name=self.name(),
+            created=now.isoformat(timespec="seconds"),
+            command=shlex.join(redacted(word) for word in [*self._program(), *map(as_typed, self._task_overrides())]),
+            axes={axis: distinct(c.axes[axis] for c in combinations) for axis in self.axes},
+            baseline=baseline.axes,
+            combinations=combinations,
+            excluded=excluded,
+            shards=shards,
+            passes=passes,
+            cluster=cluster,
+            order_seed=int(self.config.seed.order),
+            jobs=int(self.config.jobs),
+            fail_fast=bool(self.config.fail_fast),
+            compare={
+                k: v for k, v in {**self._plain("compare"), "against": baseline.against}.items() if k != "baseline"
+            },
+            metrics=entries,
+            threshold=max((t for c in combinations if (t := c.config["protocol"]["threshold"])), default=None),
+            limits=self._plain("limits"),
+            isolation=self.config.isolation,
+        )
+
+    @cached_property
+    def sections(self) -> list[Section]:
+        """One, or one for each of several sweep files that have a shape."""
+        groups = _groups(self.loader, self.config, self.arguments)
+        named = self._files
+        shaped = [name for name in named if _has_shape(self._composed([name], bare=True))] if len(named) > 1 else []
+        if len(shaped) < 2 or self.config.alone is True:
+            return [Section(groups, self.config, self.arguments, self._program())]
+        made = []
+        for name in shaped:
+            own = [other for other in named if other == name or other not in shaped]
+            config = self._composed(own)
+            lines = [str(line) for line in config.hydra.overrides.task]
+            arguments = Arguments.parsed(self.loader, lines, OmegaConf.select(config, "hydra.sweeper.params"))
+            groups = _groups(self.loader, config, arguments)
+            made.append(Section(groups, config, arguments, self._program(), line=_sweep_line(own)))
+        return made
+
+    @cached_property
+    def _files(self) -> list[str]:
+        """The sweep files that the command line names."""
+        given = self.arguments.fixed.get(SWEEP_GROUP)
+        named = None if given is None else given.value()
+        return [str(name) for name in (named if isinstance(named, list) else [named]) if name is not None]
+
+    def _composed(self, files: Sequence[str], bare: bool = False) -> DictConfig:
+        """The config with these of the sweep files; ``bare``, without what the command line says of the shape."""
+        lines = [line for line in self._task_overrides() if not _names_sweep(line)]
+        if bare:
+            lines = [line for line in lines if line.lstrip("+~").partition("=")[0].partition(".")[0] not in SHAPE_KEYS]
+        everywhere = [str(line) for line in self.config.hydra.overrides.hydra]
+        name = self.config.hydra.job.config_name
+        return self.loader.load_configuration(name, [*everywhere, _sweep_line(files), *lines], RunMode.MULTIRUN)
+
+    @cached_property
+    def axes(self) -> dict[str, list[Any]]:
+        """Values per axis over all sections; the headline axes first."""
+        found: dict[str, list[Any]] = {}
+        for section in self.sections:
+            for key, values in section.axes.items():
+                found.setdefault(key, []).extend(values)
+        return {key: distinct(values) for key, values in found.items()}
+
+    @cached_property
+    def _backend_targets(self) -> set[str]:
+        return {target for section in self.sections for target in section.backend_targets}
+
+    @cached_property
+    def _narrowed(self) -> set[str]:
+        """The axes that the command line speaks of."""
+        return {key for section in self.sections for key in section.narrowed}
+
+    @cached_property
+    def _groups(self) -> Groups:
+        return self.sections[0].groups
+
+    def _plain(self, key: str) -> Any:
+        return plain_node(self.config, key)
+
+    def _task_overrides(self) -> list[str]:
+        return [str(line) for line in self.config.hydra.overrides.task]
+
+    def _baseline(self) -> Any:
+        # Hydra merges a mapping into the default one; who names a baseline means that one alone.
+        given = self.arguments.fixed.get("compare.baseline")
+        if given is not None and given.value() is not None:
+            return given.value()
+        chosen = self._plain("compare.baseline")
+        if chosen is not None and not isinstance(chosen, dict):
+            return chosen
+        if chosen is None:
+            return self._default_baseline()
+        # What a file names may have been narrowed away on the command line; the sweep then has no baseline.
+        gone = [key for key, value in chosen.items() if key in self.axes and value not in self.axes[key]]
+        return {} if any(key in self._narrowed for key in gone) else chosen
+
+    def _default_baseline(self) -> dict[str, Any]:
+        """The default's axes that the sweep has with the default's value; those that it varies, where it varies any."""
+        found = {key: value for key, value in DEFAULT_BASELINE.items() if value in self.axes.get(key, [])}
+        varied = {key: value for key, value in found.items() if len(self.axes[key]) > 1}
+        return varied or found
+
+    def name(self) -> str:
+        """Return the name of the sweep."""
+        return str(self.config.name or "+".join(self._files) or "adhoc")
+
+    def sharded(
+        self, combinations: Sequence[Combination], baseline: Mapping[str, Any], passes: Sequence[PassName]
+    ) -> tuple[Shards, Json]:
+        """Ids of combinations, shard by shard, and :attr:`Plan.cluster`."""
+        settings: Json = self._plain("cluster")
+        if settings["scheduler"] is None:
+            return in_shards(combinations, baseline, self._shard_count(combinations)), {}
+        asked = asked_for(combinations, settings, baseline, self.axes, int(self.config.jobs))
+        shards, resources = in_tasks(combinations, baseline, passes, asked, settings["minutes"], self.config.shards)
+        return shards, {"settings": settings, "resources": resources}
+
+    def _shard_count(self, combinations: Sequence[Combination]) -> int:
+        """Return the number of shards for the launcher."""
+        if self.config.shards is not None:
+            return int(self.config.shards)
+        return min(len(combinations), parallel_jobs(self.config.hydra.launcher))
+
+    def _key_problems(self) -> Iterator[Problem]:
+        """Keys that a sweep file adds and nothing reads."""
+        known = {*TOP_LEVEL, "hydra", *self._groups.names()}
+        for key in self.config:
+            if key not in known and key != "hydra":
+                yield key_problem(str(key), self._plain(str(key)), known - {"hydra", "job"})
+        for part in CLOSED_PARTS:
+            names, given = keys_below(part), self._plain(part)
+            for name, value in given.items() if isinstance(given, Mapping) else ():
+                if name not in names:
+                    yield key_problem(f"{part}.{name}", value, {f"{part}.{one}" for one in names})
+
+    def _empty_problems(self) -> list[Problem]:
+        """Sweep files that name no combinations although they mean to, as with `axes: {}`."""
+        if self.config.alone is True or any(section.names_axes for section in self.sections):
+            return []
+        folders = source_folders(self.config)
+        paths = [path for name in self._files if (path := config_file(folders, "sweep", name))]
+        found = [problem for path in paths if (problem := empty_shape(path, (*SHAPE_KEYS, "hydra")))]
+        given = self.arguments.fixed.get("axes")
+        if given is not None and not self._plain("axes"):
+            found.append(Problem("axes", given.value(), "is empty; it takes {axis: [values]}."))
+        return found
+
+    def _part_problems(self) -> Iterator[Problem]:
+        """Parts of the config that are no mappings, as where a sweep file has ``tracking: none``."""
+        for key in sorted(PARTS):
+            value = self._plain(key)
+            if isinstance(value, Mapping):
+                continue
+            if key not in GROUPS:
+                yield Problem(key, value, "is not {key: value}.")
+                continue
+            axis = f"axes: {{{key}: [{value}]}} or " if key in IDENTITY else ""
+            yield Problem(
+                key,
+                value,
+                f"is a choice from a config group; in a file: {axis}defaults: [{{override /{key}: {value}}}].",
+            )
+
+    def _wide_problems(self) -> Iterator[Problem]:
+        """Return the problems of keys that hold for the sweep as a whole."""
+        for key in self.config:
+            if key not in IDENTITY and key != "hydra":
+                yield from part_problems(str(key), self._plain(str(key)))
+        yield from self._launcher_problems()
+
+    def _launcher_problems(self) -> Iterator[Problem]:
+        """A launcher and a cluster that do not belong together."""
+        launcher = str(self.config.hydra.launcher.get("_target_", ""))
+        name = self.config.hydra.runtime.choices.get("hydra/launcher")
+        if self.config.cluster.get("scheduler") is None:
+            if launcher == SLURM:
+                yield Problem("hydra/launcher", name, "is chosen by cluster=slurm, which has its settings.")
+            if self.config.tracking.get("writer") == "job":
+                yield Problem("tracking.writer", "job", "needs the jobs of a cluster: cluster=slurm.")
+            if self.config.wait is False:
+                yield Problem("wait", "false", "needs the jobs of a cluster: cluster=slurm.")
+        elif launcher not in (SLURM, BASIC):
+            named = self.config.hydra.runtime.choices.get("cluster")
+            yield Problem(
+                "hydra/launcher", name, f"cannot carry the jobs of cluster={named}; leave out one of the two."
+            )
+
+    def _is_unknown(self, key: str) -> bool:
+        if key in self._groups or is_open(key):
+            return False
+        return OmegaConf.select(self.config, key, default=_ABSENT) is _ABSENT
+
+    def _axis_problems(self, section: Section) -> Iterator[Problem]:
+        for key, values in section.keys.items():
+            if key.startswith("hydra/") or (
+                key.partition(".")[0] not in IDENTITY and key.partition(".")[0] in self.config
+            ):
+                yield Problem(
+                    f"axes.{key}",
+                    values,
+                    "is no axis, for it changes nothing that is measured; set it once, beside `axes`.",
+                )
+            if key in section.groups:
+                known = section.groups.options(key)
+                yield from (choice_problem(key, v, NOUNS.get(key, key), known) for v in values if v not in known)
+            elif self._is_unknown(key):
+                known_keys = [k for k in leaf_keys(self.config) if k.partition(".")[0] not in SHAPE_KEYS]
+                yield key_problem(key, ",".join(map(str, values)), [*known_keys, *section.shape.variants])
+
+    def _program(self) -> list[str]:
+        sources = self.config.hydra.runtime.config_sources
+        folders = [str(source.path) for source in sources if source.provider == "command-line"]
+        return ["python", "-m", "sweeprof", *(word for folder in folders for word in ("--config-dir", folder))]
+
+
+_ABSENT = object()
+
+
+def _groups(loader: ConfigLoader, config: DictConfig, arguments: Arguments) -> Groups:
+    added = {key for key, override in arguments.fixed.items() if override.is_add()}
+    return Groups(loader, {key: v for key, v in config.hydra.runtime.choices.items() if key not in added})
+
+
+def _sweep_line(files: Sequence[str]) -> str:
+    return f"+{SWEEP_GROUP}=[{','.join(map(spelled, files))}]"
+
+
+def _names_sweep(line: str) -> bool:
+    return line.lstrip("+").startswith(f"{SWEEP_GROUP}=")
+
+
+def _has_shape(config: DictConfig) -> bool:
+    """True if a sweep file lists combinations; a file that only excludes some has settings."""
+    keys = [key for key in (*SHAPE_KEYS, "hydra.sweeper.params") if key != "exclude"]
+    return any(OmegaConf.select(config, key) for key in keys)

@@ -1,0 +1,107 @@
+"""The output of a dry run: the plan, what is left out and by which rule, and roughly how long it would take."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sweeprof.plan.plan import Plan, estimated_seconds, expected_seconds
+from sweeprof.results.compare import Excluded
+from sweeprof.run.devices import warn_of_oversubscription
+from sweeprof.slurm.commands import largest_array
+
+SHOWN_ROWS, SHOWN_EXCLUDED, SHOWN_VALUES = 200, 10, 12
+"""How many combinations, points left out per rule, and values per axis are shown in full."""
+ID_WIDTH = 13
+"""Characters of a combination's id."""
+
+
+def print_plan(plan: Plan, out: Console) -> None:
+    """Print the combinations, the passes, the excluded points with the reasons, and a rough duration."""
+    planned = plan.trials()
+    out.print(_table(plan, Counter(trial.combination_id for trial in planned)))
+    hidden = len(plan.combinations) - SHOWN_ROWS
+    if hidden > 0:
+        out.print(Text(f"… and {hidden} more"))
+    out.print()
+    for line in [*_axes(plan), *_left_out(plan.excluded)]:
+        out.print(Text(line), soft_wrap=True)
+    passes = list(dict.fromkeys(trial.pass_name for trial in planned))
+    rounds = max((trial.round for trial in planned), default=-1) + 1
+    seconds = estimated_seconds(plan)
+    shards = len(plan.shards)
+    for line in (
+        f"passes      {', '.join(passes)} ({rounds} timing {'round' if rounds == 1 else 'rounds'})",
+        f"trials      {len(planned)} in {shards} {'shard' if shards == 1 else 'shards'}",
+        f"about       {seconds / 60:.0f} min" if seconds >= 90 else f"about       {seconds:.0f} s",
+    ):
+        out.print(line, highlight=False)
+    for line in _tasks(plan):
+        out.print(Text(line), soft_wrap=True)
+    warn_of_oversubscription(plan, out)
+
+
+def _table(plan: Plan, trials: Counter[str]) -> Table:
+    count = len(plan.combinations)
+    title = f"{plan.name}: {count} combination{'s' * (count != 1)}"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for axis in plan.axes:
+        table.add_column(axis)
+    table.add_column("id", style="dim", min_width=ID_WIDTH)  # to be copied, as into compare.baseline
+    table.add_column("trials")
+    for combination in plan.combinations[:SHOWN_ROWS]:
+        said = f"unsupported: {combination.unsupported}" if combination.unsupported else str(trials[combination.id])
+        table.add_row(*(_shown(combination.axes[axis]) for axis in plan.axes), combination.id, said)
+    return table
+
+
+def _axes(plan: Plan) -> Iterator[str]:
+    """How many combinations each value of an axis has, for axes with several."""
+    for axis, values in plan.axes.items():
+        if len(values) > 1:
+            counts = Counter(_shown(c.axes[axis]) for c in plan.combinations)
+            told = [f"{value} ({count})" for value, count in counts.items()]
+            more = f", … {len(told) - SHOWN_VALUES} more" if len(told) > SHOWN_VALUES else ""
+            yield f"{axis}: {len(told)} values: {', '.join(told[:SHOWN_VALUES])}{more}"
+
+
+def _left_out(excluded: tuple[Excluded, ...]) -> Iterator[str]:
+    """Every point that a rule left out, or of many the first ones and how many there are."""
+    for kind, group in groupby(sorted(excluded, key=_kind), key=_kind):
+        points = list(group)
+        for one in points[:SHOWN_EXCLUDED]:
+            yield f"left out: {', '.join(f'{key}={_shown(value)}' for key, value in one.axes.items())} ({one.reason})"
+        if len(points) > SHOWN_EXCLUDED:
+            yield f"left out: … {len(points) - SHOWN_EXCLUDED} more, {len(points)} in all ({kind})"
+
+
+def _tasks(plan: Plan) -> Iterator[str]:
+    """Return the resources that a cluster is asked for: a line for tasks that ask for the same."""
+    if not plan.cluster:
+        return
+    most = largest_array()
+    seconds = {c.id: sum(expected_seconds(c, name) for name in plan.passes) for c in plan.combinations}
+    alike: dict[str, list[float]] = {}
+    for shard, asked in zip(plan.shards, plan.cluster["resources"], strict=True):
+        told = " ".join(f"{key}={value}" for key, value in asked.items() if value)
+        alike.setdefault(told, []).append(sum(seconds[id] for id in shard))
+    for told, tasks in alike.items():
+        arrays = math.ceil(len(tasks) / most)
+        count = f"{len(tasks)} task{'s' * (len(tasks) > 1)} in {arrays} array{'s' * (arrays > 1)}"
+        yield f"slurm       {count}, up to {max(tasks) / 60:.1f} min of work each: {told}"
+
+
+def _kind(one: Excluded) -> str:
+    """The rule, or that it repeats another combination, whichever that is."""
+    return one.reason if one.reason.startswith("exclude: ") else "the same as another"
+
+
+def _shown(value: Any) -> str:
+    return "-" if value is None else str(value)

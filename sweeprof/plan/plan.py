@@ -1,0 +1,360 @@
+"""The plan of a sweep: which combinations, in which trials, in which order. Pure: data in, data out.
+
+shape ──points, rules──▶ combinations ──by baseline──▶ shards ──passes × rounds──▶ trial groups
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypedDict
+
+from sweeprof.config.schema import IDENTITY
+from sweeprof.errors import Damaged
+from sweeprof.passes.registry import exclusive_passes, pass_named, passes
+from sweeprof.results.compare import Excluded
+from sweeprof.results.record import MOST_ROUNDS, Json, PassName, check_id, check_version
+from sweeprof.results.validation import damaged, validated
+
+SCHEMA_VERSION = 2
+"""1: trials were listed, and every combination had its config in full. 2: trials follow from the passes and the order's seed, and
+equal parts of configs are written once."""
+
+
+_NAME = re.compile(r"[\w.\- ]+")
+"""Of a sweep: that of a folder."""
+
+Point = dict[str, Any]
+"""One value per axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """One value per axis and the config that results."""
+
+    id: str
+    """``c`` and 12 hexadecimal digits; the letter keeps YAML from reading it as a number."""
+    axes: Point
+    config: Json
+    """Resolved, restricted to what the measurement depends on."""
+    command: str
+    """The shell command that measures it alone."""
+    unsupported: str | None = None
+    """Why it cannot be measured, where that is known beforehand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The unit of execution and of isolation."""
+
+    combination_id: str
+    pass_name: PassName
+    round: int = 0
+    attempt: int = 0
+
+
+TrialGroup = tuple[Trial, ...]
+"""Trials that run at the same time: those of an interleaved round take turns, any other is alone in its group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything a shard and a report need to know, written before anything is measured."""
+
+    sweep_id: str
+    name: str
+    created: str
+    command: str
+    axes: dict[str, list[Any]]
+    """Values per axis, in the order of the table's columns."""
+    baseline: Json
+    combinations: tuple[Combination, ...]
+    excluded: tuple[Excluded, ...]
+    shards: tuple[tuple[str, ...], ...]
+    """Ids of the combinations that belong on one host, shard by shard; those that cannot be measured are in none."""
+    passes: tuple[PassName, ...]
+    metrics: list[Any]
+    """The metric set, as in the config."""
+    threshold: float | None
+    limits: Json
+    isolation: str
+    order_seed: int = 0
+    jobs: int = 1
+    """Trials of passes that measure nothing of the device which a shard may run at once."""
+    fail_fast: bool = False
+    """True if the first trial that fails ends the sweep."""
+    cluster: Json = field(default_factory=dict)
+    """Of a sweep on a cluster: its ``settings``, and ``resources``, what the task of each shard asks for."""
+    compare: Json = field(default_factory=dict)
+    """The other settings of the comparison: ``thresholds``, ``pareto``, ``constraints`` …"""
+    schema_version: int = SCHEMA_VERSION
+
+    def to_dict(self) -> Json:
+        """Plain JSON data; equal parts of the combinations' configs are there once."""
+        data = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
+        if not self.cluster:
+            del data["cluster"]  # as plans of this schema version always were
+        packed, parts = _packed(self.combinations)
+        excluded = [dataclasses.asdict(one) for one in self.excluded]
+        return {**data, "combinations": packed, "parts": parts, "excluded": excluded}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Plan:
+        """The plan that :meth:`to_dict` wrote, of this or an earlier schema version.
+
+        Raises:
+            Damaged: the data are not a plan, or come from a later schema version.
+        """
+        if not isinstance(data, dict):
+            raise damaged(data, "a plan")
+        check_version(data, "plan", SCHEMA_VERSION)
+        if data["schema_version"] == 1:
+            data = _from_version_1(data)
+        parts = validated(dict[str, list[Any]], data.get("parts"))
+        combinations = validated(list[Json], data.get("combinations"))
+        plain = {**data, "combinations": [_unpacked(c, parts) for c in combinations], "schema_version": SCHEMA_VERSION}
+        plan = validated(cls, plain)
+        for index, name in enumerate(plan.passes):
+            if name not in passes():
+                raise damaged(name, f"one of {', '.join(passes())}", ["passes", index])
+        _check(plan)
+        return plan
+
+    def combination(self, id: str) -> Combination:
+        """The combination with this id."""
+        return next(c for c in self.combinations if c.id == id)
+
+    def trial_groups(self, shard: int) -> list[TrialGroup]:
+        """Return the trials of a shard, in the order of execution."""
+        ids = set(self.shards[shard])
+        return trial_groups([c for c in self.combinations if c.id in ids], self.passes, self.order_seed, self.baseline)
+
+    def trials(self) -> list[Trial]:
+        """Every trial, shard by shard."""
+        return [trial for index in range(len(self.shards)) for group in self.trial_groups(index) for trial in group]
+
+
+def _packed(combinations: Sequence[Combination]) -> tuple[list[Json], dict[str, list[Any]]]:
+    """The combinations with each mapping of their configs replaced by its position in a list of different ones, and these lists."""
+    parts: dict[str, list[Any]] = {}
+    places: dict[tuple[str, str], int] = {}
+    seen: dict[tuple[str, int], int] = {}
+    packed = []
+    for combination in combinations:
+        config = {}
+        for key, value in combination.config.items():
+            if not isinstance(value, Mapping):
+                config[key] = value
+                continue
+            place = seen.get((key, id(value)))
+            if place is None:
+                place = places.setdefault((key, json.dumps(value, sort_keys=True)), len(parts.setdefault(key, [])))
+                if place == len(parts[key]):
+                    parts[key].append(value)
+                seen[key, id(value)] = place
+            config[key] = place
+        fields = {spec.name: getattr(combination, spec.name) for spec in dataclasses.fields(combination)}
+        packed.append({**fields, "config": config})
+    return packed, parts
+
+
+def _unpacked(data: Json, parts: Mapping[str, Sequence[Any]]) -> Json:
+    config = {}
+    for key, value in validated(Json, data.get("config")).items():
+        config[key] = value
+        if key in parts:
+            if type(value) is not int or not 0 <= value < len(parts[key]):
+                raise damaged(value, "the position of a part", ["combinations", "config", key])
+            config[key] = parts[key][value]
+    return {**data, "config": config}
+
+
+def _from_version_1(data: Json) -> Json:
+    """A plan of version 1 as one of version 2."""
+    listed = validated(list[list[Trial]], data.get("shards"))
+    passes = list(dict.fromkeys(trial.pass_name for shard in listed for trial in shard))
+    shards = [list(dict.fromkeys(trial.combination_id for trial in shard)) for shard in listed]
+    return {**data, "parts": {}, "passes": passes, "shards": shards}
+
+
+class _Against(TypedDict):
+    label: str
+    file: str
+
+
+class _Compare(TypedDict, total=False):
+    """The keys of :attr:`Plan.compare` that readers use."""
+
+    against: _Against | None
+    thresholds: dict[str, float] | None
+    pareto: list[str] | None
+    constraints: list[str] | None
+    tolerance: float | None
+
+
+class _Limits(TypedDict):
+    """The keys of :attr:`Plan.limits` that every plan has."""
+
+    timeout_s: float | None
+    memory: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Protocol:
+    """The keys of a combination's protocol that every reader of a plan needs."""
+
+    rounds: int
+    interleave: str = "rounds"
+
+
+@dataclass(frozen=True, slots=True)
+class _Config:
+    """The keys of a combination's config that every reader of a plan needs."""
+
+    batch_size: int
+    protocol: _Protocol
+    model: Json = field(default_factory=dict)
+    dataset: Json = field(default_factory=dict)
+    backend: Json = field(default_factory=dict)
+
+
+def _check(plan: Plan) -> None:
+    """Raise :class:`Damaged` for a plan that its types alone allow: files and folders are named by its ids and its name."""
+    check_id(plan.sweep_id, "sweep_id")
+    if not _NAME.fullmatch(plan.name) or not plan.name.strip(". "):
+        raise damaged(plan.name, "the name of a sweep", ["name"])
+    try:
+        datetime.fromisoformat(plan.created).astimezone()
+    except (ValueError, OverflowError):
+        raise damaged(plan.created, "a time", ["created"]) from None
+    for key, kind, value in (
+        ("compare", _Compare, plan.compare),
+        ("limits", _Limits, plan.limits),
+        ("metrics", list[str | Json], plan.metrics),
+    ):
+        try:
+            validated(kind, value)
+        except Damaged as error:
+            raise Damaged(f"{key}.{error}") from None
+    ids = set()
+    for place, combination in enumerate(plan.combinations):
+        where = ("combinations", place)
+        check_id(combination.id, *where, "id")
+        if combination.id in ids:
+            raise damaged(combination.id, "an id of one combination", [*where, "id"])
+        ids.add(combination.id)
+        try:
+            config = validated(_Config, combination.config)
+        except Damaged as error:
+            raise Damaged(f"combinations[{place}].config.{error}") from None
+        if not 1 <= config.protocol.rounds <= MOST_ROUNDS:
+            raise damaged(
+                config.protocol.rounds, f"a number from 1 to {MOST_ROUNDS}", [*where, "config", "protocol", "rounds"]
+            )
+    for place, shard in enumerate(plan.shards):
+        for id in shard:
+            if id not in ids:
+                raise damaged(id, "the id of a combination", ["shards", place])
+
+
+def identity(config: Mapping[str, Any]) -> str:
+    """The id of a resolved config: a hash of its content, the same on every machine and in every run."""
+    unused = ("training",) if config.get("mode") == "inference" else ()
+    content = {key: _essence(config[key]) for key in IDENTITY if key in config and key not in unused}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
+    return "c" + digest.hexdigest()[:12]
+
+
+def _essence(node: Any) -> Any:
+    """A node without what is imported ahead of it, which changes how soon a process starts and nothing that it measures."""
+    if not isinstance(node, Mapping):
+        return node
+    return {key: value for key, value in node.items() if key not in ("preload", "preload_for")}
+
+
+def without_repeats(combinations: Sequence[Combination]) -> tuple[tuple[Combination, ...], tuple[Excluded, ...]]:
+    """Combinations with different ids; a repeated one is listed as excluded."""
+    first: dict[str, Combination] = {}
+    repeats = []
+    for combination in combinations:
+        if combination.id in first:
+            repeats.append(Excluded(combination.axes, f"the same as {_spelled(first[combination.id].axes)}"))
+        else:
+            first[combination.id] = combination
+    return tuple(first.values()), tuple(repeats)
+
+
+def _spelled(point: Point) -> str:
+    return ", ".join(f"{key}={value}" for key, value in point.items())
+
+
+def trial_groups(
+    combinations: Sequence[Combination], passes: Sequence[PassName], seed: int, baseline: Mapping[str, Any]
+) -> list[TrialGroup]:
+    """Every trial of a shard in the order of execution.
+
+    What measures nothing of the device comes first, then what measures it once, each combination by combination. Then the rounds
+    of the timing pass: each times every combination once, in an order of its own, so that a drift of the machine meets all
+    combinations alike. If the protocol interleaves samples, combinations that share a baseline are in one group.
+    """
+    able = [c for c in combinations if c.unsupported is None]
+    once = [name for name in passes if pass_named(name).kind != "rounds"]
+    aside = [(Trial(c.id, name),) for c in able for name in once if name not in exclusive_passes()]
+    alone = [(Trial(c.id, name),) for c in able for name in once if name in exclusive_passes()]
+    in_rounds = [name for name in passes if name not in once]
+    rounds = [bout for name in in_rounds for bout in _interleaved(able, name, baseline, random.Random(seed))]
+    return [*aside, *alone, *rounds]
+
+
+def _interleaved(
+    combinations: Sequence[Combination], pass_name: PassName, baseline: Mapping[str, Any], shuffler: random.Random
+) -> Iterator[TrialGroup]:
+    rounds = {c.id: int(c.config["protocol"]["rounds"]) for c in combinations}
+    together: dict[str, list[str]] = {}
+    for c in combinations:
+        is_interleaved = c.config["protocol"].get("interleave") in ("samples", "duel")  # the second in earlier versions
+        together.setdefault(pair_key(c.axes, baseline) if is_interleaved else c.id, []).append(c.id)
+    for round in range(max(rounds.values(), default=0)):
+        groups = [[id for id in group if round < rounds[id]] for group in together.values()]
+        groups = [group for group in groups if group]
+        shuffler.shuffle(groups)
+        for group in groups:
+            shuffler.shuffle(group)
+            yield tuple(Trial(id, pass_name, round) for id in group)
+
+
+def pair_key(axes: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
+    """Return the text that is equal for combinations that share a baseline."""
+    return json.dumps({key: value for key, value in axes.items() if key not in baseline}, sort_keys=True, default=str)
+
+
+def in_shards(
+    combinations: Sequence[Combination], baseline: Mapping[str, Any], count: int
+) -> tuple[tuple[str, ...], ...]:
+    """Ids in at most ``count`` shards; what the baseline is compared with stays together, because it must share a host."""
+    groups: dict[str, int] = {}
+    shards: list[list[str]] = [[] for _ in range(max(1, count))]
+    for combination in combinations:
+        if combination.unsupported is None:
+            place = groups.setdefault(pair_key(combination.axes, baseline), len(groups)) % len(shards)
+            shards[place].append(combination.id)
+    return tuple(tuple(shard) for shard in shards if shard)
+
+
+def estimated_seconds(plan: Plan) -> float:
+    """Roughly how long the plan takes: what the protocols ask for, and a second per process for what surrounds it."""
+    return sum(expected_seconds(c, name) for c in plan.combinations if c.unsupported is None for name in plan.passes)
+
+
+def expected_seconds(combination: Combination, pass_name: PassName) -> float:
+    """Roughly how long a pass over a combination takes, all its rounds together."""
+    protocol = combination.config["protocol"]
+    if pass_named(pass_name).kind != "rounds":
+        return 1.0
+    return float(protocol["rounds"] * (1.0 + protocol["warmup_s"] + protocol["min_s"]))

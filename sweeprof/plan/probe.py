@@ -1,0 +1,165 @@
+"""Looks at what only an import can tell, in a process of its own: targets that are the user's, and devices.
+
+The driver imports neither user code nor frameworks; a crash or a hang of an import must not take it along.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from sweeprof.config.signatures import given_arguments
+from sweeprof.datasets.checks import checked_split
+from sweeprof.errors import DatasetError, Problem, Unsupported, WorkerError, choice_problem
+from sweeprof.measuring.instantiate import chosen_builder, instantiate
+from sweeprof.plan.plan import Combination
+from sweeprof.run.fork_server import child_environment
+from sweeprof.run.isolation import environment
+from sweeprof.run.protocol import Child, inherited_connection
+from sweeprof.tracebacks import described
+
+PROBE_S = 120.0
+DATASETS_S = 30.0
+"""How long datasets may take to load at planning; what takes longer is checked when it is measured."""
+
+
+def probe(combinations: Sequence[Combination], packaged: frozenset[str], here: bool = True) -> list[Problem]:
+    """Return the problems of the targets and devices of the combinations.
+
+    Args:
+        packaged: targets that sweeprof's own configs name; they need no look.
+        here: whether they are measured on this host; what devices others have only they can say.
+    """
+    found = (target for c in combinations for target in _targets(c.config) if target[1] not in packaged)
+    targets = list({json.dumps(target, sort_keys=True, default=str): target for target in found}.values())
+    nodes = (c.config["dataset"] for c in combinations if here and c.config["dataset"]["_target_"] not in packaged)
+    datasets = list({json.dumps(node, sort_keys=True, default=str): node for node in nodes}.values())
+    problems = _asked({"targets": targets}, {}, {"datasets": datasets}) if targets else []
+    for backend, device in _unusual_devices(combinations) if here else ():
+        problems += _asked({"backend": backend, "device": device}, environment({"backend": backend}))
+    return problems
+
+
+def _unusual_devices(combinations: Sequence[Combination]) -> list[tuple[dict[str, Any], str]]:
+    """Backend and device once for each pair in the sweep; every backend has the processor."""
+    pairs = {(c.config["backend"]["_target_"], c.config["device"]["type"]): c.config["backend"] for c in combinations}
+    return [(backend, device) for (_, device), backend in pairs.items() if device != "cpu"]
+
+
+def _targets(config: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
+    """Key, target, and the names of the arguments that it is called with."""
+    try:
+        builder, node = chosen_builder(config["backend"], config["model"])
+    except Unsupported:  # which the combination's row says
+        pass
+    else:
+        yield f"model.{builder}._target_", node["_target_"], list(given_arguments(node))
+    for group in ("dataset", "backend"):
+        yield f"{group}._target_", config[group]["_target_"], list(given_arguments(config[group]))
+    for key in ("optimizer", "loss"):
+        node = config["training"][key]
+        if isinstance(node, Mapping):
+            yield f"training.{key}._target_", node["_target_"], list(given_arguments(node))
+
+
+def _asked(
+    question: Mapping[str, Any], variables: Mapping[str, str], then: Mapping[str, Any] | None = None
+) -> list[Problem]:
+    """The problems that a child process finds; ``then`` is asked where there is none, and need not be answered."""
+    with TemporaryDirectory() as folder:
+        child = Child("sweeprof.plan.probe", [], child_environment(variables), Path(folder) / "probe.log")
+        try:
+            answered = child.ask(question, PROBE_S)
+            if then and not answered["problems"]:
+                with suppress(WorkerError):  # the rows will say what is wrong
+                    answered = child.ask(then, DATASETS_S)
+        except WorkerError as error:
+            subject = ", ".join(name for _, name, _ in question.get("targets", [])) or question["backend"]["_target_"]
+            return [Problem("_target_", subject, f"cannot be imported: {error}.")]
+        finally:
+            child.close()
+    return [Problem(**problem) for problem in answered["problems"]]
+
+
+def target_problems(key: str, target: str, arguments: Iterable[str]) -> list[Problem]:
+    """Return the problems of a ``_target_`` and the names of its arguments; imports it."""
+    problem = target_problem(key, target)
+    if problem is not None:
+        return [problem]
+    module_name, _, attribute = target.rpartition(".")
+    try:
+        signature = inspect.signature(getattr(importlib.import_module(module_name), attribute))
+    except (TypeError, ValueError):  # what is written in C need not have one
+        return []
+    return [
+        choice_problem(key.removesuffix("._target_"), name, f"argument of {target}", signature.parameters)
+        for name in arguments
+        if not _accepts(signature, name)
+    ]
+
+
+def _accepts(signature: inspect.Signature, name: str) -> bool:
+    try:
+        signature.bind_partial(**{name: None})
+    except TypeError:
+        return False
+    return True
+
+
+def target_problem(key: str, target: str) -> Problem | None:
+    """Return the problems of a ``_target_``; imports it."""
+    module_name, _, attribute = target.rpartition(".")
+    if not module_name:
+        return Problem(key, target, "is not the dotted name of a class or function, such as my_package.MyNet.")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # importing user code may raise anything
+        return Problem(key, target, f"cannot be imported: {described(error)}.")
+    if not hasattr(module, attribute):
+        names = [name for name in dir(module) if not name.startswith("_")]
+        found = choice_problem(key, attribute, "name", names)
+        return Problem(key, target, f"cannot be imported: {module_name} has no '{attribute}'.", found.nearest)
+    if not callable(getattr(module, attribute)):
+        kind = type(getattr(module, attribute)).__name__
+        return Problem(key, target, f"is a {kind}, which cannot be called; name a class or a function.")
+    return None
+
+
+def dataset_problem(node: Mapping[str, Any]) -> Problem | None:
+    """Return the problems of what a dataset returns; errors that it raises are left to the trials, which may run elsewhere."""
+    try:
+        checked_split(instantiate(node), "test")
+    except DatasetError as error:
+        return Problem("dataset", node["_target_"], f"returns other data than a model can be measured on: {error}.")
+    except Exception:  # user code may raise anything
+        return None
+    return None
+
+
+def device_problem(backend: Mapping[str, Any], device: str) -> Problem | None:
+    """True if the backend offers ``device`` on this host; imports the framework."""
+    offered = instantiate(backend).devices()
+    return None if device in offered else choice_problem("device.type", device, "device of this host", offered)
+
+
+def _serve() -> None:
+    connection = inherited_connection()
+    for question in connection.messages():
+        if "targets" in question:
+            found = [problem for target in question["targets"] for problem in target_problems(*target)]
+        elif "datasets" in question:
+            found = list(filter(None, map(dataset_problem, question["datasets"])))
+        else:
+            found = list(filter(None, [device_problem(question["backend"], question["device"])]))
+        connection.send({"problems": [dataclasses.asdict(problem) for problem in found]})
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,193 @@
+"""Sweeps by what a user calls them: a folder, ``last~1``, a comparison.json, a run of MLflow, a tag."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+from sweeprof.errors import Damaged, Problem, UserError, nearest
+from sweeprof.results.compare import Comparison, comparison_from
+from sweeprof.results.files import read_json, write_json
+from sweeprof.results.validation import validated
+from sweeprof.run.finish import comparison_of
+from sweeprof.run.folder import Folder, sweeps
+from sweeprof.tracking.process import ENVIRONMENT
+
+KNOWN = (
+    "is no sweep. Known: a sweep's folder, a comparison.json, last, last~1 …, NAME/last, tag:NAME, mlflow:RUN_ID; "
+    "of a sweep's own combinations an id such as c0123456789ab."
+)
+FETCH_S = 120.0
+"""For a library that takes seconds to import and a server that may be far."""
+_LAST = re.compile(r"(?:(?P<name>[^/~]+)/)?last(?:~(?P<back>\d+))?")
+_TAG = re.compile(r"[\w.\-]{1,100}")
+
+
+class Tag(TypedDict):
+    """The file of a tag."""
+
+    folder: str
+    """Relative to the folder of all sweeps."""
+    sweep_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where sweeps are looked for."""
+
+    output: Path
+    """The folder of all sweeps."""
+    uri: str | None = None
+    """Of MLflow; None: the database below ``output``."""
+    name: str | None = None
+    """Whose newest sweep ``last`` is; None: of all names."""
+
+    @property
+    def tags(self) -> Path:
+        """The folder of the tags: a file for each, which says where its sweep is."""
+        return self.output / ".tags"
+
+    @property
+    def address(self) -> str | None:
+        """Of MLflow; None where there is no sign of it."""
+        database = self.output.absolute() / "mlflow.db"
+        return self.uri or (f"sqlite:///{database}" if database.exists() else None)
+
+
+def located(reference: str, place: Place, key: str) -> Path:
+    """The folder or the ``comparison.json`` that ``reference`` means; what MLflow has is downloaded.
+
+    Raises:
+        UserError: it means nothing; ``key`` says where the user wrote it.
+    """
+    if last := _LAST.fullmatch(reference):
+        return _newest(last["name"] or place.name, int(last["back"] or 0), place, reference, key)
+    kind, _, rest = reference.partition(":")
+    if kind == "tag":
+        return _tagged(rest, place, key)
+    if kind == "mlflow":
+        return _downloaded(rest, place, Problem(key, reference, ""))
+    path = Path(reference).expanduser().absolute()
+    if (path / "plan.json").is_file() or (path / "comparison.json").is_file() or path.is_file():
+        return path
+    raise UserError([Problem(key, reference, KNOWN, _nearest(reference, place))])
+
+
+def read_sweep(path: Path, reference: str, key: str, trust: bool = False) -> Comparison:
+    """The comparison of a folder or a file that :func:`located` found.
+
+    Args:
+        trust: whether metrics outside sweeprof may be imported, which the plan of a folder without a comparison names.
+
+    Raises:
+        UserError: there is none in it, or none that this version reads.
+    """
+    file = path / "comparison.json" if path.is_dir() else path
+    try:
+        if not file.exists():  # of a sweep that was killed
+            return comparison_of(Folder(path), trust=trust)
+        return comparison_from(read_json(file))
+    except (OSError, Damaged) as error:
+        raise UserError([Problem(key, reference, f"cannot be read: {file}: {error}")]) from None
+
+
+def _newest(name: str | None, back: int, place: Place, reference: str, key: str) -> Path:
+    found = list(sweeps(place.output, name))
+    if back < len(found):
+        return found[back].path
+    of = f" of the name {name}" if name else ""
+    there = f"there {'is' if len(found) == 1 else 'are'} {len(found) or 'no'} sweep{'s' * (len(found) != 1)}{of}"
+    raise UserError([Problem(key, reference, f"is not there: {there} in {place.output}.")])
+
+
+def set_tag(name: str, folder: Path, sweep_id: str, place: Place) -> str | None:
+    """Let ``tag:name`` mean the sweep in ``folder``, here and in MLflow; returns why MLflow could not be told.
+
+    Raises:
+        UserError: the name is none.
+    """
+    if not _TAG.fullmatch(name):
+        raise UserError([Problem("--tag", name, "is no tag: letters, digits, '.', '_' and '-'.")])
+    write_json(place.tags / name, {"folder": os.path.relpath(folder, place.output), "sweep_id": sweep_id})
+    return _asked(place, "tag", name, sweep_id) if place.address else None
+
+
+def tagged(place: Place) -> dict[str, list[str]]:
+    """The tags of a sweep, by its folder's true path and also by its id, as folders may be reached by several paths.
+
+    Raises:
+        UserError: a tag cannot be read.
+    """
+    found: dict[str, list[str]] = {}
+    for file in sorted(place.tags.glob("[!.]*")):
+        try:
+            tag = validated(Tag, read_json(file))
+            names = {str((place.output / tag["folder"]).resolve()), str(tag["sweep_id"])}
+        except (OSError, Damaged) as error:
+            said = f"is a tag that cannot be read: {error}; tag a sweep again, or remove the file."
+            raise UserError([Problem(f"tag:{file.name}", str(file), said)]) from None
+        for name in names:
+            found.setdefault(name, []).append(f"tag:{file.name}")
+    return found
+
+
+def _tagged(name: str, place: Place, key: str) -> Path:
+    reference = f"tag:{name}"
+    known = sorted(path.name for path in place.tags.glob("[!.]*"))
+    file = place.tags / name
+    said = f"is no tagged sweep. Known: {', '.join(known) or 'none'}; tag one: sweeprof compare DIR --tag NAME."
+    problem = Problem(key, reference, said, nearest(name, known))
+    if _TAG.fullmatch(name) and file.is_file():
+        try:
+            folder = place.output / validated(Tag, read_json(file))["folder"]
+        except (OSError, Damaged) as error:
+            raise UserError([Problem(key, reference, f"is a tag that cannot be read: {error}.")]) from None
+        if folder.is_dir():
+            return folder
+        problem = Problem(key, reference, f"stands for {folder}, which is gone; tag another with --tag {name}.")
+    if not _TAG.fullmatch(name) or place.address is None:
+        raise UserError([problem])
+    return _downloaded(reference, place, problem)
+
+
+def _downloaded(run: str, place: Place, problem: Problem) -> Path:
+    target = place.output.absolute() / ".baselines" / f"{re.sub(r'[^0-9A-Za-z]+', '-', run)}.json"
+    if place.address is None:
+        said = (
+            f"is in no MLflow: there is no {place.output / 'mlflow.db'}; give the address with --uri or tracking.uri."
+        )
+        raise UserError([Problem(problem.key, problem.value, said)])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    trouble = _asked(place, "fetch", run, str(target))
+    if trouble is not None:
+        raise UserError([Problem(problem.key, problem.value, problem.allowed or f"cannot be had: {trouble}")])
+    return target
+
+
+def _asked(place: Place, *words: str) -> str | None:
+    """Have a process of its own talk to MLflow, whose library is heavy; returns what went wrong."""
+    # An address may hold a password, which a command line would show to everyone.
+    # And what it asks for may be asked twice, unlike what a tracker sends.
+    own = {"MLFLOW_TRACKING_URI": str(place.address), "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
+    variables: Mapping[str, str] = {**os.environ, **ENVIRONMENT, **own}
+    command = [sys.executable, "-m", "sweeprof.tracking.baselines", *words]
+    try:
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=FETCH_S, check=False)
+    except subprocess.TimeoutExpired:
+        return f"MLflow did not answer within {FETCH_S:g} s"
+    if done.returncode == 0:
+        return None
+    return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+
+
+def _nearest(reference: str, place: Place) -> str | None:
+    names = {folder.path.name: str(folder.path) for folder in sweeps(place.output)}
+    words = {**names, **{path: path for path in names.values()}, "last": "last", "last~1": "last~1"}
+    close = nearest(reference, list(words)) or nearest(Path(reference).name, list(words))
+    return words[close] if close else None

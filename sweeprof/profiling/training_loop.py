@@ -1,0 +1,320 @@
+"""TrainingProfiler: profiles one step of a training loop and leaves the others alone."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from sweeprof.backends import Analyzes, Borrows, Watches
+from sweeprof.backends.gaps import lacking
+from sweeprof.backends.lookup import backend_of
+from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
+from sweeprof.errors import Problem, Unsupported, UserError
+from sweeprof.report.scaled import scaled
+from sweeprof.report.units import scaled as measured
+from sweeprof.results.iteration import Iteration
+from sweeprof.results.layer_times import LayerTimes
+
+if TYPE_CHECKING:
+    from sweeprof.profiling.layers import Layers
+
+
+class LoopSession:
+    """Watches a model while it is used; the getters are valid at any time, and after :meth:`stop`.
+
+    The model is changed by nothing but the probes, which are gone after :meth:`stop`, also after an exception within ``with``.
+    """
+
+    def __init__(self, model: Any, formulas: Mapping[Any, Formula] | None = None) -> None:
+        """See :func:`session`."""
+        backend = backend_of(model)
+        if not isinstance(backend, Watches):
+            raise lacking(backend, Watches)
+        self._backend, self._model = backend, model
+        self._formulas = Formulas(formulas, DEFAULTS)
+        self._watch = backend.watch(model)
+        self._is_running = False
+
+    def __enter__(self) -> LoopSession:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Begin to watch, or go on; a session that watches already goes on."""
+        if not self._is_running:
+            self._watch.start()
+            self._is_running = True
+
+    def stop(self) -> None:
+        """Take the probes off the model; what was seen is kept."""
+        if self._is_running:
+            self._is_running = False
+            self._watch.stop()
+
+    def reset(self) -> None:
+        """Forget what was seen."""
+        self._watch.reset()
+
+    @property
+    def times(self) -> LayerTimes:
+        """Return the times of every layer, one repeat per call of the model; only calls with a backward if there were any.
+
+        Raises:
+            Unsupported: the model has not been called.
+        """
+        return self._watch.layer_times()
+
+    @property
+    def layers(self) -> Layers:
+        """The layers with their counts, for what the model was called with first, and their times.
+
+        Raises:
+            Unsupported: the model has not been called.
+        """
+        from sweeprof.profiling.layers import Layers  # with the report's templates
+
+        times = self.times
+        backend, inputs = self._backend, self._watch.inputs
+        if inputs is None or not isinstance(backend, Analyzes) or not isinstance(backend, Borrows):
+            raise lacking(self._backend, Analyzes)
+        with self._watch.paused(), backend.borrowed(self._model):
+            table = backend.analyze(lambda: self._model, inputs, None, self._formulas)
+        return Layers.of(table.with_times(times))
+
+    def iteration(self) -> Iteration:
+        """Everything since :meth:`start`, or since this was last called, as one step of the loop."""
+        return self._watch.iteration()
+
+
+def session(model: Any, formulas: Mapping[Any, Formula] | None = None) -> LoopSession:
+    """Watch ``model`` in a loop of your own.
+
+    Args:
+        model: a model of a framework that sweeprof knows.
+        formulas: by module type or operator, for this model alone.
+
+    Raises:
+        Unsupported: models of its framework cannot be watched.
+        UserError: its framework is not known.
+
+    Example:
+        >>> with sweeprof.session(model) as s:
+        ...     loss = criterion(model(x), y)
+        ...     loss.backward()
+        >>> print(s.layers)
+    """
+    return LoopSession(model, formulas)
+
+
+SECTIONS = ("flops_profiler", "pytorch_profiler")
+"""Where a DeepSpeed config has the settings; the second is the older name."""
+
+
+class TrainingProfiler:
+    """Profiles step ``profile_step`` of a training loop; the others run without any probe.
+
+    Example:
+        >>> profiler = sweeprof.TrainingProfiler(model, profile_step=5)
+        >>> for x, y in loader:
+        ...     with profiler.step():
+        ...         criterion(model(x), y).backward()
+        ...         optimizer.step()
+        ...         optimizer.zero_grad()
+        >>> print(profiler.summary())
+    """
+
+    def __init__(  # noqa: PLR0913  # the settings of a DeepSpeed config, by their names there
+        self,
+        model: Any,
+        profile_step: int = 5,
+        depth: int = -1,
+        top: int = 3,
+        *,
+        detailed: bool = True,
+        output_file: str | Path | None = None,
+        on_result: Callable[[Layers], object] | None = None,
+        replicas: int = 1,
+        model_parallel_size: int = 1,
+    ) -> None:
+        """Args:
+        model: the model that the loop trains.
+        profile_step: which step is profiled; the first one is 0, as DeepSpeed counts. It should not be among the first ones,
+            which are slower than the others.
+        depth: how deep the summary shows modules; -1: all of them.
+        top: how many modules its lists of the largest have.
+        detailed: whether the summary has the module tree.
+        output_file: where the summary is written after the step; None: nowhere.
+        on_result: called with the layers after the step, e.g. :func:`sweeprof.log_layers`.
+        replicas: how many processes train on a batch each (data parallelism): for samples per second.
+        model_parallel_size: over how many devices the model is split: for the totals of the whole model.
+
+        Raises:
+            UserError: a setting is out of its range.
+        """
+        _check(profile_step, depth, top, replicas, model_parallel_size)
+        self._session = LoopSession(model)
+        self.profile_step, self.depth, self.top, self.detailed = profile_step, depth, top, detailed
+        self.replicas, self.model_parallel_size = replicas, model_parallel_size
+        self.steps = 0
+        """Steps that have been made."""
+        self._output = None if output_file is None else Path(output_file)
+        self._on_result = on_result
+        self._layers: Layers | None = None
+        self._iteration: Iteration | None = None
+
+    @classmethod
+    def from_deepspeed(
+        cls, model: Any, config: str | Path | Mapping[str, Any], **settings: Any
+    ) -> TrainingProfiler | None:
+        """The profiler that a DeepSpeed config asks for in ``flops_profiler``; None where it is not enabled.
+
+        Read are ``enabled``, ``profile_step``, ``module_depth`` (or ``profile_depth``), ``top_modules`` (or ``profile_top_num``),
+        ``detailed`` and ``output_file``.
+
+        Args:
+            model: the model that the loop trains.
+            config: the config, or the path of its JSON file.
+            settings: by the names of the constructor, instead of the config's or beside them.
+
+        Raises:
+            UserError: the file cannot be read, or a setting is out of its range.
+        """
+        found = _section(config)
+        if not found.get("enabled", False):
+            return None
+        names = {
+            "profile_step": ("profile_step",),
+            "depth": ("module_depth", "profile_depth"),
+            "top": ("top_modules", "profile_top_num"),
+            "detailed": ("detailed",),
+            "output_file": ("output_file",),
+        }
+        given = {
+            ours: found[theirs] for ours, known in names.items() for theirs in known if found.get(theirs) is not None
+        }
+        return cls(model, **{**given, **settings})
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Around everything that is one step of the loop."""
+        if self.steps != self.profile_step:
+            yield
+            self.steps += 1
+            return
+        self._session.reset()
+        try:
+            with self._session:
+                yield
+                self._iteration = self._session.iteration()
+        finally:
+            self.steps += 1
+        self._report()
+
+    def _report(self) -> None:
+        """Hand the result on; whatever goes wrong with that is no reason to end a training."""
+        try:
+            if self._output is not None:
+                self._output.write_text(self.summary() + "\n", encoding="utf-8")
+            if self._on_result is not None:
+                self._on_result(self.layers)
+        except Exception as error:
+            text = f"the profile of step {self.profile_step} is not reported: {type(error).__name__}: {error}"
+            warnings.warn(text, stacklevel=4)
+
+    @property
+    def is_done(self) -> bool:
+        """True if the step has been profiled."""
+        return self._iteration is not None
+
+    @property
+    def layers(self) -> Layers:
+        """The layers with their counts and times.
+
+        Raises:
+            Unsupported: the step has not come yet, or the model was not called in it.
+            Exception: whatever the analysis raised.
+        """
+        if self._iteration is None:
+            raise Unsupported(f"step {self.profile_step} has not been made yet; {self.steps} steps have")
+        if self._layers is None:
+            self._layers = self._session.layers
+        return self._layers
+
+    @property
+    def iteration(self) -> Iteration:
+        """Return the times of the step and its phases; raise as :attr:`layers`."""
+        if self._iteration is None:
+            raise Unsupported(f"step {self.profile_step} has not been made yet; {self.steps} steps have")
+        return self._iteration
+
+    def summary(self) -> str:
+        """The step as a text: its phases, the totals, the largest modules, and the module tree."""
+        step = self.iteration
+        lines = [
+            f"step {self.profile_step}",
+            *(
+                f"{name:<10}{measured(seconds, 's')}"
+                for name, seconds in (
+                    ("forward", step.forward_s),
+                    ("backward", step.backward_s),
+                    ("update", step.update_s),
+                    ("iteration", step.iteration_s),
+                )
+                if seconds is not None
+            ),
+        ]
+        samples = step.samples_per_s(self.replicas)
+        if samples is not None:
+            lines.append(f"{'samples/s':<10}{samples:.4g}")
+        if self.model_parallel_size > 1:
+            lines += self._whole_model()
+        depth = None if self.depth < 0 else self.depth
+        return "\n".join([*lines, "", self.layers.summary(depth=depth, top=self.top, detailed=self.detailed)])
+
+    def _whole_model(self) -> Iterator[str]:
+        """Return the sum over the parts of a model that is split over devices, each like this one."""
+        size = self.model_parallel_size
+        yield f"{'params':<10}{scaled(self.layers.params * size, 'params')} on {size} devices"
+        if self.layers.uncounted is None:
+            yield f"{'MACs':<10}{scaled(self.layers.macs * size, 'MAC')} on {size} devices"
+
+
+def _check(profile_step: Any, depth: Any, top: Any, replicas: Any, model_parallel_size: Any) -> None:
+    rules = (
+        ("profile_step", profile_step, 0),
+        ("depth", depth, -1),
+        ("top", top, 1),
+        ("replicas", replicas, 1),
+        ("model_parallel_size", model_parallel_size, 1),
+    )
+    problems = [
+        Problem(name, value, f"is not a whole number of at least {least}.")
+        for name, value, least in rules
+        if not isinstance(value, int) or isinstance(value, bool) or value < least
+    ]
+    if problems:
+        raise UserError(problems)
+
+
+def _section(config: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(config, Mapping):
+        try:
+            config = json.loads(Path(config).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError([Problem("config", str(config), f"cannot be read: {error}.")]) from None
+    if not isinstance(config, Mapping):
+        raise UserError([Problem("config", type(config).__name__, "is not the mapping of a DeepSpeed config.")])
+    found: Any = next((config[name] for name in SECTIONS if name in config), {})
+    if not isinstance(found, Mapping):
+        raise UserError([Problem(SECTIONS[0], found, "is not a mapping of settings.")])
+    return found

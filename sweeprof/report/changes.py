@@ -1,0 +1,180 @@
+"""The changes between two sweeps: a pure function of a sweep that was compared with another."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sweeprof.report.cells import one_line, ratio_text, reason_of
+from sweeprof.report.columns import metric_title
+from sweeprof.report.sanitise import Comment, sanitised
+from sweeprof.report.table import sorted_rows
+from sweeprof.report.units import scaled, text_unit
+from sweeprof.report.verdict_summary import against_lines, combination_namer, protocol_text, tests_text
+from sweeprof.results.compare import Cell, Comparison, Row
+from sweeprof.results.measurement import MetricInfo
+from sweeprof.results.verdicts import REASONS, WITHOUT_ROUNDS
+
+ChangeKind = Literal["worse", "better", "unclear", "not_comparable", "missing", "new"]
+KINDS: tuple[ChangeKind, ...] = ("worse", "missing", "not_comparable", "unclear", "better", "new")
+"""In the order of the report; ``same`` is counted, not listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepChange:
+    """One figure, or one combination, that is not called the same."""
+
+    kind: ChangeKind
+    axes: str
+    """The combination, by the axes that tell it from others."""
+    metric: str
+    """Canonical name; ``status`` where the whole combination changed."""
+    title: str
+    before: str
+    now: str
+    ratio: str = ""
+    """With its interval and verdict."""
+    reason: str | None = None
+    """Code of the verdict's reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Everything that a comparison of two sweeps says."""
+
+    lines: tuple[str, ...]
+    """Lines about the two sweeps, and changes of settings and environment."""
+    changes: tuple[SweepChange, ...]
+    counts: dict[str, int]
+    """Verdicts and kinds of changes, how many of each."""
+    remarks: tuple[str, ...]
+    """Protocol, thresholds, how many tests, and what to expect of them."""
+
+    def of(self, kinds: Sequence[str]) -> list[SweepChange]:
+        """The changes of these kinds."""
+        return [change for change in self.changes if change.kind in kinds]
+
+
+def changes_of(new: Comparison, metrics: Sequence[MetricInfo]) -> Changes:
+    """Return the changes; ``new`` was compared with the other sweep, ``metrics`` are the ones to include."""
+    found = sorted(_changes(new, metrics), key=lambda change: KINDS.index(change.kind))
+    same = sum(
+        1 for row in new.rows for i in metrics if (cell := row.cells.get(i.name)) is not None and cell.verdict == "same"
+    )
+    counts: Counter[str] = Counter(change.kind for change in found)
+    counted = {"same": same, **counts}
+    remarks = tuple(text for text in (protocol_text(new, with_intervals=False), tests_text(new)) if text)
+    return Changes(tuple(against_lines(new)), tuple(found), counted, remarks)
+
+
+def _changes(new: Comparison, metrics: Sequence[MetricInfo]) -> Iterator[SweepChange]:
+    tell = combination_namer(new)
+    titles = {info.name: metric_title(info, new.rows) for info in metrics}
+    for row in sorted_rows(new):
+        name = tell(row.axes)
+        if row.baseline_id is None:
+            yield SweepChange("new", name, "status", "status", "not there", row.status)
+            continue
+        if row.baseline_status != row.status:
+            yield _status_change(row, name)
+        yield from _metric_changes(new, row, name, metrics, titles)
+    for axes in new.against.absent if new.against else ():
+        yield SweepChange("missing", tell(axes), "status", "status", "there", "not there")
+
+
+def _status_change(row: Row, name: str) -> SweepChange:
+    """Return a row's change of status: "worse" if it stopped working, "better" if it works now, "unclear" if it fails otherwise."""
+    kind: ChangeKind = "better" if row.status == "ok" else "worse" if row.baseline_status == "ok" else "unclear"
+    now = f"{row.status}: {one_line(row.reason)}" if row.reason else row.status
+    return SweepChange(kind, name, "status", "status", str(row.baseline_status), now)
+
+
+def _is_alike(cell: Cell, threshold: float | None) -> bool:
+    """True if a value without rounds, for which no verdict is possible, differs from the baseline's by the threshold at most."""
+    if cell.verdict_reason not in WITHOUT_ROUNDS or cell.ratio is None:
+        return False
+    return abs(cell.ratio - 1) <= (threshold or 0)
+
+
+def _metric_changes(
+    new: Comparison, row: Row, name: str, metrics: Sequence[MetricInfo], titles: Mapping[str, str]
+) -> Iterator[SweepChange]:
+    if not row.has_values or not row.baseline_has_values:
+        return
+    for info in metrics:
+        cell = row.cells.get(info.name)
+        if cell is None or cell.base is None or _is_alike(cell, new.threshold_of(info.name)):
+            continue
+        title, unit = titles[info.name], text_unit(info.name, info.unit)
+        before = scaled(cell.base, unit)
+        if cell.measurement.value is None:
+            yield SweepChange("worse", name, info.name, title, before, f"no value: {reason_of(row, info.name)}")
+        elif cell.verdict not in (None, "same"):
+            assert cell.verdict is not None
+            now, ratio = scaled(cell.measurement.value, unit), ratio_text(cell)
+            yield SweepChange(cell.verdict, name, info.name, title, before, now, ratio, cell.verdict_reason)  # type: ignore[arg-type]
+
+
+_TITLES = {
+    "worse": "Worse",
+    "missing": "Missing",
+    "not_comparable": "Not comparable",
+    "unclear": "Unclear",
+    "better": "Better",
+    "new": "New",
+}
+_STYLES = {"worse": "bold red", "missing": "bold red", "better": "bold green"}
+
+
+def headline(changes: Changes) -> str:
+    """E.g. ``3 worse, 1 better, 40 same``."""
+    ordered = [*(kind for kind in KINDS if kind in changes.counts), "same"]
+    return ", ".join(f"{changes.counts[kind]} {kind.replace('_', ' ')}" for kind in ordered)
+
+
+def print_changes(changes: Changes, title: str, out: Console) -> None:
+    """Print what changed, what is worse first."""
+    out.print(Text(title, style="bold"), soft_wrap=True)
+    for line in changes.lines:
+        out.print(Text(line, style="dim"), soft_wrap=True)
+    for kind in KINDS:
+        found = changes.of([kind])
+        if not found:
+            continue
+        out.print()
+        out.print(Text(f"{_TITLES[kind]} ({len(found)})", style=_STYLES.get(kind, "bold")))
+        table = Table(box=None, show_header=False, pad_edge=False)
+        for _ in range(5):
+            table.add_column(overflow="fold")
+        for change in found:
+            table.add_row(*map(Text, _cells(change)))
+        out.print(table)
+    out.print()
+    for line in changes.remarks:
+        out.print(Text(line, style="dim"), soft_wrap=True)
+    out.print(Text(headline(changes), style="bold"))
+
+
+def _cells(change: SweepChange) -> tuple[str, ...]:
+    why = REASONS.get(change.reason or "", "") if change.kind in ("unclear", "not_comparable") else ""
+    return (change.axes, change.title, f"{change.before} → {change.now}", change.ratio, why)
+
+
+def markdown(changes: Changes, title: str) -> str:
+    """The same as GitHub Markdown, short enough for a comment or the summary of a job."""
+    comment = Comment("the file of `--json`")
+    comment.add(f"**{sanitised(title, 300)}: {headline(changes)}.**")
+    comment.add("\n".join(f"- {sanitised(line, 300)}" for line in changes.lines))
+    for line in changes.remarks:
+        comment.add(sanitised(line, 1000))
+    names = ("change", "combination", "metric", "before → now", "ratio", "why")
+    rows = ((change.kind, *(sanitised(cell, 300) for cell in _cells(change))) for change in changes.changes)
+    head = [(name, name == "ratio") for name in names]
+    comment.table("What changed", head, rows, len(changes.changes), fold=False)
+    return comment.text()

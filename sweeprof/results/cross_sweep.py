@@ -1,0 +1,109 @@
+"""Comparison of two sweeps: matches their combinations and lists what else changed. Pure functions."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sweeprof.results.compare import THREADS, ComparedSweep, Comparison, Row, ValuePair, changed, compared_row, key_of
+from sweeprof.results.measurement import Measurement
+from sweeprof.results.record import Json
+
+_IGNORED = ("preload", "preload_for")
+"""Settings that change how soon a process starts and nothing that is measured, as for a combination's id."""
+
+
+def set_against(own: Comparison, base: Comparison, label: str) -> Comparison:
+    """Return ``own`` with every row compared with its counterpart in ``base``: the same combination, else one with the same axes.
+
+    The thresholds are those of ``own``, or of ``base`` where it has none: one for all of ``own`` holds for all metrics.
+    """
+    partners = _partners(own, base)
+    threshold = own.threshold if own.threshold is not None else base.threshold
+    thresholds = own.thresholds if own.threshold is not None else {**base.thresholds, **own.thresholds}
+    rows = []
+    for row in own.rows:
+        partner = partners.get(row.combination_id)
+        named = dataclasses.replace(
+            row,
+            baseline_id=f"{base.sweep_id}/{partner.combination_id}" if partner else None,
+            environment=_environment(own, row),
+        )
+        theirs = dataclasses.replace(partner, environment=_environment(base, partner)) if partner else None
+        measured = _measured(theirs) if theirs else {}
+        rows.append(compared_row(named, _measured(row), theirs, measured, threshold, thresholds, is_interleaved=False))
+    matched = {partner.combination_id for partner in partners.values()}
+    against = ComparedSweep(
+        label=label,
+        sweep_id=base.sweep_id,
+        name=base.name,
+        created=base.created,
+        software=changed(own.environment, base.environment),
+        settings=_settings(own, base, partners),
+        absent=tuple(row.axes for row in base.rows if row.combination_id not in matched),
+    )
+    return dataclasses.replace(own, rows=tuple(rows), against=against, threshold=threshold, thresholds=thresholds)
+
+
+def _measured(row: Row) -> dict[str, Measurement]:
+    return {name: cell.measurement for name, cell in row.cells.items()}
+
+
+def _environment(comparison: Comparison, row: Row) -> Json:
+    """The comparable key of a row, threads included; of a sweep that did not keep it by row, the whole sweep's."""
+    key = row.environment or (key_of([comparison.environment]) if comparison.environment else {})
+    threads = setting(comparison, row, THREADS)
+    return key if threads is None else {**key, "threads": threads}
+
+
+def setting(comparison: Comparison, row: Row, key: str) -> Any:
+    """Return the value of a dotted key in the config of a row; None if the comparison does not contain it."""
+    return row.axes.get(key, row.settings.get(key, comparison.settings.get(key)))
+
+
+def _partners(own: Comparison, base: Comparison) -> dict[str, Row]:
+    """The rows of ``base`` by the ids of their counterparts; none has two."""
+    theirs = {row.combination_id: row for row in base.rows}
+    found = {row.combination_id: theirs[row.combination_id] for row in own.rows if row.combination_id in theirs}
+    axes = sorted({*own.axes, *base.axes})
+    taken = {row.combination_id for row in found.values()}
+    free: dict[str, Row] = {}
+    for row in base.rows:
+        if row.combination_id not in taken:
+            free.setdefault(_place(base, row, axes), row)
+    for row in own.rows:
+        if row.combination_id not in found:
+            partner = free.pop(_place(own, row, axes), None)
+            if partner is not None:
+                found[row.combination_id] = partner
+    return found
+
+
+def _place(comparison: Comparison, row: Row, axes: Sequence[str]) -> str:
+    """Values of the axes of either sweep; what is no axis here has the config's value."""
+    return json.dumps([setting(comparison, row, axis) for axis in axes], sort_keys=True, default=str)
+
+
+def _settings(own: Comparison, base: Comparison, partners: Mapping[str, Row]) -> dict[str, tuple[ValuePair, ...]]:
+    found: dict[str, list[ValuePair]] = {}
+    if not own.settings or not base.settings:  # of a version that kept none
+        return {}
+    known = {*own.settings, *base.settings}
+    for row in (*own.rows, *base.rows):
+        known.update(row.settings)
+    keys = [key for key in sorted(known) if set(key.split(".")).isdisjoint(_IGNORED)]
+    for row in own.rows:
+        partner = partners.get(row.combination_id)
+        if partner is None or partner.combination_id == row.combination_id:  # one id, one config
+            continue
+        for key in keys:
+            change = (_configured(base, partner, key), _configured(own, row, key))
+            if change[0] != change[1] and change not in found.setdefault(key, []):
+                found[key].append(change)
+    return {key: tuple(changes) for key, changes in found.items() if changes}
+
+
+def _configured(comparison: Comparison, row: Row, key: str) -> Any:
+    return row.settings.get(key, comparison.settings.get(key))

@@ -1,0 +1,130 @@
+"""Allocations: what a step allocates over time, and the tensors that are alive after it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from sweeprof.results.layer_times import Mode
+from sweeprof.results.record import Json
+from sweeprof.results.validation import validated
+
+Kind = Literal["parameter", "buffer", "gradient", "optimizer", "input", "other"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRow:
+    """One storage: however many tensors share it, it is one row."""
+
+    names: tuple[str, ...]
+    """Of parameters and buffers, two where they are tied; ``NAME.grad`` and ``optimizer.NAME.KEY`` for what belongs to them;
+    empty for a tensor that nothing names."""
+    kind: Kind
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    """``meta`` for a tensor that takes no memory."""
+    bytes: int
+    """Of the storage, as the framework asked for it."""
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, object]) -> TensorRow:
+        """A row of a record's observations."""
+        return validated(cls, data)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDifference:
+    """Return the tensors that were added and removed between two tables; one whose size, type or names changed is in both."""
+
+    added: tuple[TensorRow, ...]
+    removed: tuple[TensorRow, ...]
+
+
+def tensor_difference(before: Iterable[TensorRow], after: Iterable[TensorRow]) -> TensorDifference:
+    """The differences of two tables of live tensors, each part with its largest rows first."""
+    was, now = Counter(before), Counter(after)
+    return TensorDifference(largest_first((now - was).elements()), largest_first((was - now).elements()))
+
+
+def largest_first(rows: Iterable[TensorRow]) -> tuple[TensorRow, ...]:
+    """The rows by their size; those of one size by kind and name."""
+    return tuple(sorted(rows, key=lambda row: (-row.bytes, KINDS.index(row.kind), row.names, row.shape)))
+
+
+def bytes_by_kind(rows: Iterable[TensorRow]) -> dict[Kind, int]:
+    """Bytes in memory for every kind that there is, in the order of :data:`KINDS`; tensors without memory are left out."""
+    found = Counter[Kind]()
+    for row in rows:
+        if row.device != "meta":
+            found[row.kind] += row.bytes
+    return {kind: found[kind] for kind in KINDS if kind in found}
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Bytes alive after an allocation or a release."""
+
+    s: float
+    """Seconds within the steps since the first began; the pauses between steps are left out."""
+    bytes: int
+    """Above what was alive when the first step began."""
+    path: str
+    """Of the module that ran, or whose backward did; ``__outside__`` for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerMemory:
+    """The memory that one module used in all of its calls."""
+
+    path: str
+    peak_bytes: int
+    """Most that was alive, of whatever, while it, a module within it or the backward of one of them ran."""
+    allocated_bytes: int
+    """Everything that it allocated itself in the last step, its backward included, whether it was released or not."""
+    kept_bytes: int
+    """Of what it allocated itself, what is alive after the last step."""
+    at_peak_bytes: int = 0
+    """Of what it allocated itself, what was alive at the peak: over all modules and ``__outside__`` this is the peak."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocations:
+    """Allocations of some steps from the very first one on, with the model and one batch loaded before.
+
+    They are those that the framework asked its allocator for, scratch space of its kernels included; memory that a mathematics
+    library keeps for itself is not among them.
+    """
+
+    mode: Mode
+    steps: int
+    peak_bytes: int
+    """Most that was alive at once, above what was when the first step began."""
+    peak_at: str
+    """Path of the module that ran when the peak was reached."""
+    timeline: tuple[Moment, ...]
+    """At most a few thousand moments, each peak among them."""
+    by_layer: tuple[LayerMemory, ...]
+    """In the order in which the modules first ran; ``__outside__`` is what ran in none, an optimizer for example."""
+    tensors: tuple[TensorRow, ...]
+    """Alive after the last step, largest first."""
+    device: Mapping[str, int] = field(default_factory=dict)
+    """Of an accelerator: ``allocated_pre_bytes``, ``allocated_peak_bytes``, ``allocated_post_bytes``, ``reserved_peak_bytes``,
+    ``process_peak_bytes`` and ``device_peak_bytes``, each where it can be had; empty on the host."""
+    step_peaks_bytes: tuple[int, ...] = ()
+    """The peak of each step; the first one begins without gradients and optimizer state."""
+    allocated_per_step_bytes: int | None = None
+    """Everything that was allocated in the last step, whether it was released or not."""
+
+    def to_dict(self) -> Json:
+        """Plain JSON data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, object]) -> Allocations:
+        """Read the data of :meth:`to_dict`."""
+        return validated(cls, data)

@@ -1,0 +1,140 @@
+"""Estimates, intervals and what a sample size supports: pure functions over numbers.
+
+Medians, because timing samples are skewed; a t interval on log ratios paired by round, because samples within one
+process say nothing about the differences between processes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import special
+
+CONFIDENCE = 0.95
+MOST_ROUNDS = 1000
+"""The largest number of rounds that is worth a recommendation."""
+
+
+def percentile_needs(percentile: float, confidence: float = CONFIDENCE) -> int:
+    """Samples needed before the largest one lies above the percentile with the given confidence.
+
+    The smallest n with ``(p/100)^n <= 1 - confidence``: 5 for p50, 29 for p90, 59 for p95, 299 for p99.
+    """
+    return math.ceil(math.log(1 - confidence) / math.log(percentile / 100))
+
+
+def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
+    """Distribution-free interval of the median from order statistics; None with too few samples (n < 6 at 95 %).
+
+    Source: H. A. David and H. N. Nagaraja, "Order Statistics", 3rd ed., section 7.1.
+    """
+    ordered = sorted(samples)
+    n = len(ordered)
+    # [x_(r), x_(n+1-r)] misses the median with probability 2 P(B < r), B ~ Binomial(n, 1/2): take the largest r allowed.
+    below = special.bdtr(np.arange(n), n, 0.5)
+    rank = int(np.searchsorted(below, (1 - confidence) / 2, side="right"))
+    return (ordered[rank - 1], ordered[n - rank]) if rank else None
+
+
+def spread(samples: Sequence[float]) -> float:
+    """Interquartile range over the median: the relative spread that torch.utils.benchmark warns about at 0.1 and 0.25."""
+    low, middle, high = np.percentile(np.asarray(samples, dtype=float), [25, 50, 75])
+    return float((high - low) / middle) if middle else 0.0
+
+
+def rounds_interval(medians: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
+    """T interval of the geometric mean of per-round medians; None for fewer than two rounds."""
+    if len(medians) < 2:
+        return None
+    return _log_t_interval(np.log(np.asarray(medians, dtype=float)), confidence)
+
+
+def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
+    """T interval of the arithmetic mean, for values that may be zero or negative; None for fewer than two."""
+    if len(values) < 2:
+        return None
+    array = np.asarray(values, dtype=float)
+    half = float(special.stdtrit(len(array) - 1, (1 + confidence) / 2) * array.std(ddof=1)) / math.sqrt(len(array))
+    center = float(array.mean())
+    return center - half, center + half
+
+
+def ratio_interval(
+    candidate: Sequence[float], baseline: Sequence[float], confidence: float = CONFIDENCE
+) -> tuple[float, float]:
+    """T interval of ``candidate / baseline`` on log ratios paired by round.
+
+    Raises:
+        ValueError: the two differ in length, or have fewer than two rounds.
+        OverflowError: the interval is beyond all numbers.
+    """
+    if len(candidate) != len(baseline) or len(candidate) < 2:
+        raise ValueError(f"paired rounds needed: got {len(candidate)} and {len(baseline)}")
+    logs = np.log(np.asarray(candidate, dtype=float)) - np.log(np.asarray(baseline, dtype=float))
+    return _log_t_interval(logs, confidence)
+
+
+def unpaired_interval(
+    candidate: Sequence[float], baseline: Sequence[float], confidence: float = CONFIDENCE
+) -> tuple[float, float]:
+    """Welch's t interval of ``candidate / baseline`` on logarithms, for rounds that were not run together.
+
+    Raises:
+        ValueError: either has fewer than two rounds.
+    """
+    if min(len(candidate), len(baseline)) < 2:
+        raise ValueError(f"at least two rounds needed on each side: got {len(candidate)} and {len(baseline)}")
+    own, theirs = np.log(np.asarray(candidate, dtype=float)), np.log(np.asarray(baseline, dtype=float))
+    half = _welch_half(float(own.var(ddof=1)), len(own), float(theirs.var(ddof=1)), len(theirs), confidence)
+    center = float(own.mean() - theirs.mean())
+    return math.exp(center - half), math.exp(center + half)
+
+
+def rounds_to_settle(
+    candidate: Sequence[float],
+    baseline: Sequence[float],
+    threshold: float,
+    paired: bool = True,
+    confidence: float = CONFIDENCE,
+) -> int | None:
+    """About how many rounds, on each side, have an interval that does not cross the threshold, should centre and spread stay.
+
+    None where that takes more than :data:`MOST_ROUNDS`.
+    """
+    own, theirs = np.log(np.asarray(candidate, dtype=float)), np.log(np.asarray(baseline, dtype=float))
+    center = float(own.mean() - theirs.mean())
+    margin = min(abs(center - math.log(1 - threshold)), abs(center - math.log(1 + threshold)))
+    spreads = [float((own - theirs).var(ddof=1))] if paired else [float(own.var(ddof=1)), float(theirs.var(ddof=1))]
+    # The half-width falls with every round.
+    low, high = 2, MOST_ROUNDS
+    if _half(spreads, high, confidence) >= margin:
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _half(spreads, middle, confidence) < margin else (middle + 1, high)
+    return low
+
+
+def _half(variances: Sequence[float], rounds: int, confidence: float) -> float:
+    """Half the width of the interval of the logarithm, of so many rounds."""
+    if len(variances) == 2:
+        return _welch_half(variances[0], rounds, variances[1], rounds, confidence)
+    return float(special.stdtrit(rounds - 1, (1 + confidence) / 2)) * math.sqrt(variances[0] / rounds)
+
+
+def _welch_half(own: float, own_n: int, theirs: float, theirs_n: int, confidence: float) -> float:
+    """Half the width of Welch's interval of a difference of means; degrees of freedom after Satterthwaite."""
+    a, b = own / own_n, theirs / theirs_n
+    if a + b == 0:
+        return 0.0
+    freedom = (a + b) ** 2 / (a**2 / (own_n - 1) + b**2 / (theirs_n - 1))
+    return float(special.stdtrit(freedom, (1 + confidence) / 2)) * math.sqrt(a + b)
+
+
+def _log_t_interval(logs: np.ndarray, confidence: float) -> tuple[float, float]:
+    n = len(logs)
+    half = float(special.stdtrit(n - 1, (1 + confidence) / 2)) * float(logs.std(ddof=1)) / math.sqrt(n)
+    center = float(logs.mean())
+    return math.exp(center - half), math.exp(center + half)

@@ -1,0 +1,249 @@
+"""The driver of a sweep: from a plan to a folder with its comparison, whatever happens to single trials.
+
+folder ▶ shards run, and the tracker opens meanwhile ▶ reports ▶ table ▶ tracker closes ▶ three lines
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from sweeprof.errors import ExitCode, Problem, SweeprofError, UserError
+from sweeprof.metrics.select import needs_trust
+from sweeprof.plan.baseline import keep_baseline
+from sweeprof.plan.plan import Plan
+from sweeprof.report.terminal import Report
+from sweeprof.results.compare import Comparison
+from sweeprof.results.environment import capture
+from sweeprof.results.files import unwritable, write_json
+from sweeprof.results.record import Json
+from sweeprof.run.devices import warn_of_oversubscription
+from sweeprof.run.finish import comparison_of, write_reports
+from sweeprof.run.folder import Folder, stamp_of
+from sweeprof.run.interrupts import heard_by_the_main_thread, terminable
+from sweeprof.run.launchers import Launch, error_line, launch_shards
+from sweeprof.run.locks import driver_lock, report_lock
+from sweeprof.run.progress import ProgressDisplay
+from sweeprof.run.tracker import TrackerProcess, sending_s
+from sweeprof.run.tracking import StoredTracker, keep_config, note_ending, sending_command, viewing_command
+from sweeprof.slurm.launcher import Detached
+from sweeprof.tracking import Links, SweepOutcome
+
+EXIT_OK, EXIT_SOME_FAILED, EXIT_INTERRUPTED = ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.INTERRUPTED
+OPENED_S = 30.0
+"""How long a sweep that does not wait for its jobs waits for its tracker to open."""
+EXPLAINED_AFTER_S = 5.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a sweep ended."""
+
+    folder: Path
+    exit_code: int
+    running: bool = False
+    """Whether jobs of a cluster still measure it."""
+
+
+def run(plan: Plan, output: Path, tracking: Json, launch: Launch, out: Console, live: Console) -> Outcome:
+    """Measure the plan in a new folder; ``out`` gets the tables, ``live`` the progress.
+
+    Raises:
+        UserError: the output folder cannot be written.
+    """
+    folder = _new_folder(output, plan)
+    try:
+        with driver_lock(folder.path):
+            write_json(folder.path / "environment.json", capture())
+            write_json(folder.plan, plan.to_dict())
+            return measure_missing(folder, plan, StoredTracker(tracking, confined=False), launch, out, live)
+    except OSError as error:
+        return disk_failure(folder, error, live)
+
+
+def measure_missing(
+    folder: Folder,
+    plan: Plan,
+    tracking: StoredTracker,
+    launch: Launch,
+    out: Console,
+    live: Console,
+    trust: bool = True,
+) -> Outcome:
+    """Measure the trials that have no record, write the reports and send them; the caller has the driver lock.
+
+    Args:
+        trust: whether code of the plan may run: true if the plan is the user's own, or is to be measured.
+
+    Raises:
+        OSError: the disk is full, or cannot be written.
+    """
+    keep_config(folder, tracking.config)
+    keep_baseline(folder, plan, trust)
+    warn_of_oversubscription(plan, live)
+    with heard_by_the_main_thread(), terminable(), TrackerProcess(tracking, folder, trust) as tracker:
+        tracker.open(plan, partial(_warn_of_tracking, live))
+        try:
+            missing, interrupted = _measure(plan, folder, launch, live)
+        except Detached as detached:
+            return _detached(folder, plan, str(detached), out, tracker.opened(OPENED_S), trust)
+        with report_lock(folder.path):
+            comparison = comparison_of(folder, missing, trust=trust)
+            report = write_reports(folder, comparison)
+        with suppress(SystemExit, BrokenPipeError):  # the output is closed, as with `| head`
+            out.print(Report(comparison, folder.path))
+        code = EXIT_INTERRUPTED if interrupted else _exit_code(comparison)
+        note_ending(folder, _ending(code), missing)
+        links = None
+        try:
+            with _wait_explained(live, sending_s(plan)):
+                links = tracker.close(_ending(code), missing, sending_s(plan))
+        except KeyboardInterrupt:  # everything is on disk
+            code, tracker.trouble = EXIT_INTERRUPTED, "interrupted before everything was sent"
+    with suppress(SystemExit, BrokenPipeError):
+        _print_links(out, folder, report, links)
+        if tracker.trouble:
+            command = f"{sending_command(folder)}{_trust_option(plan)}"
+            _print_line(out, "Not sent", f"{tracker.trouble}; send it with: {command}")
+        if code != EXIT_OK:
+            _print_line(out, "Resume", _resume_command(folder))
+    return Outcome(folder.path, code)
+
+
+def _print_line(out: Console, name: str, value: str) -> None:
+    out.print(Text.assemble((f"{name:<11}", "bold"), value), soft_wrap=True)
+
+
+def _warn_of_tracking(live: Console, trouble: str) -> None:
+    message = f"tracking: {trouble}; everything is sent after the last measurement"
+    live.print(Text(message, style="yellow"), soft_wrap=True)
+
+
+@contextmanager
+def _wait_explained(live: Console, limit_s: float) -> Iterator[None]:
+    """Print a line if sending takes a while."""
+    message = (
+        f"sending to the tracker, for at most {limit_s:g} s (limits.tracking_s); Ctrl-C ends it and keeps everything"
+    )
+    timer = threading.Timer(EXPLAINED_AFTER_S, live.print, [Text(message)], {"soft_wrap": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def disk_failure(folder: Folder, error: OSError, live: Console) -> Outcome:
+    """Return the outcome of a sweep whose disk is full or cannot be written, and print what to do; raises any other error."""
+    why = unwritable(error, folder.path)
+    if why is None:
+        raise error
+    first = "make room" if why == "is full" else "make it writable"
+    then = f"resume with: {_resume_command(folder)}" if folder.plan.is_file() else "start the sweep again"
+    live.print(Text(f"the disk of {folder.path} {why}: {first}, then {then}", style="red"), soft_wrap=True)
+    return Outcome(folder.path, EXIT_SOME_FAILED)
+
+
+def _trust_option(plan: Plan) -> str:
+    """Return the option that later commands need for the sweep's metrics: code outside of sweeprof is imported only on request."""
+    return " --trust" if needs_trust(plan.metrics) else ""
+
+
+def _detached(folder: Folder, plan: Plan, running: str, out: Console, links: Links | None, trust: bool) -> Outcome:
+    """Print the state of a sweep that does not wait for its jobs."""
+    collect = shlex.join(["sweeprof", "collect", str(folder.path)]) + _trust_option(plan)
+    if any(folder.records.glob("*/*.json")):
+        with report_lock(folder.path):
+            comparison = comparison_of(folder, "it has not begun yet", running=True, trust=trust)
+            write_reports(folder, comparison)
+        with suppress(SystemExit, BrokenPipeError):
+            out.print(Report(comparison, folder.path))
+            out.print()
+    lines = [("Running", running), ("Collect", collect), *([("Compare", links.comparison)] if links else [])]
+    for name, value in lines:
+        _print_line(out, name, value)
+    return Outcome(folder.path, EXIT_OK, running=True)
+
+
+def _resume_command(folder: Folder) -> str:
+    return shlex.join(["python", "-m", "sweeprof", f"resume={folder.path}"])
+
+
+def _new_folder(output: Path, plan: Plan) -> Folder:
+    """Create ``<output>/<name>/<stamp>``; two sweeps of the same second get different folders."""
+    stamp = stamp_of(plan.created)
+    for suffix in ("", *(f"-{i}" for i in range(2, 1000))):
+        path = output / plan.name / (stamp + suffix)
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            if not path.is_dir():
+                raise UserError([Problem("output", str(output), "is not a folder.")]) from None
+            continue
+        except OSError as error:
+            reason = f"cannot be written: {error.strerror}; choose another folder with output=PATH."
+            raise UserError([Problem("output", str(output), reason)]) from None
+        return Folder(path)
+    raise UserError([Problem("output", str(output), "holds a thousand sweeps of this second.")])
+
+
+def _measure(plan: Plan, folder: Folder, launch: Launch, live: Console) -> tuple[str, bool]:
+    """Launch the shards; returns why trials may have no record, and whether the user interrupted the sweep."""
+    if not plan.shards:
+        return "nothing was planned for it", False
+    try:
+        with ProgressDisplay(plan, folder, live):
+            launch_shards(plan, folder, launch, live)
+    except (Detached, UserError):
+        raise
+    except KeyboardInterrupt:
+        if not plan.cluster:
+            folder.stop_because("an interrupt")  # for jobs that do not end with this process
+        live.print(Text("interrupted: complete measurements are kept", style="yellow"), soft_wrap=True)
+        return "interrupted before it was measured", True
+    except Exception as error:  # a launcher may fail in any way; what was measured is on disk
+        if unwritable(error, folder.path):
+            raise
+        if not isinstance(error, SweeprofError):  # sweeprof's own errors need no traceback, as when sbatch refuses
+            log.exception("the launcher failed")
+        live.print(Text(f"the launcher failed: {error_line(error)}", style="red"), soft_wrap=True)
+        if folder.stopped() is None and not plan.cluster:
+            folder.stop_because("a launcher that failed")  # for jobs that still wait in a queue
+        return f"its shard ended before it was measured ({error_line(error)})", False
+    stopped = folder.stopped()
+    if stopped is not None:
+        live.print(Text(f"stopped by {stopped}", style="yellow"), soft_wrap=True)
+        return f"stopped by {stopped}", False
+    return "its shard ended before it was measured", False
+
+
+def _exit_code(comparison: Comparison) -> int:
+    return EXIT_OK if all(row.is_fully_measured for row in comparison.rows) else EXIT_SOME_FAILED
+
+
+def _ending(code: int) -> SweepOutcome:
+    endings: dict[int, SweepOutcome] = {EXIT_OK: "finished", EXIT_INTERRUPTED: "interrupted"}
+    return endings.get(code, "failed")
+
+
+def _print_links(out: Console, folder: Folder, report: Path, links: Links | None) -> None:
+    out.print()
+    lines = [("Report", str(report))]
+    if links and links.needs_viewer:
+        lines.append(("MLflow UI", viewing_command(folder)))
+    if links:
+        lines.append(("Compare", links.comparison))
+    for name, value in lines:
+        _print_line(out, name, value)

@@ -1,0 +1,170 @@
+"""Events: the begin and end of every trial, a line of JSON each, in a file per shard.
+
+Lines are appended, files never replaced: a power loss or a full disk may cut the last line, which readers skip.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from sweeprof.errors import Damaged
+from sweeprof.plan.plan import Trial
+from sweeprof.results.files import read_bytes
+from sweeprof.results.record import Json, PassName, Status, check_pass_name
+from sweeprof.results.validation import validated
+
+TrialKey = tuple[str, PassName, int]
+"""Combination id, pass and round."""
+EventKind = Literal["begin", "waiting", "running", "end"]
+"""``waiting`` for the host lock, ``running`` once a trial that waited has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A line of an event log."""
+
+    kind: EventKind
+    time: float
+    """Seconds since the epoch."""
+    combination_id: str
+    pass_name: PassName
+    round: int
+    status: Status | None = None
+    """Of an end."""
+    reason: str | None = None
+    """Of an end."""
+    waits_for: str | None = None
+    """Of waiting: the sweep that holds the host lock; None if it is this one."""
+    log: str | None = None
+    """Of an end that needs attention: the path of the trial's log."""
+
+    @property
+    def key(self) -> TrialKey:
+        """The trial."""
+        return self.combination_id, self.pass_name, self.round
+
+
+_STORED_NAMES = {"kind": "event", "pass_name": "pass", "waits_for": "for"}
+"""Names of fields in the files, where they differ."""
+
+
+def parsed(line: bytes) -> Event | None:
+    """Return the event of a line; None for a line that was cut or holds something else."""
+    try:
+        stored = validated(Json, json.loads(line))
+        fields = {**stored, **{name: stored[key] for name, key in _STORED_NAMES.items() if key in stored}}
+        event = validated(Event, fields)
+        check_pass_name(event.pass_name)
+    except (ValueError, RecursionError):
+        return None
+    if event.kind == "end" and event.status is None:
+        return None
+    if event.kind == "waiting" and "for" not in stored:
+        return None
+    return event
+
+
+class EventLog:
+    """Appends events to a file; a context, safe to be used by several threads."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        is_complete = not path.exists() or path.read_bytes()[-1:] in (b"", b"\n")
+        self._lock = threading.Lock()
+        self._file = path.open("ab", buffering=0)
+        if not is_complete:
+            self._append(b"\n")
+
+    def __enter__(self) -> EventLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def write(
+        self,
+        kind: EventKind,
+        trial: Trial,
+        *,
+        status: Status | None = None,
+        reason: str | None = None,
+        waits_for: str | None = None,
+        log: str | None = None,
+    ) -> None:
+        """Append an event of a trial, see :class:`Event`.
+
+        Raises:
+            OSError: it could not be written completely.
+        """
+        line: Json = {
+            "event": kind,
+            "time": time.time(),
+            "combination_id": trial.combination_id,
+            "pass": trial.pass_name,
+            "round": trial.round,
+        }
+        if kind == "waiting":
+            line["for"] = waits_for
+        for name, value in (("status", status), ("reason", reason), ("log", log)):
+            if value is not None:
+                line[name] = value
+        self._append(json.dumps(line).encode() + b"\n")
+
+    def _append(self, line: bytes) -> None:
+        with self._lock:
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, "the disk took a part of an event", self._file.name)
+
+
+def events_of(folder: Path, shard: int | None = None, damaged: list[str] | None = None) -> Iterator[Event]:
+    """Yield every event in the files of ``events/``, shard by shard, or those of one shard.
+
+    Args:
+        damaged: gets a line for each file of which something could not be read.
+    """
+    for path in sorted(folder.glob(f"shard-{'*' if shard is None else shard}.jsonl")):
+        unread = 0
+        try:
+            lines = read_bytes(path).splitlines(keepends=True)
+        except (Damaged, OSError) as error:
+            lines = []
+            if damaged is not None:
+                damaged.append(f"events/{path.name}: {error}")
+        for line in lines:
+            event = parsed(line)
+            if event is not None:
+                yield event
+            elif line.endswith(b"\n") and line.strip():  # the last line may be half written
+                unread += 1
+        if unread and damaged is not None:
+            damaged.append(f"events/{path.name}: {unread} line{'s' * (unread > 1)} cannot be read")
+
+
+def begun(
+    folder: Path, shard: int | None = None, since: float = 0.0, damaged: list[str] | None = None
+) -> set[TrialKey]:
+    """Return the trials, of all shards or of one, that began to run and of which no end was written since.
+
+    Args:
+        since: seconds since the epoch; earlier events are ignored, as those of an earlier task of the shard.
+        damaged: as in :func:`events_of`.
+    """
+    trials: set[TrialKey] = set()
+    for event in events_of(folder, shard, damaged):
+        if event.time < since:
+            continue
+        if event.kind in ("begin", "running"):
+            trials.add(event.key)
+        else:  # it has ended, or waits for the host lock
+            trials.discard(event.key)
+    return trials

@@ -1,0 +1,210 @@
+"""Files of a sweep beside its page: a comment for a pull request, tables for a paper, plots, all measurements as tidy tables."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from sweeprof.report.csv import csv_lines
+from sweeprof.report.figure import Plot
+from sweeprof.report.latex import TABLES, document, latex
+from sweeprof.report.layers.html import to_html
+from sweeprof.report.layers.tables import to_csv
+from sweeprof.report.operators import to_csv as operators_csv
+from sweeprof.report.pictures.details import Observed, pictures
+from sweeprof.report.png import png
+from sweeprof.report.pull_request import pull_request
+from sweeprof.report.svg import svg
+from sweeprof.report.table import ReportTable
+from sweeprof.report.tensors import to_csv as tensors_csv
+from sweeprof.report.tidy import Tidy, csv_chunks, has_parquet, measurements, problems, rounds, samples, write_parquet
+from sweeprof.results.compare import Comparison
+from sweeprof.results.files import write_atomically, write_bytes
+from sweeprof.results.layer_times import LayerTimes
+from sweeprof.results.layers import LayerTable, Training
+from sweeprof.results.memory import Allocations, LayerMemory, Moment
+from sweeprof.results.operators import Operators
+from sweeprof.results.peaks import Peaks
+from sweeprof.results.record import PassName, Record
+from sweeprof.run.folder import Folder
+
+Format = Literal["samples", "svg", "parquet", "pictures"]
+MOST_UNASKED = 1000
+"""Combinations of a sweep of which large files are written unasked."""
+FORMATS: dict[Format, str] = {
+    "samples": f"tables/samples.csv, every raw sample, also of more than {MOST_UNASKED:,} combinations",
+    "svg": f"plots/*.svg, also of more than {MOST_UNASKED:,} combinations",
+    "parquet": "tables/*.parquet, the tidy tables with their types (needs pyarrow)",
+    "pictures": "pictures/ID/*.svg, what is drawn of each combination",
+}
+"""Formats that are written on request, as they are large or rarely used."""
+_LARGE: tuple[Format, ...] = ("samples", "svg")
+
+
+def standing(folder: Folder) -> set[Format]:
+    """Return the formats that were requested earlier: old files would contradict those that are written again."""
+    found: dict[Format, bool] = {
+        "samples": (folder.path / "tables" / "samples.csv").is_file(),
+        "svg": any((folder.path / "plots").glob("*.svg")),
+        "parquet": (folder.path / "tables" / "measurements.parquet").is_file() and has_parquet(),
+        "pictures": any((folder.path / "pictures").glob("*/*.svg")),
+    }
+    return {name for name, is_there in found.items() if is_there}
+
+
+def left_out(comparison: Comparison, formats: Collection[Format]) -> str | None:
+    """Return which files a sweep of this size does not have, and how to get them; None if it has all."""
+    missing = [name for name in _LARGE if not _is_wanted(name, comparison, formats)]
+    if not missing:
+        return None
+    return (
+        f"{', '.join(missing)}: of {len(comparison.rows):,} combinations on request alone, --format {','.join(missing)}"
+    )
+
+
+def _is_wanted(name: Format, comparison: Comparison, formats: Collection[Format]) -> bool:
+    return name in formats or (name in _LARGE and len(comparison.rows) <= MOST_UNASKED)
+
+
+def write_exports(
+    folder: Folder,
+    comparison: Comparison,
+    plots: Sequence[Plot],
+    formats: Collection[Format],
+    made: Sequence[ReportTable] | None = None,
+) -> None:
+    """Write ``pull_request.md``, ``comparison{,-tables}.tex``, ``plots/*.{png,svg}``, ``tables/*.csv`` and what else is wanted.
+
+    Args:
+        folder: of the sweep.
+        comparison: what was measured.
+        plots: what ``plots/`` has.
+        formats: what is wanted beside what is always written.
+        made: the comparison's tables, where they are made already.
+
+    Raises:
+        UserError: Parquet is wanted, and pyarrow is not installed.
+    """
+    texts = {
+        "pull_request.md": pull_request(comparison, made),
+        "comparison.tex": document(comparison),
+        f"{TABLES}.tex": latex(comparison, made),
+    }
+    for name, text in texts.items():
+        write_atomically(folder.path / name, text, durable=False)
+    (folder.path / "plots").mkdir(exist_ok=True)
+    for plot in plots:
+        write_bytes(folder.path / "plots" / f"{plot.key}.png", png(plot), durable=False)
+        if _is_wanted("svg", comparison, formats):
+            write_bytes(folder.path / "plots" / f"{plot.key}.svg", svg(plot), durable=False)
+    for make in _tables(folder, comparison, formats):
+        _write_table(folder.path / "tables", make, "parquet" in formats)
+
+
+def _tables(folder: Folder, comparison: Comparison, formats: Collection[Format]) -> Iterator[Callable[[], Tidy]]:
+    yield from (partial(table, comparison) for table in (measurements, rounds, problems))
+    if _is_wanted("samples", comparison, formats):
+        yield lambda: samples(comparison, _timings(folder, comparison))
+
+
+def _write_table(into: Path, make: Callable[[], Tidy], is_parquet_wanted: bool) -> None:
+    table = make()
+    with _replacing(into / f"{table.name}.csv") as file:
+        for text in csv_chunks(table):
+            file.write(text.encode())
+    if is_parquet_wanted:
+        with _replacing(into / f"{table.name}.parquet") as file:
+            write_parquet(make(), file)
+
+
+def _timings(folder: Folder, comparison: Comparison) -> Iterator[Record]:
+    """Yield the timing records of all combinations, one combination in memory at a time."""
+    for row in comparison.rows:
+        done = [record for record in folder.records_of(row.combination_id, "timing") if record.status == "ok"]
+        yield from sorted(done, key=lambda record: record.round)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file that replaces ``path`` once it is complete; like ``results.files``, for files too large for one text."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def observed(folder: Folder, combination_id: str) -> Observed:
+    """Return the observations of a combination's passes; None for a pass that failed or was not run."""
+    records = folder.records_of(combination_id)
+    layers = _read(records, "analysis", LayerTable)
+    times = _read(records, "layer_times", LayerTimes)
+    left = folder.path / "artifacts" / combination_id
+    return Observed(
+        layers=layers.with_times(times) if layers and times else layers,
+        operators=_read(records, "operators", Operators),
+        allocations=_read(records, "allocations", Allocations),
+        peaks=_read(records, "peaks", Peaks),
+        training=_read(records, "training", Training),
+        files=tuple(sorted(path.name for path in left.iterdir() if path.is_file())) if left.is_dir() else (),
+    )
+
+
+def write_artifacts(
+    folder: Folder, combination_id: str, seen: Observed, title: str, vectors: bool = False
+) -> dict[str, str]:
+    """Write the files of a combination; returns their addresses relative to the folder by what a reader knows them by.
+
+    ``layers/ID.{csv,html}``, ``operators/ID.csv``, ``memory/ID/{timeline,layers,tensors}.csv`` and ``pictures/ID/*.png``, with
+    ``vectors`` also ``*.svg``, each where there is something to write. Among the addresses are those of ``artifacts/ID/*``, which
+    the passes left.
+    """
+    texts = _texts(combination_id, seen, title)
+    for path, text in texts.values():
+        write_atomically(folder.path / path, text, durable=False)
+    for picture in pictures(seen):
+        raster = folder.path / "pictures" / combination_id / f"{picture.key}.png"
+        write_bytes(raster, png(picture), durable=False)
+        if vectors:
+            write_bytes(raster.with_suffix(".svg"), svg(picture), durable=False)
+    left = {name: f"artifacts/{combination_id}/{name}" for name in seen.files}
+    return left | {name: path for name, (path, _) in texts.items()}
+
+
+def _texts(id: str, seen: Observed, title: str) -> Mapping[str, tuple[str, str]]:
+    """Return path and content by name."""
+    found: dict[str, tuple[str, str]] = {}
+    if seen.layers is not None:
+        found["layers.html"] = (f"layers/{id}.html", to_html(seen.layers, title=title))
+        found["layers.csv"] = (f"layers/{id}.csv", to_csv(seen.layers))
+    if seen.operators is not None:
+        found["operators.csv"] = (f"operators/{id}.csv", operators_csv(seen.operators))
+    if seen.allocations is not None:
+        memory = seen.allocations
+        found["memory/timeline.csv"] = (f"memory/{id}/timeline.csv", _csv(Moment, memory.timeline))
+        found["memory/layers.csv"] = (f"memory/{id}/layers.csv", _csv(LayerMemory, memory.by_layer))
+        found["memory/tensors.csv"] = (f"memory/{id}/tensors.csv", tensors_csv(memory.tensors))
+    return found
+
+
+def _csv(kind: Any, rows: Sequence[Any]) -> str:
+    """Return one header line, then one line per data class, its fields as columns."""
+    names = [spec.name for spec in dataclasses.fields(kind)]
+    return csv_lines([names, *([getattr(row, name) for name in names] for row in rows)])
+
+
+def _read(records: Sequence[Record], pass_name: PassName, kind: Any) -> Any:
+    """Return the result of a pass; None if it left none."""
+    for record in records:
+        if record.pass_name == pass_name and record.status == "ok" and record.observations is not None:
+            return kind.from_dict(record.observations)
+    return None

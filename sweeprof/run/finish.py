@@ -1,0 +1,425 @@
+"""From the records of a sweep to its comparison and reports; needs only the folder, so it can be repeated."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sweeprof.errors import Damaged
+from sweeprof.metrics.evaluate import evaluate
+from sweeprof.metrics.metric import Metric
+from sweeprof.metrics.select import select
+from sweeprof.passes.quality import Quality
+from sweeprof.passes.registry import exclusive_passes
+from sweeprof.plan.comparing import judged, protocol_of, thresholds_of
+from sweeprof.plan.plan import Combination, Plan, Trial
+from sweeprof.report.cells import axes_text
+from sweeprof.report.csv import csv_text
+from sweeprof.report.explore.data import room, thinned
+from sweeprof.report.html import html
+from sweeprof.report.markdown import markdown
+from sweeprof.report.pictures.details import Observed, details
+from sweeprof.report.plots import plots
+from sweeprof.report.table import tables
+from sweeprof.results.compare import (
+    Comparison,
+    Row,
+    common_and_own,
+    compare_rows,
+    find_baselines,
+    key_of,
+    unsteady_warnings,
+)
+from sweeprof.results.files import read_json, write_atomically, write_json
+from sweeprof.results.measurement import Measurement
+from sweeprof.results.record import FINE, Failure, Json, Record, Status, Warning, check_environment
+from sweeprof.run.events import begun
+from sweeprof.run.exports import Format, observed, standing, write_artifacts, write_exports
+from sweeprof.run.folder import Folder
+from sweeprof.run.lost_records import MissingResults
+from sweeprof.slurm.jobs import Jobs
+
+OF_A_TRIAL = ("scheduler", "session", "ran", "others", "threads", "load", "gpu", "settings", "deviations")
+"""Keys of a record's environment that do not describe its host."""
+
+
+def seen_hosts(records: Iterable[Record], seen: dict[str, Json]) -> None:
+    """Add to ``seen`` the environment of every host that is not in it yet."""
+    for record in records:
+        host = record.environment.get("host")
+        if host is not None and host not in seen:
+            seen[host] = {key: value for key, value in record.environment.items() if key not in OF_A_TRIAL}
+
+
+def of_cluster(driver: Mapping[str, Any], hosts: Mapping[str, Json]) -> Json:
+    """Return the environment of a sweep whose jobs ran on these hosts: that of the first, with the names and processors of all."""
+    if not hosts:
+        return dict(driver)
+    first = next(iter(hosts.values()))
+    models = dict.fromkeys(str(one["cpu"].get("model")) for one in hosts.values() if one.get("cpu"))
+    cpu = {**(first.get("cpu") or {}), "model": "; ".join(models)} if models else first.get("cpu")
+    return {**first, "host": ", ".join(sorted(hosts)), "cpu": cpu, "submitted_from": driver.get("host")}
+
+
+METRIC = "quality/agreement"
+INEXACT = {"quantization": ("dynamic", "int8"), "precision": ("int8-dynamic", "bf16", "fp16")}
+"""Settings of a backend by which it knowingly computes something else; what they lose is what the accuracy tells."""
+SAME = ("model", "dataset", "seed")
+"""Keys that two combinations must have in common for their outputs to be expected to agree."""
+
+
+def is_wanted(combinations: Sequence[Combination], tolerance: float | None, metrics: Sequence[Metric]) -> bool:
+    """True if a sweep is to compare outputs without being asked to: it times one model on several frameworks."""
+    if tolerance is None or not any(metric.passes & exclusive_passes() for metric in metrics):
+        return False
+    frameworks = {c.config["backend"].get("framework") for c in combinations if c.unsupported is None}
+    return len(frameworks) > 1 and all(metric.info.name != METRIC for metric in metrics)
+
+
+def tolerance_of(own: Json, base: Json, tolerance: float | None) -> float | None:
+    """Return how far the outputs of two configs may differ, relative to the largest; None if they are not expected to agree.
+
+    Only the same model, data and seed on different frameworks are. A backend's own ``tolerance`` goes before ``tolerance``.
+    """
+    if any(own.get(key) != base.get(key) for key in SAME):
+        return None
+    if own["backend"].get("framework") == base["backend"].get("framework"):
+        return None
+    if any(config["backend"].get(key) in values for config in (own, base) for key, values in INEXACT.items()):
+        return None
+    given = [config["backend"].get("tolerance", tolerance) for config in (own, base)]
+    return None if None in given else max(given)
+
+
+def disagreement(own: Sequence[Record], base: Sequence[Record], tolerance: float | None) -> str | None:
+    """Return how the outputs differ by more than ``tolerance``; None if they do not, or are not known."""
+    sides = [_quality(records) for records in (own, base)]
+    if tolerance is None or sides[0] is None or sides[1] is None:
+        return None
+    ours, theirs = (side.outputs.astype(np.float64) for side in sides if side is not None)
+    if ours.ndim > 2 and ours.shape == np.moveaxis(theirs, 1, -1).shape:
+        theirs = np.moveaxis(theirs, 1, -1)  # frameworks differ in where images have their channels
+    elif ours.ndim > 2 and theirs.shape == np.moveaxis(ours, 1, -1).shape:
+        ours = np.moveaxis(ours, 1, -1)
+    if ours.shape != theirs.shape:
+        return f"outputs differ: their shape is {ours.shape}, the baseline's {theirs.shape}"
+    if not np.isfinite(ours).all() or not np.isfinite(theirs).all():
+        return None if np.array_equal(ours, theirs, equal_nan=True) else "outputs differ: not all of them are finite"
+    apart, largest = float(np.abs(ours - theirs).max(initial=0)), float(np.abs(theirs).max(initial=0))
+    if apart <= tolerance * largest:
+        return None
+    return (
+        f"outputs differ by up to {apart:.3g}, and the baseline's are no larger than {largest:.3g}:"
+        f" more than compare.tolerance={tolerance:g} of that"
+    )
+
+
+def unjudged(own: Sequence[Record], base: Sequence[Record], tolerance: float | None) -> Warning | None:
+    """Return the warning for two sides whose outputs should agree and are not both known."""
+    missing = next((who for who, side in (("its", own), ("the baseline's", base)) if _quality(side) is None), None)
+    if tolerance is None or missing is None:
+        return None
+    return Warning(
+        "outputs_not_compared",
+        f"{missing} outputs are not known: that both sides compute the same is not shown",
+        "see the quality pass of that side, or set compare.tolerance=null",
+    )
+
+
+def _quality(records: Sequence[Record]) -> Quality | None:
+    found: Mapping[str, Any] | None = next(
+        (r.observations for r in records if r.pass_name == "quality" and r.status == "ok"), None
+    )
+    return None if found is None else Quality.from_dict(found)
+
+
+def samples_of(folder: Folder, comparison: Comparison) -> dict[str, list[list[float]]]:
+    """Return milliseconds of single steps by combination id and round, as many as the page has room for.
+
+    Only records of timing are read, one combination after another: those of all of them may not fit into memory.
+    """
+    most = room(len(comparison.rows))
+    found = {}
+    for row in comparison.rows:
+        found[row.combination_id] = thinned(folder.records_of(row.combination_id, "timing"), most)
+    return found
+
+
+MOST_INDENTED = 1000
+"""Rows of a ``comparison.json`` that people may want to read."""
+MOST_LAYERS = 10_000
+"""Rows of layer tables that the page takes; the tables of further combinations are in their files alone."""
+SEVERITY: tuple[Status, ...] = ("lost", "crashed", "oom", "timeout", "failed", "skipped", "unsupported", "ok")
+"""The order of statuses; a combination has the most severe one of its trials."""
+
+
+MOST_TRACEBACKS = 50
+"""Different tracebacks in a comparison; those of further failures are in their logs alone."""
+HELD_AGAINST = ("quality", "timing")
+BASELINES_KEPT = 64
+
+
+def comparison_of(
+    folder: Folder,
+    missing: str = "its shard ended before it was measured",
+    running: bool = False,
+    only: Collection[str] | None = None,
+    trust: bool = False,
+) -> Comparison:
+    """Return the comparison of everything measured so far.
+
+    Args:
+        missing: the reason given for planned trials that have not begun.
+        running: whether the sweep goes on, so that what has begun is not lost.
+        only: ids of combinations with their baselines, of which alone the records are read; the others' rows say nothing.
+        trust: whether the modules of metrics that the plan names may be imported.
+
+    Raises:
+        UserError: the plan names metrics that cannot be had, or only with ``trust``.
+        Damaged: the plan cannot be read.
+    """
+    plan = folder.read_plan()
+    selected = select(plan.metrics, trust)
+    metrics = tuple(s.metric.info for s in selected)
+    thresholds = thresholds_of(plan, metrics)
+    bases = find_baselines(plan.baseline, {c.id: c.axes for c in plan.combinations})
+    common, settings = common_and_own([c.config for c in plan.combinations])
+    damaged: list[str] = []
+    unfinished = begun(folder.events, damaged=damaged)
+    missing_results = MissingResults(plan, Jobs(folder.path).outcomes(), unfinished, missing, running)
+
+    def records_of(id: str, unread: dict[str, str] | None = None) -> list[Record]:
+        return folder.records_of(id, damaged=unread) if only is None or id in only else []
+
+    @lru_cache(BASELINES_KEPT)  # of a baseline nothing is kept but what others are held against
+    def of_baseline(id: str) -> tuple[Record, ...]:
+        return tuple(record for record in records_of(id) if record.pass_name in HELD_AGAINST)
+
+    configs = {c.id: c.config for c in plan.combinations}
+    rows, measurements = [], {}
+    hosts: dict[str, Json] = {}
+    tracebacks: set[str] = set()
+    for combination, own_settings in zip(plan.combinations, settings, strict=True):
+        unread: dict[str, str] = {}
+        own = records_of(combination.id, unread)
+        damaged += (f"records/{combination.id}/{name}: {reason}" for name, reason in unread.items())
+        if plan.cluster:
+            seen_hosts(own, hosts)
+        own += missing_results.placeholder_records(combination, own, unread)
+        base = bases[combination.id]
+        compared = own if base == combination.id else of_baseline(base) if base else None
+        measured = evaluate(selected, own, compared, combination.config["batch_size"])
+        failures = _with_new_tracebacks(_failures(folder, own, measured), tracebacks)
+        row = _row(combination, own, measured, base, own_settings, failures)
+        measurements[combination.id] = {name: _without_traceback(one) for name, one in measured.items()}
+        if base is not None and base != combination.id:
+            apart = tolerance_of(combination.config, configs[base], plan.compare.get("tolerance"))
+            row = _judged_by(row, disagreement(own, compared or (), apart))
+            doubt = unjudged(own, compared or (), apart if "quality" in plan.passes else None)
+            row = dataclasses.replace(row, warnings=(*row.warnings, doubt)) if doubt and row.has_values else row
+        rows.append(row)
+    driver = _environment(folder, damaged)
+    comparison = Comparison(
+        sweep_id=plan.sweep_id,
+        name=plan.name,
+        created=plan.created,
+        command=plan.command,
+        axes=tuple(plan.axes),
+        metrics=metrics,
+        baseline=plan.baseline,
+        rows=compare_rows(rows, measurements, plan.threshold, thresholds),
+        environment=of_cluster(driver, hosts) if plan.cluster else driver,
+        excluded=plan.excluded,
+        threshold=plan.threshold,
+        thresholds=thresholds,
+        protocol=protocol_of(plan.combinations),
+        settings=common,
+    )
+    comparison = judged(comparison, plan, folder.path, damaged)
+    return dataclasses.replace(comparison, damaged=tuple(damaged))
+
+
+def _environment(folder: Folder, damaged: list[str]) -> Json:
+    """Return the environment of the driver; empty if it cannot be read, which is added to ``damaged``."""
+    try:
+        environment: Json = read_json(folder.path / "environment.json")
+        check_environment(environment)
+    except (Damaged, OSError) as error:
+        damaged.append(f"environment.json: {error if isinstance(error, Damaged) else error.strerror}")
+        return {}
+    return environment
+
+
+def _row(
+    combination: Combination,
+    records: Sequence[Record],
+    measured: dict[str, Measurement],
+    base: str | None,
+    settings: Json,
+    failures: Sequence[Failure],
+) -> Row:
+    status, reason = _status(records)
+    timed = [r.status for r in records if r.pass_name == "timing" and r.status != "unsupported"]
+    complete = timed.count("ok")
+    is_incomplete = status not in ("ok", "unsupported") and complete > 0
+    if status == "ok" and failures:
+        reason = f"{failures[0].source}: {failures[0].message}"
+    warnings = [w for record in records for w in record.warnings] + [w for m in measured.values() for w in m.warnings]
+    warnings += unsteady_warnings(record.environment for record in records if record.pass_name in exclusive_passes())
+    return Row(
+        combination_id=combination.id,
+        axes=combination.axes,
+        status=status,
+        reason=f"{complete} of {len(timed)} rounds measured; {reason}" if is_incomplete else reason,
+        cells={},
+        baseline_id=base,
+        command=combination.command,
+        warnings=_without_repeats(warnings),
+        wall_s=sum(record.wall_s for record in records),
+        environment=key_of(r.environment for r in records if r.pass_name == "timing" and r.environment),
+        settings=settings,
+        sessions=_sessions(records),
+        rounds_complete=complete,
+        rounds_planned=len(timed),
+        is_incomplete=is_incomplete,
+        failures=tuple(failures),
+    )
+
+
+def _failures(folder: Folder, records: Sequence[Record], measured: Mapping[str, Measurement]) -> list[Failure]:
+    """Return the failures of a combination, each error once: of passes, the most severe first, then of metrics."""
+    by_message: dict[str, Failure] = {}
+    failed = [record for record in records if record.status not in (*FINE, "skipped")]
+    for record in sorted(failed, key=lambda record: SEVERITY.index(record.status)):
+        message, name = record.reason or "no reason was given", str(record.pass_name)
+        first = by_message.get(message)
+        if first is None:
+            by_message[message] = Failure(name, message, record.location, record.traceback, _log_of(folder, record))
+        elif name not in first.source.split(", "):
+            by_message[message] = dataclasses.replace(first, source=f"{first.source}, {name}")
+    found = list(by_message.values())
+    shared: dict[tuple[str, str | None], dict[str, Failure]] = {}  # by several metrics of one function
+    for name, measurement in measured.items():
+        if measurement.failure is not None:
+            key = (measurement.failure.message, measurement.failure.location)
+            shared.setdefault(key, {})[name] = measurement.failure
+    live = next((record for record in records if record.pass_name == "live"), None)
+    for by_name in shared.values():
+        source = f"metric{'s' * (len(by_name) > 1)} {', '.join(by_name)}"
+        is_live = live is not None and any(name in (live.observations or {}).get("results", {}) for name in by_name)
+        log = _log_of(folder, live) if live is not None and is_live else None
+        found.append(dataclasses.replace(next(iter(by_name.values())), source=source, log=log))
+    return found
+
+
+def _log_of(folder: Folder, record: Record) -> str | None:
+    """Return the path of a trial's log below the sweep's folder; None if there is none."""
+    log = folder.log_path(Trial(record.combination_id, record.pass_name, record.round))
+    return str(log.relative_to(folder.path)) if log.is_file() else None
+
+
+def _with_new_tracebacks(failures: Sequence[Failure], known: set[str]) -> list[Failure]:
+    """Return the failures with the tracebacks that no earlier row has; thousands of rows may fail for one reason."""
+    kept = []
+    for failure in failures:
+        is_new = failure.traceback is not None and failure.traceback not in known and len(known) < MOST_TRACEBACKS
+        if is_new:
+            known.add(str(failure.traceback))
+        kept.append(failure if is_new else dataclasses.replace(failure, traceback=None))
+    return kept
+
+
+def _without_traceback(measurement: Measurement) -> Measurement:
+    """Return the measurement without its error's traceback, which the row has."""
+    if measurement.failure is None:
+        return measurement
+    return dataclasses.replace(measurement, failure=dataclasses.replace(measurement.failure, traceback=None))
+
+
+def _judged_by(row: Row, difference: str | None) -> Row:
+    """Return the row; one whose outputs differ is failed and has no baseline."""
+    if difference is None or not row.has_values:
+        return row
+    return dataclasses.replace(row, status="failed", reason=difference, baseline_id=None, is_incomplete=False)
+
+
+def _sessions(records: Sequence[Record]) -> tuple[str | None, ...]:
+    """Return for each timing round the run of the shard that timed it; empty for records of versions that did not store it."""
+    found = {r.round: r.environment.get("session", "") for r in records if r.pass_name == "timing" and r.status == "ok"}
+    return tuple(found.get(number) for number in range(max(found, default=-1) + 1))
+
+
+def _status(records: Sequence[Record]) -> tuple[Status, str | None]:
+    """Return the most severe status and why; a single capability that a backend lacks does not make a combination unsupported."""
+    grave = [r for r in records if r.status != "unsupported"] or list(records)
+    worst = min(grave, key=lambda record: SEVERITY.index(record.status), default=None)
+    if worst is None:
+        return "skipped", "nothing was planned for it"
+    if worst.status == "ok":
+        return "ok", None
+    return worst.status, f"{worst.pass_name}: {worst.reason}" if worst.status != "unsupported" else worst.reason
+
+
+def _without_repeats(warnings: Sequence[Warning]) -> tuple[Warning, ...]:
+    return tuple(dict.fromkeys(warnings))
+
+
+def write_reports(folder: Folder, comparison: Comparison, formats: Collection[Format] = ()) -> Path:
+    """Write the reports of a sweep into its folder; returns the path of ``report.html``.
+
+    ``comparison.{json,csv,md}``, ``report.html``, what :func:`sweeprof.run.exports.write_exports` names, and the files of every
+    combination that :func:`sweeprof.run.exports.write_artifacts` names.
+
+    Args:
+        formats: what is written on request; what is there from an earlier time is made again unasked.
+    """
+    wanted = {*formats, *standing(folder)}
+    write_json(folder.path / "comparison.json", comparison, compact=len(comparison.rows) > MOST_INDENTED)
+    write_atomically(folder.path / "comparison.csv", csv_text(comparison))
+    made = tables(comparison)  # once: of ten thousand combinations they take seconds
+    write_atomically(folder.path / "comparison.md", markdown(comparison, made))
+    seen, links, left_out = _of_combinations(folder, _names(comparison), "pictures" in wanted)
+    layers = {name: one.layers for name, one in seen.items() if one.layers is not None}
+    report = folder.path / "report.html"
+    page = html(comparison, True, layers, details(seen, links), left_out, samples_of(folder, comparison), made)
+    write_atomically(report, page)
+    # Last: whatever may go wrong with a paper's tables, the page is there.
+    write_exports(folder, comparison, plots(comparison), wanted, made)
+    return report
+
+
+def _of_combinations(
+    folder: Folder, names: Mapping[str, str], vectors: bool
+) -> tuple[dict[str, Observed], dict[str, dict[str, str]], int]:
+    """Write the files of every combination; returns what the page is to show, by name, and how many it has no room for."""
+    seen: dict[str, Observed] = {}
+    links: dict[str, dict[str, str]] = {}
+    room = MOST_LAYERS
+    for id, name in names.items():
+        one = observed(folder, id)
+        written = write_artifacts(folder, id, one, name, vectors)
+        room -= max(1, len(one.layers.rows) if one.layers is not None else 0)
+        if room >= 0 or not seen:
+            seen[name], links[name] = one, written
+    return seen, links, len(names) - len(seen)
+
+
+def _names(comparison: Comparison) -> dict[str, str]:
+    """Return names that distinguish combinations: the axes that vary, or all of a sweep of one."""
+    varying = comparison.varying_axes() or list(comparison.axes)
+    return {row.combination_id: _title(row.axes, varying) for row in comparison.rows}
+
+
+def title_of(plan: Plan, combination: Combination) -> str:
+    """Return the name of one combination, before there is a comparison."""
+    varying = [axis for axis, values in plan.axes.items() if len(values) > 1] or list(plan.axes)
+    return _title(combination.axes, varying)
+
+
+def _title(axes: Mapping[str, Any], varying: Sequence[str]) -> str:
+    return axes_text({axis: axes[axis] for axis in varying if axis in axes})

@@ -1,0 +1,227 @@
+"""The folder of a sweep: the paths of its files, and their contents."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from sweeprof.errors import Damaged, Problem, UserError
+from sweeprof.passes.registry import checked_record
+from sweeprof.plan.plan import Plan, Trial
+from sweeprof.results.files import read_bytes, read_json, write_atomically
+from sweeprof.results.record import PassName, Record
+
+MOST_REASON = 500
+"""Characters of the reason for which a sweep is stopped."""
+_RECORD = re.compile(r"([^.]\w*)-r\d+\.json")
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(Z?)(?:-(\d+))?")
+_STAMP_FORMAT = "%Y-%m-%d_%H-%M-%S"
+_CREATED = re.compile(rb'"created": ?"([^"\\]{1,40})"')
+_HEAD_BYTES = 4096
+_FARTHEST_ZONE = timedelta(hours=14)
+_ZONE_STEP = timedelta(minutes=15)
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The folder of a sweep.
+
+    ::
+
+        plan.json            the plan; if a sweep is resumed with another plan, the old one is plan-1.json
+        environment.json     of the driver's process
+        tracking.json        the tracker, and whether the sweep was sent
+        records/ID/PASS-rK.json
+        records/ID/superseded/PASS-rK-aN.json  records of trials that were run again
+        damaged/records/ID/PASS-rK-N.json  files that could not be read, set aside
+        artifacts/ID/*       files that passes wrote beside their records
+        events/shard-I.jsonl begin and end of every trial (:mod:`sweeprof.run.events`)
+        logs/                the output of processes
+        jobs/                jobs on a cluster (:mod:`sweeprof.slurm.jobs`)
+        stop                 exists while the sweep is stopped; contains the reason
+        head.json, *.lock    the driver, and locks (:mod:`sweeprof.run.locks`)
+    """
+
+    path: Path
+
+    @property
+    def plan(self) -> Path:
+        return self.path / "plan.json"
+
+    @property
+    def tracking(self) -> Path:
+        return self.path / "tracking.json"
+
+    @property
+    def records(self) -> Path:
+        return self.path / "records"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events"
+
+    @property
+    def stop(self) -> Path:
+        return self.path / "stop"
+
+    def read_plan(self) -> Plan:
+        """Return the plan.
+
+        Raises:
+            Damaged: it is not one, or comes from a later version.
+            OSError: it cannot be read.
+        """
+        return Plan.from_dict(read_json(self.plan))
+
+    def check_links(self) -> None:
+        """Raise :class:`UserError` if something in the folder is a link: what is written there would land elsewhere."""
+        folders = [self.path]
+        while folders:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if entry.is_symlink():
+                        said = f"has a link in it, {Path(entry.path).relative_to(self.path)}, which a sweep's folder must not have."
+                        raise UserError([Problem("DIR", str(self.path), said)])
+                    if entry.is_dir() and not entry.name.startswith("."):
+                        folders.append(Path(entry.path))
+
+    def check_owner(self, key: str) -> None:
+        """Raise :class:`UserError` if another user can change the plan: whoever resumes a sweep runs the code that it names."""
+        for path in (self.path, self.plan):
+            found = path.stat()
+            other = found.st_uid != os.geteuid()
+            if other or found.st_mode & stat.S_IWOTH:
+                why = "belongs to another user" if other else "can be written by every user"
+                said = f"{why}, and resuming runs the code that its plan names: add trust=true if you trust whoever made it."
+                raise UserError([Problem(key, str(path), said)])
+
+    def record_path(self, trial: Trial) -> Path:
+        """Return the path of a trial's record."""
+        return self.records / trial.combination_id / f"{trial.pass_name}-r{trial.round}.json"
+
+    def log_path(self, trial: Trial) -> Path:
+        """Return the path of a trial's log: the output of its process, and the traceback if it raised."""
+        return self.logs / trial.combination_id / f"{trial.pass_name}-r{trial.round}.log"
+
+    def is_done(self, trial: Trial) -> bool:
+        """True if the trial has a record; that of a trial to be run again is moved away first."""
+        return self.record_path(trial).exists()
+
+    def attempts(self, trial: Trial) -> int:
+        """Return how many records of the trial were set aside."""
+        aside = self.records / trial.combination_id / "superseded"
+        return sum(1 for _ in aside.glob(f"{trial.pass_name}-r{trial.round}-a*.json")) if aside.is_dir() else 0
+
+    def set_aside(self, path: Path) -> None:
+        """Move a record to ``superseded/``, so that its trial is run again."""
+        aside = path.parent / "superseded"
+        aside.mkdir(exist_ok=True)
+        number = sum(1 for _ in aside.glob(f"{path.stem}-a*.json"))
+        path.replace(aside / f"{path.stem}-a{number}.json")
+
+    def set_aside_damaged(self, path: Path) -> Path:
+        """Move a damaged file out of the readers' way; returns where it is now."""
+        place = self.path / "damaged" / path.relative_to(self.path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        number = sum(1 for _ in place.parent.glob(f"{path.stem}-*"))
+        return path.replace(place.with_name(f"{path.stem}-{number}{path.suffix}"))
+
+    def records_of(
+        self, combination_id: str, pass_name: PassName | None = None, damaged: dict[str, str] | None = None
+    ) -> list[Record]:
+        """Return the records of one combination, in the order of their paths; damaged files are left out.
+
+        Args:
+            pass_name: None for those of all passes.
+            damaged: gets why a file is left out, by the file's name.
+        """
+        folder = self.records / combination_id
+        names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+        found = []
+        for name in names:
+            match = _RECORD.fullmatch(name)
+            if match is None or pass_name not in (None, match[1]):
+                continue
+            try:
+                found.append(checked_record(folder / name))
+            except (Damaged, OSError) as error:
+                if damaged is not None:
+                    damaged[name] = str(error) if isinstance(error, Damaged) else str(error.strerror)
+        return found
+
+    def stopped(self) -> str | None:
+        """Return why no further trial is to be run; None if the sweep is not stopped."""
+        if not self.stop.exists():
+            return None
+        try:
+            return read_bytes(self.stop).decode(errors="replace").strip()[:MOST_REASON]
+        except (Damaged, OSError) as error:
+            return f"a file that {error}"
+
+    def stop_because(self, reason: str) -> None:
+        """Stop every shard after the trial that it runs."""
+        write_atomically(self.stop, reason)
+
+
+def sweeps(output: Path, name: str | None = None) -> Iterator[Folder]:
+    """Yield the sweeps below ``output``, of one name or of all, the newest first."""
+    found = [(order, path.parent) for path in output.glob("*/*/plan.json") if (order := _order(path.parent))]
+    for _, path in sorted(found, reverse=True):
+        if name is None or path.parent.name == name:
+            yield Folder(path)
+
+
+def stamp_of(created: str) -> str:
+    """Return the folder name of a sweep that was created at an ISO 8601 time: that time in UTC, e.g. ``2026-11-21_02-07-40Z``."""
+    return f"{datetime.fromisoformat(created).astimezone(UTC):{_STAMP_FORMAT}}Z"
+
+
+def created_at(path: Path) -> datetime | None:
+    """Return when the sweep in a folder was created, in UTC; None if the name of the folder is not a time.
+
+    Folders of earlier versions have local times, which come twice when daylight saving time ends; their plan has the time in UTC.
+    """
+    match = _STAMP.fullmatch(path.name)
+    if match is None:
+        return None
+    try:
+        stamp = datetime.strptime(match[1], _STAMP_FORMAT).replace(tzinfo=UTC)
+        if match[2]:
+            return stamp
+        recorded = _recorded(path)
+        if recorded is not None and _is_local_time_of(stamp, recorded):
+            return recorded
+        return stamp.replace(tzinfo=None).astimezone(UTC)  # local time of this machine
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _recorded(path: Path) -> datetime | None:
+    """Return the time of creation in a plan, reading only the beginning of the file."""
+    try:
+        with (path / "plan.json").open("rb") as file:
+            found = _CREATED.search(file.read(_HEAD_BYTES))
+        created = None if found is None else datetime.fromisoformat(found[1].decode())
+    except (OSError, ValueError):
+        return None
+    return None if created is None or created.tzinfo is None else created.astimezone(UTC)
+
+
+def _is_local_time_of(stamp: datetime, recorded: datetime) -> bool:
+    """True if the clocks of some time zone show ``stamp`` at the moment ``recorded``."""
+    offset = stamp - recorded
+    return abs(offset) <= _FARTHEST_ZONE and offset % _ZONE_STEP == timedelta(0)
+
+
+def _order(path: Path) -> tuple[datetime, int] | None:
+    created, match = created_at(path), _STAMP.fullmatch(path.name)
+    return None if created is None or match is None else (created, int(match[3] or 1))

@@ -1,0 +1,273 @@
+"""A process that has imported a framework, has run nothing, and forks one child per trial.
+
+Importing TensorFlow takes seconds, forking a process that has done so takes milliseconds. Forking is safe as long as the
+parent has only imported: no thread pool and no device context exists yet. (multiprocessing's ``forkserver`` does the same; it
+offers no time limit, no process group per child, and no end with its parent.)
+
+    shard ──request, one line of JSON──▶ fork server ──fork──▶ worker ──▶ record
+          ◀──exit, one line of JSON─────             ◀──exit──
+
+The fork server ends its child when the time limit passes, and when the shard goes away: whatever ends the shard closes the socket.
+A fork server that does not answer, as one that was stopped, is killed by the shard, which starts another for the next trial.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import fcntl
+import gc
+import importlib
+import math
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from sweeprof.errors import WorkerError
+from sweeprof.measuring import interference
+from sweeprof.results.files import is_full
+from sweeprof.results.validation import validated
+from sweeprof.run.locks import work_lock
+from sweeprof.run.protocol import (
+    DISK_FULL,
+    Child,
+    Connection,
+    NoAnswer,
+    ProcessExit,
+    Request,
+    die_with,
+    inherited_connection,
+    is_stopped,
+)
+from sweeprof.run.worker import redirect_output, run_trial
+from sweeprof.tracebacks import described, formatted
+
+PRELOAD_S = 600.0
+"""An import that takes longer hangs."""
+GRACE_S = 30.0
+"""How long a fork server may take to fork a child, and to answer when a trial's time limit has passed."""
+F_SETSIG = 10
+"""fcntl(2): the signal that is sent when a descriptor becomes ready, instead of SIGIO; Python has no name for it."""
+THREADS = (
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS"),
+    *("NUMEXPR_NUM_THREADS", "KMP_INIT_AT_FORK"),
+)
+"""Environment variables that joblib, and some of which Ray, sets for its workers."""
+PR_SET_CHILD_SUBREAPER = 36
+"""prctl(2): processes that lose their parent become children of this one."""
+
+
+class ForkServer:
+    """A fork server, as its shard sees it.
+
+    Raises:
+        NoAnswer: it did not answer in time; it has been killed.
+        WorkerError: it could not import what it should, or was killed.
+    """
+
+    def __init__(self, preload: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        self._child = Child("sweeprof.run.fork_server", preload, child_environment(environment), log)
+        self.pid = self._child.pid
+        try:
+            self.preload_s = float(self._received(PRELOAD_S, [self.pid])["preload_s"])
+        except NoAnswer:
+            self._child.kill()
+            self._child.close()
+            raise
+        except BaseException:
+            self._child.close()
+            raise
+
+    @property
+    def alive(self) -> bool:
+        """True if it can still be asked."""
+        return self._child.alive and not is_stopped(self.pid)
+
+    def run(self, request: Request) -> ProcessExit:
+        """Run the trial in a fresh child and wait for its end; raises like the constructor."""
+        try:
+            worker: int = self._child.ask(asdict(request), GRACE_S)["worker"]
+            try:
+                return self._exit(request, worker)
+            except WorkerError:
+                with suppress(
+                    ProcessLookupError
+                ):  # what the trial had started, which its fork server can no longer end
+                    os.killpg(worker, signal.SIGKILL)
+                raise
+        except NoAnswer:
+            self._child.kill()
+            raise
+
+    def _exit(self, request: Request, worker: int) -> ProcessExit:
+        # The fork server ends a trial at its limit. One that says nothing for GRACE_S more does not work any longer.
+        limit_s = None if request.timeout_s is None else request.timeout_s + GRACE_S
+        if request.interleaved is not None:  # its limit is that of all trials together, which the coordinator watches
+            return ProcessExit(**self._received(limit_s, [self.pid, worker]))
+        return ProcessExit(**self._received(limit_s, [self.pid] if limit_s is None else []))
+
+    def _received(self, limit_s: float | None, watched: Sequence[int]) -> dict[str, Any]:
+        """Return the next message of the fork server.
+
+        Raises:
+            NoAnswer: nothing came within ``limit_s``, or one of the processes ``watched`` stays stopped.
+        """
+        end = math.inf if limit_s is None else time.monotonic() + limit_s
+        stopped = set[int]()
+        while True:
+            left_s = max(0.0, end - time.monotonic())
+            try:
+                return self._child.receive(min(left_s, GRACE_S / 2) if watched else left_s)
+            except NoAnswer:
+                if time.monotonic() >= end:
+                    raise NoAnswer(f"the fork server did not answer within {limit_s:g} s; it was replaced") from None
+            # Twice in a row: where all processes were stopped and continue, this one may be the first that does.
+            before, stopped = stopped, {pid for pid in watched if is_stopped(pid)}
+            if both := before & stopped:
+                which = "the fork server" if self.pid in both else "the process of the trial"
+                raise NoAnswer(f"{which} was stopped (SIGSTOP) for more than {GRACE_S / 2:g} s; it was replaced")
+
+    def close(self) -> None:
+        """End the fork server and whatever it runs."""
+        self._child.close()
+
+
+def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """Return this process's environment for a fork server: without what a launcher may have set for threads, and with ``extra``.
+
+    Threads are set by the backend in each worker; numpy's own pool is kept from existing before the fork.
+    """
+    inherited = {key: value for key, value in os.environ.items() if key not in THREADS}
+    return {**inherited, "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **extra}
+
+
+def serve(connection: Connection, preload: Sequence[str]) -> None:
+    """Run as the fork server: import, then fork a child for every request until the socket closes."""
+    began = time.monotonic()
+    # An import may take minutes, in which nothing reads the socket.
+    _send_when_closed(connection, signal.SIGKILL)
+    for module in preload:
+        _imported(module)
+    interference.remember()
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    own = {process.pid for process in psutil.Process().children()}
+    gc.collect()
+    gc.freeze()  # what is never collected is never written to, so children go on sharing its memory
+    # From now on messages arrive, too. A fork server that was stopped continues when its shard ends, and then ends.
+    _send_when_closed(connection, signal.SIGCONT)
+    connection.send({"preload_s": time.monotonic() - began})
+    server = os.getpid()
+    for message in connection.messages():
+        request = validated(Request, message)
+        child = os.fork()
+        if child == 0:
+            _run_worker(request, connection, server)
+        with suppress(OSError):  # it may have done so itself, or have ended
+            os.setpgid(child, child)
+        with suppress(OSError):  # the shard is gone, as _wait will see
+            connection.send({"worker": child})
+        end = _wait(child, request.timeout_s, connection)
+        _end_strays(own)
+        if end is None:
+            return
+        connection.send(asdict(end))
+
+
+def _imported(module: str) -> None:
+    """Import a module; of an error the last line printed, which the shard reports, says where it was raised."""
+    try:
+        importlib.import_module(module)
+    except Exception as error:  # of a user's dataset, which may raise anything
+        print(formatted(error), f"cannot import {module}: {described(error)}", sep="\n", file=sys.stderr, flush=True)
+        sys.exit(1)
+
+
+def _send_when_closed(connection: Connection, number: signal.Signals) -> None:
+    """Have the system send this process a signal when the other side of the connection closes, or sends something."""
+    descriptor = connection.socket.fileno()
+    fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(descriptor, F_SETSIG, number)
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_ASYNC)
+    waiter = select.poll()
+    waiter.register(descriptor, 0)
+    if waiter.poll(0):  # it had closed before
+        os.kill(os.getpid(), number)
+
+
+def _run_worker(request: Request, connection: Connection, server: int) -> None:
+    """Run the trial in the forked child, and end it."""
+    code = 1
+    atexit._clear()  # what the fork server's imports registered is not this process's to do
+    try:
+        os.setpgid(0, 0)
+        die_with(server)
+        os.close(connection.socket.fileno())  # or the shard would not notice the fork server's death
+        work = work_lock(Path(request.records).parent)
+        if work is not None:  # else another driver has resumed the sweep
+            redirect_output(Path(request.log))
+            run_trial(request)
+            code = 0
+    except OSError as error:
+        code = DISK_FULL if is_full(error) else 1
+        print(f"worker: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    except BaseException as error:
+        print(f"worker: {described(error)}", file=sys.stderr, flush=True)
+    finally:
+        with suppress(BaseException):
+            atexit._run_exitfuncs()  # what the trial did register: AutoGraph's files, for one, are removed so
+        os._exit(code)  # without the fork server's own clean-up
+
+
+def _wait(child: int, timeout_s: float | None, connection: Connection) -> ProcessExit | None:
+    """Return how the child ended; None if the shard went away, and the child was ended for it."""
+    handle = os.pidfd_open(child)
+    try:
+        waiter = select.poll()
+        waiter.register(handle, select.POLLIN)
+        waiter.register(connection.socket, select.POLLIN | select.POLLHUP)
+        ready = {descriptor for descriptor, _ in waiter.poll(None if timeout_s is None else timeout_s * 1000)}
+    finally:
+        os.close(handle)
+    ended = handle in ready
+    _kill_group(child)  # also what the trial itself may have started
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if not ended and ready:
+        return None
+    return ProcessExit(code, timed_out=not ended)
+
+
+def _end_strays(own: Set[int]) -> None:
+    """End what a trial started and moved out of its group; ``own`` are the fork server's children, which imports started."""
+    while True:
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        strays = [process for process in psutil.Process().children(recursive=True) if process.pid not in own]
+        if not strays:
+            return
+        for process in strays:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        time.sleep(0.001)
+
+
+def _kill_group(leader: int) -> None:
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except ProcessLookupError:
+        os.kill(leader, signal.SIGKILL)  # not yet the leader of its own group
+
+
+if __name__ == "__main__":
+    serve(inherited_connection(), sys.argv[2:])

@@ -1,0 +1,288 @@
+"""An interleaved run: several trials at the same time, each in a process of its own, of which only one at a time works.
+
+    coordinator ──turn 3──▶ participant ──state──▶ coordinator ──turn 3──▶ next participant …
+
+A participant is started when the one before it has loaded, warmed up and found its loops; then all take single samples in turn, and
+in the end each does what is left, one after the other. A socket closes with whatever ends either side: the others continue without
+a participant that is gone, and participants whose coordinator is gone end and leave no record.
+
+The config key is ``protocol.interleave``. Earlier versions call such a run a duel, as the observations in records still do.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any
+
+from sweeprof.measuring.interference import become_quiet
+from sweeprof.measuring.timing import InterleavedRun, State
+from sweeprof.run.protocol import Connection, Interleaved, Isolation, ProcessExit, Request
+
+KILLED_S = 10.0
+"""How long a killed process may take until it is gone."""
+STARTING_S = 600.0
+"""Limit for the start of a process, including the imports of its fork server."""
+
+
+@dataclass(slots=True)
+class _Peer:
+    """A participant, as the coordinator knows it."""
+
+    connection: Connection
+    pid: int
+    left_s: float | None
+    """Seconds that it may still work; None: no limit."""
+    sample_s: float = 0.0
+    timed_out: bool = False
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send a message; if the participant is gone, the next :meth:`receive` returns None."""
+        with suppress(OSError):
+            self.connection.send(message)
+
+    def receive(self) -> dict[str, Any] | None:
+        """Return its message when it has done its work; None if it is gone, or was killed because its time was over."""
+        began = time.monotonic()
+        try:
+            return self.connection.receive(self.left_s)
+        except TimeoutError:
+            self.timed_out = True
+            self.kill()
+            with suppress(TimeoutError):
+                self.connection.receive(KILLED_S)
+            return None
+        finally:
+            if self.left_s is not None:
+                self.left_s = max(0.001, self.left_s - (time.monotonic() - began))
+
+    def kill(self) -> None:
+        """Kill its process, unless that is this one."""
+        if self.pid != os.getpid():
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+
+class Coordinator:
+    """The shard's side; a context.
+
+    Args:
+        names: of the participants, in the order in which they are started.
+        timeout_s: how long each may work, its waiting not counted.
+        seed: of the order within the turns.
+        round: the round that is timed; with every round all move on to the next processors.
+    """
+
+    def __init__(self, names: Sequence[str], timeout_s: float | None, seed: str, round: int = 0) -> None:
+        self._names, self._timeout_s = tuple(names), timeout_s
+        self._id = f"d{uuid.uuid4().hex[:12]}"
+        self._shuffler = random.Random(seed)
+        self._first_processor = round
+        self._peers: dict[str, _Peer] = {}
+        self._ready: list[_Peer] = []
+        """Those that are ready and not gone."""
+        self._is_interrupted = False
+
+    def __enter__(self) -> Coordinator:
+        self._folder = TemporaryDirectory(prefix="sweeprof-")  # a socket's path is short, a sweep's may be long
+        self._address = str(Path(self._folder.name) / "interleave")
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(self._address)
+        self._listener.listen(2 * len(self._names))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        """Accept no further participant."""
+        self._listener.close()
+        self._folder.cleanup()
+
+    def run(self, trials: Mapping[str, Callable[[], object]]) -> None:
+        """Run the trials; each, by its participant's name, is called in a thread and returns when its process has ended."""
+        with ThreadPoolExecutor(len(self._names)) as pool:
+            running = []
+            try:
+                for name in self._names:
+                    running.append(pool.submit(self._try, name, trials[name]))
+                    self._admit(name)
+                self._close()  # early, so that hardly anything that kills this process leaves the folder behind
+                self._take_turns()
+                for peer in self._ready:
+                    peer.send({"end": True})
+                    peer.receive()
+            except BaseException:
+                self._is_interrupted = True
+                for peer in self._peers.values():
+                    peer.kill()
+                raise
+            finally:
+                self._close()  # a participant that has not connected yet now learns that no coordinator is here
+                for peer in self._peers.values():
+                    peer.connection.close()
+        for trial in running:
+            trial.result()  # raises what the trial raised
+
+    def _try(self, name: str, trial: Callable[[], object]) -> None:
+        try:
+            trial()
+        finally:  # in case its process has never connected
+            with suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(self._address)
+                Connection(connection).send({"name": name, "pid": None})
+
+    def _admit(self, name: str) -> None:
+        """Wait until a participant is ready, or gone."""
+        while True:
+            connection = Connection(self._listener.accept()[0])
+            hello = connection.receive() or {}
+            if hello.get("name") == name:
+                break
+            connection.close()  # the end of another one, which its own connection has told
+        if hello["pid"] is None:
+            connection.close()
+            return
+        is_here = hello["pid"] == os.getpid()  # isolation=inline, where no limit applies
+        peer = self._peers[name] = _Peer(connection, hello["pid"], None if is_here else self._timeout_s)
+        ready = peer.receive()
+        if ready is not None:
+            peer.sample_s = ready["sample_s"]
+            self._ready.append(peer)
+
+    def _take_turns(self) -> None:
+        """Give turns until all participants have the samples that the protocol asks for, or one has all that it allows."""
+        sample_s = max((peer.sample_s for peer in self._ready), default=0.0)
+        turn, states = 0, list[State]()
+        while self._ready and "spent" not in states and ("going" in states or not turn):
+            states = []
+            # In each pair of turns the second has the opposite order, so that a steady drift favours none.
+            if turn % 2:
+                self._ready.reverse()
+            else:
+                self._shuffler.shuffle(self._ready)
+            for peer in list(self._ready):
+                peer.send({"turn": turn, "sample_s": sample_s})
+                answer = peer.receive()
+                if answer is None:
+                    self._ready.remove(peer)
+                else:
+                    states.append(answer["state"])
+            turn += 1
+
+    def isolation(self, name: str, inner: Isolation) -> Isolation:
+        """Return the isolation in which the trial of a participant runs; its processes are those of ``inner``."""
+        return _Interleaving(inner, self, name)
+
+    def request(self, name: str, request: Request) -> Request:
+        """Return the request for a participant, with the address of this coordinator."""
+        partners = tuple(other for other in self._names if other != name)
+        # The coordinator limits each participant's own work; this is the longest that one may have to wait, and what ends a
+        # process that hangs before it has connected.
+        waits_s = None if self._timeout_s is None else len(self._names) * (self._timeout_s + STARTING_S)
+        threads = int(request.blank["config"]["backend"].get("threads") or 1)
+        available = sorted(os.sched_getaffinity(0))
+        first = self._first_processor % len(available)
+        processors = (available[first:] + available[:first])[:threads]
+        interleaved = Interleaved(self._address, self._id, partners, tuple(processors))
+        return replace(request, timeout_s=waits_s, interleaved=interleaved)
+
+    def exit(self, name: str, end: ProcessExit) -> ProcessExit:
+        """Return how the process of a participant ended."""
+        if self._is_interrupted:
+            raise RuntimeError("the interleaved run was interrupted")  # the trial has no outcome, and leaves no record
+        peer = self._peers.get(name)
+        return replace(end, timed_out=end.timed_out or (peer is not None and peer.timed_out))
+
+
+@dataclass(frozen=True, slots=True)
+class _Interleaving:
+    """Runs the trial of a participant in the isolation ``inner``."""
+
+    inner: Isolation
+    coordinator: Coordinator
+    name: str
+
+    def __enter__(self) -> Isolation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """``inner`` is closed by its pool."""
+
+    def run(self, request: Request) -> ProcessExit:
+        end = self.inner.run(self.coordinator.request(self.name, request))
+        return self.coordinator.exit(self.name, end)
+
+
+class Participant:
+    """The worker's side: the turns of a trial, see :class:`sweeprof.measuring.timing.Turns`."""
+
+    def __init__(self, connection: Connection, duel: InterleavedRun) -> None:
+        self.duel = duel
+        self.waited_s = 0.0
+        """Seconds in which others worked."""
+        self._connection = connection
+        self._turn: Mapping[str, Any] = {}
+
+    def ready(self, sample_s: float) -> float:
+        self._wait({"sample_s": sample_s})
+        return float(self._turn.get("sample_s", sample_s))
+
+    def take(self) -> int | None:
+        turn: int | None = self._turn.get("turn")
+        return turn
+
+    def leave(self, state: State) -> None:
+        self._wait({"state": state})
+
+    def _wait(self, message: Mapping[str, Any]) -> None:
+        """Let the other participants work, and wait for the next turn."""
+        become_quiet()
+        began = time.monotonic()
+        with suppress(OSError):  # the shard is gone, as the answer will show
+            self._connection.send(message)
+        turn = self._connection.receive()
+        if turn is None:
+            raise SystemExit("the shard is gone")  # the trial has no outcome, and leaves no record
+        self._turn = turn
+        self.waited_s += time.monotonic() - began
+
+
+@contextmanager
+def joined(interleaved: Interleaved | None, name: str) -> Iterator[Participant | None]:
+    """Join the interleaved run as the trial called ``name``; yields None for a trial that runs alone."""
+    if interleaved is None:
+        yield None
+        return
+    with socket.socket(socket.AF_UNIX) as unix:
+        unix.connect(interleaved.address)
+        connection = Connection(unix)
+        with suppress(OSError):  # the shard is gone, as the first turn will show
+            connection.send({"name": name, "pid": os.getpid()})
+        with _bound_to(interleaved.processors):
+            duel = InterleavedRun(interleaved.id, interleaved.partners, processors=interleaved.processors)
+            yield Participant(connection, duel)
+
+
+@contextmanager
+def _bound_to(processors: Collection[int]) -> Iterator[None]:
+    """Let this thread, and those that it starts, run only on the given processors."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, processors)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

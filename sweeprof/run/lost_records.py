@@ -1,0 +1,96 @@
+"""Lost records: of trials whose process, shard or job was killed before they could leave one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from sweeprof.plan.plan import Combination, Plan, Trial, trial_groups
+from sweeprof.results.record import Record, Status
+from sweeprof.run.events import EventLog, TrialKey
+from sweeprof.run.folder import Folder
+from sweeprof.slurm.jobs import ShardOutcome
+
+KILLED = "the worker was killed"
+RUNNING = "it is being measured"
+
+
+def leave_record(
+    folder: Folder,
+    plan: Plan,
+    trial: Trial,
+    status: Status,
+    reason: str,
+    environment: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the record of a trial whose whole shard was killed, and the event of its end: the rest can be run without it."""
+    combination = plan.combination(trial.combination_id)
+    shard = next(index for index, ids in enumerate(plan.shards) if combination.id in ids)
+    Record(
+        sweep_id=plan.sweep_id,
+        combination_id=combination.id,
+        pass_name=trial.pass_name,
+        status=status,
+        reason=reason,
+        round=trial.round,
+        attempt=folder.attempts(trial),
+        axes=combination.axes,
+        config=combination.config,
+        command=combination.command,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        environment=dict(environment or {}),
+    ).write(folder.records)
+    with EventLog(folder.events / f"shard-{shard}.jsonl") as events:
+        events.write("end", trial, status=status, reason=reason)
+
+
+@dataclass(slots=True)
+class MissingResults:
+    """Why trials have no record."""
+
+    plan: Plan
+    outcomes: Mapping[int, ShardOutcome]
+    """By shard, of those whose job ended early."""
+    unfinished: Set[TrialKey]
+    """Trials that began and have no event of their end."""
+    missing: str
+    """Why other trials have not begun."""
+    running: bool
+    """Whether the sweep is running, so that trials that have begun are not lost."""
+    _shard_of: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._shard_of = {id: shard for shard, ids in enumerate(self.plan.shards) for id in ids}
+
+    def placeholder_records(
+        self, combination: Combination, records: Sequence[Record], damaged: Mapping[str, str] | None = None
+    ) -> list[Record]:
+        """Return records for a combination's other trials; they are never written, so that the trials can still be run.
+
+        Args:
+            damaged: by file name, why the record of a trial cannot be read.
+        """
+        plan = self.plan
+        if combination.unsupported is not None:
+            reason = combination.unsupported
+            return [Record(plan.sweep_id, combination.id, name, "unsupported", reason) for name in plan.passes]
+        known = {(record.pass_name, record.round) for record in records}
+        placeholders = []
+        for (trial,) in trial_groups([combination], plan.passes, 0, {}):
+            if (trial.pass_name, trial.round) not in known:
+                status, reason = self._reason(trial, damaged or {})
+                placeholders.append(Record(plan.sweep_id, combination.id, trial.pass_name, status, reason, trial.round))
+        return placeholders
+
+    def _reason(self, trial: Trial, damaged: Mapping[str, str]) -> tuple[Status, str]:
+        name = f"{trial.pass_name}-r{trial.round}.json"
+        if name in damaged:
+            return "lost", f"its record is damaged: {damaged[name]}"
+        outcome = self.outcomes.get(self._shard_of.get(trial.combination_id, -1))
+        if (trial.combination_id, trial.pass_name, trial.round) not in self.unfinished:
+            return "skipped", outcome.missing if outcome else self.missing
+        if outcome:
+            return outcome.status, outcome.reason
+        return ("skipped", RUNNING) if self.running else ("lost", KILLED)

@@ -1,0 +1,234 @@
+"""The progress display: the current trial, the share that is done, failures, time left; live on a terminal, else in plain lines.
+
+The display reads the events that the shards append to files, so it shows the same whatever launcher runs them. It wakes once
+a second, and only then, because it shares the machine with the measurement.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from sweeprof.passes.registry import pass_named
+from sweeprof.plan.plan import Combination, Plan, Trial, expected_seconds
+from sweeprof.run.events import Event, TrialKey, parsed
+from sweeprof.run.folder import Folder
+from sweeprof.slurm.jobs import Jobs
+
+WAKE_S = 1.0
+PLANNING_LINE_S = 3.0
+
+
+class PlanningDisplay:
+    """Shows how far planning is, once it takes a while: a context.
+
+    Args:
+        console: what shows it, live on a terminal, else in lines; None: nothing does.
+    """
+
+    def __init__(self, console: Console | None) -> None:
+        self.total = 0
+        """Combinations to be planned, before any is left out."""
+        self._done, self._console = 0, console
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="sweeprof-planning", daemon=True)
+
+    def advance(self) -> None:
+        """Count a combination."""
+        self._done += 1
+
+    def __enter__(self) -> PlanningDisplay:
+        if self._console:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        if self._console:
+            self._thread.join()
+
+    def _follow(self) -> None:
+        assert self._console is not None
+        if not self._console.is_terminal:
+            while not self._stop.wait(PLANNING_LINE_S):
+                self._console.print(self._line(), highlight=False, soft_wrap=True)
+        elif not self._stop.wait(WAKE_S):
+            with self._console.status(self._line()) as status:
+                while not self._stop.wait(WAKE_S):
+                    status.update(self._line())
+
+    def _line(self) -> str:
+        if self._done < self.total:
+            return f"planning: {self._done:,} of {self.total:,} combinations"
+        noun = "combination" if self.total == 1 else "combinations"
+        return f"planning: checking {self.total:,} {noun}" if self.total else "planning"
+
+
+@dataclass(slots=True)
+class State:
+    """How far the sweep is; grows by events."""
+
+    trials: dict[TrialKey, float]
+    """Expected seconds of every trial that has not ended."""
+    total: int
+    current: str = ""
+    waited_for: str = ""
+    """The other sweep that it waited for last."""
+    failures: list[str] = field(default_factory=list)
+    """One line for each trial that failed."""
+    spent: dict[str, list[float]] = field(default_factory=dict)
+    """Seconds that trials took, by pass."""
+    begun: dict[TrialKey, float] = field(default_factory=dict)
+    """When each running trial began; several shards run at once."""
+
+    @property
+    def done(self) -> int:
+        return self.total - len(self.trials)
+
+    def left_s(self) -> float:
+        """Return the expected seconds until the end: by the median of what each pass has taken so far, else by the protocol."""
+        taken = {name: statistics.median_high(seconds) for name, seconds in self.spent.items()}
+        left = sum(taken.get(key[1], guess) for key, guess in self.trials.items())
+        return left / max(1, len(self.begun))  # so many at once
+
+    def take(self, event: Event, label: str) -> str | None:
+        """Account for an event; returns a line to print if the trial failed."""
+        if event.kind in ("begin", "running"):  # the time that a trial waited does not count
+            self.current, self.begun[event.key] = f"{label} {event.pass_name}", event.time
+            return None
+        if event.kind == "waiting":
+            if event.waits_for is not None:  # another shard of this sweep is shown anyway
+                self.current = self.waited_for = f"waiting for {event.waits_for}"
+            return None
+        self.trials.pop(event.key, None)
+        self.spent.setdefault(event.pass_name, []).append(event.time - self.begun.pop(event.key, event.time))
+        if event.status in ("ok", "unsupported"):
+            return None
+        line = f"{label} {event.pass_name}: {event.status}: {event.reason}"
+        if event.log:
+            line += f"; log: {event.log}"
+        self.failures.append(line)
+        return line
+
+
+class ProgressDisplay:
+    """Follows the events of a sweep in a thread; a context."""
+
+    def __init__(self, plan: Plan, folder: Folder, console: Console) -> None:
+        self._events, self._console, self._jobs = folder.events, console, Jobs(folder.path)
+        self._labels = {c.id: " ".join(str(c.axes[a]) for a in _shown_axes(plan)) for c in plan.combinations}
+        combinations = {c.id: c for c in plan.combinations}
+        planned = plan.trials()
+        left = {}
+        for trial in planned:
+            if not folder.is_done(trial):
+                key = (trial.combination_id, trial.pass_name, trial.round)
+                left[key] = _expected_seconds(combinations[trial.combination_id], trial)
+        self.state = State(left, len(planned))
+        # Events of an earlier run are not shown.
+        self._read = {path: path.stat().st_size for path in folder.events.glob("shard-*.jsonl")}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="sweeprof-progress", daemon=True)
+        self._bar = Progress(
+            BarColumn(bar_width=28),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}", markup=False),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[failed]}", style="red", markup=False),
+            TextColumn("{task.description}", markup=False),
+            console=console,
+        )
+        self._task = self._bar.add_task("", total=len(planned), left="", failed="")
+        self._live = (
+            Live(self._bar, console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        )
+
+    def __enter__(self) -> ProgressDisplay:
+        if self._live:
+            self._live.start()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self._live:
+            self._live.stop()
+
+    def _follow(self) -> None:
+        last_line, waited_for, queue = 0.0, "", ""
+        while not self._stop.wait(WAKE_S):
+            self._take_new()
+            if self._live:
+                self._refresh()
+            elif self._jobs.queue() not in ("", queue):
+                queue = self._jobs.queue()
+                self._console.print(queue, highlight=False, markup=False, soft_wrap=True)
+            elif self.state.waited_for != waited_for:
+                waited_for = self.state.waited_for
+                self._console.print(waited_for, highlight=False, markup=False, soft_wrap=True)
+            elif time.monotonic() - last_line >= 10 * WAKE_S and self.state.current:
+                last_line = time.monotonic()
+                self._console.print(self._plain(), highlight=False, markup=False, soft_wrap=True)
+        self._take_new()
+
+    def _take_new(self) -> None:
+        for path in sorted(self._events.glob("shard-*.jsonl")):
+            if path.stat().st_size <= self._read.get(path, 0):  # of thousands of tasks most have written nothing since
+                continue
+            with path.open("rb") as file:
+                file.seek(self._read.get(path, 0))
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break  # still being written
+                    self._read[path] = self._read.get(path, 0) + len(line)
+                    event = parsed(line)
+                    if event is None:
+                        continue
+                    failure = self.state.take(event, self._labels.get(event.combination_id, ""))
+                    if failure:
+                        self._console.print(Text(failure, style="red"), soft_wrap=True)
+
+    def _refresh(self) -> None:
+        assert self._live is not None
+        failed = len(self.state.failures)
+        self._bar.update(
+            self._task,
+            completed=self.state.done,
+            description=self.state.current if self.state.begun else self._jobs.queue() or self.state.current,
+            left=f"{_duration(self.state.left_s())} left" if self.state.current else "starting",
+            failed=f"{failed} failed" if failed else "",
+        )
+        self._live.refresh()
+
+    def _plain(self) -> str:
+        failed = f", {len(self.state.failures)} failed" if self.state.failures else ""
+        left = _duration(self.state.left_s())
+        return f"[{self.state.done}/{self.state.total}{failed}] {self.state.current} (about {left} left)"
+
+
+def _shown_axes(plan: Plan) -> list[str]:
+    varying = [axis for axis, values in plan.axes.items() if len(values) > 1]
+    return varying or ["model", "backend", "batch_size"]
+
+
+def _expected_seconds(combination: Combination, trial: Trial) -> float:
+    rounds = combination.config["protocol"]["rounds"] if pass_named(trial.pass_name).kind == "rounds" else 1
+    return expected_seconds(combination, trial.pass_name) / float(rounds)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds + 0.5), 60)
+    return f"{minutes}:{rest:02d}" if minutes else f"{rest} s"

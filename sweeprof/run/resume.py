@@ -1,0 +1,358 @@
+"""Resuming a sweep: find its folder, replace its plan where the command line changes it, and run the trials without a result."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf, open_dict
+from rich.console import Console
+from rich.text import Text
+
+from sweeprof.config.schema import NOT_DECIDING, TRIAL_KEYS, constraint_problems
+from sweeprof.config.validation import config_problems
+from sweeprof.errors import Damaged, Problem, UserError, choice_problem
+from sweeprof.passes.registry import checked_record
+from sweeprof.plan.compose import Composer
+from sweeprof.plan.dry_run import print_plan
+from sweeprof.plan.plan import Combination, Plan
+from sweeprof.results.environment import capture
+from sweeprof.results.files import read_json, remove_unfinished, write_bytes, write_json
+from sweeprof.results.record import FINE, STATUSES, Json, Status, check_environment, outcome
+from sweeprof.run import driver
+from sweeprof.run.folder import Folder, sweeps
+from sweeprof.run.launchers import Launch
+from sweeprof.run.locks import driver_lock
+from sweeprof.run.tracking import StoredTracker, stored_tracker
+from sweeprof.slurm.commands import SlurmError
+from sweeprof.slurm.jobs import Jobs
+from sweeprof.slurm.launcher import live_jobs
+from sweeprof.slurm.resources import Shards
+
+MOST_KEYS = 8
+"""Changed keys that are listed."""
+_ABSENT = object()
+
+
+def difference(old: Plan, new: Plan, measured: Collection[str]) -> list[str]:
+    """Return sentences: what is new, what is gone, which keys changed, how many measured combinations still belong to the plan.
+
+    Args:
+        measured: the combinations that have records.
+    """
+    before, after = ({c.id: c for c in plan.combinations} for plan in (old, new))
+    added, gone = [after[id] for id in after.keys() - before], [before[id] for id in before.keys() - after]
+    if not added and not gone and old.passes == new.passes:
+        return []
+    sentences = []
+    changed = dict(_changes(gone, added))
+    if changed:
+        shown = [f"{key}: {_text(a)} → {_text(b)}" for key, (a, b) in list(changed.items())[:MOST_KEYS]]
+        more = f" and {len(changed) - MOST_KEYS} more" if len(changed) > MOST_KEYS else ""
+        sentences.append(f"Changed: {', '.join(shown)}{more}.")
+    if added or gone:
+        sentences.append(f"{len(added)} combinations are new, {len(gone)} are gone.")
+    passes = [name for name in new.passes if name not in old.passes]
+    if passes:
+        sentences.append(f"New passes: {', '.join(passes)}.")
+    belong = sum(id in after for id in measured)
+    sentences.append(f"{belong} of {len(measured)} combinations with results still belong to it.")
+    return sentences
+
+
+def _changes(gone: Collection[Combination], added: Collection[Combination]) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Yield dotted keys with their values before and after, of combinations with the same values of the axes."""
+    places = {_place(c): c for c in gone}
+    for combination in added:
+        other = places.get(_place(combination))
+        if other is None:
+            continue
+        a, b = dict(_leaves(other.config)), dict(_leaves(combination.config))
+        for key in sorted(a.keys() | b.keys()):
+            if a.get(key, _ABSENT) != b.get(key, _ABSENT):
+                yield key, (a.get(key, _ABSENT), b.get(key, _ABSENT))
+
+
+def _place(combination: Combination) -> str:
+    return json.dumps(combination.axes, sort_keys=True, default=str)
+
+
+def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _text(value: Any) -> str:
+    return "absent" if value is _ABSENT else json.dumps(value, default=str)
+
+
+DAMAGED = "damaged"
+"""The status of a trial whose record cannot be read: it was cut, edited, or comes from a later version."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialCounts:
+    """How many trials have a result, are run again, and are missing."""
+
+    kept: int
+    again: dict[str, int]
+    """How many trials are run again, by the status that they ended with."""
+    missing: int
+
+    def __str__(self) -> str:
+        parts = [f"{count} {status}" for status, count in self.again.items()]
+        again = f", {sum(self.again.values())} again ({', '.join(parts)})" if parts else ""
+        return f"{self.kept} trials are measured, {self.missing} missing{again}"
+
+
+def find_sweep(resume: str, output: Path, name: str | None) -> Folder:
+    """Return the sweep that ``resume`` names: a folder, or ``last`` for the newest below ``output`` of that name, or of all.
+
+    Raises:
+        UserError: there is none, or its plan cannot be read.
+    """
+    if resume == "last":
+        newest = next(sweeps(output, name), None)
+        if newest is None:
+            of = f" named {name!r}" if name else ""
+            raise UserError([Problem("resume", resume, f"finds no sweep{of} below {output}.")])
+        return newest
+    folder = Folder(Path(resume).absolute())
+    if not folder.plan.is_file():
+        raise UserError([Problem("resume", resume, "is not the folder of a sweep: it has no plan.json.")])
+    return folder
+
+
+def stored_plan(folder: Folder) -> Plan:
+    """Return the plan of a sweep; raises :class:`UserError` if it cannot be read."""
+    try:
+        plan = folder.read_plan()
+    except (OSError, Damaged) as error:
+        said = f"has a plan.json that cannot be read: {error}"
+        raise UserError([Problem("resume", str(folder.path), said)]) from None
+    problems = constraint_problems({"limits": plan.limits, "isolation": plan.isolation, "jobs": plan.jobs})
+    if problems:
+        said = "has a plan.json that cannot be used: " + " ".join(map(str, problems))
+        raise UserError([Problem("resume", str(folder.path), said)])
+    return plan
+
+
+def changes_measurement(keys: Collection[str]) -> bool:
+    """True if one of the keys on a command line changes what is measured."""
+    return any(key.partition(".")[0].partition("/")[0] not in NOT_DECIDING for key in keys)
+
+
+def retry_statuses(statuses: Sequence[Any]) -> frozenset[Status]:
+    """Return the statuses of trials to run again; raises :class:`UserError` for an unknown status."""
+    problems = [choice_problem("retry", one, "status", STATUSES) for one in statuses if one not in STATUSES]
+    if problems:
+        raise UserError(problems)
+    return frozenset(statuses) or frozenset(status for status in STATUSES if status not in FINE)
+
+
+def with_settings(plan: Plan, given: Mapping[str, Any], sharded: tuple[Shards, Json] | None) -> Plan:
+    """Return the stored plan with the settings of the command line, by dotted key; ``sharded``: None to keep the shards."""
+    changed: Json = {"limits": dict(plan.limits)}
+    for key, value in given.items():
+        head, _, rest = key.partition(".")
+        if head == "limits":
+            changed["limits"].update({rest: value} if rest else value)
+        elif head in TRIAL_KEYS:
+            changed[head] = value
+    if sharded is not None:
+        changed["shards"], changed["cluster"] = sharded
+    return dataclasses.replace(plan, **changed)
+
+
+def replace_plan(folder: Folder, old: Plan, new: Plan) -> tuple[Plan, list[str]]:
+    """Return the new plan as the folder's, and sentences on how it differs; nothing is written.
+
+    Raises:
+        UserError: nothing that was measured belongs to it, or it would be compared with itself.
+    """
+    compare = {**new.compare, "against": _same_sweep(folder, old.compare.get("against"), new.compare.get("against"))}
+    plan = dataclasses.replace(new, sweep_id=old.sweep_id, name=old.name, created=old.created, compare=compare)
+    measured = {path.name for path in folder.records.glob("*") if any(path.glob("*-r*.json"))}
+    sentences = difference(old, plan, measured)
+    if measured and not measured & {c.id for c in plan.combinations}:
+        said = "holds nothing that belongs to this plan; start a new sweep, without resume. " + " ".join(sentences)
+        raise UserError([Problem("resume", str(folder.path), said)])
+    return plan, sentences
+
+
+def _same_sweep(folder: Folder, old: Json | None, new: Json | None) -> Json | None:
+    """Return the sweep that is compared with: a name such as ``last`` means what it meant when the sweep began."""
+    if old is not None and new is not None and old["label"] == new["label"]:
+        return old
+    if new is not None and Path(new["file"]).resolve() == folder.path.resolve():
+        raise UserError([Problem("compare.baseline", new["label"], "is the sweep that is resumed.")])
+    return new
+
+
+def store_plan(folder: Folder, old: Plan, plan: Plan) -> None:
+    """Write ``plan``; a plan that it replaces is kept beside it."""
+    if plan == old:
+        return
+    if _measured(plan) != _measured(old):
+        number = 1 + sum(1 for _ in folder.path.glob("plan-*.json"))
+        # A copy: whatever ends this, or a full disk, must not leave the folder without a plan.
+        write_bytes(folder.path / f"plan-{number}.json", folder.plan.read_bytes())
+    if plan.compare.get("against") != old.compare.get("against"):
+        (folder.path / "baseline.json").unlink(missing_ok=True)
+    write_json(folder.plan, plan.to_dict())
+
+
+def _measured(plan: Plan) -> Any:
+    return [c.id for c in plan.combinations], plan.passes, plan.metrics, plan.order_seed, plan.baseline
+
+
+def count_trials(folder: Folder, plan: Plan, retry: frozenset[Status], move: bool) -> TrialCounts:
+    """Count the trials; with ``move`` the records of trials to run again, and those that cannot be read, are set aside."""
+    kept, missing, again = 0, 0, Counter[str]()
+    groups = [group for index in range(len(plan.shards)) for group in plan.trial_groups(index)]
+    for group in groups:
+        paths = [folder.record_path(trial) for trial in group]
+        statuses = [_status(path) for path in paths]
+        if all(status is not None and status not in (DAMAGED, *retry) for status in statuses):
+            kept += len(group)
+            continue
+        for path, status in zip(paths, statuses, strict=True):  # of an interleaved round all: pairs need both
+            if status is None:
+                missing += 1
+                continue
+            again[status] += 1
+            if move and status == DAMAGED:
+                folder.set_aside_damaged(path)
+            elif move:
+                folder.set_aside(path)
+    return TrialCounts(kept, dict(again), missing)
+
+
+def _status(path: Path) -> str | None:
+    """Return the status of a trial; None for one without a record."""
+    try:
+        return outcome(checked_record(path))[0]
+    except FileNotFoundError:
+        return None
+    except (Damaged, OSError):
+        return DAMAGED
+
+
+def restore_environment(folder: Folder) -> None:
+    """Write ``environment.json`` again if it is missing or damaged; a damaged one is set aside."""
+    path = folder.path / "environment.json"
+    try:
+        check_environment(read_json(path))
+    except (Damaged, OSError) as error:
+        if isinstance(error, Damaged):
+            folder.set_aside_damaged(path)
+        write_json(path, capture())
+
+
+def resume_sweep(composer: Composer, launch: Launch, out: Console, live: Console) -> int:
+    """Run the missing trials of the sweep that ``resume`` names; returns the exit code.
+
+    Raises:
+        UserError: the command, the sweep or its new plan is invalid.
+    """
+    config, keys = composer.config, {*composer.arguments.fixed, *composer.arguments.axes}
+    deciding = changes_measurement(keys)
+    name = composer.name() if deciding or "name" in keys else None
+    retry = retry_statuses(list(config.retry))
+    folder = find_sweep(str(config.resume), Path(str(config.output)).absolute(), name)
+    folder.check_links()
+    if not config.trust and not config.dry_run:
+        folder.check_owner("resume")
+    try:
+        stored_plan(folder)  # reports a plan that cannot be read
+        jobs = _jobs(folder)
+        with driver_lock(folder.path, allow_jobs=bool(jobs)):
+            old = stored_plan(folder)
+            if deciding:
+                plan, messages = replace_plan(folder, old, composer.plan())
+            else:
+                plan, messages = _with_settings(old, composer, keys), []
+            if jobs:
+                messages.append(_running_jobs(jobs, folder, old, plan))
+            if config.dry_run:
+                _print(live, folder, [*messages, f"{count_trials(folder, plan, retry, move=False)}."])
+                print_plan(plan, out)
+                return 0
+            tracking = _tracking(composer, folder, keys)
+            folder.stop.unlink(missing_ok=True)
+            if not jobs:  # which may be writing
+                remove_unfinished(folder.path)
+            if plan.shards != old.shards:
+                Jobs(folder.path).forget()  # their shards are not those of the plan
+            store_plan(folder, old, plan)
+            _print(live, folder, [*messages, f"{count_trials(folder, plan, retry, move=True)}."])
+            restore_environment(folder)
+            return driver.measure_missing(folder, plan, tracking, launch, out, live).exit_code
+    except OSError as error:
+        return driver.disk_failure(folder, error, live).exit_code
+
+
+def _jobs(folder: Folder) -> list[str]:
+    """Return the jobs that still measure the sweep; raises :class:`UserError` if Slurm does not answer."""
+    try:
+        return live_jobs(folder)
+    except SlurmError as error:
+        said = f"was measured by jobs of Slurm, which does not answer whether they still run: {error}"
+        raise UserError([Problem("resume", str(folder.path), said)]) from None
+
+
+def _running_jobs(jobs: Sequence[str], folder: Folder, old: Plan, plan: Plan) -> str:
+    """Return a sentence on jobs that still run; raises :class:`UserError` if they measure another plan."""
+    named = f"job{'s' * (len(jobs) > 1)} {', '.join(jobs)} of Slurm"
+    if (old.combinations, old.shards, bool(old.cluster)) != (plan.combinations, plan.shards, bool(plan.cluster)):
+        said = f"is being measured by {named} with another plan: wait until they end, or cancel them: scancel {' '.join(jobs)}."
+        raise UserError([Problem("resume", str(folder.path), said)])
+    return f"{named} still measure it."
+
+
+def _print(live: Console, folder: Folder, messages: Sequence[str]) -> None:
+    for line in (f"resuming {folder.path}", *messages):
+        live.print(Text(line), soft_wrap=True)
+
+
+def _with_settings(plan: Plan, composer: Composer, given: set[str]) -> Plan:
+    plain = composer.config.copy()
+    with open_dict(plain):
+        del plain["hydra"]
+    config: Any = OmegaConf.to_container(plain, resolve=True)
+    problems = config_problems(config)
+    if problems:
+        raise UserError(problems)
+    settings = {key: _plain(composer, key) for key in given if key.partition(".")[0] in TRIAL_KEYS}
+    resharded = composer.sharded(plan.combinations, plan.baseline, plan.passes) if _reshards(given) else None
+    return with_settings(plan, settings, resharded)
+
+
+def _reshards(given: set[str]) -> bool:
+    return any(key in ("shards", "hydra/launcher") or key.partition(".")[0] == "cluster" for key in given)
+
+
+def _plain(composer: Composer, key: str) -> Any:
+    node = OmegaConf.select(composer.config, key)
+    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+
+
+def _tracking(composer: Composer, folder: Folder, given: set[str]) -> StoredTracker:
+    """Return the tracker of the command line, else that of the folder.
+
+    Raises:
+        UserError: the folder's tracker may not be used.
+    """
+    asked: Json = OmegaConf.to_container(composer.config.tracking, resolve=True)  # type: ignore[assignment]
+    if any(key.partition(".")[0] == "tracking" for key in given) or not folder.tracking.is_file():
+        return StoredTracker(asked, confined=False)
+    addresses = [asked["uri"]] if asked.get("uri") else []
+    return stored_tracker(folder, "tracking.uri", addresses, bool(composer.config.trust))

@@ -1,0 +1,80 @@
+"""Hydra's entry: compose the plan, run or resume the sweep, exit with its code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.plugins import Plugins
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from sweeprof.config.override_syntax import quoted
+from sweeprof.config.overrides import Arguments
+from sweeprof.plan.compose import Composer
+from sweeprof.plan.dry_run import print_plan
+from sweeprof.plan.plan import Plan
+from sweeprof.run import driver
+from sweeprof.run.folder import Folder
+from sweeprof.run.launchers import SLURM, set_defaults
+from sweeprof.run.resume import resume_sweep
+from sweeprof.slurm.commands import check_installed
+from sweeprof.terminal import console, error_console
+
+PIPED_WIDTH = 120
+"""Columns if the output is not a terminal, as in a log."""
+
+
+def sweep(
+    context: HydraContext, task: TaskFunction, config: DictConfig, params: DictConfig | None, arguments: Sequence[str]
+) -> None:
+    """Plan and run the sweep that ``config`` and the command line's ``arguments`` describe.
+
+    Raises:
+        UserError: with every problem of the config.
+        SystemExit: not everything was measured; Hydra passes it through as the exit code.
+    """
+    out = console(PIPED_WIDTH)
+    live = error_console()
+    composer = Composer(context.config_loader, config, Arguments.parsed(context.config_loader, arguments, params), live)
+
+    def launch(folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
+        _launch(context, task, config, folder, plan, shards)
+
+    if config.resume is not None:
+        code = resume_sweep(composer, launch, out, live)
+    else:
+        plan = composer.plan()
+        if config.dry_run:
+            print_plan(plan, out)
+            return
+        if plan.cluster:
+            check_installed()
+        output = Path(str(config.output)).absolute()
+        tracking: dict[str, Any] = OmegaConf.to_container(config.tracking, resolve=True)  # type: ignore[assignment]
+        code = driver.run(plan, output, tracking, launch, out, live).exit_code
+    if code:
+        sys.exit(code)
+
+
+def _launch(
+    context: HydraContext,
+    task: TaskFunction,
+    config: DictConfig,
+    folder: Folder,
+    plan: Plan,
+    shards: Sequence[int],
+) -> None:
+    with read_write(config.hydra), open_dict(config.hydra):
+        config.hydra.sweep.dir = str(folder.path)
+        if plan.cluster:  # also of a resumed sweep, whose command line need not repeat it
+            config.hydra.launcher = {"_target_": SLURM}
+        # Jobs compose their config again from the overrides; only these reach them.
+        config.hydra.overrides.hydra.append(f"hydra.sweep.dir={quoted(str(folder.path))}")
+        set_defaults(config.hydra.launcher)
+    launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=config)
+    jobs = [[f"job.folder={quoted(str(folder.path))}", f"job.shard={index}"] for index in shards]
+    for returned in launcher.launch(jobs, initial_job_idx=0):
+        _ = returned.return_value  # raises what the job raised

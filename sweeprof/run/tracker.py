@@ -1,0 +1,309 @@
+"""The tracker's process: one writer, outside the measured time, whose failures do not affect the measurement.
+
+A tracker's library is heavy and global (MLflow: 170 MB and threads), and a server may be slow or hang. In a process of its own
+it can be waited for with a limit, and its environment can be set before it is imported. Opening runs beside the first trials, at a
+low priority; sending begins when everything is measured, and ends at a limit whatever the server does: what was not sent is in the
+folder, for ``sweeprof sync``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from http import HTTPStatus
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO, cast
+
+from sweeprof.errors import UserError, WorkerError
+from sweeprof.measuring.instantiate import instantiate
+from sweeprof.plan.plan import Plan
+from sweeprof.results.record import Record
+from sweeprof.run.finish import comparison_of
+from sweeprof.run.folder import Folder
+from sweeprof.run.locks import sending_lock
+from sweeprof.run.protocol import Child, Connection, NoAnswer, die_with, inherited_connection
+from sweeprof.run.tracking import StoredTracker, note_sent
+from sweeprof.text import stored
+from sweeprof.tracking import KNOWN, Adder, Links, ReportsProgress, SweepInfo, SweepOutcome, Tracker
+from sweeprof.tracking.credentials import LOGIN, without_credentials, without_logins
+
+OPEN_S = 120.0
+"""For making a schema on a slow disk."""
+IDLE_S = 120.0
+"""How long a tracker that sends may make no progress; its own time limits are shorter."""
+SENDING_S = 600.0
+"""``limits.tracking_s`` of sweeps that were planned before there was one."""
+PROGRESS_S = 1.0
+"""How often progress is reported."""
+OPENING_NICE = 10
+OTHERS_OPEN_S, OTHERS_CLOSE_S = 5.0, 100.0
+"""For another process that sends the same sweep; each less than the limit above."""
+
+
+def sending_s(plan: Plan) -> float:
+    """Return the seconds that sending may take after the last measurement."""
+    return float(plan.limits.get("tracking_s", SENDING_S))
+
+
+class TrackerProcess:
+    """The driver's side; a context. It does not raise if the tracker fails: :attr:`trouble` has the reason.
+
+    Args:
+        trust: whether code outside sweeprof may run: a tracker or a metric that the config, the plan or the folder names.
+    """
+
+    def __init__(self, tracker: StoredTracker, folder: Folder, trust: bool = False) -> None:
+        self._trust, self._confined = trust, tracker.confined
+        self.trouble: str | None = None
+        """Why the sweep is not, or not completely, in the tracker."""
+        self._config, self._folder = {**tracker.config, "output": str(folder.path.parents[1])}, folder
+        self._child: Child | None = None
+        self._opening: threading.Thread | None = None
+        self._is_closing = False
+        self._links: Links | None = None
+
+    def __enter__(self) -> TrackerProcess:
+        if self._config.get("_target_"):
+            self._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_closing = True
+        if self._child:
+            self._child.close()
+        if self._opening:
+            self._opening.join()
+
+    def open(self, plan: Plan, on_trouble: Callable[[str], object] = lambda _: None) -> None:
+        """Begin to create the sweep's run in the tracker; measuring does not wait for it.
+
+        Args:
+            on_trouble: is called with what went wrong, from another thread.
+        """
+        if self._child is None:
+            return
+        sweep = SweepInfo(
+            plan.sweep_id, plan.name, plan.command, plan.created, tuple(plan.axes), len(plan.combinations)
+        )
+
+        def wait() -> None:
+            self._links = self._ask({"open": dataclasses.asdict(sweep)}, OPEN_S)
+            if self.trouble and not self._is_closing:
+                on_trouble(self.trouble)
+
+        self._opening = threading.Thread(target=wait, name="sweeprof-opening", daemon=True)
+        self._opening.start()
+
+    def opened(self, wait_s: float) -> Links | None:
+        """Return the sweep's addresses; None without a tracker, after a failure, or if opening takes longer than ``wait_s``."""
+        if self._opening:
+            self._opening.join(wait_s)
+        return self._links
+
+    def close(self, ending: SweepOutcome, missing: str, limit_s: float = math.inf) -> Links | None:
+        """Send the folder, also if opening failed or its process is gone; the result is stored in the folder.
+
+        Args:
+            limit_s: after which, or after :data:`IDLE_S` without progress, the process is killed.
+        """
+        if self._child is None:
+            return None
+        end = time.monotonic() + limit_s
+        self._is_closing = True
+        if self._opening:
+            self._opening.join(min(limit_s, OPEN_S))
+            if self._opening.is_alive():
+                self._child.kill()
+                self._opening.join()
+        if not self._child.alive:
+            self._child.close()
+            self._start()
+        message = {"close": True, "ending": ending, "missing": missing}
+        links = self._ask(message, max(0.0, end - time.monotonic()), limit_s)
+        note_sent(self._folder, self.trouble)
+        return links or self._links
+
+    def add(self, ids: Sequence[str], limit_s: float) -> None:
+        """Send single combinations while others are being measured; limited like :meth:`close`."""
+        self._ask({"add": list(ids)}, limit_s)
+
+    def _start(self) -> None:
+        module = None
+        if self._trust or self._config["_target_"] in KNOWN:
+            with suppress(ImportError):  # which the process will say
+                module = import_module(self._config["_target_"].rpartition(".")[0])
+        inherited = without_logins(os.environ) if self._confined else os.environ
+        variables = {**inherited, **getattr(module, "ENVIRONMENT", {})}
+        log = self._folder.logs / "tracker.log"
+        self._child = Child("sweeprof.run.tracker", [str(os.getpid())], variables, log)
+
+    def _ask(self, message: Mapping[str, Any], left_s: float, limit_s: float | None = None) -> Links | None:
+        """Send a request; the process is killed if it does not answer within ``left_s`` of ``limit_s``, or makes no progress."""
+        if self._child is None:
+            return None
+        asked = {
+            **message,
+            "config": self._config,
+            "folder": str(self._folder.path),
+            "trust": self._trust,
+            "confined": self._confined,
+        }
+        end = time.monotonic() + left_s
+        try:
+            self._child.send(asked, min(IDLE_S, left_s))
+            answered: dict[str, Any] = {"progress": True}
+            while "progress" in answered:
+                answered = self._child.receive(max(0.0, min(IDLE_S, end - time.monotonic())))
+        except NoAnswer:
+            self._child.kill()
+            if time.monotonic() < end:
+                self.trouble = f"the tracker made no progress for {IDLE_S:g} s"
+            elif limit_s is None:
+                self.trouble = f"the tracker did not answer within {left_s:g} s"
+            else:
+                self.trouble = f"the tracker did not finish within limits.tracking_s={limit_s:g}"
+            return None
+        except WorkerError as error:
+            self.trouble = str(error)
+            return None
+        self.trouble = answered.get("trouble")
+        links = answered.get("links")
+        return Links(**links) if links else None
+
+
+class _Discreet:
+    """A stream that removes passwords: libraries log addresses."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(without_credentials(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def trouble_of(error: Exception) -> str:
+    """Return the error of a tracker, and what to do about it, without passwords."""
+    status = getattr(error, "get_http_status_code", lambda: None)()
+    refused = status == HTTPStatus.UNAUTHORIZED or "error code 401" in str(error)
+    return without_credentials(f"{type(error).__name__}: {error}{f' - {LOGIN}' if refused else ''}")
+
+
+def _serve() -> None:
+    die_with(int(sys.argv[2]))
+    sys.stdout, sys.stderr = cast("TextIO", _Discreet(sys.stdout)), cast("TextIO", _Discreet(sys.stderr))
+    connection = inherited_connection()
+    tracker: Tracker | None = None
+    progress = _Progress(connection)
+
+    def do(message: Mapping[str, Any]) -> None:
+        nonlocal tracker
+        told: dict[str, Any] = {}
+        try:
+            if tracker is None:
+                tracker = _made(message)
+                if isinstance(tracker, ReportsProgress):
+                    tracker.on_progress = progress.report
+            links = _done(tracker, message, Folder(Path(message["folder"])))
+            told["links"] = dataclasses.asdict(links) if links else None
+        except Exception as error:  # whatever a tracker raises is told, and ends nothing
+            told["trouble"] = stored(trouble_of(error))
+        connection.send(told)
+
+    for message in connection.messages():
+        if "open" not in message:
+            do(message)
+            continue
+        # Others measure meanwhile. The priority is that of a thread, for a process may not raise its own again.
+        opening = threading.Thread(target=_at_low_priority, args=(functools.partial(do, message),))
+        opening.start()
+        opening.join()
+
+
+def _at_low_priority(step: Callable[[], None]) -> None:
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), OPENING_NICE)
+    step()
+
+
+class _Progress:
+    """Reports to the driver, from time to time, that something was sent."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._told = connection, -math.inf
+
+    def report(self) -> None:
+        now = time.monotonic()
+        if now - self._told >= PROGRESS_S:
+            self._told = now
+            self._connection.send({"progress": True})
+
+
+def _made(message: Mapping[str, Any]) -> Tracker:
+    """Return the tracker of a config; one that is not sweeprof's only with ``trust``."""
+    config: Mapping[str, Any] = message["config"]
+    target = config["_target_"]
+    if target not in KNOWN:
+        if not message["trust"]:
+            raise UserError(f"{target!r} is not a tracker of sweeprof")
+        made: Tracker = instantiate(config)
+        return made
+    if message["confined"]:
+        from sweeprof.tracking.confining import confine_artifacts
+
+        is_server = str(config.get("uri")).startswith(("http://", "https://"))
+        confine_artifacts(None if is_server else Path(config["output"]))
+    module, _, name = target.rpartition(".")
+    # Not by Hydra, which would fill in what the text of a setting names, such as ${oc.env:PASSWORD}.
+    arguments = {key: value for key, value in config.items() if key != "_target_"}
+    known: Tracker = getattr(import_module(module), name)(**arguments)
+    return known
+
+
+def _done(tracker: Tracker, message: Mapping[str, Any], folder: Folder) -> Links | None:
+    if "open" in message:
+        info = message["open"]
+        with sending_lock(folder.path, OTHERS_OPEN_S):
+            return tracker.open(SweepInfo(**{**info, "axes": tuple(info["axes"])}))
+    if "add" in message:
+        if not isinstance(tracker, Adder):
+            raise TypeError("it takes no single combinations: tracking.writer=head")
+        whole = comparison_of(folder, running=True, only=message["add"], trust=message["trust"])
+        records = list(_outcomes(folder, message["add"]))
+        with sending_lock(folder.path, OTHERS_CLOSE_S):  # two tasks that end at once would both make the sweep's run
+            tracker.add(whole, records, folder.path, message["add"])
+        return None
+    with sending_lock(folder.path, OTHERS_CLOSE_S):
+        return _close(tracker, folder, message["ending"], message["missing"], message["trust"])
+
+
+def _close(tracker: Tracker, folder: Folder, ending: SweepOutcome, missing: str, trust: bool = False) -> Links | None:
+    comparison = comparison_of(folder, missing, trust=trust)
+    return tracker.close(comparison, list(_outcomes(folder)), folder.path, ending)
+
+
+def _outcomes(folder: Folder, only: Collection[str] | None = None) -> Iterator[Record]:
+    """Yield the records, of all combinations or some, without observations: of ten thousand combinations these are gigabytes."""
+    for combination in folder.read_plan().combinations:
+        if only is not None and combination.id not in only:
+            continue
+        for record in folder.records_of(combination.id):
+            yield dataclasses.replace(
+                record, config=combination.config, observations=None, environment={}, traceback=None
+            )
+
+
+if __name__ == "__main__":
+    _serve()

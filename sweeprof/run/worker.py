@@ -1,0 +1,163 @@
+"""The process of one trial: run the pass, leave a record, end."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import random
+import resource
+import time
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from sweeprof.errors import Unsupported
+from sweeprof.passes.registry import exclusive_passes
+from sweeprof.profiling.profiler import Profiler
+from sweeprof.results import environment
+from sweeprof.results.compare import warnings_of
+from sweeprof.results.environment import gpu_processes, gpu_warnings, load
+from sweeprof.results.files import write_bytes
+from sweeprof.results.record import Json, Record, Status, Warning
+from sweeprof.run.interleave import Participant, joined
+from sweeprof.run.protocol import Request
+from sweeprof.text import LONGEST_TRACEBACK, stored
+from sweeprof.tracebacks import described, formatted, location_of, original
+
+
+def run_trial(request: Request) -> None:
+    """Run the trial in this process and write its record."""
+    with joined(request.interleaved, request.blank["combination_id"]) as participant:
+        _run(request, participant)
+
+
+def _run(request: Request, participant: Participant | None) -> None:
+    costs = {"fork": time.monotonic() - request.asked}
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    blank = Record.from_dict(request.blank)
+    profiler: Profiler | None = None
+    interference = Interference(blank, request.family)
+    warnings: tuple[Warning, ...] = ()
+    observations: Json | None = None
+    status: Status = "ok"
+    reason: str | None = None
+    trace: str | None = None
+    location: str | None = None
+    try:
+        if request.memory is not None:
+            _limit_memory(request.memory)
+        _seed(blank.config["seed"]["weights"])
+        profiler = Profiler.from_config(blank.config)
+        profiler.session.participant = participant
+        seen = profiler.run(blank.pass_name)
+        observations = seen.to_dict() if hasattr(seen, "to_dict") else asdict(seen)
+        for name, content in getattr(seen, "files", {}).items():
+            write_bytes(Path(request.records).parent / "artifacts" / blank.combination_id / name, content)
+        warnings += getattr(seen, "warnings", ())
+        for trace_of_metric in getattr(seen, "tracebacks", ()):
+            _log(Path(request.log), trace_of_metric)
+    except Exception as error:
+        status, reason, trace = _outcome(error, profiler)
+        location = location_of(error) if trace else None
+        _log(Path(request.log), trace)
+    own = dict(profiler.session.costs) if profiler else {}
+    warnings += tuple(profiler.session.warnings) if profiler else ()
+    if participant and "measure" in own:  # without the turns of the other participants
+        own |= {"measure": own["measure"] - participant.waited_s, "wait": participant.waited_s}
+    others, disturbed = interference.observed()
+    deviating = warnings_of(profiler.session.settings.deviations) if profiler else ()
+    replace(
+        blank,
+        status=status,
+        reason=reason,
+        traceback=trace,
+        location=location,
+        observations=observations,
+        warnings=tuple(dict.fromkeys((*disturbed, *warnings, *deviating))),
+        started=started,
+        wall_s=time.monotonic() - request.asked,
+        costs={**costs, **own},
+        environment={**blank.environment, "load": load(), **_settings(blank, profiler), **others},
+    ).write(Path(request.records))
+
+
+class Interference:
+    """The load by other processes during a trial; observed before and after it, and not in between."""
+
+    def __init__(self, blank: Record, family: int) -> None:
+        self._environment, self._family = blank.environment, family or os.getpid()
+        self._began = time.time()
+        self._before = environment.look() if blank.pass_name in exclusive_passes() else None
+
+    def observed(self) -> tuple[Json, list[Warning]]:
+        """Return the entries of the record's environment, and the warnings for them.
+
+        ``ran``: from when to when, in seconds since the epoch; ``others``: only for passes that measure.
+        """
+        ran = [self._began, time.time()]
+        if self._before is None:
+            return {"ran": ran}, []
+        seen: dict[str, Any] = environment.between(self._before, environment.look(), self._family)
+        warnings = [*environment.warnings_of(seen), *environment.governor_warnings()]
+        seen["trials"] = self._environment.get("others", {}).get("trials", [])
+        gpu = self._environment.get("gpu")
+        if gpu is not None:
+            seen["gpu"] = gpu_processes(gpu["uuid"])
+            warnings += gpu_warnings(seen["gpu"])
+        return {"ran": ran, "others": seen}, warnings
+
+
+def _settings(blank: Record, profiler: Profiler | None) -> Json:
+    """Return the settings that were in effect while the model ran, and where they were not as requested."""
+    threads = blank.config["backend"].get("threads")
+    if profiler is None or not profiler.session.settings.in_effect:
+        return {"threads": threads}
+    settings = profiler.session.settings
+    found: Json = {"threads": settings.in_effect.get("threads", threads), "settings": dict(settings.in_effect)}
+    if settings.deviations:
+        found["deviations"] = {name: list(values) for name, values in settings.deviations.items()}
+    return found
+
+
+def _outcome(error: Exception, profiler: Profiler | None) -> tuple[Status, str, str | None]:
+    cause = original(error)
+    if isinstance(cause, Unsupported):
+        return "unsupported", str(cause), None
+    ran_out = isinstance(cause, MemoryError) or (
+        profiler is not None and profiler.session.backend.is_out_of_memory(cause)
+    )
+    return "oom" if ran_out else "failed", described(error), formatted(error)
+
+
+def _log(log: Path, trace: str | None) -> None:
+    if trace is not None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(stored(trace, LONGEST_TRACEBACK))
+
+
+def _seed(seed: int) -> None:
+    """Seed the generators that user code may draw from beside the framework's, before anything is built."""
+    random.seed(seed)
+    np.random.seed(seed)
+
+
+def _limit_memory(size: int) -> None:
+    """Let this process allocate ``size`` bytes more; beyond that allocations fail and the pass raises."""
+    info = psutil.Process().memory_info()
+    limit = info.data + size
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
+def redirect_output(log: Path) -> None:
+    """Send everything this process prints, also from C, to ``log``, and a traceback of every thread if it crashes."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    faulthandler.enable(file=2)

@@ -1,0 +1,4 @@
+"""Shards as jobs of Slurm.
+
+Reasons for its design: docs/decisions/slurm.md.
+"""

@@ -1,0 +1,187 @@
+"""The resources of a cluster's tasks: by the settings under ``cluster``, and by its groups for some combinations. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sweeprof.config.schema import IDENTITY, RESOURCES
+from sweeprof.config.units import parse_minutes, parse_size
+from sweeprof.config.validation import WHERE
+from sweeprof.errors import Problem, UserError
+from sweeprof.plan.plan import Combination, expected_seconds, pair_key
+from sweeprof.plan.shape import Rule, read_rules
+from sweeprof.results.record import Json, PassName
+
+_KEY = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
+
+
+def asked_for(
+    combinations: Sequence[Combination],
+    settings: Mapping[str, Any],
+    baseline: Mapping[str, Any],
+    axes: Mapping[str, list[Any]],
+    jobs: int,
+) -> dict[str, Json]:
+    """Return the resources of each combination's task, by the combination's id; the same for all that the baseline pairs.
+
+    Raises:
+        UserError: groups that cannot be read, or that ask for different nodes for what is to be on one.
+    """
+    where = [group[WHERE] for group in settings["groups"]]
+    keys = _config_keys(where)
+    # A site's groups hold for every sweep, whatever values this one has.
+    rules, problems = read_rules(where, axes, keys, axes, "cluster.groups where")
+    if problems:
+        raise UserError(problems)
+    base = {key: settings[key] for key in RESOURCES}
+    together: dict[str, list[Combination]] = {}
+    for combination in combinations:
+        if combination.unsupported is None:
+            together.setdefault(pair_key(combination.axes, baseline), []).append(combination)
+    found: dict[str, Json] = {}
+    told: dict[str, Problem] = {}
+    for pair in together.values():
+        each = [_of(c, base, rules, settings["groups"], jobs, keys) for c in pair]
+        one, clashes = _of_all(each)
+        for key, values in clashes.items():
+            told.setdefault(f"{key} {values}", _clash(key, values, pair[0]))
+        found.update({c.id: one for c in pair})
+    if told:
+        raise UserError(list(told.values()))
+    return found
+
+
+def _config_keys(where: Sequence[Any]) -> set[str]:
+    """Return the keys of a combination's config that groups name, whether or not this sweep varies them."""
+    words = (word for entry in where for word in (_KEY.findall(entry) if isinstance(entry, str) else entry))
+    return {word for word in map(str, words) if "." in word and word.partition(".")[0] in IDENTITY}
+
+
+def _point(c: Combination, keys: Iterable[str]) -> dict[str, Any]:
+    found = {key: node for key in keys if (node := _at(c.config, key)) is not None}
+    return {**found, **c.axes}
+
+
+def _at(config: Mapping[str, Any], key: str) -> Any:
+    node: Any = config
+    for part in key.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node
+
+
+def _of(
+    c: Combination,
+    base: Json,
+    rules: Sequence[Rule],
+    groups: Sequence[Mapping[str, Any]],
+    jobs: int,
+    keys: Iterable[str],
+) -> Json:
+    asked, point = dict(base), _point(c, keys)
+    for rule, group in zip(rules, groups, strict=True):
+        if rule.matches(point):
+            own = {key: value for key, value in group.items() if key != WHERE}
+            asked |= {**own, "options": {**asked["options"], **own.get("options", {})}}
+    if asked["cpus"] is None:
+        asked["cpus"] = int(c.config["backend"].get("threads") or 1) * jobs
+    if asked["gpus"] is None:
+        asked["gpus"] = 1 if str(c.config["device"]["type"]).startswith(("cuda", "gpu")) else 0
+    return asked
+
+
+def _of_all(each: Sequence[Json]) -> tuple[Json, dict[str, list[Any]]]:
+    """Return resources that are enough for all, and by key the values that exclude each other."""
+    asked: Json = {}
+    clashes: dict[str, list[Any]] = {}
+    for key in RESOURCES:
+        values = _distinct(one[key] for one in each)
+        known = [value for value in values if value is not None]
+        if len(values) == 1:
+            asked[key] = values[0]
+        elif key in ("memory", "time", "cpus", "exclusive"):
+            asked[key] = max(known, key=_size)
+        elif key == "gpus" and sum(isinstance(value, str) for value in known) <= 1:
+            asked[key] = max(known, key=lambda value: (isinstance(value, str), value))
+        else:
+            clashes[key] = values
+            asked[key] = values[0]
+    return asked, clashes
+
+
+def _clash(key: str, values: Sequence[Any], one: Combination) -> Problem:
+    said = "are asked for by combinations that the baseline pairs, which must be measured on one host, as around "
+    return Problem(
+        f"cluster.groups {key}", list(values), said + ", ".join(f"{a}={v}" for a, v in one.axes.items()) + "."
+    )
+
+
+def _size(value: Any) -> float:
+    return float(parse_minutes(value) or parse_size(value) or value)
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    found: list[Any] = []
+    for value in values:
+        if value not in found:
+            found.append(value)
+    return found
+
+
+Shards = tuple[tuple[str, ...], ...]
+
+
+def in_tasks(
+    combinations: Sequence[Combination],
+    baseline: Mapping[str, Any],
+    passes: Sequence[PassName],
+    asked: Mapping[str, Json],
+    minutes: float | None,
+    count: int | None = None,
+) -> tuple[Shards, list[Json]]:
+    """Return ids in shards, and the resources of each shard's task.
+
+    Args:
+        asked: what the task of a combination asks for, by id.
+        minutes: of work for a shard; what a baseline pairs stays together, even if that takes longer.
+        count: of shards, instead; there are more where combinations ask for different things.
+    """
+    kinds: dict[str, dict[str, list[Combination]]] = {}
+    for c in combinations:
+        if c.unsupported is None:
+            alike = kinds.setdefault(json.dumps(asked[c.id], sort_keys=True), {})
+            alike.setdefault(pair_key(c.axes, baseline), []).append(c)
+    whole = sum(_seconds(c, passes) for groups in kinds.values() for group in groups.values() for c in group)
+    shards: list[tuple[str, ...]] = []
+    resources: list[Json] = []
+    for kind, groups in kinds.items():
+        weighed = [([c.id for c in group], sum(_seconds(c, passes) for c in group)) for group in groups.values()]
+        total = sum(seconds for _, seconds in weighed)
+        share = math.ceil(total / (minutes * 60)) if minutes else 1
+        wanted = share if count is None else max(1, round(count * total / whole))
+        made = list(_dealt(weighed, total, wanted))
+        shards += made
+        resources += [json.loads(kind)] * len(made)
+    return tuple(shards), resources
+
+
+def _seconds(combination: Combination, passes: Sequence[PassName]) -> float:
+    return sum(expected_seconds(combination, name) for name in passes)
+
+
+def _dealt(weighed: Sequence[tuple[list[str], float]], total: float, count: int) -> Iterator[tuple[str, ...]]:
+    """The groups in their order, in at most ``count`` shards of about the same length: neighbours share what a process imports."""
+    shard: list[str] = []
+    before, made = 0.0, 0
+    for place, (ids, seconds) in enumerate(weighed):
+        shard += ids
+        before += seconds
+        left, due = len(weighed) - place - 1, count - made - 1
+        if due and (before >= total * (made + 1) / count - seconds / 2 or left <= due):
+            yield tuple(shard)
+            shard, made = [], made + 1
+    if shard:
+        yield tuple(shard)

@@ -1,0 +1,85 @@
+"""``python -m sweeprof.slurm.task FOLDER TOKEN``: run one shard, as a task of an array on its node."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from sweeprof.errors import UserError
+from sweeprof.plan.plan import Plan
+from sweeprof.results.environment import scheduler
+from sweeprof.results.files import is_full
+from sweeprof.run.exports import observed, write_artifacts
+from sweeprof.run.finish import title_of
+from sweeprof.run.folder import Folder
+from sweeprof.run.locks import ENDING_S
+from sweeprof.run.protocol import DISK_FULL
+from sweeprof.run.shard import run_shard
+from sweeprof.run.tracker import TrackerProcess, sending_s
+from sweeprof.run.tracking import stored_tracker
+from sweeprof.slurm.jobs import HELD, Jobs, Note
+from sweeprof.terminal import guard_output
+
+
+def send_shard(folder: Folder, plan: Plan, shard: int) -> None:
+    """Send a shard's combinations if ``tracking.writer=job``; a failure is printed, as the driver sends what is missing."""
+    # A job runs the code of the plan, and was submitted by the user who gave this address: the folder is trusted here.
+    try:
+        stored = stored_tracker(folder, "tracking.uri", trust=True)
+    except (UserError, OSError):
+        return
+    if stored.config.get("writer") != "job":
+        return
+    ids = plan.shards[shard]
+    for id in ids:
+        write_artifacts(folder, id, observed(folder, id), title_of(plan, plan.combination(id)))
+    with TrackerProcess(stored, folder, trust=True) as tracker:
+        tracker.add(ids, sending_s(plan))
+        if tracker.trouble:
+            print(f"not sent by this job: {tracker.trouble}", file=sys.stderr)
+
+
+REVOKED = 0
+EXIT_HELD = 75
+"""Exit code where another task measures the same shard (EX_TEMPFAIL)."""
+
+
+def main(arguments: list[str]) -> int:
+    """Run the shard that this task is for; returns the exit code."""
+    guard_output()
+    folder, token = Folder(Path(arguments[0])), arguments[1]
+    number = int(os.environ["SLURM_ARRAY_TASK_ID"])
+    jobs = Jobs(folder.path)
+    submission = jobs.read(token)
+    if submission is None or submission.revoked:
+        print(f"{folder.path}: this job was revoked; nothing to do")
+        return REVOKED
+    place = scheduler() or {}
+    note = Note(str(place.get("job")), str(place.get("node")), int(place.get("restarts") or 0), time.time())
+    jobs.write_note(token, number, note)
+    error: str | None = "it was ended"
+    code = 1
+    try:
+        if run_shard(folder, submission.shards[number], ENDING_S):
+            send_shard(folder, folder.read_plan(), submission.shards[number])
+            code, error = 0, None
+        else:
+            code, error = EXIT_HELD, HELD
+    except OSError as failure:
+        code, error = (
+            (DISK_FULL, "the disk is full") if is_full(failure) else (1, f"{type(failure).__name__}: {failure}")
+        )
+        print(error, file=sys.stderr)
+    except Exception as failure:
+        error = f"{type(failure).__name__}: {failure}"
+        raise
+    finally:
+        jobs.write_note(token, number, replace(note, ended=time.time(), error=error))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

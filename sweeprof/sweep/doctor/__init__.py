@@ -1,1 +1,0 @@
-"""What a machine offers, what disturbs measurements on it, and which differences can be seen there."""

@@ -1,0 +1,127 @@
+"""Questions to a tracking server by its REST interface: MLflow's own client takes two seconds to import."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from http import HTTPStatus
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError
+
+from sweeprof.errors import SweeprofError
+from sweeprof.tracking.credentials import LOGIN, without_credentials
+from sweeprof.tracking.request_limits import within
+
+LOCAL = ("127.0.0.1", "localhost", "::1")
+PORT = 5000
+VIEWER = f"http://{LOCAL[0]}:{PORT}"
+"""Where ``sweeprof ui`` shows a database, unless another port is given."""
+ANSWER_S = 20.0
+HEALTH_S = 2.0
+ANSWER_BYTES = 16 << 20
+"""Many times what any of these questions is answered."""
+
+
+class ServerUnreachable(SweeprofError):
+    """A tracking server was not reached, or refused."""
+
+
+def is_healthy(address: str) -> bool:
+    """True if a server answers at ``address``; it gets no password, as whoever listens there may be anyone."""
+    try:
+        _answer(urllib.request.Request(f"{_split(address)[0]}/health"), HEALTH_S)
+        return True
+    except (OSError, ValueError, HTTPException):
+        return False
+
+
+def experiment_id(address: str, name: str, login: bool = True) -> str | None:
+    """Id of the experiment of that name; None where there is none.
+
+    Args:
+        login: whether the server may be told the user and password of the environment.
+
+    Raises:
+        NoAnswer: the server was not reached, or refused.
+    """
+    # A sweep's name has no quotes in it (config/check.py).
+    found = _post(address, "experiments/search", {"filter": f"name = '{name}'", "max_results": 1}, login)
+    experiments = found.get("experiments", [])
+    return str(experiments[0]["experiment_id"]) if experiments else None
+
+
+def run_ids(address: str, experiment: str, condition: str, order: str, limit: int, login: bool = True) -> list[str]:
+    """Ids of the first ``limit`` runs for which ``condition`` holds; it and ``order`` are in MLflow's language.
+
+    Args:
+        login: whether the server may be told the user and password of the environment.
+
+    Raises:
+        NoAnswer: the server was not reached, or refused.
+    """
+    asked = {"experiment_ids": [experiment], "filter": condition, "order_by": [order], "max_results": limit}
+    return [run["info"]["run_id"] for run in _post(address, "runs/search", asked, login).get("runs", [])]
+
+
+def _post(address: str, path: str, question: Mapping[str, Any], login: bool) -> dict[str, Any]:
+    plain, given = _split(address)
+    url = f"{plain.rstrip('/')}/api/2.0/mlflow/{path}"
+    request = urllib.request.Request(url, json.dumps(question).encode(), {"Content-Type": "application/json"})
+    authorization = given or (_of_environment() if login else None)
+    if authorization:  # which another server, that this one may name instead, has no right to
+        request.add_unredirected_header("Authorization", authorization)
+    try:
+        found: dict[str, Any] = json.loads(_answer(request, ANSWER_S))
+        return found
+    except (OSError, ValueError, HTTPException) as error:
+        raise ServerUnreachable(without_credentials(f"MLflow at {address} gave no answer: {_reason(error)}")) from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, HTTPError):
+        return f"{error.code} {error.reason}{f'; {LOGIN}' if error.code == HTTPStatus.UNAUTHORIZED else ''}"
+    return str(getattr(error, "reason", error)) or type(error).__name__
+
+
+def _split(address: str) -> tuple[str, str | None]:
+    """The address without user and password, and the header that they stand for, as MLflow's client has it."""
+    parts = urllib.parse.urlsplit(address)
+    plain = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    user, password = (urllib.parse.unquote(text or "") for text in (parts.username, parts.password))
+    return plain, _basic(user, password) if user else None
+
+
+def _of_environment() -> str | None:
+    if user := os.environ.get("MLFLOW_TRACKING_USERNAME"):
+        return _basic(user, os.environ.get("MLFLOW_TRACKING_PASSWORD", ""))
+    token = os.environ.get("MLFLOW_TRACKING_TOKEN")
+    return f"Bearer {token}" if token else None
+
+
+def _basic(user: str, password: str) -> str:
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+def _answer(request: urllib.request.Request, timeout_s: float) -> bytes:
+    """The whole answer; raises ``TimeoutError`` where it is not there in time, and ``ValueError`` where it is too large."""
+    # A proxy, meant for the world outside, knows nothing of this machine's own servers.
+    host = urllib.parse.urlsplit(request.full_url).hostname
+    proxies = urllib.request.ProxyHandler({} if host in LOCAL else None)
+
+    def step() -> bytes:
+        try:
+            with urllib.request.build_opener(proxies).open(request, timeout=timeout_s) as answer:
+                return bytes(answer.read(ANSWER_BYTES + 1))
+        except HTTPError as error:
+            error.close()
+            raise
+
+    content = within(timeout_s, step)
+    if len(content) > ANSWER_BYTES:
+        raise ValueError(f"its answer is larger than {ANSWER_BYTES >> 20} MiB")
+    return content

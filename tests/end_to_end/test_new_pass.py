@@ -1,0 +1,98 @@
+"""A pass that is added as one module, without changing another file: a sweep runs it, and a metric reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from support.command import run_command
+from sweeprof.results.record import read_records
+
+ANSWERS = '''
+"""The sum of the outputs of one forward."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sweeprof.backends import LoadedModel
+from sweeprof.passes.registry import Parameter, Pass
+from sweeprof.results.validation import validated
+
+
+@dataclass(frozen=True)
+class Answers:
+    total: float
+    samples: int
+
+    @classmethod
+    def from_dict(cls, data):
+        return validated(cls, data)
+
+
+def run(session, backend):
+    with session.working() as (model, work), model.stepping(work.batch) as step:
+        outputs = model.host_outputs(step())
+    return Answers(float(np.abs(outputs).sum()), len(outputs))
+
+
+PASS = Pass(
+    name="answers",
+    order=15,
+    run=run,
+    read=Answers.from_dict,
+    kind="exact",
+    provides=(Parameter("answers"), Parameter("answered", lambda answers: answers.samples)),
+)
+'''
+METRICS = '''
+import sweeprof
+
+
+@sweeprof.metric(name="mine/answered", unit="samples", better="higher")
+def answered_twice(answers, answered, batch_size):
+    """Samples that were answered."""
+    assert answers.samples == answered == batch_size
+    return 2 * answered
+'''
+ENTRY_POINT = "[sweeprof.passes]\nanswers = {module}\n"
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of installed packages, one of which has a pass."""
+    site = tmp_path / "site"
+    described = site / "answers-1.0.dist-info"
+    described.mkdir(parents=True)
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: answers\nVersion: 1.0\n")
+    (described / "entry_points.txt").write_text(ENTRY_POINT.format(module="answers_pass"))
+    (site / "answers_pass.py").write_text(ANSWERS)
+    (site / "answers_metrics.py").write_text(METRICS)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]))
+    return site
+
+
+def test_a_sweep_runs_a_new_pass_and_a_metric_reads_it(tmp_path: Path, site: Path) -> None:
+    assert site.is_dir()
+    ran = run_command(
+        tmp_path,
+        *("name=new_pass", "model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "batch_size=2,4"),
+        *(
+            "compare.baseline={batch_size: 2}",
+            "metrics.select=[compute/macs,{_target_: answers_metrics.answered_twice}]",
+        ),
+    )
+    assert ran.code == 0, ran.err
+    folder = ran.folder("new_pass")
+    assert {(r.pass_name, r.status) for r in read_records(folder / "records")} == {
+        ("analysis", "ok"),
+        ("answers", "ok"),
+    }
+    plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+    assert plan["passes"] == ["analysis", "answers"]
+    rows = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["rows"]
+    values = [row["cells"]["mine/answered"]["measurement"]["value"] for row in rows]
+    assert values == [4, 8]

@@ -1,0 +1,339 @@
+"""Print figures about the structure of the package, for this checkout or for others: ``python tests/structure.py [CHECKOUT …]``.
+
+Computed from the source below ``sweeprof/``:
+
+* *code lines*: lines with a token, without comments, blank lines, docstrings and other strings that stand alone;
+* *branches per code line*: ``if``, ``for``, ``while``, conditional expressions, ``except`` handlers, ``case`` blocks, the ``for``
+  and ``if`` clauses of comprehensions, and every ``and`` and ``or``;
+* *Any per 1,000 lines*: uses of the name ``Any``, per 1,000 code lines;
+* *import cycles*: groups of two or more packages (or modules) that import each other, directly or through others, by imports at
+  the top of a file and within functions, but not below ``if TYPE_CHECKING``. A package is what lies directly in ``sweeprof/``;
+* *pairs of packages*: two packages that import each other directly;
+* *type names defined twice*: names of classes, and of aliases such as ``Shape = tuple[int, ...]``, that several files define;
+* *docstrings that begin with What or Whether*: of modules, classes and functions whose own name does not begin with an underscore.
+
+Counted while the program runs, by ``sys.setprofile`` in every process:
+
+* *files entered*: files of the package of which a function or a class body runs; the code at the top of a module does not count;
+* *switches*: distinct pairs of a file and another file that one of its functions calls, directly or through other libraries; a pair
+  counts once for every process that is the first to show it (a forked process knows the pairs of its parent).
+
+The sweep measures two batch sizes with the fake backend, and sends nothing to a tracker. The call is the second
+``sweeprof.profile(torch.nn.Linear(8, 8), torch.zeros(1, 8))`` of a process.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+PACKAGE = "sweeprof"
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+BRANCHES = (
+    ast.If | ast.For | ast.AsyncFor | ast.While | ast.IfExp | ast.ExceptHandler | ast.match_case | ast.comprehension
+)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One column of the table; the order of the fields is that of the rows."""
+
+    python_files: int
+    code_lines: int
+    branches_per_code_line: float
+    any_per_1000_lines: float
+    import_cycles_of_packages: int
+    pairs_of_packages_in_both_directions: int
+    import_cycles_of_modules: int
+    type_names_defined_twice: int
+    docstrings_what_or_whether: int
+    files_entered_by_sweep: int
+    switches_of_sweep: int
+    files_entered_by_second_profile: int
+    switches_of_second_profile: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of the package."""
+
+    path: Path
+    module: str
+    text: str
+    tree: ast.Module
+
+
+def read_sources(checkout: Path) -> list[Source]:
+    """Return every Python file of the package."""
+    sources = []
+    for path in sorted((checkout / PACKAGE).rglob("*.py")):
+        parts = path.relative_to(checkout).with_suffix("").parts
+        if parts[-1] == "__init__":
+            parts = parts[:-1]
+        text = path.read_text(encoding="utf-8")
+        sources.append(Source(path, ".".join(parts), text, ast.parse(text)))
+    return sources
+
+
+def code_lines(source: Source) -> int:
+    """Return the number of lines with code."""
+    strings: set[int] = set()
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            strings.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
+        if token.type not in NO_CODE:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines - strings)
+
+
+def branches(source: Source) -> int:
+    """Return the number of branches."""
+    count = 0
+    for node in ast.walk(source.tree):
+        count += isinstance(node, BRANCHES)
+        if isinstance(node, ast.BoolOp):
+            count += len(node.values) - 1
+        elif isinstance(node, ast.comprehension):
+            count += len(node.ifs)
+    return count
+
+
+def uses_of_any(source: Source) -> int:
+    """Return how often the name ``Any`` is used; its import does not count."""
+    return sum(isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(source.tree))
+
+
+def docstrings_what_or_whether(source: Source) -> list[str]:
+    """Return the places of docstrings that begin with What or Whether."""
+    places = []
+    for node in ast.walk(source.tree):
+        if not isinstance(node, DOCUMENTED) or getattr(node, "name", "").startswith("_"):
+            continue
+        if re.match(r"(What|Whether)\b", ast.get_docstring(node) or ""):
+            places.append(f"{source.path}:{getattr(node, 'lineno', 1)}")
+    return places
+
+
+def type_names(source: Source) -> set[str]:
+    """Return the names of classes and of type aliases (CamelCase names that are assigned at the top of the file)."""
+    names = {node.name for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)}
+    for node in source.tree.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if name[0].isupper() and not name.isupper():
+                names.add(name)
+    return names
+
+
+def names_defined_twice(sources: list[Source]) -> dict[str, list[Path]]:
+    """Return the files of every type name that more than one file defines."""
+    files: dict[str, list[Path]] = defaultdict(list)
+    for source in sources:
+        for name in type_names(source):
+            files[name].append(source.path)
+    return {name: paths for name, paths in sorted(files.items()) if len(paths) > 1}
+
+
+def imported_modules(source: Source, modules: set[str]) -> Iterator[str]:
+    """Yield the modules of the package that the file imports when it runs."""
+    ignored: set[ast.AST] = set()
+    for node in ast.walk(source.tree):  # a guard comes before what is within it
+        if node in ignored:
+            continue
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            for statement in node.body:
+                ignored.update(ast.walk(statement))
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                if name in modules:
+                    yield name
+                elif node.module in modules:
+                    yield str(node.module)
+
+
+def import_graph(sources: list[Source]) -> dict[str, set[str]]:
+    """Return the modules that each module imports. The package itself is left out: it imports its modules on request."""
+    modules = {source.module for source in sources}
+    return {
+        source.module: set(imported_modules(source, modules)) - {PACKAGE, source.module}
+        for source in sources
+        if source.module != PACKAGE
+    }
+
+
+def package_graph(graph: dict[str, set[str]]) -> dict[str, set[str]]:
+    """Return the graph of the packages directly in ``sweeprof/``; a file there is a package of its own."""
+    packages: dict[str, set[str]] = defaultdict(set)
+    for module, imported in graph.items():
+        package = ".".join(module.split(".")[:2])
+        packages[package].update(".".join(name.split(".")[:2]) for name in imported)
+        packages[package].discard(package)
+    return packages
+
+
+def cycles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Return the groups of nodes that reach each other."""
+    reachable: dict[str, set[str]] = {}
+    for node, neighbours in graph.items():
+        seen: set[str] = set()
+        waiting = [*neighbours]
+        while waiting:
+            neighbour = waiting.pop()
+            if neighbour not in seen:
+                seen.add(neighbour)
+                waiting += graph.get(neighbour, ())
+        reachable[node] = seen
+    groups: list[set[str]] = []
+    for node in sorted(graph):
+        if node in reachable[node] and not any(node in group for group in groups):
+            groups.append({other for other in reachable[node] if node in reachable.get(other, ())})
+    return groups
+
+
+def mutual_pairs(graph: dict[str, set[str]]) -> list[tuple[str, str]]:
+    """Return the pairs of nodes with an edge in both directions."""
+    return [(node, other) for node in sorted(graph) for other in graph[node] if node < other and node in graph[other]]
+
+
+TRACER = """
+import os, sys, threading
+
+root, out = os.environ.get("STRUCTURE_ROOT"), os.environ.get("STRUCTURE_OUT")
+seen = set()
+
+def start():
+    sink = os.open(out, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def record(frame, event, argument):
+        if event != "call":
+            return
+        file = frame.f_code.co_filename
+        if not file.startswith(root) or frame.f_code.co_name == "<module>":
+            return
+        caller = frame.f_back
+        while caller is not None and not caller.f_code.co_filename.startswith(root):
+            caller = caller.f_back
+        pair = ("" if caller is None else caller.f_code.co_filename, file)
+        if pair not in seen:
+            seen.add(pair)
+            os.write(sink, (chr(9).join(pair) + chr(10)).encode())
+
+    threading.setprofile(record)
+    sys.setprofile(record)
+
+def stop():
+    sys.setprofile(None)
+    threading.setprofile(None)
+"""
+"""Writes each pair of caller and called file as soon as it occurs, so that a process that is killed counts as well."""
+
+SECOND_PROFILE = """
+import torch, sweeprof, structure_tracer
+
+for call in range(2):
+    if call == 1:
+        structure_tracer.start()
+    sweeprof.profile(torch.nn.Linear(8, 8), torch.zeros(1, 8))
+structure_tracer.stop()
+"""
+
+SWEEP = ("backend=fake", "model=fake", "dataset=synthetic", "tracking=none", "batch_size=1,2")
+
+
+def files_and_switches(checkout: Path, arguments: list[str], from_the_start: bool) -> tuple[int, int]:
+    """Return the files entered and the switches between files of one Python command."""
+    with tempfile.TemporaryDirectory() as folder:
+        tracer = Path(folder, "tracer")
+        tracer.mkdir()
+        (tracer / "structure_tracer.py").write_text(TRACER, encoding="utf-8")
+        if from_the_start:
+            start = "import structure_tracer\nif structure_tracer.out:\n    structure_tracer.start()\n"
+            (tracer / "sitecustomize.py").write_text(start, encoding="utf-8")
+        out = Path(folder, "pairs.tsv")
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join((str(tracer), str(checkout))),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "STRUCTURE_ROOT": f"{checkout / PACKAGE}{os.sep}",
+            "STRUCTURE_OUT": str(out),
+        }
+        command = [sys.executable, *arguments]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(command)} failed in {checkout}:\n{done.stdout}{done.stderr}")
+        pairs = [line.split("\t") for line in out.read_text(encoding="utf-8").splitlines()]
+    entered = {called for _, called in pairs}
+    return len(entered), sum(caller not in ("", called) for caller, called in pairs)
+
+
+def measure(checkout: Path) -> Figures:
+    """Return the figures of one checkout."""
+    sources = read_sources(checkout)
+    lines = sum(map(code_lines, sources))
+    graph = import_graph(sources)
+    sweep = files_and_switches(checkout, ["-m", PACKAGE, *SWEEP], from_the_start=True)
+    call = files_and_switches(checkout, ["-c", SECOND_PROFILE], from_the_start=False)
+    return Figures(
+        len(sources),
+        lines,
+        round(sum(map(branches, sources)) / lines, 3),
+        round(1000 * sum(map(uses_of_any, sources)) / lines, 1),
+        len(cycles(package_graph(graph))),
+        len(mutual_pairs(package_graph(graph))),
+        len(cycles(graph)),
+        len(names_defined_twice(sources)),
+        sum(len(docstrings_what_or_whether(source)) for source in sources),
+        *sweep,
+        *call,
+    )
+
+
+def details(checkout: Path) -> Iterator[str]:
+    """Yield what is behind the figures: the members of cycles, the names and files, the docstrings."""
+    sources = read_sources(checkout)
+    graph = import_graph(sources)
+    for kind, one_graph in (("packages", package_graph(graph)), ("modules", graph)):
+        for group in cycles(one_graph):
+            yield f"cycle of {kind}: {', '.join(sorted(group))}"
+    for pair in mutual_pairs(package_graph(graph)):
+        yield f"packages that import each other: {', '.join(pair)}"
+    for name, paths in names_defined_twice(sources).items():
+        yield f"defined {len(paths)} times: {name}: {', '.join(str(path.relative_to(checkout)) for path in paths)}"
+    for source in sources:
+        yield from (f"What or Whether: {place}" for place in docstrings_what_or_whether(source))
+
+
+def main(arguments: list[str]) -> None:
+    """Print one column per checkout, and with ``--details`` what to change in each."""
+    checkouts = [Path(name).resolve() for name in arguments if name != "--details"]
+    checkouts = checkouts or [Path(__file__).resolve().parents[1]]
+    for checkout in checkouts:
+        if not (checkout / PACKAGE).is_dir():
+            raise SystemExit(f"{checkout}: no folder {PACKAGE}/")
+    columns = [measure(checkout) for checkout in checkouts]
+    print(f"{'':38}{''.join(f'{checkout.name:>12}' for checkout in checkouts)}")
+    for row in fields(Figures):
+        label = row.name.replace("_", " ")
+        print(f"{label:38}{''.join(f'{getattr(column, row.name):>12}' for column in columns)}")
+    if "--details" in arguments:
+        for checkout in checkouts:
+            print("", checkout, *details(checkout), sep="\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

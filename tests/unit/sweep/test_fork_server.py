@@ -1,0 +1,434 @@
+"""A real template: whatever ends a trial, the shard learns of it and no process is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from support.plans import fake_plan
+from sweeprof.errors import WorkerError
+from sweeprof.results.files import read_json
+from sweeprof.results.record import PassName, Record
+from sweeprof.run import fork_server
+from sweeprof.run.fork_server import ForkServer, child_environment
+from sweeprof.run.isolation import Fork, Inline, Spawn
+from sweeprof.run.protocol import NoAnswer, ProcessExit, Request
+
+PRELOAD = ["sweeprof.backends.fake"]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    """A template for the tests that leave it alive."""
+    made = ForkServer(PRELOAD, {}, tmp_path_factory.mktemp("template") / "fork-server.log")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[ForkServer]:
+    """A template for the tests that kill it."""
+    made = ForkServer(PRELOAD, {}, tmp_path / "fork-server.log")
+    yield made
+    made.close()
+
+
+def request_of(folder: Path, timeout_s: float | None = 60, pass_name: PassName = "quality", **model: Any) -> Request:
+    plan = fake_plan({"x": model})
+    combination = plan.combinations[0]
+    blank = Record("s", combination.id, pass_name, "crashed", config=combination.config)
+    return Request(
+        blank.to_dict(), str(folder / "records"), str(folder / "logs" / "x.log"), timeout_s, None, time.monotonic()
+    )
+
+
+def record_of(request: Request) -> Record:
+    path = Path(request.records) / Record.from_dict(request.blank).file_name
+    return Record.from_dict(read_json(path))
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 20) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def is_gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def running_child(fork_server: ForkServer) -> psutil.Process:
+    process = psutil.Process(fork_server.pid)
+    assert wait_until(lambda: bool(process.children()))
+    return process.children()[0]
+
+
+def test_a_trial_leaves_its_record(shared: ForkServer, tmp_path: Path) -> None:
+    request = request_of(tmp_path)
+    assert shared.run(request) == ProcessExit(0)
+    record = record_of(request)
+    assert (record.status, record.reason) == ("ok", None)
+    assert record.observations is not None
+    assert record.costs["fork"] < record.wall_s
+    assert set(record.costs) == {"fork", "build", "measure"}
+    assert shared.preload_s > 0
+
+
+def registering(path: Path) -> dict[str, Any]:
+    """A node that has the process make a folder when it ends."""
+    return {"_target_": "atexit.register", "_args_": [{"_target_": "os.mkdir", "_partial_": True, "path": str(path)}]}
+
+
+def test_what_a_trial_leaves_for_its_exit_is_done(shared: ForkServer, tmp_path: Path) -> None:
+    """AutoGraph removes its files so: hundreds of them were left in the folder for temporary ones."""
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    for path, event in ((good, None), (bad, "raise")):
+        request = request_of(tmp_path, params=registering(path), on_step=event)
+        assert shared.run(request) == ProcessExit(0)
+        assert record_of(request).status == ("failed" if event else "ok"), record_of(request).reason
+    assert good.exists()
+    assert bad.exists()
+
+
+def test_one_child_after_the_other(shared: ForkServer, tmp_path: Path) -> None:
+    for pass_name in ("analysis", "memory", "quality", "timing"):
+        request = request_of(tmp_path, pass_name=pass_name)
+        assert shared.run(request) == ProcessExit(0)
+        assert record_of(request).pass_name == pass_name
+    assert psutil.Process(shared.pid).children() == []
+
+
+@pytest.mark.parametrize(
+    ("model", "status", "reason"),
+    [
+        ({"on_step": "raise"}, "failed", "ValueError: the fake model was told to raise"),
+        ({"on_build": "raise"}, "failed", "ValueError: the fake model was told to raise"),
+        ({"on_step": "memory_error"}, "oom", "MemoryError: the fake model was told to run out of memory"),
+        ({"on_build": "memory_error"}, "oom", "MemoryError: the fake model was told to run out of memory"),
+        ({"no_such_argument": 1}, "failed", None),
+    ],
+)
+def test_a_trial_that_raises_ends_well(
+    shared: ForkServer, tmp_path: Path, model: dict[str, Any], status: str, reason: str | None
+) -> None:
+    request = request_of(tmp_path, **model)
+    assert shared.run(request) == ProcessExit(0)
+    record = record_of(request)
+    assert record.status == status
+    assert (reason or "no_such_argument") in str(record.reason)
+    assert "hydra" not in str(record.location)
+    assert record.traceback is not None
+
+
+@pytest.mark.parametrize(("event", "code"), [("exit", 3), ("kill", -signal.SIGKILL), ("segfault", -signal.SIGSEGV)])
+@pytest.mark.parametrize("when", ["on_build", "on_step"])
+def test_a_trial_that_dies_tells_how(shared: ForkServer, tmp_path: Path, when: str, event: str, code: int) -> None:
+    model: dict[str, Any] = {when: event}
+    request = request_of(tmp_path, **model)
+    assert shared.run(request) == ProcessExit(code)
+    assert not Path(request.records).exists()
+    if event == "segfault":
+        assert "Segmentation fault" in Path(request.log).read_text()
+    assert shared.run(request_of(tmp_path)) == ProcessExit(0)
+
+
+def test_a_trial_that_hangs_is_ended(shared: ForkServer, tmp_path: Path) -> None:
+    began = time.monotonic()
+    assert shared.run(request_of(tmp_path, 0.5, on_step="hang")) == ProcessExit(-signal.SIGKILL, timed_out=True)
+    assert 0.5 <= time.monotonic() - began < 20
+    assert psutil.Process(shared.pid).children() == []
+
+
+PARENT = """
+import os, pathlib, subprocess, sys, time
+class Model:
+    def __init__(self, folder, hang):
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        pathlib.Path(folder, "grandchild").write_text(str(child.pid))
+        while hang:
+            time.sleep(1)
+        self.on_build = None
+        os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(("hang", "session"), [(True, False), (False, False), (False, True)])
+def test_what_a_trial_started_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hang: bool, session: bool
+) -> None:
+    module = PARENT.replace('(600)"]', f'(600)"], start_new_session={session}')
+    (tmp_path / "model_with_a_child.py").write_text(module)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}")
+    fork_server = ForkServer(PRELOAD, {}, tmp_path / "fork-server.log")
+    try:
+        request = request_of(tmp_path, 2.0 if hang else 60)
+        target = {"_target_": "model_with_a_child.Model", "folder": str(tmp_path), "hang": hang}
+        request.blank["config"]["model"] = {"fake": target}
+        ending = fork_server.run(request)
+        assert ending.timed_out is hang
+        grandchild = int((tmp_path / "grandchild").read_text())
+        assert wait_until(lambda: is_gone(grandchild))
+    finally:
+        fork_server.close()
+
+
+def test_output_goes_to_the_log(shared: ForkServer, tmp_path: Path) -> None:
+    request = request_of(tmp_path, on_step="raise")
+    shared.run(request)
+    assert Path(request.log).read_text() == record_of(request).traceback
+
+
+def test_a_memory_limit_is_met_and_stays_in_its_trial(shared: ForkServer, tmp_path: Path) -> None:
+    request = replace(request_of(tmp_path, on_step="allocate"), memory=64 << 20)
+    assert shared.run(request) == ProcessExit(0)
+    assert record_of(request).status == "oom"
+    roomy = replace(request_of(tmp_path), memory=512 << 20)
+    assert shared.run(roomy) == ProcessExit(0)
+    assert record_of(roomy).status == "ok"
+
+
+def test_a_killed_template_is_a_workers_error(own: ForkServer, tmp_path: Path) -> None:
+    os.kill(own.pid, signal.SIGKILL)
+    with pytest.raises(WorkerError, match=r"fork_server (process was killed by SIGKILL|is gone)"):
+        own.run(request_of(tmp_path))
+
+
+def test_a_template_killed_during_a_trial_takes_it_along(own: ForkServer, tmp_path: Path) -> None:
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            own.run(request_of(tmp_path, None, on_step="hang"))
+        except WorkerError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    child = running_child(own)
+    os.kill(own.pid, signal.SIGKILL)
+    thread.join(30)
+    assert len(failures) == 1
+    assert "killed by SIGKILL (signal 9)" in str(failures[0])
+    assert wait_until(lambda: is_gone(child.pid))
+
+
+def test_closing_during_a_trial_leaves_no_process(own: ForkServer, tmp_path: Path) -> None:
+    request = request_of(tmp_path, None, on_step="hang")
+
+    def run() -> None:
+        with pytest.raises(WorkerError):
+            own.run(request)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    child = running_child(own)
+    own._child._connection.socket.shutdown(2)  # what the end of the shard's process does
+    thread.join(30)
+    own.close()
+    assert wait_until(lambda: is_gone(child.pid))
+    assert is_gone(own.pid)
+
+
+def in_background(step: Callable[[], object]) -> Future[object]:
+    """Run ``step`` in a thread of its own."""
+    done: Future[object] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(step())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return done
+
+
+@pytest.mark.parametrize(("limit_s", "reason"), [(0.5, "did not answer within 0.9 s"), (None, "was stopped")])
+def test_a_stopped_fork_server_does_not_stop_the_sweep(
+    own: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_s: float | None, reason: str
+) -> None:
+    monkeypatch.setattr(fork_server, "GRACE_S", 0.4)
+    running = in_background(lambda: own.run(request_of(tmp_path, limit_s, on_step="hang")))
+    child = running_child(own)
+    os.kill(own.pid, signal.SIGSTOP)
+    with pytest.raises(NoAnswer, match=f"the fork server {reason}"):
+        running.result(20)
+    assert wait_until(lambda: is_gone(own.pid) and is_gone(child.pid))
+
+
+def test_a_stopped_trial_is_ended_by_its_limit(shared: ForkServer, tmp_path: Path) -> None:
+    running = in_background(lambda: shared.run(request_of(tmp_path, 0.5, on_step="hang")))
+    os.kill(running_child(shared).pid, signal.SIGSTOP)
+    assert running.result(20) == ProcessExit(-signal.SIGKILL, timed_out=True)
+
+
+def test_an_idle_fork_server_that_is_stopped_is_replaced(tmp_path: Path) -> None:
+    with Fork(tmp_path / "logs") as fork:
+        assert fork.run(request_of(tmp_path)) == ProcessExit(0)
+        (idle,) = fork._idle.values()
+        os.kill(idle.pid, signal.SIGSTOP)
+        assert wait_until(lambda: not idle.alive)
+        assert fork.run(request_of(tmp_path)) == ProcessExit(0)
+        assert is_gone(idle.pid)
+
+
+def importing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """A module ``slow_module`` whose import does not end; returns what waits for the process that imports it."""
+    pid = folder / "pid"
+    (folder / "slow_module.py").write_text(
+        f"import os, pathlib, time\npathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\ntime.sleep(600)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
+
+    def process() -> int:
+        assert wait_until(lambda: pid.exists() and bool(pid.read_text()))
+        return int(pid.read_text())
+
+    return process
+
+
+def test_a_fork_server_that_is_stopped_during_its_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork_server, "GRACE_S", 0.4)
+    process = importing(tmp_path, monkeypatch)
+    starting = in_background(lambda: ForkServer(["slow_module"], {}, tmp_path / "fork-server.log"))
+    pid = process()
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(NoAnswer, match="the fork server was stopped"):
+        starting.result(20)
+    assert is_gone(pid)
+
+
+DRIVER = """
+import pathlib, sys
+from sweeprof.run.fork_server import ForkServer
+ForkServer(["slow_module"], {}, pathlib.Path(sys.argv[1], "fork-server.log"))
+"""
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_fork_server_whose_driver_is_killed_during_the_import_exits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool
+) -> None:
+    process = importing(tmp_path, monkeypatch)
+    with subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path)]) as driver:
+        pid = process()
+        if stopped:
+            os.kill(pid, signal.SIGSTOP)
+        driver.kill()
+    try:
+        assert wait_until(lambda: is_gone(pid), 10)
+    finally:
+        if not is_gone(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+SHARD = """
+import json, pathlib, sys, time
+from sweeprof.run.isolation import Fork, Inline
+from sweeprof.run.fork_server import ForkServer
+from sweeprof.run.protocol import Request
+server = ForkServer(["sweeprof.backends.fake"], {}, pathlib.Path(sys.argv[1], "fork-server.log"))
+print(server.pid, flush=True)
+server.run(Request(**json.loads(sys.stdin.readline())))
+"""
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_killed_shard_leaves_no_process(tmp_path: Path, stopped: bool) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SHARD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as shard:
+        assert shard.stdout is not None
+        assert shard.stdin is not None
+        fork_server = psutil.Process(int(shard.stdout.readline()))
+        shard.stdin.write(json.dumps(asdict(request_of(tmp_path, None, on_step="hang"))) + "\n")
+        shard.stdin.flush()
+        assert wait_until(lambda: bool(fork_server.children()))
+        child = fork_server.children()[0]
+        if stopped:
+            child.suspend()
+            fork_server.suspend()
+        shard.kill()
+    assert wait_until(lambda: is_gone(fork_server.pid) and is_gone(child.pid))
+
+
+def test_closing_an_idle_template_leaves_no_process(tmp_path: Path) -> None:
+    fork_server = ForkServer(PRELOAD, {}, tmp_path / "fork-server.log")
+    fork_server.close()
+    assert is_gone(fork_server.pid)
+
+
+def test_a_module_that_cannot_be_imported(tmp_path: Path) -> None:
+    with pytest.raises(
+        WorkerError,
+        match="ended with code 1: cannot import no_such_module: ModuleNotFoundError: No module named 'no_such_module'",
+    ):
+        ForkServer(["no_such_module"], {}, tmp_path / "fork-server.log")
+
+
+def test_the_environment_of_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.setenv(name, "7")
+    monkeypatch.setenv("KEPT", "yes")
+    before = dict(os.environ)
+    found = child_environment({"MINE": "1"})
+    assert "OMP_NUM_THREADS" not in found
+    assert "MKL_NUM_THREADS" not in found
+    assert (found["OPENBLAS_NUM_THREADS"], found["KEPT"], found["MINE"]) == ("1", "yes", "1")
+    assert child_environment({"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"] == "3"
+    assert dict(os.environ) == before
+
+
+def test_a_template_that_died_while_it_waited_costs_no_trial(tmp_path: Path) -> None:
+    with Fork(tmp_path / "logs") as fork:
+        assert fork.run(request_of(tmp_path)) == ProcessExit(0)
+        (fork_server,) = fork._idle.values()
+        os.kill(fork_server.pid, signal.SIGKILL)
+        assert wait_until(lambda: not fork_server.alive)
+        assert fork.run(request_of(tmp_path)) == ProcessExit(0)
+
+
+@pytest.mark.parametrize("kind", [Fork, Spawn])
+def test_who_leaves_an_isolation_ends_its_running_trial(tmp_path: Path, kind: type[Fork | Spawn]) -> None:
+    before = set(psutil.Process().children())
+
+    def started() -> list[psutil.Process]:
+        return [child for child in psutil.Process().children() if child not in before]
+
+    with ThreadPoolExecutor(1) as pool, kind(tmp_path / "logs") as place:
+        running = pool.submit(place.run, request_of(tmp_path, None, on_step="hang"))
+        assert wait_until(lambda: any(child.children() for child in started()))
+        place.__exit__(None, None, None)
+        with pytest.raises(WorkerError):
+            running.result(20)
+        assert started() == []
+        with pytest.raises(WorkerError, match="the sweep is ending"):
+            place.run(request_of(tmp_path))
+        assert started() == []
+
+
+def test_a_trial_run_inline_leaves_no_memory_limit(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    try:
+        with Inline() as inline:
+            assert inline.run(replace(request_of(tmp_path), memory=1 << 30)) == ProcessExit(0)
+        assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)

@@ -1,0 +1,326 @@
+"""Trials that take turns: who works when, and what happens to the others when one ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from support.plans import fake_plan, sweep_folder
+from sweeprof.errors import WorkerError
+from sweeprof.measuring.timing import Timing
+from sweeprof.plan.plan import Plan
+from sweeprof.results.record import Record, read_records
+from sweeprof.run import fork_server, locks
+from sweeprof.run.folder import Folder
+from sweeprof.run.interleave import Coordinator, Participant, joined
+from sweeprof.run.isolation import Fork
+from sweeprof.run.protocol import Isolation, ProcessExit, Request
+from sweeprof.run.shard import run_shard
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(autouse=True)
+def _own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
+
+
+class Inside:
+    """Runs a player in the calling thread; what it does is a function of its turns."""
+
+    def __init__(self, play: Callable[[Participant], None]) -> None:
+        self._play = play
+
+    def __enter__(self) -> Isolation:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def run(self, request: Request) -> ProcessExit:
+        with joined(request.interleaved, request.blank["combination_id"]) as player:
+            assert player is not None
+            self._play(player)
+        return ProcessExit(0)
+
+
+def hold(plays: Mapping[str, Callable[[Participant], None]], timeout_s: float | None = None) -> None:
+    with Coordinator(list(plays), timeout_s, "0") as coordinator:
+        trials = {}
+        for name, play in plays.items():
+            request = Request({"combination_id": name, "config": {"backend": {}}}, "", "", timeout_s, None, 0.0)
+            place = coordinator.isolation(name, Inside(play))
+            trials[name] = lambda place=place, request=request: place.run(request)
+        coordinator.run(trials)
+
+
+class Log:
+    """What the players did, in its order; fails where two work at once."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, str | int]] = []
+        self._working = threading.Lock()
+
+    def work(self, name: str, what: str | int) -> None:
+        assert self._working.acquire(blocking=False), "another one is at work"
+        self.done.append((name, what))
+        self._working.release()
+
+    def player(self, name: str, samples: int, leaves_after: int | None = None) -> Callable[[Participant], None]:
+        def play(player: Participant) -> None:
+            self.work(name, "warm-up")
+            assert player.ready(0.5 if name == "a" else 2.0) == 2.0 or leaves_after is not None
+            taken = 0
+            while (turn := player.take()) is not None:
+                self.work(name, turn)
+                taken += 1
+                if taken == leaves_after:
+                    return
+                player.leave("met" if taken >= samples else "going")
+            self.work(name, "end")
+
+        return play
+
+    def of_turn(self, turn: int) -> list[str]:
+        return [name for name, what in self.done if what == turn]
+
+
+def test_one_at_a_time_and_in_pairs_of_turns_the_second_goes_the_other_way_round() -> None:
+    log = Log()
+    hold({name: log.player(name, samples) for name, samples in (("a", 3), ("b", 8), ("c", 1))})
+    assert log.done[:3] == [("a", "warm-up"), ("b", "warm-up"), ("c", "warm-up")]
+    assert len(log.done) == 3 + 3 * 8 + 3, "turns go on until the last one has what it needs"
+    for turn in range(8):
+        assert sorted(log.of_turn(turn)) == ["a", "b", "c"]
+    for turn in range(0, 8, 2):
+        assert log.of_turn(turn + 1) == log.of_turn(turn)[::-1]
+    assert len({tuple(log.of_turn(turn)) for turn in range(8)}) > 2
+    assert {what for _, what in log.done[-3:]} == {"end"}
+
+
+def test_the_others_go_on_without_one_that_is_gone() -> None:
+    log = Log()
+    hold({"a": log.player("a", 5), "b": log.player("b", 5), "c": log.player("c", 5, leaves_after=2)})
+    assert [turn for name, turn in log.done if name == "c"] == ["warm-up", 0, 1]
+    assert sorted(log.of_turn(4)) == ["a", "b"]
+    assert {what for _, what in log.done[-2:]} == {"end"}
+
+
+def test_it_ends_for_all_when_one_has_used_up_its_time() -> None:
+    seen: dict[str, int] = {"a": 0, "b": 0}
+
+    def player(name: str) -> Callable[[Participant], None]:
+        def play(player: Participant) -> None:
+            player.ready(1.0)
+            while player.take() is not None:
+                seen[name] += 1
+                player.leave("spent" if name == "a" and seen[name] == 3 else "going")
+
+        return play
+
+    hold({name: player(name) for name in seen})
+    assert seen == {"a": 3, "b": 3}
+
+
+def duel_plan(models: Mapping[str, Mapping[str, Any]], place: str = "fork", rounds: int = 1, **limits: Any) -> Plan:
+    plan = fake_plan(models, ["timing"], place, limits, rounds)
+    for combination in plan.combinations:
+        combination.config["protocol"]["interleave"] = "duel"
+    return plan
+
+
+def records(folder: Folder) -> dict[str, Record]:
+    return {f"{r.combination_id[1:]}{r.round}": r for r in read_records(folder.records)}
+
+
+def run(tmp_path: Path, plan: Plan) -> dict[str, Record]:
+    folder = sweep_folder(tmp_path / "sweep", plan)
+    run_shard(folder, 0)
+    assert psutil.Process().children() == []
+    return records(folder)
+
+
+def timing(record: Record) -> Timing:
+    assert record.observations is not None, record.reason
+    return Timing.from_dict(record.observations, record.round)
+
+
+@pytest.mark.parametrize("place", ["fork", "spawn", "inline"])
+def test_every_round_is_a_duel(tmp_path: Path, place: str) -> None:
+    rounds = 2 if place == "fork" else 1
+    models: dict[str, dict[str, Any]] = {"a": {"step_s": 0.5}, "b": {"step_s": [0.25, 0.125]}}
+    found = run(tmp_path, duel_plan(models, place, rounds))
+    available = sorted(os.sched_getaffinity(0))
+    ids = set()
+    for round in range(rounds):
+        a, b = timing(found[f"a{round}"]), timing(found[f"b{round}"])
+        assert a.duel is not None
+        assert b.duel is not None
+        assert a.samples == (0.5,) * 3
+        assert a.duel.turns == b.duel.turns == (0, 1, 2)
+        assert a.duel.id == b.duel.id
+        assert (a.duel.partners, b.duel.partners) == (("cb",), ("ca",))
+        assert a.duel.processors == b.duel.processors == (available[round % len(available)],)
+        ids.add(a.duel.id)
+    assert len(ids) == rounds
+    assert all(record.costs["wait"] >= 0 <= record.costs["measure"] for record in found.values())
+
+
+def test_training_steps_are_timed_in_turns_too(tmp_path: Path) -> None:
+    plan = duel_plan(
+        {name: {"step_s": seconds, "backward_s": 1, "update_s": 0.25} for name, seconds in (("a", 0.5), ("b", 0.25))},
+        "inline",
+    )
+    for combination in plan.combinations:
+        combination.config["mode"] = "training"
+    a, b = map(timing, run(tmp_path, plan).values())
+    assert a.duel is not None
+    assert b.duel is not None
+    assert a.duel.turns == b.duel.turns
+    assert (a.phases["forward"], b.phases["backward"]) == ((0.5,) * 3, (1.0,) * 3)
+
+
+ENDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "raise": ({"on_step": "raise", "calm_steps": 4}, "failed", "ValueError: the fake model was told to raise"),
+    "memory": ({"on_step": "memory_error", "calm_steps": 4}, "oom", "MemoryError: the fake model"),
+    "kill": ({"on_step": "kill", "calm_steps": 4}, "crashed", "killed by SIGKILL (signal 9)"),
+    "exit": ({"on_build": "exit"}, "crashed", "exited with code 3 without leaving a record"),
+    "hang": ({"on_step": "hang", "calm_steps": 4}, "timeout", "took longer than limits.timeout_s=1"),
+    "slow": ({"on_build": "hang"}, "timeout", "took longer than limits.timeout_s=1"),
+}
+
+
+@pytest.mark.slow
+def test_each_ending_has_its_row_and_the_others_go_on(tmp_path: Path) -> None:
+    """``a`` and ``z`` wait for two hanging ones in turn, longer than they may work themselves."""
+    models: dict[str, dict[str, Any]] = {"a": {"step_s": 0.5}, **{n: m for n, (m, _, _) in ENDINGS.items()}, "z": {}}
+    found = run(tmp_path, duel_plan(models, rounds=2, timeout_s=1))
+    for name, (_, status, reason) in ENDINGS.items():
+        assert found[f"{name}0"].status == status, found[f"{name}0"].reason
+        assert (found[f"{name}0"].reason or "").startswith(reason)
+    for name in ("a", "z"):
+        assert [timing(found[f"{name}{round}"]).samples for round in range(2)] == [
+            timing(found[f"{name}0"]).samples
+        ] * 2
+        assert len(timing(found[f"{name}0"]).samples) == 3
+    for name in ("hang", "slow"):
+        assert found[f"{name}1"].status == "skipped"
+    second = timing(found["a1"]).duel
+    assert second is not None
+    assert not {"chang", "cslow"} & set(second.partners)
+
+
+def test_who_is_left_alone_is_timed_alone(tmp_path: Path) -> None:
+    found = run(tmp_path, duel_plan({"a": {}, "slow": {"on_build": "hang"}}, rounds=2, timeout_s=0.5))
+    assert timing(found["a0"]).duel is not None
+    assert timing(found["a1"]).duel is None
+    assert found["slow1"].status == "skipped"
+
+
+def test_a_bout_without_one_of_its_records_is_run_again_as_a_whole(tmp_path: Path) -> None:
+    plan = duel_plan({"a": {}, "b": {}}, rounds=2)
+    first = run(tmp_path, plan)
+    (tmp_path / "sweep" / "records" / "cb" / "timing-r1.json").unlink()
+    second = run(tmp_path, plan)
+    ids = {key: [getattr(timing(found[key]).duel, "id", None) for found in (first, second)] for key in first}
+    assert ids["a0"][0] == ids["a0"][1] == ids["b0"][1]
+    assert ids["a1"][0] != ids["a1"][1] == ids["b1"][1]
+
+
+def test_a_participant_whose_fork_server_is_lost_is_lost_and_the_other_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Fork.run
+
+    def breaks(self: Any, request: Request) -> ProcessExit:
+        if request.blank["combination_id"] == "cb":
+            raise WorkerError("the fork server is gone")
+        return real(self, request)
+
+    monkeypatch.setattr(Fork, "run", breaks)
+    found = run(tmp_path, duel_plan({"a": {}, "b": {}, "c": {}}))
+    assert {key: record.status for key, record in found.items()} == {"a0": "ok", "b0": "lost", "c0": "ok"}
+
+
+STOPPING = """
+import os, signal
+from sweeprof.backends.fake import FakeModel
+def model(who, **arguments):
+    os.kill({"trial": os.getpid(), "server": os.getppid()}[who], signal.SIGSTOP)
+    return FakeModel(**arguments)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit_s", [1.0, None])
+def test_a_participant_or_its_fork_server_that_is_stopped_times_out_and_the_other_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_s: float | None
+) -> None:
+    monkeypatch.setattr(fork_server, "GRACE_S", 0.8)
+    (tmp_path / "stopping_model.py").write_text(STOPPING)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    plan = duel_plan({"a": {}, "trial": {}, "server": {"on_step": "hang"}}, timeout_s=limit_s)
+    for combination in plan.combinations[1:]:
+        node = combination.config["model"]["fake"]
+        node |= {"_target_": "stopping_model.model", "who": combination.id[1:]}
+    found = run(tmp_path, plan)
+    assert {name: record.status for name, record in found.items()} == {
+        "a0": "ok",
+        "trial0": "timeout",
+        "server0": "timeout",
+    }, {name: record.reason for name, record in found.items()}
+
+
+@pytest.mark.parametrize("stage", ["_admit", "_take_turns"])
+def test_a_duel_that_is_interrupted_leaves_no_record_and_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    def interrupted(self: Any, *_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Coordinator, stage, interrupted)
+    folder = sweep_folder(tmp_path / "sweep", duel_plan({"a": {}, "b": {}}))
+    with pytest.raises(KeyboardInterrupt):
+        run_shard(folder, 0)
+    assert psutil.Process().children() == []
+    assert read_records(folder.records) == []
+
+
+def test_a_player_whose_coordinator_is_gone_ends_without_an_outcome(tmp_path: Path) -> None:
+    def leaves(player: Participant) -> None:
+        with pytest.raises(SystemExit):
+            player.ready(1.0)
+
+    with Coordinator(["a"], None, "0") as coordinator:
+        request = Request({"combination_id": "a", "config": {"backend": {}}}, "", "", None, None, 0.0)
+        place = coordinator.isolation("a", Inside(leaves))
+        running = threading.Thread(target=place.run, args=(request,))
+        running.start()
+        connection, _ = coordinator._listener.accept()
+        connection.close()
+        running.join()
+
+
+def test_the_device_is_locked_once_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    real = locks.HostLock.taken
+
+    def recorded(self: locks.HostLock, measures: bool, *arguments: Any) -> Any:
+        asked.append(measures)
+        return real(self, measures, *arguments)
+
+    monkeypatch.setattr(locks.HostLock, "taken", recorded)
+    run(tmp_path, duel_plan({"a": {}, "b": {}}, "inline"))
+    assert asked == [True]
+
+
+def test_with_fail_fast_a_bout_is_the_last(tmp_path: Path) -> None:
+    plan = duel_plan({"a": {}, "b": {"on_step": "raise"}}, rounds=2)
+    found = run(tmp_path, dataclasses.replace(plan, fail_fast=True))
+    assert {key: record.status for key, record in found.items()} == {"a0": "ok", "b0": "failed"}

@@ -1,0 +1,283 @@
+"""Every constraint of a config key, with values that it accepts and values that it rejects."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.fakes import fake_config
+from sweeprof.config import validation
+from sweeprof.config.schema import KEYS
+from sweeprof.config.units import parse_size
+from sweeprof.config.validation import baseline_problems, config_problems
+from sweeprof.errors import Problem
+
+BASE = fake_config()
+
+NOT_WHOLE = [1.5, "1", None, True, [1], float("nan")]
+WHOLE_FROM_1 = ([1, 2, 10**6], [0, -1, *NOT_WHOLE])
+WHOLE_FROM_0 = ([0, 1, 10**6], [-1, *NOT_WHOLE])
+SECONDS = ([0, 0.5, 3], [-0.1, "1", None, True, float("nan")])
+SHARE_OR_NULL = ([None, 0.05, 0.999], [0, 1, 1.5, -0.1, "x", True, float("nan")])
+
+BOOLEAN = ([True, False], [None, 0, 1, "true"])
+TEXTS = ([[], ["latency"], ["latency < 5 ms", "accuracy > 0.97"]], ["latency", [1], None, {"a": "b"}])
+
+CASES: dict[str, tuple[list[Any], list[Any]]] = {
+    "mode": (["inference", "training"], ["train", "Training", None, 1, ["training"]]),
+    "batch_size": WHOLE_FROM_1,
+    "backend.precision": (["fp32", "bf16", "fp16", "int8-dynamic"], ["float16", "int8", 16, True]),
+    "backend.channels_last": ([True, False], [0, "true", "channels_last"]),
+    "backend.compile": ([True, False], [1, "inductor", [True]]),
+    "backend.threads": WHOLE_FROM_1,
+    "seed.weights": WHOLE_FROM_0,
+    "seed.order": WHOLE_FROM_0,
+    "protocol.rounds": WHOLE_FROM_1,
+    "protocol.warmup_steps": WHOLE_FROM_0,
+    "protocol.warmup_s": SECONDS,
+    "protocol.sample_s": SECONDS,
+    "protocol.min_samples": WHOLE_FROM_1,
+    "protocol.min_s": SECONDS,
+    "protocol.max_s": SECONDS,
+    "protocol.target_spread": SHARE_OR_NULL,
+    "protocol.threshold": SHARE_OR_NULL,
+    "limits.combinations": ([1, 10**9], [0, -1, 1.5, "1", True, None]),
+    "limits.tracking_s": ([0.001, 600, 1e6], [0, -1, "1", True, None]),
+    "limits.timeout_s": ([None, 0.001, 5, 1e6], [0, -1, "1", True]),
+    "limits.locks": ([None, "/tmp", "/tmp/not/yet/there"], ["locks", "", "/dev/null", 5, True]),
+    "limits.memory": ([None, "2GiB", 4096, "1.5 MB"], [0, -1, "2 apples", "GiB", "", True, 1.5]),
+    "isolation": (["fork", "spawn", "inline"], ["thread", None, 1, "Fork"]),
+    "tracking.uri": (
+        [None, "http://h:5000", "https://u:p@h", "sqlite:////a/b.db", "postgresql+psycopg://h/d"],
+        ["foo", "", 5, "ftp://h", "/a/b"],
+    ),
+    "shards": ([None, 1, 4], [0, -1, 1.5, "2", True]),
+    "name": ([None, "a", "my sweep-1.2_x"], ["", ".", "..", "a/b", " ", 3, "a\nb"]),
+    "metrics.functions": ([[], ["a.b"], ["a.b", "c"]], ["a.b", [1], None, {}]),
+    "dry_run": BOOLEAN,
+    "alone": BOOLEAN,
+    "trust": BOOLEAN,
+    "fail_fast": BOOLEAN,
+    "jobs": WHOLE_FROM_1,
+    "resume": ([None, "last", "outputs/a/2026"], ["", 1, True, ["last"]]),
+    "retry": ([[], ["oom", "timeout"], ["lost"]], ["oom", ["om"], None, [1]]),
+    "protocol.interleave": (["rounds", "duel"], ["round", None, True]),
+    "protocol.kernel": ([None, "auto", "convolution", "matmul"], ["conv", True, 1]),
+    "compare.thresholds": ([{}, {"latency/forward": 0.03}], [{"a": 1}, {"a": "x"}, [0.1], None]),
+    "compare.tolerance": ([None, 0.01], [0, 1, -0.1, "x", True]),
+    "compare.pareto": (TEXTS[0], TEXTS[1]),
+    "compare.constraints": (TEXTS[0], TEXTS[1]),
+    "wait": BOOLEAN,
+    "tracking.writer": (["head"], ["jobs", None, 1]),
+    "cluster.minutes": ([0.5, 10], [0, -1, "10", None]),
+    "cluster.parallel": ([None, 1, 50], [0, 1.5, "2", True]),
+    "cluster.time": ([None, "30min", "2h", "1.5d"], [30, "2:00:00", 7200, "0h", "h", True]),
+    "cluster.memory": ([None, "4GiB", 2**32], [0, 8, 4096, "64kB", "4 apples", True]),
+    "cluster.cpus": ([None, 1, 16], [0, "1", 1.5, True]),
+    "cluster.gpus": ([None, 0, 2, "a100:1"], [-1, "a100", "1", 1.5, True]),
+    "cluster.exclusive": BOOLEAN,
+    "cluster.options": ([{}, {"nice": 100, "reservation": "night"}], [[], "nice=100", None]),
+    "cluster.groups": ([[], [{"where": {"device": "cuda"}, "gpus": 1}]], ["x", {}, None]),
+    "cluster.setup": (TEXTS[0], TEXTS[1]),
+    "cluster.environment": ([{}, {"A": "1"}], [["A=1"], "A=1", None, {"A B": "1"}, {"A;ls": "1"}]),
+    "cluster.poll_s": ([0.1, 5], [0, "5", None]),
+    **{
+        f"cluster.{key}": ([None, "gpu"], ["", 3, True])
+        for key in ("partition", "account", "qos", "constraint", "python")
+    },
+}
+
+
+def with_value(key: str, value: Any) -> dict[str, Any]:
+    config = copy.deepcopy(BASE)
+    *parents, last = key.split(".")
+    node = config
+    for part in parents:
+        node = node[part]
+    node[last] = value
+    return config
+
+
+def test_every_constraint_has_its_cases() -> None:
+    tested_below = {"metrics.select", "training.optimizer", "training.loss"}
+    assert {key.name for key in KEYS.values() if key.constraint} - tested_below == set(CASES)
+
+
+def test_the_defaults_have_no_problem() -> None:
+    assert config_problems(BASE) == []
+
+
+@pytest.mark.parametrize("key", CASES)
+def test_values_of_a_key(key: str) -> None:
+    accepted, rejected = CASES[key]
+    constraint = KEYS[key].constraint
+    assert constraint is not None
+    assert constraint.message.startswith("is not ")
+    for value in accepted:
+        assert config_problems(with_value(key, value)) == []
+    for value in rejected:
+        (problem,) = config_problems(with_value(key, value))
+        assert (problem.key, problem.allowed) == (key, constraint.message)
+        assert problem.value is value
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "hint"),
+    [("mode", "trainning", "training"), ("backend.precision", "bf61", "bf16"), ("isolation", "frok", "fork")],
+)
+def test_a_misspelt_choice_has_its_nearest(key: str, value: str, hint: str) -> None:
+    (problem,) = config_problems(with_value(key, value))
+    assert problem.nearest == hint
+
+
+@pytest.mark.parametrize("value", ["sgd", "none", {"_target_": "torch.optim.RMSprop", "lr": 0.01}])
+def test_optimizers(value: Any) -> None:
+    assert config_problems(with_value("training.optimizer", value)) == []
+
+
+@pytest.mark.parametrize("value", ["mean", "own", {"_target_": "my_package.my_loss"}])
+def test_losses(value: Any) -> None:
+    assert config_problems(with_value("training.loss", value)) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        (
+            "optimizer",
+            "adamm",
+            "training.optimizer: 'adamm' is not an optimizer. Did you mean 'adam'? "
+            "Known: adam, adamw, momentum, none, sgd.",
+        ),
+        (
+            "loss",
+            "mea",
+            "training.loss: 'mea' is not a loss. Did you mean 'mean'? Known: cross_entropy, mean, mse, own.",
+        ),
+        ("loss", None, "training.loss: None is not a loss. Known: cross_entropy, mean, mse, own."),
+        (
+            "optimizer",
+            ["sgd"],
+            "training.optimizer: ['sgd'] is not an optimizer. Did you mean 'sgd'? Known: adam, adamw, momentum, none, sgd.",
+        ),
+        ("optimizer", {"lr": 1}, "training.optimizer._target_: None is not the dotted name of a class or function."),
+    ],
+)
+def test_recipes_that_cannot_be(key: str, value: Any, told: str) -> None:
+    (problem,) = config_problems(with_value(f"training.{key}", value))
+    assert str(problem).startswith(told)
+
+
+@pytest.mark.parametrize("key", ["protocol.warmup_s", "protocol.min_s", "protocol.max_s", "limits.timeout_s"])
+def test_an_endless_duration_is_refused(key: str) -> None:
+    """Records are JSON, which has no infinity."""
+    assert [p.key for p in config_problems(with_value(key, float("inf")))] == [key]
+
+
+def test_all_problems_at_once() -> None:
+    config = with_value("batch_size", 0)
+    config["isolation"] = "frok"
+    config["metrics"]["select"] = ["params/totl"]
+    problems = config_problems(config)
+    assert [(p.key, p.nearest) for p in problems] == [
+        ("batch_size", None),
+        ("isolation", "fork"),
+        ("metrics.select", "params/total"),
+    ]
+
+
+@pytest.mark.parametrize("entries", [None, [], "params/total", {}])
+def test_metrics_must_be_a_list(entries: Any) -> None:
+    (problem,) = config_problems(with_value("metrics.select", entries))
+    assert problem == Problem("metrics.select", entries, "is not a list of at least one metric.")
+
+
+@pytest.mark.parametrize("group", ["dataset", "backend"])
+def test_a_missing_target(group: str) -> None:
+    config = copy.deepcopy(BASE)
+    del config[group]["_target_"]
+    (problem,) = config_problems(config)
+    assert (problem.key, problem.allowed) == (f"{group}._target_", "is missing: it names what to construct.")
+
+
+@pytest.mark.parametrize("target", [None, 3, ["a"]])
+def test_a_model_without_a_name(target: Any) -> None:
+    config = copy.deepcopy(BASE)
+    config["model"]["fake"]["_target_"] = target
+    (problem,) = config_problems(config)
+    assert (problem.key, problem.value) == ("model.fake._target_", target)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_a_framework_that_is_not_installed(framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation, "find_spec", lambda name: None)
+    config = copy.deepcopy(BASE)
+    config["tracking"] = {"_target_": None}
+    config["backend"]["framework"] = framework
+    (problem,) = config_problems(config)
+    assert str(problem) == f"backend: '{framework}' is not installed here: pip install 'sweeprof[{framework}]'."
+
+
+def test_a_tracker_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation, "find_spec", lambda name: None)
+    (problem,) = config_problems(BASE)
+    assert str(problem) == "tracking: 'mlflow' is not installed here: pip install 'sweeprof[mlflow]'."
+    assert importlib.util.find_spec("psutil")
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [
+        (1, 1),
+        ("1", 1),
+        ("1B", 1),
+        ("2KiB", 2048),
+        ("2 MiB", 2 * 2**20),
+        ("1.5GiB", 3 * 2**29),
+        ("1TiB", 2**40),
+        ("2kB", 2000),
+        ("2MB", 2_000_000),
+        ("2GB", 2 * 10**9),
+        ("2TB", 2 * 10**12),
+        ("0", None),
+        ("0GiB", None),
+        (0, None),
+        (-5, None),
+        (1.5, None),
+        (True, None),
+        (None, None),
+        ("", None),
+        ("GiB", None),
+        ("-1GiB", None),
+        ("2gib", None),
+        ("2KB", None),
+        ("1e3", None),
+        ("2GiB ", None),
+        ("0.2B", None),
+    ],
+)
+def test_sizes(value: Any, size: int | None) -> None:
+    assert parse_size(value) == size
+
+
+@given(st.integers(1, 2**50))
+def test_whole_numbers_of_bytes_are_kept(size: int) -> None:
+    assert parse_size(size) == parse_size(str(size)) == parse_size(f"{size}B") == size
+
+
+def test_baselines() -> None:
+    axes: dict[str, list[Any]] = {"model": ["mlp"], "backend": ["torch", "tensorflow"], "batch_size": [1, 8]}
+    assert list(baseline_problems({"backend": "torch", "batch_size": 1}, axes)) == []
+    assert list(baseline_problems({}, axes)) == []
+    (problem,) = baseline_problems({"backnd": "torch"}, axes)
+    assert (problem.key, problem.value, problem.nearest) == ("compare.baseline", "backnd", "backend")
+    assert "is not an axis of this sweep" in problem.allowed
+    (problem,) = baseline_problems({"backend": "trch"}, axes)
+    assert (problem.key, problem.value, problem.nearest) == ("compare.baseline.backend", "trch", "torch")
+    (problem,) = baseline_problems("torch", axes)
+    assert str(problem) == "compare.baseline: 'torch' is not {axis: value}."

@@ -1,0 +1,65 @@
+"""The keys of the schema are those of ``conf/``, of ``--help`` and of ``docs/config.md``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from sweeprof.config.folder import conf_folder
+from sweeprof.config.reference import help_lines, page
+from sweeprof.config.schema import GROUPS, KEYS, PARTS, TOP_LEVEL, keys_below
+
+ROOT = Path(__file__).parents[2]
+
+
+def loaded(*names: str) -> dict[str, Any]:
+    plain = OmegaConf.to_container(OmegaConf.load(conf_folder().joinpath(*names)))
+    assert isinstance(plain, dict)
+    return {str(name): value for name, value in plain.items()}
+
+
+def defaults_below(part: str) -> dict[str, Any]:
+    return {name: key.default for name, key in keys_below(part).items()}
+
+
+def test_the_main_config_has_the_keys_of_the_schema_with_their_defaults() -> None:
+    own = {name for name in TOP_LEVEL if name not in GROUPS}
+    main = loaded("config.yaml")
+    assert set(main) - {"defaults", "hydra"} == own
+    assert main["hydra"]["mode"] == "MULTIRUN"
+    for name in own:
+        assert main[name] == (defaults_below(name) if name in PARTS else KEYS[name].default), name
+    groups = {name for entry in main["defaults"] if isinstance(entry, dict) for name in entry if " " not in name}
+    assert groups == set(GROUPS)
+
+
+@pytest.mark.parametrize("file", sorted((conf_folder() / "protocol").glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_protocol_has_all_keys(file: Path) -> None:
+    assert set(loaded("protocol", file.name)) == set(keys_below("protocol"))
+
+
+def test_the_defaults_of_the_default_choices_are_those_of_the_schema() -> None:
+    assert loaded("protocol", "quick.yaml") == defaults_below("protocol")
+    assert loaded("device", "cpu.yaml") == defaults_below("device")
+    assert loaded("cluster", "slurm.yaml") == {**defaults_below("cluster"), "scheduler": "slurm"}
+    assert loaded("tracking", "mlflow.yaml").items() >= defaults_below("tracking").items()
+    assert loaded("backend", "torch.yaml").items() >= defaults_below("backend").items()
+
+
+def test_metric_sets_have_no_other_keys() -> None:
+    for file in (conf_folder() / "metrics").glob("*.yaml"):
+        assert set(loaded("metrics", file.name)) <= set(keys_below("metrics")), file.name
+
+
+def test_the_reference_page_is_current() -> None:
+    written = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
+    assert written == page(), "run: python -m sweeprof.config.reference > docs/config.md"
+
+
+def test_the_help_lists_every_key() -> None:
+    text = "\n".join(help_lines())
+    for name, key in KEYS.items():
+        assert name.partition(".")[0] == "job" or f" {name.rpartition('.')[2]}" in text, key
