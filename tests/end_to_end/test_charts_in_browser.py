@@ -336,14 +336,14 @@ def test_charts_show_what_the_table_shows_once_they_are_seen(visit: Open) -> Non
         traces(report, key)
     assert report.page.evaluate("document.documentElement.scrollHeight") == height, "what is read has moved"
     report.page.evaluate("location.hash = '#view&without.backend=torch'")
-    report.page.wait_for_function("document.querySelector('#explore-told').textContent.includes('9 of 18')")
+    wait_until(report.page, "document.querySelector('#explore-told').textContent.includes('9 of 18')")
     kept = {row.combination_id for row in sample.rows if row.axes["backend"] == "tensorflow"}
     assert set(points_of(traces(report, "scaling"))) == kept
     assert set(points_of(traces(report, "pareto")[1:])) < kept
     assert "7 of 7 combinations" not in note(report, "pareto")
     assert {trace["customdata"][0] for trace in traces(report, "samples")} <= kept
     report.page.evaluate("location.hash = '#view&search=nothing-is-called-so'")
-    report.page.wait_for_function("document.querySelector('#explore-told').textContent.includes('0 of 18')")
+    wait_until(report.page, "document.querySelector('#explore-told').textContent.includes('0 of 18')")
     for key in CHARTS:
         traces(report, key)
     assert note(report, "scaling") == "0 lines of 0 combinations."
@@ -365,10 +365,10 @@ def test_charts_follow_the_theme_and_paper_has_all_in_light_at_its_own_width(vis
     printed = page.evaluate("window.printed")
     assert printed == {"ink": "rgb(31, 35, 40)", "widths": [680] * 4}
     assert 3 <= len(re.findall(rb"/Type\s*/Page\b", document)) <= 10
-    page.wait_for_function("width => document.getElementById('chart-heatmap')._fullLayout.width === width", arg=width)
+    wait_until(page, "width => document.getElementById('chart-heatmap')._fullLayout.width === width", arg=width)
     assert page.evaluate(INK) == ink
     page.emulate_media(color_scheme="light")
-    page.wait_for_function(f"dark => {INK} !== dark", arg=ink)
+    wait_until(page, f"dark => {INK} !== dark", arg=ink)
     assert traces(report, "heatmap")[0]["colorscale"] != dark
 
 

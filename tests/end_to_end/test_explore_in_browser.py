@@ -350,10 +350,10 @@ def test_a_thousand_combinations_fit_and_answer(visit: Open) -> None:
     region = report.page.locator("#explore-table").locator("..")
     link = report.page.locator("#explore-table tbody a").nth(199)
     link.focus()  # which scrolls to the end
-    report.page.wait_for_function("document.querySelectorAll('#explore-table tbody tr').length > 200")
+    wait_until(report.page, "document.querySelectorAll('#explore-table tbody tr').length > 200")
     assert link.evaluate("e => e === document.activeElement")
     region.evaluate("e => { e.scrollTop = e.scrollHeight; }")
-    report.page.wait_for_function("document.querySelectorAll('#explore-table tbody tr').length > 400")
+    wait_until(report.page, "document.querySelectorAll('#explore-table tbody tr').length > 400")
     report.page.get_by_label("search").fill("model=m7,")
     assert told(report).startswith(f"21 of {len(sample.rows)} combinations")
     assert lines.count() == 21

@@ -343,8 +343,8 @@ def test_a_combination_shows_its_pictures_tables_and_files(visit: Open, scheme: 
     assert [link.get_attribute("href") for link in links.all()] == [LINKS["trace.json.gz"], LINKS["layers.csv"]]
     page.select_option("#details-chosen", label="two")
     drawn(report, "details-plot-icicle_time")
-    page.wait_for_function(
-        "parts => document.querySelectorAll('#details-plot-icicle_time .slice').length === parts", arg=parts(reused())
+    wait_until(
+        page, "parts => document.querySelectorAll('#details-plot-icicle_time .slice').length === parts", arg=parts(reused())
     )
     assert page.locator("#details-figures .plot").count() == len(PICTURES)
     assert report.complaints == []
@@ -357,8 +357,8 @@ def test_a_part_of_an_icicle_opens(visit: Open) -> None:
     slices = icicle.locator(".slice")
     before = slices.count()
     icicle.locator(".slice", has_text="feature_extractor").first.click()
-    report.page.wait_for_function(
-        "before => document.querySelectorAll('#details-plot-icicle_macs .slice').length !== before", arg=before
+    wait_until(
+        report.page, "before => document.querySelectorAll('#details-plot-icicle_macs .slice').length !== before", arg=before
     )
     assert report.complaints == []
 
@@ -393,7 +393,7 @@ def test_the_pictures_of_a_combination_follow_the_theme(visit: Open) -> None:
     title = "#details-plot-roofline .xtitle"
     dark = report.page.locator(title).evaluate("e => getComputedStyle(e).fill")
     report.page.emulate_media(color_scheme="light")
-    report.page.wait_for_function(
-        "([title, dark]) => getComputedStyle(document.querySelector(title)).fill !== dark", arg=[title, dark]
+    wait_until(
+        report.page, "([title, dark]) => getComputedStyle(document.querySelector(title)).fill !== dark", arg=[title, dark]
     )
     assert report.complaints == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
@@ -38,6 +39,17 @@ _free: WeakKeyDictionary[Browser, list[Page]] = WeakKeyDictionary()
 """Pages that a test has left: one keeps its compiled scripts for what it shows next at the same address. Plotly's take seconds."""
 
 
+def wait_until(page: Page, condition: str, arg: object = None) -> None:
+    """Wait until the JavaScript expression or function is true in the page.
+
+    Playwright's ``wait_for_function`` evaluates its text inside the page, which the report's content security policy forbids.
+    """
+    deadline = time.monotonic() + _TIMEOUT_MS / 1000
+    while not page.evaluate(condition, arg):
+        assert time.monotonic() < deadline, f"not true within {_TIMEOUT_MS / 1000:.0f} s: {condition}"
+        page.wait_for_timeout(20)
+
+
 class Visit:
     """An open report with everything that the browser reported about it."""
 
@@ -55,7 +67,7 @@ class Visit:
             page.on(event, note)  # type: ignore[call-overload]
         page.route(lambda url: not url.startswith("file:"), lambda route: route.abort())
         page.goto(path.as_uri() + fragment)
-        page.wait_for_function(SETTLED)  # a plot that is drawn while something is clicked moves it
+        wait_until(page, SETTLED)  # a plot that is drawn while something is clicked moves it
 
     def leave(self) -> None:
         """Give the page back for others."""
