@@ -22,6 +22,9 @@ from sweeprof.errors import Problem, nearest
 from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS
 from sweeprof.results.record import STATUSES
 
+EARLIER_INTERLEAVE = "duel"
+"""``protocol.interleave=samples`` in the last release; ids of combinations and stored plans still have it."""
+
 
 class Role(StrEnum):
     """The kind of decision that a top-level key, with all keys below it, makes."""
@@ -62,6 +65,8 @@ class Key:
     """True if every table of a comparison has it as a column, even with a single value."""
     is_repeated: bool
     """True if the command that measures one combination again repeats it."""
+    renamed_from: str | None = None
+    """Its name in the last release, which is still accepted with a warning; only for keys at the top of the config."""
 
     @property
     def is_mapping(self) -> bool:
@@ -79,6 +84,7 @@ def _key(
     is_open: bool = False,
     is_column: bool = False,
     is_repeated: bool = False,
+    renamed_from: str | None = None,
 ) -> Any:
     """Return the field of a key; keys below a part have the role of the part."""
     metadata = {
@@ -89,6 +95,7 @@ def _key(
         "is_open": is_open,
         "is_column": is_column,
         "is_repeated": is_repeated,
+        "renamed_from": renamed_from,
     }
     if isinstance(default, dict | list):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
@@ -171,7 +178,7 @@ class TrainingSettings:
 class MetricSettings:
     """A metric set."""
 
-    select: list[Any] = _key([], "Names of the metrics, with wildcards, or mappings with _target_.", c.METRICS)
+    select: list[Any] = _key([], "Names of metrics, or mappings whose _target_ is a function of yours.", c.METRICS)
     strict: str = _key(
         "warn", "What happens for an operator without a formula: error, warn, or ignore (then counts are lower bounds)."
     )
@@ -206,8 +213,8 @@ class ProtocolSettings:
     )
     interleave: str = _key(
         "rounds",
-        "How combinations that are compared alternate: by rounds, or by single samples in processes that run at once (duel).",
-        c.choice("way to take turns", ("rounds", "duel")),
+        "How combinations that are compared alternate: by rounds, or by single samples in processes that run at once.",
+        c.choice("way to interleave", ("rounds", "samples"), earlier=(EARLIER_INTERLEAVE,)),
     )
     kernel: str | None = _key(
         None,
@@ -463,11 +470,12 @@ class Config:
         "Several products in one sweep: a list of {axes, zip, include, exclude}; what stands beside it holds for all.",
         role=Role.SHAPE,
     )
-    alone: bool = _key(
+    single_combination: bool = _key(
         False,
-        "true: only what the command line sets, with the settings of a sweep file but without its shape.",
+        "true: measure the one combination that the command line sets, with the settings of a sweep file but without its shape.",
         c.BOOLEAN,
         role=Role.SHAPE,
+        renamed_from="alone",
     )
 
     compare: CompareSettings = _part(
@@ -483,11 +491,12 @@ class Config:
         role=Role.TRIAL,
         is_repeated=True,
     )
-    jobs: int = _key(
+    parallel_trials: int = _key(
         1,
         "How many trials run at once of those that do not measure the device (counting, quality).",
-        c.integer("number of jobs"),
+        c.integer("number of trials"),
         role=Role.TRIAL,
+        renamed_from="jobs",
     )
     fail_fast: bool = _key(False, "true: the first trial that fails ends the sweep.", c.BOOLEAN, role=Role.TRIAL)
 
@@ -503,11 +512,12 @@ class Config:
         "A sweep to resume: its folder, or `last` for the newest of this name. Trials that are missing or failed are measured.",
         c.optional(c.matching("(?s).", "is not a sweep to go on with: the folder of one, last.")),
     )
-    retry: list[str] = _key(
+    retry_statuses: list[str] = _key(
         [],
         "Of a resumed sweep: measure again only trials with one of these statuses, beside missing ones; []: every status but ok "
         "and unsupported.",
         c.list_of_choices("statuses", STATUSES),
+        renamed_from="retry",
     )
     trust: bool = _key(
         False,
@@ -521,10 +531,11 @@ class Config:
         "cluster by cluster.minutes.",
         c.optional(c.integer("number of shards")),
     )
-    wait: bool = _key(
+    wait_for_jobs: bool = _key(
         True,
         "false: on a cluster, submit and exit; `sweeprof collect DIR` then makes the comparison.",
         c.BOOLEAN,
+        renamed_from="wait",
     )
     tracking: TrackingSettings = _part(
         TrackingSettings, "The tracker that results are sent to.", is_group=True, has_target=True
@@ -552,6 +563,7 @@ def _keys(part: type, parent: Key | None = None) -> Iterator[Key]:
             data.get("has_target", False),
             data["is_column"],
             data["is_repeated"] or data["role"] is Role.IDENTITY,
+            data.get("renamed_from"),
         )
         yield key
         if below:
@@ -566,6 +578,8 @@ def _top_level(is_wanted: Callable[[Key], bool]) -> tuple[str, ...]:
     return tuple(key.name for key in KEYS.values() if "." not in key.name and is_wanted(key))
 
 
+RENAMED = {key.renamed_from: key.name for key in KEYS.values() if key.renamed_from}
+"""The present names of keys by those of the last release."""
 TOP_LEVEL = _top_level(lambda _: True)
 """The keys at the top of the config."""
 IDENTITY = _top_level(lambda key: key.role is Role.IDENTITY)
