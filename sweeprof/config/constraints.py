@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 from sweeprof.config.units import is_gpus, parse_minutes, parse_size
 
@@ -16,14 +16,14 @@ from sweeprof.config.units import is_gpus, parse_minutes, parse_size
 class Constraint:
     """The values that a key accepts."""
 
-    accepts: Callable[[Any], bool]
+    accepts: Callable[[object], bool]
     message: str
     """The error message after the key and the value: "is not …"."""
     choices: tuple[str, ...] = ()
     """The accepted names, if these can be listed; the closest one is suggested for a misspelt one."""
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -49,7 +49,7 @@ def number(message: str, least: float = 0) -> Constraint:
     return Constraint(lambda value: _is_number(value) and value >= least, message)
 
 
-def is_fraction(value: Any) -> bool:
+def is_fraction(value: object) -> bool:
     """True for a number between 0 and 1."""
     return _is_number(value) and 0 < value < 1
 
@@ -90,18 +90,18 @@ def matching(pattern: str, message: str) -> Constraint:
     return Constraint(lambda value: isinstance(value, str) and re.match(pattern, value) is not None, message)
 
 
-def mapping(message: str, accepts: Callable[[Mapping[Any, Any]], bool] | None = None) -> Constraint:
+def mapping(message: str, accepts: Callable[[Mapping[object, object]], bool] | None = None) -> Constraint:
     """Accept mappings, of which ``accepts`` is true."""
     return Constraint(
         lambda value: isinstance(value, Mapping) and (accepts is None or accepts(value)), f"is not {message}."
     )
 
 
-def _is_folder_name(value: Any) -> bool:
+def _is_folder_name(value: object) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[\w.\- ]+", value) is not None and value.strip(". ") != ""
 
 
-def _is_folder(value: Any) -> bool:
+def _is_folder(value: object) -> bool:
     return isinstance(value, str) and value.startswith("/") and (Path(value).is_dir() or not Path(value).exists())
 
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 from hydra import compose, initialize_config_dir
@@ -299,7 +298,7 @@ def _override_problems(line: str, base: DictConfig, extra: Path | None) -> Itera
         yield from _inner_problems(key, override.value(), base)
 
 
-def _plain_values(override: Override) -> list[Any]:
+def _plain_values(override: Override) -> list[object]:
     """The values of an override, of the types that they have."""
     if override.is_sweep_override():
         parser = OverridesParser.create()

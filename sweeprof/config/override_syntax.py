@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from sweeprof.tracking.credentials import without_credentials
 
@@ -13,7 +12,7 @@ SWEEP_GROUP = "sweep@_global_"
 """The group of sweep files, with the package that `cli/run.py` puts them into."""
 
 
-def spelled(value: Any) -> str:
+def spelled(value: object) -> str:
     """``value`` in Hydra's override grammar."""
     if isinstance(value, list):
         return f"[{','.join(spelled(v) for v in value)}]"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from sweeprof.config.schema import KEYS, PARTS, TOP_LEVEL, Key, Role, keys_below
 
@@ -84,7 +83,7 @@ def _values(message: str) -> str:
     return text
 
 
-def _spelled(value: Any) -> str:
+def _spelled(value: object) -> str:
     """Return a default as YAML has it."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]

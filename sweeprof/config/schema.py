@@ -48,7 +48,7 @@ class Key:
     name: str
     """Dotted, as on the command line."""
     type: str
-    default: Any
+    default: object
     help: str
     role: Role
     constraint: Constraint | None
@@ -75,7 +75,7 @@ class Key:
 
 
 def _key(
-    default: Any,
+    default: object,
     help: str,
     constraint: Constraint | None = None,
     *,
@@ -161,12 +161,12 @@ class DeviceSettings:
 class TrainingSettings:
     """A training step, for mode=training."""
 
-    optimizer: Any = _key(
+    optimizer: object = _key(
         "sgd",
         "A name, or a mapping with _target_ (torch.optim.RMSprop) and its arguments (lr).",
         c.choice("optimizer", sorted(OPTIMIZERS), or_mapping=True),
     )
-    loss: Any = _key(
+    loss: object = _key(
         "mean",
         "mean (of all outputs), cross_entropy, mse, own (the loss that the model returns), or a mapping with the _target_ of a "
         "function of outputs and targets.",
@@ -178,7 +178,7 @@ class TrainingSettings:
 class MetricSettings:
     """A metric set."""
 
-    select: list[Any] = _key([], "Names of metrics, or mappings whose _target_ is a function of yours.", c.METRICS)
+    select: list[object] = _key([], "Names of metrics, or mappings whose _target_ is a function of yours.", c.METRICS)
     strict: str = _key(
         "warn", "What happens for an operator without a formula: error, warn, or ignore (then counts are lower bounds)."
     )
@@ -235,7 +235,7 @@ class SeedSettings:
 class CompareSettings:
     """The baseline of the comparison, and how combinations are compared."""
 
-    baseline: dict[str, Any] | str | None = _key(
+    baseline: dict[str, object] | str | None = _key(
         None,
         "The axis values of the combination that others are compared with, the id of a combination, or another sweep. null: of "
         "{backend: torch, backend.precision: fp32, backend.channels_last: false} the axes that the sweep varies and that have "
@@ -343,7 +343,7 @@ class ResourceSettings:
         c.optional(c.GPUS),
     )
     exclusive: bool = _key(False, "true: the whole node, without other jobs.", c.BOOLEAN)
-    options: dict[str, Any] = _key(
+    options: dict[str, object] = _key(
         {},
         "Further options of sbatch: {reservation: name, nice: 100}.",
         c.mapping("{option of sbatch: value}"),
@@ -365,7 +365,7 @@ class ClusterSettings(ResourceSettings):
     parallel: int | None = _key(
         None, "Tasks that may run at once; null: as many as Slurm allows.", c.optional(c.integer("number of tasks"))
     )
-    groups: list[Any] = _key(
+    groups: list[object] = _key(
         [],
         "Other resources for some combinations: a list of {where: {axis: value or [values]} or a condition, partition, time, "
         "memory, cpus, gpus …}.",
@@ -374,7 +374,7 @@ class ClusterSettings(ResourceSettings):
     setup: list[str] = _key(
         [], "Lines of shell that a task runs first, as [module load cuda].", c.texts("a list of lines of shell")
     )
-    environment: dict[str, Any] = _key(
+    environment: dict[str, object] = _key(
         {}, "Environment variables of a task, beside those that sbatch passes on.", c.ENVIRONMENT, is_open=True
     )
     python: str | None = _key(
@@ -435,37 +435,37 @@ class Config:
     protocol: ProtocolSettings = _part(ProtocolSettings, "How latency is measured.", role=Role.IDENTITY, is_group=True)
     seed: SeedSettings = _part(SeedSettings, "Seeds of random numbers.", role=Role.IDENTITY)
 
-    axes: dict[str, Any] = _key(
+    axes: dict[str, object] = _key(
         {},
         "Every combination of the axes: {key: [values]}. A value may be a text that expands to several: range(1,5), "
         "choice(a,b), glob(*).",
         role=Role.SHAPE,
         is_open=True,
     )
-    zip: list[Any] = _key(
+    zip: list[object] = _key(
         [],
         "Tied axes: a list of {axis: [values]}; the axes of an entry take their first values together, then their second …",
         role=Role.SHAPE,
     )
-    variants: dict[str, Any] = _key(
+    variants: dict[str, object] = _key(
         {},
         "Axes whose values set several keys: {axis: {name: {key: value}}}, as {size: {small: {model.torch.width: 16, "
         "batch_size: 8}}}.",
         role=Role.SHAPE,
         is_open=True,
     )
-    include: list[Any] = _key(
+    include: list[object] = _key(
         [],
         "Combinations beside the product, which `exclude` does not apply to: a list of {key: value}.",
         role=Role.SHAPE,
     )
-    exclude: list[Any] = _key(
+    exclude: list[object] = _key(
         [],
         "Combinations to leave out: a list of {axis: value or [values]}, of which all must match, or of conditions over the axes "
         'such as "batch_size * model.torch.width > 4096".',
         role=Role.SHAPE,
     )
-    grids: list[Any] = _key(
+    grids: list[object] = _key(
         [],
         "Several products in one sweep: a list of {axes, zip, include, exclude}; what stands beside it holds for all.",
         role=Role.SHAPE,
@@ -624,9 +624,9 @@ def is_merged(name: str) -> bool:
     return is_plain and any(key.is_open and name.startswith(f"{key.name}.") for key in KEYS.values())
 
 
-def value_at(config: Mapping[str, Any], name: str) -> tuple[bool, Any]:
+def value_at(config: Mapping[str, object], name: str) -> tuple[bool, object]:
     """Return whether a config has a key, and its value."""
-    node: Any = config
+    node: object = config
     for word in name.split("."):
         if not isinstance(node, Mapping) or word not in node:
             return False, None
@@ -639,7 +639,7 @@ _CONSTRAINED: dict[str, list[Key]] = {
 }
 
 
-def constraint_problems(config: Mapping[str, Any]) -> list[Problem]:
+def constraint_problems(config: Mapping[str, object]) -> list[Problem]:
     """Return the problems of all values, of a config or of some parts of one, that their keys do not accept."""
     problems = []
     for name in config:

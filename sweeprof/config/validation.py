@@ -12,6 +12,7 @@ from sweeprof.config.schema import RESOURCES, constraint_problems, keys_below
 from sweeprof.config.signatures import argument_problems
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.select import select
+from sweeprof.results.record import Json
 
 WHERE = "where"
 """The key of a group of ``cluster.groups`` that selects combinations."""
@@ -19,7 +20,7 @@ RESERVED_OPTIONS = ("job-name", "array", "output", "parsable", "wrap", "wait", "
 """Options of sbatch by which sweeprof finds the tasks of a sweep."""
 
 
-def config_problems(config: Mapping[str, Any]) -> list[Problem]:
+def config_problems(config: Json) -> list[Problem]:
     """Everything that is wrong with one resolved config."""
     problems = constraint_problems(config)
     for name, part in config.items():
@@ -56,7 +57,7 @@ def _training_problems(training: Any) -> Iterator[Problem]:
             yield Problem(target, value.get("_target_"), "is not the dotted name of a class or function.")
 
 
-def _metric_problems(metrics: Any) -> list[Problem]:
+def _metric_problems(metrics: Json) -> list[Problem]:
     if "select" not in metrics:
         return constraint_problems({"metrics": {"select": None}})
     if not METRICS.accepts(metrics["select"]):  # reported with the other constraints
@@ -108,7 +109,7 @@ def _backend_problems(backend: Any) -> Iterator[Problem]:
         yield _missing_extra("backend", extra.name)
 
 
-def _model_problems(model: Any) -> Iterator[Problem]:
+def _model_problems(model: Json) -> Iterator[Problem]:
     for framework, node in model.items():
         if isinstance(node, Mapping) and not isinstance(node.get("_target_"), str):
             yield Problem(
@@ -118,7 +119,7 @@ def _model_problems(model: Any) -> Iterator[Problem]:
             yield from _argument_problems(f"model.{framework}", node)
 
 
-def _tracking_problems(tracking: Any) -> Iterator[Problem]:
+def _tracking_problems(tracking: Json) -> Iterator[Problem]:
     tracker = str(tracking.get("_target_") or "")
     if tracker.startswith("sweeprof.tracking.mlflow") and find_spec("mlflow") is None:
         yield _missing_extra("tracking", "mlflow")
@@ -127,7 +128,7 @@ def _tracking_problems(tracking: Any) -> Iterator[Problem]:
         yield Problem("tracking.writer", "job", said)
 
 
-def _cluster_problems(cluster: Any) -> Iterator[Problem]:
+def _cluster_problems(cluster: Json) -> Iterator[Problem]:
     scheduler = cluster.get("scheduler")
     if scheduler not in (None, "slurm"):
         yield choice_problem("cluster.scheduler", scheduler, "scheduler", ["slurm"])
@@ -143,14 +144,14 @@ def _cluster_problems(cluster: Any) -> Iterator[Problem]:
         yield from _group_problems(groups)
 
 
-def _option_problems(options: Mapping[str, Any], key: str) -> Iterator[Problem]:
+def _option_problems(options: Mapping[str, object], key: str) -> Iterator[Problem]:
     """Return the options of sbatch that only sweeprof may set."""
     for name, value in options.items():
         if name in RESERVED_OPTIONS:
             yield Problem(f"{key}.{name}", value, "is set by sweeprof, which finds its tasks by it.")
 
 
-def _group_problems(groups: Sequence[Any]) -> Iterator[Problem]:
+def _group_problems(groups: Sequence[object]) -> Iterator[Problem]:
     """Return the problems of ``cluster.groups``, without those of the combinations that they select."""
     for number, group in enumerate(groups):
         key = f"cluster.groups[{number}]"
@@ -171,7 +172,7 @@ def _missing_extra(key: str, extra: str) -> Problem:
     return Problem(key, extra, f"is not installed here: pip install 'sweeprof[{extra}]'.")
 
 
-def baseline_problems(baseline: Any, axes: Mapping[str, list[Any]]) -> Iterator[Problem]:
+def baseline_problems(baseline: object, axes: Mapping[str, list[object]]) -> Iterator[Problem]:
     """Return the problems of ``compare.baseline``, given the values per axis."""
     if not isinstance(baseline, Mapping):
         yield Problem("compare.baseline", baseline, "is not {axis: value}.")
@@ -183,7 +184,7 @@ def baseline_problems(baseline: Any, axes: Mapping[str, list[Any]]) -> Iterator[
             yield choice_problem(f"compare.baseline.{key}", value, "value of that axis", [str(v) for v in axes[key]])
 
 
-def training_problems(axes: Mapping[str, list[Any]], modes: Collection[str]) -> Iterator[Problem]:
+def training_problems(axes: Mapping[str, list[object]], modes: Collection[str]) -> Iterator[Problem]:
     """Return the problems of axes of the training step, given the modes of all combinations."""
     if not modes or "training" in modes:
         return

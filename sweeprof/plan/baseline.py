@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sweeprof.config.schema import KEYS
 from sweeprof.config.validation import baseline_problems
@@ -61,17 +60,17 @@ class Chosen:
 
 
 def chosen_baseline(
-    given: Any,
+    given: object,
     default: Json,
     combinations: Sequence[Combination],
-    axes: Mapping[str, list[Any]],
+    axes: Mapping[str, list[object]],
     find_sweep: FindSweep,
     name: str,
 ) -> Chosen:
     """The baseline that a config gives, as axis values or as a text; beside another sweep the sweep keeps its default one."""
     if not isinstance(given, str):
         problems = list(baseline_problems(given, axes))
-        return Chosen({} if problems else given, None, problems)
+        return Chosen(given if isinstance(given, dict) and not problems else {}, None, problems)
     try:
         named = named_baseline(given, combinations, find_sweep, name)
     except UserError as error:
@@ -79,9 +78,7 @@ def chosen_baseline(
     return Chosen(named.axes or default, named.against)
 
 
-def compare_problems(
-    compare: Mapping[str, Any], metrics: Sequence[MetricInfo], axes: Sequence[str]
-) -> Iterator[Problem]:
+def compare_problems(compare: Json, metrics: Sequence[MetricInfo], axes: Sequence[str]) -> Iterator[Problem]:
     """Return the problems of ``thresholds``, ``pareto`` and ``constraints``, given what the sweep measures.
 
     A sweep that measures no metric of the default front has no front, and that is not a problem.
@@ -107,7 +104,7 @@ def compare_problems(
                 yield Problem("compare.constraints", constraint, said)
 
 
-def _front_problems(front: Sequence[Any], metrics: Sequence[MetricInfo], names: Mapping[str, str]) -> Iterator[Problem]:
+def _front_problems(front: Sequence[str], metrics: Sequence[MetricInfo], names: Mapping[str, str]) -> Iterator[Problem]:
     infos = {info.name: info for info in metrics}
     for name in front:
         if name not in names:

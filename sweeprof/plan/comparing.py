@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from sweeprof.errors import Damaged
 from sweeprof.metrics.metric import Metric
 from sweeprof.passes.registry import exclusive_passes
-from sweeprof.plan.plan import Combination, Plan
+from sweeprof.plan.plan import Axes, Combination, Plan
 from sweeprof.report.selection import metric_names, with_selection
 from sweeprof.results.compare import Comparison, comparison_from
 from sweeprof.results.cross_sweep import set_against
@@ -49,7 +48,7 @@ def thresholds_of(plan: Plan, metrics: Sequence[MetricInfo]) -> dict[str, float]
 def protocol_of(combinations: Sequence[Combination]) -> Json:
     """Return the different numbers of rounds, ways of interleaving and kernels of the combinations."""
     protocols = [c.config["protocol"] for c in combinations]
-    found: dict[str, list[Any]] = {"rounds": [], "interleave": [], "kernel": []}
+    found: Axes = {"rounds": [], "interleave": [], "kernel": []}
     for protocol in protocols:
         for key, values in found.items():
             if protocol.get(key) not in values:

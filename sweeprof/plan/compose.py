@@ -46,7 +46,7 @@ from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.select import passes_of, select
 from sweeprof.plan.baseline import Chosen, FindSweep, chosen_baseline, compare_problems
 from sweeprof.plan.comparing import OUTPUT_DIFFERENCE, compares_outputs
-from sweeprof.plan.plan import Combination, ComparisonSettings, Plan, without_repeats
+from sweeprof.plan.plan import Axes, Combination, ComparisonSettings, Plan, without_repeats
 from sweeprof.plan.probe import probe
 from sweeprof.plan.progress import PlanningDisplay
 from sweeprof.plan.shape import distinct
@@ -247,9 +247,9 @@ class Composer:
         return composed
 
     @cached_property
-    def axes(self) -> dict[str, list[Any]]:
+    def axes(self) -> Axes:
         """Values per axis over all sections; the headline axes first."""
-        found: dict[str, list[Any]] = {}
+        found: Axes = {}
         for section in self.sections:
             for key, values in section.axes.items():
                 found.setdefault(key, []).extend(values)
@@ -274,7 +274,7 @@ class Composer:
     def _task_overrides(self) -> list[str]:
         return [str(line) for line in self.config.hydra.overrides.task]
 
-    def _baseline(self) -> Any:
+    def _baseline(self) -> object:
         # Hydra merges a mapping into the default one; who names a baseline means that one alone.
         given = self.arguments.fixed.get("compare.baseline")
         if given is not None and given.value() is not None:
@@ -288,7 +288,7 @@ class Composer:
         gone = [key for key, value in chosen.items() if key in self.axes and value not in self.axes[key]]
         return {} if any(key in self._narrowed for key in gone) else chosen
 
-    def _default_baseline(self) -> dict[str, Any]:
+    def _default_baseline(self) -> dict[str, object]:
         """The default's axes that the sweep has with the default's value; those that it varies, where it varies any."""
         found = {key: value for key, value in DEFAULT_BASELINE.items() if value in self.axes.get(key, [])}
         varied = {key: value for key, value in found.items() if len(self.axes[key]) > 1}
@@ -299,7 +299,7 @@ class Composer:
         return str(self.config.name or "+".join(self._files) or "adhoc")
 
     def sharded(
-        self, combinations: Sequence[Combination], baseline: Mapping[str, Any], passes: Sequence[PassName]
+        self, combinations: Sequence[Combination], baseline: Mapping[str, object], passes: Sequence[PassName]
     ) -> tuple[Shards, Json]:
         """Ids of combinations, shard by shard, and :attr:`Plan.cluster`."""
         settings: Json = self._plain("cluster")

@@ -30,7 +30,10 @@ equal parts of configs are written once."""
 _NAME = re.compile(r"[\w.\- ]+")
 """Of a sweep: that of a folder."""
 
-Point = dict[str, Any]
+Point = Json
+"""A value per axis."""
+Axes = dict[str, list[Any]]
+"""The values of every axis."""
 """One value per axis."""
 
 
@@ -93,7 +96,7 @@ class Plan:
     name: str
     created: str
     command: str
-    axes: dict[str, list[Any]]
+    axes: Axes
     """Values per axis, in the order of the table's columns."""
     baseline: Json
     combinations: tuple[Combination, ...]
@@ -101,7 +104,7 @@ class Plan:
     shards: tuple[tuple[str, ...], ...]
     """Ids of the combinations that belong on one host, shard by shard; those that cannot be measured are in none."""
     passes: tuple[PassName, ...]
-    metrics: list[Any]
+    metrics: list[str | Json]
     """The metric set, as in the config."""
     threshold: float | None
     limits: LimitSettings
@@ -132,7 +135,7 @@ class Plan:
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Plan:
+    def from_dict(cls, data: Mapping[str, object]) -> Plan:
         """The plan that :meth:`to_dict` wrote, of this or an earlier schema version.
 
         Raises:
@@ -146,7 +149,7 @@ class Plan:
         if "jobs" in data:  # the name in earlier versions
             data = {**data, "parallel_trials": data["jobs"]}
             del data["jobs"]
-        parts = validated(dict[str, list[Any]], data.get("parts"))
+        parts = validated(dict[str, list[object]], data.get("parts"))
         combinations = validated(list[Json], data.get("combinations"))
         plain = {**data, "combinations": [_unpacked(c, parts) for c in combinations], "schema_version": SCHEMA_VERSION}
         plan = validated(cls, plain)
@@ -170,9 +173,9 @@ class Plan:
         return [trial for index in range(len(self.shards)) for group in self.trial_groups(index) for trial in group]
 
 
-def _packed(combinations: Sequence[Combination]) -> tuple[list[Json], dict[str, list[Any]]]:
+def _packed(combinations: Sequence[Combination]) -> tuple[list[Json], dict[str, list[object]]]:
     """The combinations with each mapping of their configs replaced by its position in a list of different ones, and these lists."""
-    parts: dict[str, list[Any]] = {}
+    parts: dict[str, list[object]] = {}
     places: dict[tuple[str, str], int] = {}
     seen: dict[tuple[str, int], int] = {}
     packed = []
@@ -194,7 +197,7 @@ def _packed(combinations: Sequence[Combination]) -> tuple[list[Json], dict[str, 
     return packed, parts
 
 
-def _unpacked(data: Json, parts: Mapping[str, Sequence[Any]]) -> Json:
+def _unpacked(data: Json, parts: Mapping[str, Sequence[object]]) -> Json:
     config = {}
     for key, value in validated(Json, data.get("config")).items():
         config[key] = value
@@ -266,7 +269,7 @@ def _check(plan: Plan) -> None:
                 raise damaged(id, "the id of a combination", ["shards", place])
 
 
-def identity(config: Mapping[str, Any]) -> str:
+def identity(config: Mapping[str, object]) -> str:
     """The id of a resolved config: a hash of its content, the same on every machine and in every run."""
     unused = ("training",) if config.get("mode") == "inference" else ()
     content = {key: _essence(config[key]) for key in IDENTITY if key in config and key not in unused}
@@ -274,7 +277,7 @@ def identity(config: Mapping[str, Any]) -> str:
     return "c" + digest.hexdigest()[:12]
 
 
-def _essence(node: Any) -> Any:
+def _essence(node: object) -> object:
     """A node without what is imported ahead of it, which changes how soon a process starts and nothing that it measures."""
     if not isinstance(node, Mapping):
         return node
@@ -301,7 +304,7 @@ def _spelled(point: Point) -> str:
 
 
 def trial_groups(
-    combinations: Sequence[Combination], passes: Sequence[PassName], seed: int, baseline: Mapping[str, Any]
+    combinations: Sequence[Combination], passes: Sequence[PassName], seed: int, baseline: Mapping[str, object]
 ) -> list[TrialGroup]:
     """Every trial of a shard in the order of execution.
 
@@ -319,7 +322,7 @@ def trial_groups(
 
 
 def _interleaved(
-    combinations: Sequence[Combination], pass_name: PassName, baseline: Mapping[str, Any], shuffler: random.Random
+    combinations: Sequence[Combination], pass_name: PassName, baseline: Mapping[str, object], shuffler: random.Random
 ) -> Iterator[TrialGroup]:
     rounds = {c.id: int(c.config["protocol"]["rounds"]) for c in combinations}
     together: dict[str, list[str]] = {}
@@ -335,7 +338,7 @@ def _interleaved(
             yield tuple(Trial(id, pass_name, round) for id in group)
 
 
-def pair_key(axes: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
+def pair_key(axes: Mapping[str, object], baseline: Mapping[str, object]) -> str:
     """Return the text that is equal for combinations that share a baseline."""
     return json.dumps({key: value for key, value in axes.items() if key not in baseline}, sort_keys=True, default=str)
 

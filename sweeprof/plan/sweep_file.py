@@ -26,8 +26,8 @@ from sweeprof.config.validation import part_problems
 from sweeprof.errors import Problem, Unsupported
 from sweeprof.measuring.instantiate import builders_of, chosen_builder
 from sweeprof.plan.models import custom_model, framework_problems, without_other_builders
-from sweeprof.plan.plan import Combination, Point, identity
-from sweeprof.plan.resolve import Resolver
+from sweeprof.plan.plan import Axes, Combination, Point, identity
+from sweeprof.plan.resolve import Items, Resolver
 from sweeprof.plan.shape import Rule, Shape, read_rules, read_shape
 from sweeprof.results.compare import Excluded
 from sweeprof.results.record import Json
@@ -68,10 +68,13 @@ class Section:
         found, _ = self._read
         return found.narrowed(self._given(found.values()))
 
-    def _given(self, axes: Collection[str]) -> dict[str, list[Any]]:
+    def _given(self, axes: Collection[str]) -> Axes:
         """Return the axes on the command line: those that it sweeps, and those of ``axes`` that it sets."""
         known = {*axes, *COLUMNS}
-        fixed = {key: [override.value()] for key, override in self.arguments.fixed.items() if key in known}
+        fixed: Axes = {}
+        for key, override in self.arguments.fixed.items():
+            if key in known:
+                fixed[key] = [override.value()]
         return {**self.arguments.axes, **fixed}
 
     @property
@@ -80,7 +83,7 @@ class Section:
         return bool(self._read[0].values() or self.arguments.axes)
 
     @cached_property
-    def axes(self) -> dict[str, list[Any]]:
+    def axes(self) -> Axes:
         """Values per axis; those that every table has first."""
         found = self.shape.values()
         always = {key: found.get(key, [self._always[key]]) for key in COLUMNS}
@@ -97,7 +100,7 @@ class Section:
         return {key for key in self.axes if key in self.arguments.fixed or key in self.arguments.axes}
 
     @cached_property
-    def keys(self) -> dict[str, list[Any]]:
+    def keys(self) -> Axes:
         """Values per config key that its points set: those of axes, and of variants."""
         found = {key: values for key, values in self.axes.items() if key not in self.shape.variants}
         for names in self.shape.variants.values():
@@ -138,8 +141,9 @@ class Section:
         """Values and rules of its axes that are wrong by themselves, without composing any combination."""
         for key, values in self.keys.items():
             for value in values:
-                node: Any = value
-                for name in reversed(key.split(".")):
+                *parents, last = key.split(".")
+                node: Json = {last: value}
+                for name in reversed(parents):
                     node = {name: node}
                 yield from constraint_problems(node)
         for grid in self.shape.grids:
@@ -242,32 +246,29 @@ class Section:
             for name, v in given_arguments(node).items()
             if not is_setting(f"backend.{name}", [node["_target_"]])
         }
-        fixed = {key: [override.value()] for key, override in self.arguments.fixed.items()}
-        for key, values in {
-            **{f"backend.{name}": [value] for name, value in own.items()},
-            **fixed,
-            **self.keys,
-        }.items():
+        given: Axes = {f"backend.{name}": [value] for name, value in own.items()}
+        given |= {key: [override.value()] for key, override in self.arguments.fixed.items()}
+        for key, values in (given | self.keys).items():
             if key.startswith("backend.") and not is_setting(key, self.targets()):
                 yield unknown_setting(key, ",".join(map(str, values)), self.targets())
 
-    def _found(self, axis: str, choices: tuple[str, ...], composed: Json) -> Any:
+    def _found(self, axis: str, choices: tuple[str, ...], composed: Json) -> object:
         """The value that an axis of other points has in this one; None where it has none."""
         if axis in self.groups:
             return self.resolver.choice(choices, axis)
-        node: Any = composed
+        node: object = composed
         for part in axis.split("."):
             node = node.get(part) if isinstance(node, Mapping) else None
         return node
 
-    def _judge(self, name: str, part: Any) -> None:
+    def _judge(self, name: str, part: object) -> None:
         """Look for problems once for each different part."""
         key = (name, id(part))
         if key not in self._judged:
             self._judged[key] = part  # kept, so that its id stays its own
             self.problems += part_problems(name, part)
 
-    def _judge_frameworks(self, keys: Sequence[str], builders: Sequence[Any]) -> None:
+    def _judge_frameworks(self, keys: Sequence[str], builders: Sequence[object]) -> None:
         judged = ("frameworks", hash((tuple(keys), tuple(builders))))
         if judged not in self._judged:
             self._judged[judged] = keys
@@ -303,13 +304,13 @@ class Section:
         return shlex.join([*self.program, *fixed, *alone, *pinned])
 
 
-class _Known(Mapping[str, Any]):
+class _Known(Mapping[str, object]):
     """The values of a point that rules may use: its own values at once, others from its config, which only then is composed."""
 
-    def __init__(self, section: Section, point: Point, choices: tuple[str, ...], values: Any) -> None:
+    def __init__(self, section: Section, point: Point, choices: tuple[str, ...], values: Items) -> None:
         self._section, self._point, self._choices, self._values = section, point, choices, values
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> object:
         if key in self._point:
             return self._point[key]
         found = self._section._found(key, self._choices, self._section.resolver.resolved(self._choices, self._values))
@@ -330,7 +331,7 @@ def plain_node(config: DictConfig, key: str) -> Any:
     return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
 
 
-def _without_builder(backend: Mapping[str, Any], model: Mapping[str, Any]) -> str | None:
+def _without_builder(backend: Mapping[str, object], model: Mapping[str, object]) -> str | None:
     """Why the backend cannot run the model; None where it can."""
     try:
         chosen_builder(backend, model)
