@@ -13,15 +13,18 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.text import Text
+
 from sweeprof import __version__
 from sweeprof.cli import completion
 from sweeprof.cli.common import COMMANDS, exit_codes, print_error, run_subcommand
 from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP
 from sweeprof.config.reference import help_lines
+from sweeprof.config.renames import with_present_name
 from sweeprof.config.schema import GROUPS, TOP_LEVEL, is_merged
 from sweeprof.errors import ExitCode, Problem, SweeprofError, UserError, choice_problem, nearest
 from sweeprof.paths import conf_folder
-from sweeprof.terminal import guard_output
+from sweeprof.terminal import error_console, guard_output
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -152,7 +155,15 @@ def hydra_arguments(arguments: Sequence[str]) -> list[str]:
         is_flag = argument.startswith("-") or (before in VALUED_FLAGS and "=" not in argument)
         (flags if is_flag else overrides).append(argument)
     known = _known_keys(flags)
-    return [*flags, *(_for_hydra(argument, known) for argument in overrides)]
+    return [*flags, *(_for_hydra(_with_present_name(argument), known) for argument in overrides)]
+
+
+def _with_present_name(override: str) -> str:
+    """Return the override with the present name of its key; prints a warning if it has an earlier one."""
+    present, warning = with_present_name(override)
+    if warning:
+        error_console().print(Text(warning, style="yellow"), soft_wrap=True)
+    return present
 
 
 def _known_keys(flags: Sequence[str]) -> set[str]:

@@ -22,6 +22,9 @@ from sweeprof.errors import Problem, nearest
 from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS
 from sweeprof.results.record import STATUSES
 
+EARLIER_INTERLEAVE = "duel"
+"""``protocol.interleave=samples`` in the last release; ids of combinations and stored plans still have it."""
+
 
 class Role(StrEnum):
     """The kind of decision that a top-level key, with all keys below it, makes."""
@@ -62,6 +65,8 @@ class Key:
     """True if every table of a comparison has it as a column, even with a single value."""
     is_repeated: bool
     """True if the command that measures one combination again repeats it."""
+    renamed_from: str | None = None
+    """Its name in the last release, which is still accepted with a warning; only for keys at the top of the config."""
 
     @property
     def is_mapping(self) -> bool:
@@ -79,6 +84,7 @@ def _key(
     is_open: bool = False,
     is_column: bool = False,
     is_repeated: bool = False,
+    renamed_from: str | None = None,
 ) -> Any:
     """Return the field of a key; keys below a part have the role of the part."""
     metadata = {
@@ -89,6 +95,7 @@ def _key(
         "is_open": is_open,
         "is_column": is_column,
         "is_repeated": is_repeated,
+        "renamed_from": renamed_from,
     }
     if isinstance(default, dict | list):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
@@ -171,7 +178,7 @@ class TrainingSettings:
 class MetricSettings:
     """A metric set."""
 
-    select: list[Any] = _key([], "Names of the metrics, with wildcards, or mappings with _target_.", c.METRICS)
+    select: list[Any] = _key([], "Names of metrics, or mappings whose _target_ is your own function.", c.METRICS)
     strict: str = _key(
         "warn", "Reaction to an operator without a formula: error, warn, or ignore (counts are then lower bounds)."
     )
@@ -209,8 +216,8 @@ class ProtocolSettings:
     interleave: str = _key(
         "rounds",
         "How compared combinations alternate: after each round (rounds), or after each sample, in processes that run at the same "
-        "time (duel).",
-        c.choice("way to alternate", ("rounds", "duel")),
+        "time (samples).",
+        c.choice("way to interleave", ("rounds", "samples"), earlier=(EARLIER_INTERLEAVE,)),
     )
     kernel: str | None = _key(
         None,
@@ -331,7 +338,7 @@ class ResourceSettings:
     )
     cpus: int | None = _key(
         None,
-        "Processors of a task; null: as many as backend.threads and jobs use.",
+        "Processors of a task; null: as many as backend.threads and parallel_trials use.",
         c.optional(c.integer("number of processors")),
     )
     gpus: int | str | None = _key(
@@ -467,11 +474,12 @@ class Config:
         "Several products in one sweep: a list of {axes, zip, include, exclude}; keys beside `grids` apply to all of them.",
         role=Role.SHAPE,
     )
-    alone: bool = _key(
+    single_combination: bool = _key(
         False,
         "true: measure only the combination of the command line, with the settings of a sweep file but without its shape.",
         c.BOOLEAN,
         role=Role.SHAPE,
+        renamed_from="alone",
     )
 
     compare: CompareSettings = _part(
@@ -487,11 +495,12 @@ class Config:
         role=Role.TRIAL,
         is_repeated=True,
     )
-    jobs: int = _key(
+    parallel_trials: int = _key(
         1,
         "Maximum number of trials that run at once, if they do not measure the device (counting, quality).",
-        c.integer("number of jobs"),
+        c.integer("number of trials"),
         role=Role.TRIAL,
+        renamed_from="jobs",
     )
     fail_fast: bool = _key(False, "true: the first trial that fails ends the sweep.", c.BOOLEAN, role=Role.TRIAL)
 
@@ -507,11 +516,12 @@ class Config:
         "A sweep to resume: its folder, or `last` for the newest of this name. Missing and failed trials are measured.",
         c.optional(c.matching("(?s).", "is not a sweep to resume: a folder of a sweep, last.")),
     )
-    retry: list[str] = _key(
+    retry_statuses: list[str] = _key(
         [],
         "When a sweep is resumed: measure again only trials with one of these statuses, and missing ones; []: every status except "
         "ok and unsupported.",
         c.list_of_choices("statuses", STATUSES),
+        renamed_from="retry",
     )
     trust: bool = _key(
         False,
@@ -525,10 +535,11 @@ class Config:
         "cluster by cluster.minutes.",
         c.optional(c.integer("number of shards")),
     )
-    wait: bool = _key(
+    wait_for_jobs: bool = _key(
         True,
         "false: on a cluster, submit and exit; `sweeprof collect DIR` then makes the comparison.",
         c.BOOLEAN,
+        renamed_from="wait",
     )
     tracking: TrackingSettings = _part(
         TrackingSettings, "The tracker that receives the results.", is_group=True, has_target=True
@@ -556,6 +567,7 @@ def _keys(part: type, parent: Key | None = None) -> Iterator[Key]:
             data.get("has_target", False),
             data["is_column"],
             data["is_repeated"] or data["role"] is Role.IDENTITY,
+            data.get("renamed_from"),
         )
         yield key
         if below:
@@ -570,6 +582,8 @@ def _top_level(is_wanted: Callable[[Key], bool]) -> tuple[str, ...]:
     return tuple(key.name for key in KEYS.values() if "." not in key.name and is_wanted(key))
 
 
+RENAMED = {key.renamed_from: key.name for key in KEYS.values() if key.renamed_from}
+"""The present names of keys by those of the last release."""
 TOP_LEVEL = _top_level(lambda _: True)
 """The keys at the top of the config."""
 IDENTITY = _top_level(lambda key: key.role is Role.IDENTITY)

@@ -72,7 +72,7 @@ def processor(root: Path = environment.ROOT) -> Iterator[Finding]:
     virtual = known(section, "virtual machine", environment.is_virtual(root))
     if environment.is_virtual(root):
         advice = Advice(
-            "its host may lend the processors to others: interleave the samples", "protocol.interleave=duel"
+            "its host may lend the processors to others: interleave the samples", "protocol.interleave=samples"
         )
         virtual = dataclasses.replace(virtual, advice=advice)
     yield virtual
@@ -88,7 +88,9 @@ def usable_threads(root: Path = environment.ROOT) -> int:
 def _threads(root: Path) -> Finding:
     most = usable_threads(root)
     text = "threads of a trial, times trials at once (jobs, shards), should be no more than the cores"
-    return Finding("Processor", "threads", f"at most {most}", advice=Advice(text, f"backend.threads={most} jobs=1"))
+    return Finding(
+        "Processor", "threads", f"at most {most}", advice=Advice(text, f"backend.threads={most} parallel_trials=1")
+    )
 
 
 def _governor(root: Path) -> Finding:

@@ -199,7 +199,7 @@ class Protocol:
     """… unless this is reached first, which leaves a warning."""
     target_spread: float | None = None
     """Also go on until IQR/median is below this or has settled."""
-    interleave: typing.Literal["rounds", "duel"] = "rounds"
+    interleave: typing.Literal["rounds", "samples", "duel"] = "rounds"
     """Of what is compared, take turns round by round, or sample by sample in processes that exist at the same time."""
     kernel: typing.Literal["auto", "convolution", "matmul"] | None = None
     """The calibration kernel that is timed between samples; ``auto``: the one that resembles the model. None: there is none."""

@@ -128,6 +128,13 @@ def exclusive_passes() -> frozenset[str]:
 
 
 @cache
+def baseline_passes() -> frozenset[str]:
+    """Return the names of the passes whose results of the baseline a combination is compared with."""
+    taken = {one.name for one, parameter in parameters().values() if parameter.source == "baseline"}
+    return frozenset(taken | {name for name, one in passes().items() if one.pair is not None})
+
+
+@cache
 def parameters() -> Mapping[str, tuple[Pass[Any], Parameter]]:
     """Return the parameters that passes provide to metric functions, each with its pass, by name."""
     return MappingProxyType(

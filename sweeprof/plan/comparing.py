@@ -17,24 +17,23 @@ from sweeprof.results.files import read_json
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Json
 
-BASELINE_FILE = "baseline.json"
-"""Beside the plan: a copy of the other sweep's comparison, so that reports can be written again without that sweep."""
 OUTPUT_DIFFERENCE = "quality/agreement"
 """The metric that a sweep over several frameworks has without being asked to."""
 
 
-def judged(comparison: Comparison, plan: Plan, folder: Path, damaged: list[str]) -> Comparison:
+def judged(comparison: Comparison, plan: Plan, baseline: Path, damaged: list[str]) -> Comparison:
     """Return the comparison with that of the other sweep, if the plan names one, and with the rows that qualify.
 
     Args:
+        baseline: the file of the other sweep's comparison: a copy, so that reports can be written again without that sweep.
         damaged: gets why the other sweep's comparison cannot be read.
     """
     against = plan.compare.get("against")
-    if against and (folder / BASELINE_FILE).exists():
+    if against and baseline.exists():
         try:
-            other = comparison_from(read_json(folder / BASELINE_FILE))
+            other = comparison_from(read_json(baseline))
         except (Damaged, OSError) as error:
-            damaged.append(f"{BASELINE_FILE}: {error}")
+            damaged.append(f"{baseline.name}: {error}")
         else:
             comparison = set_against(comparison, other, against["label"])
     return with_selection(comparison, plan.compare.get("pareto") or (), plan.compare.get("constraints") or ())

@@ -16,6 +16,7 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
+from rich.text import Text
 
 from sweeprof.config.errors import ConfigFile, empty_shape, located
 from sweeprof.config.groups import (
@@ -28,6 +29,7 @@ from sweeprof.config.groups import (
 )
 from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, redacted, spelled
 from sweeprof.config.overrides import Arguments
+from sweeprof.config.renames import rename_keys
 from sweeprof.config.schema import CLOSED_PARTS, GROUPS, IDENTITY, PARTS, SHAPE_KEYS, TOP_LEVEL, is_open, keys_below
 from sweeprof.config.validation import part_problems, training_problems
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
@@ -59,7 +61,12 @@ class Composer:
     find_sweep: FindSweep
     """Finds the other sweep that ``compare.baseline`` names."""
     live: Console | None = None
-    """Shows how far planning is, where that takes long."""
+    """Shows warnings, and how far planning is, where that takes long."""
+
+    def __post_init__(self) -> None:
+        for warning in rename_keys(self.config, {*self.arguments.fixed, *self.arguments.axes}):
+            if self.live:
+                self.live.print(Text(warning, style="yellow"), soft_wrap=True)
 
     def plan(self) -> Plan:
         """The plan; raises :class:`UserError` with every problem of every combination, and where a file has it."""
@@ -178,7 +185,7 @@ class Composer:
             passes=passes,
             cluster=cluster,
             order_seed=int(self.config.seed.order),
-            jobs=int(self.config.jobs),
+            parallel_trials=int(self.config.parallel_trials),
             fail_fast=bool(self.config.fail_fast),
             compare={
                 k: v for k, v in {**self._plain("compare"), "against": baseline.against}.items() if k != "baseline"
@@ -195,7 +202,7 @@ class Composer:
         groups = _groups(self.loader, self.config, self.arguments)
         named = self._files
         shaped = [name for name in named if _has_shape(self._composed([name], bare=True))] if len(named) > 1 else []
-        if len(shaped) < 2 or self.config.alone is True:
+        if len(shaped) < 2 or self.config.single_combination is True:
             return [Section(groups, self.config, self.arguments, self._program())]
         made = []
         for name in shaped:
@@ -221,7 +228,9 @@ class Composer:
             lines = [line for line in lines if line.lstrip("+~").partition("=")[0].partition(".")[0] not in SHAPE_KEYS]
         everywhere = [str(line) for line in self.config.hydra.overrides.hydra]
         name = self.config.hydra.job.config_name
-        return self.loader.load_configuration(name, [*everywhere, _sweep_line(files), *lines], RunMode.MULTIRUN)
+        composed = self.loader.load_configuration(name, [*everywhere, _sweep_line(files), *lines], RunMode.MULTIRUN)
+        rename_keys(composed, {*self.arguments.fixed, *self.arguments.axes})
+        return composed
 
     @cached_property
     def axes(self) -> dict[str, list[Any]]:
@@ -282,7 +291,7 @@ class Composer:
         settings: Json = self._plain("cluster")
         if settings["scheduler"] is None:
             return in_shards(combinations, baseline, self._shard_count(combinations)), {}
-        asked = asked_for(combinations, settings, baseline, self.axes, int(self.config.jobs))
+        asked = asked_for(combinations, settings, baseline, self.axes, int(self.config.parallel_trials))
         shards, resources = in_tasks(combinations, baseline, passes, asked, settings["minutes"], self.config.shards)
         return shards, {"settings": settings, "resources": resources}
 
@@ -306,7 +315,7 @@ class Composer:
 
     def _empty_problems(self) -> list[Problem]:
         """Sweep files that name no combinations although they mean to, as with `axes: {}`."""
-        if self.config.alone is True or any(section.names_axes for section in self.sections):
+        if self.config.single_combination is True or any(section.names_axes for section in self.sections):
             return []
         folders = source_folders(self.config)
         paths = [path for name in self._files if (path := config_file(folders, "sweep", name))]
@@ -348,8 +357,8 @@ class Composer:
                 yield Problem("hydra/launcher", name, "is chosen by cluster=slurm, which has its settings.")
             if self.config.tracking.get("writer") == "job":
                 yield Problem("tracking.writer", "job", "needs the jobs of a cluster: cluster=slurm.")
-            if self.config.wait is False:
-                yield Problem("wait", "false", "needs the jobs of a cluster: cluster=slurm.")
+            if self.config.wait_for_jobs is False:
+                yield Problem("wait_for_jobs", "false", "needs the jobs of a cluster: cluster=slurm.")
         elif launcher not in (SLURM, BASIC):
             named = self.config.hydra.runtime.choices.get("cluster")
             yield Problem(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypedDict
 
-from sweeprof.config.schema import IDENTITY
+from sweeprof.config.schema import EARLIER_INTERLEAVE, IDENTITY
 from sweeprof.errors import Damaged
 from sweeprof.passes.registry import exclusive_passes, pass_named, passes
 from sweeprof.results.compare import Excluded
@@ -85,7 +85,7 @@ class Plan:
     limits: Json
     isolation: str
     order_seed: int = 0
-    jobs: int = 1
+    parallel_trials: int = 1
     """Trials of passes that measure nothing of the device which a shard may run at once."""
     fail_fast: bool = False
     """True if the first trial that fails ends the sweep."""
@@ -116,6 +116,9 @@ class Plan:
         check_version(data, "plan", SCHEMA_VERSION)
         if data["schema_version"] == 1:
             data = _from_version_1(data)
+        if "jobs" in data:  # the name in earlier versions
+            data = {**data, "parallel_trials": data["jobs"]}
+            del data["jobs"]
         parts = validated(dict[str, list[Any]], data.get("parts"))
         combinations = validated(list[Json], data.get("combinations"))
         plain = {**data, "combinations": [_unpacked(c, parts) for c in combinations], "schema_version": SCHEMA_VERSION}
@@ -275,7 +278,10 @@ def _essence(node: Any) -> Any:
     """A node without what is imported ahead of it, which changes how soon a process starts and nothing that it measures."""
     if not isinstance(node, Mapping):
         return node
-    return {key: value for key, value in node.items() if key not in ("preload", "preload_for")}
+    kept = {key: value for key, value in node.items() if key not in ("preload", "preload_for")}
+    if kept.get("interleave") == "samples":
+        kept["interleave"] = EARLIER_INTERLEAVE  # so that a combination keeps its id
+    return kept
 
 
 def without_repeats(combinations: Sequence[Combination]) -> tuple[tuple[Combination, ...], tuple[Excluded, ...]]:
@@ -318,7 +324,7 @@ def _interleaved(
     rounds = {c.id: int(c.config["protocol"]["rounds"]) for c in combinations}
     together: dict[str, list[str]] = {}
     for c in combinations:
-        is_interleaved = c.config["protocol"].get("interleave") in ("samples", "duel")  # the second in earlier versions
+        is_interleaved = c.config["protocol"].get("interleave") in ("samples", EARLIER_INTERLEAVE)
         together.setdefault(pair_key(c.axes, baseline) if is_interleaved else c.id, []).append(c.id)
     for round in range(max(rounds.values(), default=0)):
         groups = [[id for id in group if round < rounds[id]] for group in together.values()]

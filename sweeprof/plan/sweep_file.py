@@ -52,7 +52,7 @@ class Section:
 
     @cached_property
     def _read(self) -> tuple[Shape, list[Problem]]:
-        if self.config.alone is True:
+        if self.config.single_combination is True:
             return Shape(), []
         plain = {key: plain_node(self.config, key) for key in SHAPE_KEYS}
         # What the command line gives as axes.KEY stands in `axes` too; for a tied axis it chooses, and is no conflict.
@@ -294,7 +294,7 @@ class Section:
         """The sweep's own command with every key of a point set to one value, without settings that its backend lacks."""
         without = {f"backend.{name}" for name in dropped}
         fixed = [word for key, word in self._fixed_words.items() if key not in without]
-        alone = [] if self.shape.is_product and self.line is None else ["alone=true"]
+        alone = [] if self.shape.is_product and self.line is None else ["single_combination=true"]
         pinned = [
             f"{self.groups.key(key) if key in self.groups else key}={spelled(value)}"
             for key, value in settings.items()

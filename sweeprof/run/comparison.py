@@ -10,7 +10,7 @@ from typing import Any
 from sweeprof.errors import Damaged
 from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.select import select
-from sweeprof.passes.registry import exclusive_passes
+from sweeprof.passes.registry import baseline_passes, exclusive_passes
 from sweeprof.plan.comparing import judged, protocol_of, thresholds_of
 from sweeprof.plan.plan import Combination, Trial
 from sweeprof.results.compare import (
@@ -59,7 +59,6 @@ SEVERITY: tuple[Status, ...] = ("lost", "crashed", "oom", "timeout", "failed", "
 
 MOST_TRACEBACKS = 50
 """Different tracebacks in a comparison; those of further failures are in their logs alone."""
-HELD_AGAINST = ("quality", "timing")
 BASELINES_KEPT = 64
 
 
@@ -95,9 +94,9 @@ def comparison_of(
     def records_of(id: str, unread: dict[str, str] | None = None) -> list[Record]:
         return folder.records_of(id, damaged=unread) if only is None or id in only else []
 
-    @lru_cache(BASELINES_KEPT)  # of a baseline nothing is kept but what others are held against
+    @lru_cache(BASELINES_KEPT)
     def of_baseline(id: str) -> tuple[Record, ...]:
-        return tuple(record for record in records_of(id) if record.pass_name in HELD_AGAINST)
+        return tuple(record for record in records_of(id) if record.pass_name in baseline_passes())
 
     configs = {c.id: c.config for c in plan.combinations}
     rows, measurements = [], {}
@@ -139,14 +138,14 @@ def comparison_of(
         protocol=protocol_of(plan.combinations),
         settings=common,
     )
-    comparison = judged(comparison, plan, folder.path, damaged)
+    comparison = judged(comparison, plan, folder.baseline, damaged)
     return dataclasses.replace(comparison, damaged=tuple(damaged))
 
 
 def _environment(folder: Folder, damaged: list[str]) -> Json:
     """Return the environment of the driver; empty if it cannot be read, which is added to ``damaged``."""
     try:
-        environment: Json = read_json(folder.path / "environment.json")
+        environment: Json = read_json(folder.environment)
         check_environment(environment)
     except (Damaged, OSError) as error:
         damaged.append(f"environment.json: {error if isinstance(error, Damaged) else error.strerror}")

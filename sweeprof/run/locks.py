@@ -86,11 +86,11 @@ def driver_lock(folder: Path, allow_jobs: bool = False, key: str = "resume") -> 
         UserError: another driver has it, or processes of an earlier one do not end, or the folder was removed.
     """
     with _opened(folder, "head.lock", key) as lock:
-        if not _is_taken(lock, fcntl.LOCK_EX):
+        if not _acquired(lock, fcntl.LOCK_EX):
             raise UserError([Problem(key, str(folder), f"is in use by {_driver_name(folder)}; wait until it ends.")])
         with _opened(folder, "work.lock", key) as work:
             deadline = time.monotonic() + ENDING_S
-            while not allow_jobs and not _is_taken(work, fcntl.LOCK_EX):
+            while not allow_jobs and not _acquired(work, fcntl.LOCK_EX):
                 if time.monotonic() > deadline:
                     message = f"is in use by processes of an earlier run, which did not end within {ENDING_S:g} s."
                     raise UserError([Problem(key, str(folder), message)])
@@ -128,7 +128,7 @@ def has_driver(folder: Path) -> bool:
     if not path.exists():
         return False
     with path.open("rb") as lock:
-        return not _is_taken(lock, fcntl.LOCK_SH)
+        return not _acquired(lock, fcntl.LOCK_SH)
 
 
 @contextmanager
@@ -142,7 +142,7 @@ def all_locks(folder: Path) -> Iterator[str | None]:
                 lock = held.enter_context((folder / name).open("r+"))
             except FileNotFoundError:
                 continue
-            if not _is_taken(lock, fcntl.LOCK_EX):
+            if not _acquired(lock, fcntl.LOCK_EX):
                 activity = description
                 break
         yield activity
@@ -166,7 +166,7 @@ def sending_lock(folder: Path, wait_s: float) -> Iterator[None]:
     """
     with (folder / "sending.lock").open("a") as lock:
         deadline = time.monotonic() + wait_s
-        while not _is_taken(lock, fcntl.LOCK_EX):
+        while not _acquired(lock, fcntl.LOCK_EX):
             if time.monotonic() > deadline:
                 raise TimeoutError("another process is sending this sweep")
             time.sleep(0.1)
@@ -177,7 +177,7 @@ def work_lock(folder: Path) -> IO[str] | None:
     """Return a file to keep open while trials of the sweep run; None if another driver has taken over the folder."""
     work = (folder / "work.lock").open("a+")  # for reading, too: NFS shares no other file
     deadline = time.monotonic() + PROBE_S  # a driver takes the lock for a moment, to see whether trials run
-    while not _is_taken(work, fcntl.LOCK_SH):
+    while not _acquired(work, fcntl.LOCK_SH):
         if time.monotonic() > deadline:
             work.close()
             return None
@@ -196,7 +196,7 @@ def wait_until_idle(folder: Path, on_wait: Callable[[], object]) -> None:
     with (folder / "work.lock").open("a") as work:
         deadline = time.monotonic() + PROBE_S
         is_announced = False
-        while not _is_taken(work, fcntl.LOCK_EX):
+        while not _acquired(work, fcntl.LOCK_EX):
             if not is_announced and time.monotonic() > deadline:
                 is_announced = True
                 on_wait()
@@ -212,12 +212,12 @@ def exclusive_lock(path: Path, wait_s: float = 0) -> Iterator[bool]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         deadline = time.monotonic() + wait_s
-        while not (is_alone := _is_taken(file, fcntl.LOCK_EX)) and time.monotonic() < deadline:
+        while not (is_alone := _acquired(file, fcntl.LOCK_EX)) and time.monotonic() < deadline:
             time.sleep(0.1)
         yield is_alone
 
 
-def _is_taken(file: IO[str] | IO[bytes], kind: int) -> bool:
+def _acquired(file: IO[str] | IO[bytes], kind: int) -> bool:
     """True if this process has the lock now; also on a file system without locks, where nothing can be guarded."""
     try:
         return _try(file.fileno(), kind)

@@ -13,7 +13,6 @@ from typing import TypedDict
 
 from sweeprof.errors import Damaged, Problem, UserError, nearest
 from sweeprof.plan.baseline import KEY as BASELINE_KEY
-from sweeprof.plan.comparing import BASELINE_FILE
 from sweeprof.plan.plan import Plan
 from sweeprof.results.compare import Comparison, comparison_from
 from sweeprof.results.files import read_json, write_json
@@ -199,9 +198,9 @@ def _nearest(reference: str, place: Place) -> str | None:
 def keep_baseline(folder: Folder, plan: Plan, trust: bool = False) -> None:
     """Copy the other sweep's comparison, where there is one, into the folder, unless it is there already."""
     against = plan.compare.get("against")
-    if against and not (folder.path / BASELINE_FILE).exists():
+    if against and not folder.baseline.exists():
         other = read_sweep(Path(against["file"]), against["label"], BASELINE_KEY, trust)
-        write_json(folder.path / BASELINE_FILE, other.to_dict())
+        write_json(folder.baseline, other.to_dict())
 
 
 def find_baseline(output: Path, uri: str | None, text: str, name: str) -> Path:

@@ -21,6 +21,7 @@ from sweeprof.passes.registry import checked_record
 from sweeprof.plan.compose import Composer
 from sweeprof.plan.plan import Combination, Plan
 from sweeprof.plan.shards import Shards
+from sweeprof.plan.sweep_file import plain_node
 from sweeprof.results.environment import capture
 from sweeprof.results.files import read_json, remove_unfinished, write_bytes, write_json
 from sweeprof.results.record import FINE, STATUSES, Json, Status, check_environment, outcome
@@ -138,7 +139,9 @@ def stored_plan(folder: Folder) -> Plan:
     except (OSError, Damaged) as error:
         said = f"has a plan.json that cannot be read: {error}"
         raise UserError([Problem("resume", str(folder.path), said)]) from None
-    problems = constraint_problems({"limits": plan.limits, "isolation": plan.isolation, "jobs": plan.jobs})
+    problems = constraint_problems(
+        {"limits": plan.limits, "isolation": plan.isolation, "parallel_trials": plan.parallel_trials}
+    )
     if problems:
         said = "has a plan.json that cannot be used: " + " ".join(map(str, problems))
         raise UserError([Problem("resume", str(folder.path), said)])
@@ -152,7 +155,7 @@ def changes_measurement(keys: Collection[str]) -> bool:
 
 def retry_statuses(statuses: Sequence[Any]) -> frozenset[Status]:
     """Return the statuses of trials to run again; raises :class:`UserError` for an unknown status."""
-    problems = [choice_problem("retry", one, "status", STATUSES) for one in statuses if one not in STATUSES]
+    problems = [choice_problem("retry_statuses", one, "status", STATUSES) for one in statuses if one not in STATUSES]
     if problems:
         raise UserError(problems)
     return frozenset(statuses) or frozenset(status for status in STATUSES if status not in FINE)
@@ -206,7 +209,7 @@ def store_plan(folder: Folder, old: Plan, plan: Plan) -> None:
         # A copy: whatever ends this, or a full disk, must not leave the folder without a plan.
         write_bytes(folder.path / f"plan-{number}.json", folder.plan.read_bytes())
     if plan.compare.get("against") != old.compare.get("against"):
-        (folder.path / "baseline.json").unlink(missing_ok=True)
+        folder.baseline.unlink(missing_ok=True)
     write_json(folder.plan, plan.to_dict())
 
 
@@ -248,7 +251,7 @@ def _status(path: Path) -> str | None:
 
 def restore_environment(folder: Folder) -> None:
     """Write ``environment.json`` again if it is missing or damaged; a damaged one is set aside."""
-    path = folder.path / "environment.json"
+    path = folder.environment
     try:
         check_environment(read_json(path))
     except (Damaged, OSError) as error:
@@ -266,7 +269,7 @@ def resume_sweep(composer: Composer, launch: Launch, out: Console, live: Console
     config, keys = composer.config, {*composer.arguments.fixed, *composer.arguments.axes}
     deciding = changes_measurement(keys)
     name = composer.name() if deciding or "name" in keys else None
-    retry = retry_statuses(list(config.retry))
+    retry = retry_statuses(list(config.retry_statuses))
     folder = find_sweep(str(config.resume), Path(str(config.output)).absolute(), name)
     folder.check_links()
     if not config.trust and not config.dry_run:
@@ -331,18 +334,13 @@ def _with_settings(plan: Plan, composer: Composer, given: set[str]) -> Plan:
     problems = config_problems(config)
     if problems:
         raise UserError(problems)
-    settings = {key: _plain(composer, key) for key in given if key.partition(".")[0] in TRIAL_KEYS}
+    settings = {key: plain_node(composer.config, key) for key in given if key.partition(".")[0] in TRIAL_KEYS}
     resharded = composer.sharded(plan.combinations, plan.baseline, plan.passes) if _reshards(given) else None
     return with_settings(plan, settings, resharded)
 
 
 def _reshards(given: set[str]) -> bool:
     return any(key in ("shards", "hydra/launcher") or key.partition(".")[0] == "cluster" for key in given)
-
-
-def _plain(composer: Composer, key: str) -> Any:
-    node = OmegaConf.select(composer.config, key)
-    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
 
 
 def _tracking(composer: Composer, folder: Folder, given: set[str]) -> StoredTracker:

@@ -227,7 +227,7 @@ def test_submitted_from_inside_a_job(sweep: Clustered) -> None:
 
 def test_not_waited_for_and_collected(sweep: Clustered) -> None:
     sweep.touch(f"hold-{HELD}")
-    ran = sweep.run("wait=false")
+    ran = sweep.run("wait_for_jobs=false")
     assert ran.code == 0
     assert "Collect    sweeprof collect" in ran.out
     sweep.until(lambda: sweep.begun(HELD) and sum(sweep.measured().values()) == 5, "everything else")

@@ -28,8 +28,8 @@ CASES = {
         ["cluster.partition: 'gpu' is a setting of a cluster, and none is chosen: cluster=slurm."],
     ),
     "jobs that are not waited for without any": (
-        ["wait=false"],
-        ["wait: 'false' needs the jobs of a cluster: cluster=slurm."],
+        ["wait_for_jobs=false"],
+        ["wait_for_jobs: 'false' needs the jobs of a cluster: cluster=slurm."],
     ),
     "batch size 0": (["batch_size=0"], ["batch_size: 0 is not a batch size: a whole number of at least 1."]),
     "batch size -1": (["batch_size=-1"], ["batch_size: -1 is not a batch size"]),

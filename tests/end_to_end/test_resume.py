@@ -134,9 +134,9 @@ def test_what_failed_is_tried_again_and_kept_beside(sweeprof: Command, tmp_path:
     assert f"resume={folder}" in ran.out
     (tmp_path / "broken").unlink()
 
-    dry = sweeprof("resume=last", "retry=[failed]", "dry_run=true")
+    dry = sweeprof("resume=last", "retry_statuses=[failed]", "dry_run=true")
     assert (dry.code, "3 trials are measured, 0 missing, 1 again (1 failed)" in dry.err) == (0, True), dry.err
-    narrowed = sweeprof(f"resume={folder}", "retry=[failed]")
+    narrowed = sweeprof(f"resume={folder}", "retry_statuses=[failed]")
     assert narrowed.code == 2
     assert sorted(table(folder)["status"]) == ["crashed", "ok"]
     again = records(folder)[f"{failed['combination_id']}/quality-r0.json"]
@@ -144,11 +144,11 @@ def test_what_failed_is_tried_again_and_kept_beside(sweeprof: Command, tmp_path:
     aside = folder / "records" / failed["combination_id"] / "superseded" / "quality-r0-a0.json"
     assert json.loads(aside.read_text()) == failed
 
-    rest = sweeprof("resume=last", "limits.timeout_s=77", "jobs=2")
+    rest = sweeprof("resume=last", "limits.timeout_s=77", "parallel_trials=2")
     assert rest.code == 0
     assert sorted(table(folder)["status"]) == ["ok", "ok"]
     plan = json.loads((folder / "plan.json").read_text())
-    assert (plan["limits"]["timeout_s"], plan["jobs"]) == (77, 2)
+    assert (plan["limits"]["timeout_s"], plan["parallel_trials"]) == (77, 2)
     assert list(folder.glob("plan-*.json")) == []
 
 

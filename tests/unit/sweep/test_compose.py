@@ -17,9 +17,9 @@ from support.fakes import fake_config
 from sweeprof.config.errors import choice_of_hydra
 from sweeprof.config.validation import training_problems
 from sweeprof.errors import UserError
+from sweeprof.plan import progress
 from sweeprof.plan.plan import Plan, identity
 from sweeprof.plan.shape import Grid
-from sweeprof.run import progress
 
 
 def planned(*arguments: str) -> Plan:
@@ -102,9 +102,9 @@ def test_our_own_launcher_is_chosen_by_the_cluster() -> None:
 
 
 def test_jobs_that_are_not_waited_for_need_a_cluster() -> None:
-    assert planned("cluster=slurm", "wait=false").cluster
-    with pytest.raises(UserError, match="wait: 'false' needs the jobs of a cluster: cluster=slurm"):
-        planned("wait=false")
+    assert planned("cluster=slurm", "wait_for_jobs=false").cluster
+    with pytest.raises(UserError, match="wait_for_jobs: 'false' needs the jobs of a cluster: cluster=slurm"):
+        planned("wait_for_jobs=false")
 
 
 def test_a_launcher_that_an_extra_brings_says_so_where_it_is_not_installed() -> None:
@@ -171,7 +171,7 @@ def test_a_range_is_counted_before_it_is_listed() -> None:
 
 
 def test_planning_that_takes_long_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PLANNING_LINE_S", 0.02)
+    monkeypatch.setattr(progress, "LINE_S", 0.02)
     composer = planning.composer([*FAKE, "tracking=none", "batch_size=range(1,41)", "backend.threads=range(1,41)"])
     composer.live = Console(file=io.StringIO(), width=200)
     composer.plan()

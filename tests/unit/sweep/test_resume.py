@@ -93,7 +93,7 @@ def test_what_is_run_again(tmp_path: Path) -> None:
     )
     assert [folder.is_done(Trial(id, "quality")) for id in ("ca", "cb", "cc")] == [True, False, True]
     assert folder.attempts(Trial("cb", "quality")) == 1
-    with pytest.raises(UserError, match=r"retry: 'tmeout' is not a status.*'timeout'"):
+    with pytest.raises(UserError, match=r"retry_statuses: 'tmeout' is not a status.*'timeout'"):
         retry_statuses(["tmeout"])
 
 
@@ -137,7 +137,10 @@ def test_two_threads_may_tell_a_sweep_to_stop(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "decided"),
     [
-        (["resume", "retry", "limits.timeout_s", "hydra/launcher", "hydra.launcher.n_jobs", "tracking.uri"], False),
+        (
+            ["resume", "retry_statuses", "limits.timeout_s", "hydra/launcher", "hydra.launcher.n_jobs", "tracking.uri"],
+            False,
+        ),
         (["resume", "batch_size"], True),
         (["resume", "sweep@_global_"], True),
     ],
@@ -148,8 +151,8 @@ def test_which_keys_decide(keys: list[str], decided: bool) -> None:
 
 def test_settings_of_the_command_line_count() -> None:
     plan = fake_plan({"a": {}, "b": {}, "c": {}})
-    new = with_settings(plan, {"limits.memory": "1GiB", "jobs": 3, "retry": ["oom"]}, None)
-    assert new == replace(plan, limits={"timeout_s": None, "memory": "1GiB"}, jobs=3)
+    new = with_settings(plan, {"limits.memory": "1GiB", "parallel_trials": 3, "retry_statuses": ["oom"]}, None)
+    assert new == replace(plan, limits={"timeout_s": None, "memory": "1GiB"}, parallel_trials=3)
 
 
 def test_a_plan_of_other_combinations(tmp_path: Path) -> None:
