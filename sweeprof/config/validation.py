@@ -76,7 +76,7 @@ def _dataset_problems(dataset: Any) -> Iterator[Problem]:
 
 
 def _argument_problems(key: str, node: Mapping[str, Any]) -> Iterable[Problem]:
-    """Return the problems of arguments that a function of sweeprof does not accept; the probe imports other targets in a separate process."""
+    """Return the problems of arguments that a function of sweeprof does not accept; the probe checks other targets."""
     return argument_problems(key, node) if node["_target_"].startswith("sweeprof.") else ()
 
 
