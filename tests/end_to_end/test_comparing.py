@@ -80,7 +80,7 @@ def test_the_gate_asks_what_it_is_told_to(nights: Path, arguments: tuple[str, ..
         (("x.txt", "last"), "BASE: 'x.txt' cannot be read"),
         (("last", "last", "--fail-on", "wors"), "--fail-on: 'wors' is not a kind of change."),
         (("last", "last", "--metric", "latncy"), "Did you mean 'latency'?"),
-        (("last", "last", "--threshold", "3"), "--threshold: '3' is not a share"),
+        (("last", "last", "--threshold", "3"), "--threshold: '3' is not a fraction"),
         (("last", "--tag", "a/b"), "--tag: 'a/b' is not a tag"),
         (("copied", "--tag", "a"), "BASE: 'copied' is not the folder of a sweep"),
     ],
@@ -111,7 +111,7 @@ def test_a_sweep_is_compared_with_a_tagged_one_and_keeps_a_copy(nights: Path, tm
     assert "2 of 2 combinations are in both" in told.out
     gone = compare(tmp_path, "tag:nightly", "last")
     assert gone.code == 1
-    assert "which is gone; tag another with --tag nightly." in gone.err
+    assert "which no longer exists; tag another with --tag nightly." in gone.err
 
 
 @pytest.mark.slow

@@ -69,14 +69,14 @@ WRONG = {
     ),
     "a condition without an answer": (["+sweep=plain", "exclude=['model > 1']"], ["compares 'fake' with 1 by '>'"]),
     "nothing is left": (["+sweep=nothing"], ["exclude: ['batch_size > 0'] excludes every combination."]),
-    "two sweeps as values": (["-m", "+sweep=plain,run"], ["one run takes them together as +sweep=[plain,run]."]),
+    "two sweeps as values": (["-m", "+sweep=plain,run"], ["to run them together, write +sweep=[plain,run]."]),
     "a sweep that is not there, beside an axis": (
         ["+sweep=plane", "batch_size=1,2"],
         ["sweep: 'plane' is not a sweep.", "Did you mean 'plain'?"],
     ),
     "one of two sweeps is not there": (["+sweep=[plain,typo]"], ["sweep: 'typo' is not a sweep."]),
-    "an interval": (["batch_size=interval(1,2)"], ["batch_size: 'interval(1,2)' has no single values"]),
-    "a name like a number in a file": (["+sweep=hash"], ["name: inf is not a name", "in quotes where it looks like"]),
+    "an interval": (["batch_size=interval(1,2)"], ["batch_size: 'interval(1,2)' has no discrete values"]),
+    "a name like a number in a file": (["+sweep=hash"], ["name: inf is not a name", "in quotes if it looks like"]),
     "a choice from a group beside the axes": (
         ["+sweep=choices"],
         [
@@ -97,7 +97,7 @@ WRONG = {
     ),
     "too many values": (
         ["batch_size=range(0,1000000)"],
-        ["batch_size: 'range(0,1000000)' has 1,000,000 values, and an axis can have 100,000."],
+        ["batch_size: 'range(0,1000000)' has 1,000,000 values, but an axis can have at most 100,000."],
     ),
 }
 

@@ -97,7 +97,7 @@ def test_a_cluster_has_no_launcher_beside_its_own(launcher: str) -> None:
 def test_our_own_launcher_is_chosen_by_the_cluster() -> None:
     assert planned("cluster=slurm").cluster
     assert planned("cluster=slurm", "hydra/launcher=slurm").cluster
-    with pytest.raises(UserError, match="is chosen by cluster=slurm"):
+    with pytest.raises(UserError, match="is selected by cluster=slurm"):
         planned("hydra/launcher=slurm")
 
 
@@ -165,7 +165,7 @@ def test_the_limit_on_combinations_can_be_set() -> None:
 
 def test_a_range_is_counted_before_it_is_listed() -> None:
     for text, count in (("range(0,1000000000000)", "1,000,000,000,000"), ("shuffle(range(0,1,1e-9))", "1,000,000,000")):
-        with pytest.raises(UserError, match=f"has {count} values, and an axis can have 100,000."):
+        with pytest.raises(UserError, match=f"has {count} values, but an axis can have at most 100,000."):
             planned(f"batch_size={text}")
     assert planned("protocol.max_s=range(1,2,0.25)").axes["protocol.max_s"] == [1, 1.25, 1.5, 1.75]
 

@@ -33,7 +33,7 @@ ONE = Trial("ca", "timing", 1)
 
 
 def test_a_folder_that_was_removed_meanwhile_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is gone: somebody removed it"), driver_lock(tmp_path / "gone"):
+    with pytest.raises(UserError, match="was just removed by another process"), driver_lock(tmp_path / "gone"):
         pass
 
 

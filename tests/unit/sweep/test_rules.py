@@ -58,7 +58,9 @@ def test_a_value_that_the_command_line_took_away_is_no_mistake() -> None:
     assert read_rules([{"a": 3}], AXES, (), {"a"})[1] == []
 
 
-@pytest.mark.parametrize(("rule", "told"), [("a + 1", "is 2, which is not a condition"), ("b > 1", "which have no order")])
+@pytest.mark.parametrize(
+    ("rule", "told"), [("a + 1", "is 2, which is not a condition"), ("b > 1", "which have no order")]
+)
 def test_conditions_without_an_answer(rule: str, told: str) -> None:
     (read,), _ = read_rules([rule], AXES, (), ())
     with pytest.raises(ValueError, match=told):
