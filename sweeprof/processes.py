@@ -149,7 +149,8 @@ class Child:
         except subprocess.TimeoutExpired:
             return f"{self._module} closed its socket (see {self._log})"
         if code < 0:
-            return f"its {self._module.rpartition('.')[2]} process was killed by {signal_name(-code)} (signal {-code})"
+            name = self._module.rpartition(".")[2].removesuffix("_process").replace("_", " ")
+            return f"its {name} process was killed by {signal_name(-code)} (signal {-code})"
         return f"{self._module} ended with code {code}: {tail_lines(self._log, 1) or 'no output'} (see {self._log})"
 
     def kill(self) -> None:

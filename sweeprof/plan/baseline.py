@@ -11,7 +11,7 @@ from typing import Any
 from sweeprof.config.schema import KEYS
 from sweeprof.config.validation import baseline_problems
 from sweeprof.errors import Problem, UserError, choice_problem
-from sweeprof.plan.plan import Combination
+from sweeprof.plan.plan import Combination, OtherSweep
 from sweeprof.report.selection import conditions, metric_names
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Json
@@ -31,8 +31,8 @@ class Named:
 
     axes: Json | None
     """All axes of one of the sweep's own combinations; None for another sweep."""
-    against: Json | None
-    """Of another sweep: ``label`` as it was written and ``file``, which is copied into the sweep's folder."""
+    against: OtherSweep | None
+    """None for one of the sweep's own combinations."""
 
 
 def named_baseline(text: str, combinations: Sequence[Combination], find_sweep: FindSweep, name: str) -> Named:
@@ -48,7 +48,7 @@ def named_baseline(text: str, combinations: Sequence[Combination], find_sweep: F
                 [choice_problem(KEY, text, "id of a combination of this sweep", [c.id for c in combinations])]
             )
         return Named(dict(found.axes), None)
-    return Named(None, {"label": text, "file": str(find_sweep(text, name))})
+    return Named(None, OtherSweep(text, str(find_sweep(text, name))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Chosen:
     """The baseline that ``compare.baseline`` chose."""
 
     axes: Json
-    against: Json | None = None
+    against: OtherSweep | None = None
     problems: Sequence[Problem] = ()
 
 

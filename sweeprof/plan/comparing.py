@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,22 +28,22 @@ def judged(comparison: Comparison, plan: Plan, baseline: Path, damaged: list[str
         baseline: the file of the other sweep's comparison: a copy, so that reports can be written again without that sweep.
         damaged: gets why the other sweep's comparison cannot be read.
     """
-    against = plan.compare.get("against")
+    against = plan.compare.against
     if against and baseline.exists():
         try:
             other = comparison_from(read_json(baseline))
         except (Damaged, OSError) as error:
             damaged.append(f"{baseline.name}: {error}")
         else:
-            comparison = set_against(comparison, other, against["label"])
-    return with_selection(comparison, plan.compare.get("pareto") or (), plan.compare.get("constraints") or ())
+            comparison = set_against(comparison, other, against.label)
+    return with_selection(comparison, plan.compare.pareto or (), plan.compare.constraints or ())
 
 
 def thresholds_of(plan: Plan, metrics: Sequence[MetricInfo]) -> dict[str, float]:
     """Return the thresholds of single metrics by their full names."""
     names = metric_names(metrics)
-    given: Mapping[str, float] = plan.compare.get("thresholds") or {}
-    return {names[name]: float(value) for name, value in given.items() if name in names}
+    thresholds = plan.compare.thresholds or {}
+    return {names[name]: float(value) for name, value in thresholds.items() if name in names}
 
 
 def protocol_of(combinations: Sequence[Combination]) -> Json:

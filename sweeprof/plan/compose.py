@@ -30,13 +30,23 @@ from sweeprof.config.groups import (
 from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, redacted, spelled
 from sweeprof.config.overrides import Arguments
 from sweeprof.config.renames import rename_keys
-from sweeprof.config.schema import CLOSED_PARTS, GROUPS, IDENTITY, PARTS, SHAPE_KEYS, TOP_LEVEL, is_open, keys_below
+from sweeprof.config.schema import (
+    CLOSED_PARTS,
+    GROUPS,
+    IDENTITY,
+    PARTS,
+    SHAPE_KEYS,
+    TOP_LEVEL,
+    LimitSettings,
+    is_open,
+    keys_below,
+)
 from sweeprof.config.validation import part_problems, training_problems
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.select import passes_of, select
 from sweeprof.plan.baseline import Chosen, FindSweep, chosen_baseline, compare_problems
 from sweeprof.plan.comparing import OUTPUT_DIFFERENCE, compares_outputs
-from sweeprof.plan.plan import Combination, Plan, without_repeats
+from sweeprof.plan.plan import Combination, ComparisonSettings, Plan, without_repeats
 from sweeprof.plan.probe import probe
 from sweeprof.plan.progress import PlanningDisplay
 from sweeprof.plan.shape import distinct
@@ -187,12 +197,16 @@ class Composer:
             order_seed=int(self.config.seed.order),
             parallel_trials=int(self.config.parallel_trials),
             fail_fast=bool(self.config.fail_fast),
-            compare={
-                k: v for k, v in {**self._plain("compare"), "against": baseline.against}.items() if k != "baseline"
-            },
+            compare=ComparisonSettings(
+                thresholds=self._plain("compare.thresholds"),
+                tolerance=self.config.compare.tolerance,
+                pareto=self._plain("compare.pareto"),
+                constraints=self._plain("compare.constraints"),
+                against=baseline.against,
+            ),
             metrics=entries,
             threshold=max((t for c in combinations if (t := c.config["protocol"]["threshold"])), default=None),
-            limits=self._plain("limits"),
+            limits=LimitSettings(**self._plain("limits")),
             isolation=self.config.isolation,
         )
 

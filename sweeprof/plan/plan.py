@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Any
 
-from sweeprof.config.schema import EARLIER_INTERLEAVE, IDENTITY
+from sweeprof.config.schema import EARLIER_INTERLEAVE, IDENTITY, LimitSettings
 from sweeprof.errors import Damaged
 from sweeprof.passes.registry import exclusive_passes, pass_named, passes
 from sweeprof.results.compare import Excluded
@@ -64,6 +64,28 @@ TrialGroup = tuple[Trial, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class OtherSweep:
+    """The sweep whose comparison is the baseline of this one."""
+
+    label: str
+    """As the user named it: a folder, ``last``, a tag …"""
+    file: str
+    """Its folder or its ``comparison.json``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonSettings:
+    """The keys of ``compare`` as a plan has them, without the baseline's axes."""
+
+    thresholds: dict[str, float] | None = None
+    tolerance: float | None = None
+    pareto: list[str] | None = None
+    constraints: list[str] | None = None
+    against: OtherSweep | None = None
+    """None if the baseline is one of the sweep's own combinations."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The data that shards and reports need, written before anything is measured."""
 
@@ -82,7 +104,7 @@ class Plan:
     metrics: list[Any]
     """The metric set, as in the config."""
     threshold: float | None
-    limits: Json
+    limits: LimitSettings
     isolation: str
     order_seed: int = 0
     parallel_trials: int = 1
@@ -91,8 +113,7 @@ class Plan:
     """True if the first trial that fails ends the sweep."""
     cluster: Json = field(default_factory=dict)
     """Of a sweep on a cluster: its ``settings``, and the ``resources`` of each shard's task."""
-    compare: Json = field(default_factory=dict)
-    """The other settings of the comparison: ``thresholds``, ``pareto``, ``constraints`` …"""
+    compare: ComparisonSettings = field(default_factory=ComparisonSettings)
     schema_version: int = SCHEMA_VERSION
 
     def to_dict(self) -> Json:
@@ -101,8 +122,14 @@ class Plan:
         if not self.cluster:
             del data["cluster"]  # as plans of this schema version always were
         packed, parts = _packed(self.combinations)
-        excluded = [dataclasses.asdict(one) for one in self.excluded]
-        return {**data, "combinations": packed, "parts": parts, "excluded": excluded}
+        return {
+            **data,
+            "combinations": packed,
+            "parts": parts,
+            "excluded": [dataclasses.asdict(point) for point in self.excluded],
+            "limits": dataclasses.asdict(self.limits),
+            "compare": dataclasses.asdict(self.compare),
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Plan:
@@ -186,28 +213,6 @@ def _from_version_1(data: Json) -> Json:
     return {**data, "parts": {}, "passes": passes, "shards": shards}
 
 
-class _Against(TypedDict):
-    label: str
-    file: str
-
-
-class _Compare(TypedDict, total=False):
-    """The keys of :attr:`Plan.compare` that readers use."""
-
-    against: _Against | None
-    thresholds: dict[str, float] | None
-    pareto: list[str] | None
-    constraints: list[str] | None
-    tolerance: float | None
-
-
-class _Limits(TypedDict):
-    """The keys of :attr:`Plan.limits` that every plan has."""
-
-    timeout_s: float | None
-    memory: Any
-
-
 @dataclass(frozen=True, slots=True)
 class _Protocol:
     """The keys of a combination's protocol that every reader of a plan needs."""
@@ -236,15 +241,10 @@ def _check(plan: Plan) -> None:
         datetime.fromisoformat(plan.created).astimezone()
     except (ValueError, OverflowError):
         raise damaged(plan.created, "a time", ["created"]) from None
-    for key, kind, value in (
-        ("compare", _Compare, plan.compare),
-        ("limits", _Limits, plan.limits),
-        ("metrics", list[str | Json], plan.metrics),
-    ):
-        try:
-            validated(kind, value)
-        except Damaged as error:
-            raise Damaged(f"{key}.{error}") from None
+    try:
+        validated(list[str | Json], plan.metrics)
+    except Damaged as error:
+        raise Damaged(f"metrics.{error}") from None
     ids = set()
     for place, combination in enumerate(plan.combinations):
         where = ("combinations", place)

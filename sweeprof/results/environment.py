@@ -152,7 +152,18 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
 
 
 PACKAGES = (
-    *("sweeprof", "torch", "tensorflow", "keras", "jax", "onnxruntime", "ai-edge-litert", "numpy", "hydra-core", "mlflow"),
+    *(
+        "sweeprof",
+        "torch",
+        "tensorflow",
+        "keras",
+        "jax",
+        "onnxruntime",
+        "ai-edge-litert",
+        "numpy",
+        "hydra-core",
+        "mlflow",
+    ),
 )
 """Distributions whose versions a record has."""
 

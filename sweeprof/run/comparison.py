@@ -116,7 +116,7 @@ def comparison_of(
         row = _row(combination, own, measured, base, own_settings, failures)
         measurements[combination.id] = {name: _without_traceback(one) for name, one in measured.items()}
         if base is not None and base != combination.id:
-            apart = tolerance_of(combination.config, configs[base], plan.compare.get("tolerance"))
+            apart = tolerance_of(combination.config, configs[base], plan.compare.tolerance)
             row = _judged_by(row, disagreement(own, compared or (), apart))
             doubt = unjudged(own, compared or (), apart if "quality" in plan.passes else None)
             row = dataclasses.replace(row, warnings=(*row.warnings, doubt)) if doubt and row.has_values else row

@@ -33,7 +33,7 @@ from sweeprof.run.locks import driver_lock, report_lock
 from sweeprof.run.progress import ProgressDisplay
 from sweeprof.run.references import keep_baseline
 from sweeprof.run.reports import write_reports
-from sweeprof.run.tracker_process import TrackerProcess, sending_s
+from sweeprof.run.tracker_process import TrackerProcess
 from sweeprof.run.tracking_file import StoredTracker, keep_config, note_ending, sending_command, viewing_command
 from sweeprof.slurm.launcher import Detached
 from sweeprof.storage.folder import Folder, stamp_of
@@ -107,8 +107,8 @@ def measure_missing(
         note_ending(folder, _ending(code), missing)
         links = None
         try:
-            with _wait_explained(live, sending_s(plan)):
-                links = tracker.close(_ending(code), missing, sending_s(plan))
+            with _wait_explained(live, plan.limits.tracking_s):
+                links = tracker.close(_ending(code), missing, plan.limits.tracking_s)
         except KeyboardInterrupt:  # everything is on disk
             code, tracker.trouble = ExitCode.INTERRUPTED, "interrupted before everything was sent"
     with suppress(SystemExit, BrokenPipeError):

@@ -440,7 +440,7 @@ class HostLock:
 
 def host_lock(plan: Plan) -> HostLock:
     """Return the lock of this host for a sweep."""
-    folder = plan.limits.get("locks")
+    folder = plan.limits.locks
     return HostLock(this_process(plan.sweep_id, plan.name), Path(folder) if folder else None)
 
 

@@ -195,9 +195,9 @@ def _nearest(reference: str, place: Place) -> str | None:
 
 def keep_baseline(folder: Folder, plan: Plan, trust: bool = False) -> None:
     """Copy the other sweep's comparison, where there is one, into the folder, unless it is there already."""
-    against = plan.compare.get("against")
+    against = plan.compare.against
     if against and not folder.baseline.exists():
-        other = read_sweep(Path(against["file"]), against["label"], BASELINE_KEY, trust)
+        other = read_sweep(Path(against.file), against.label, BASELINE_KEY, trust)
         write_json(folder.baseline, other.to_dict())
 
 

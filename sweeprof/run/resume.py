@@ -19,7 +19,7 @@ from sweeprof.config.validation import config_problems
 from sweeprof.errors import Damaged, Problem, UserError, choice_problem
 from sweeprof.passes.registry import checked_record
 from sweeprof.plan.compose import Composer
-from sweeprof.plan.plan import Combination, Plan
+from sweeprof.plan.plan import Combination, OtherSweep, Plan
 from sweeprof.plan.shards import Shards
 from sweeprof.plan.sweep_file import plain_node
 from sweeprof.results.environment import capture
@@ -140,7 +140,11 @@ def stored_plan(folder: Folder) -> Plan:
         said = f"has a plan.json that cannot be read: {error}"
         raise UserError([Problem("resume", str(folder.path), said)]) from None
     problems = constraint_problems(
-        {"limits": plan.limits, "isolation": plan.isolation, "parallel_trials": plan.parallel_trials}
+        {
+            "limits": dataclasses.asdict(plan.limits),
+            "isolation": plan.isolation,
+            "parallel_trials": plan.parallel_trials,
+        }
     )
     if problems:
         said = "has a plan.json that cannot be used: " + " ".join(map(str, problems))
@@ -163,13 +167,15 @@ def retry_statuses(statuses: Sequence[Any]) -> frozenset[Status]:
 
 def with_settings(plan: Plan, given: Mapping[str, Any], sharded: tuple[Shards, Json] | None) -> Plan:
     """Return the stored plan with the settings of the command line, by dotted key; ``sharded``: None to keep the shards."""
-    changed: Json = {"limits": dict(plan.limits)}
+    changed: Json = {}
+    limits: Json = {}
     for key, value in given.items():
-        head, _, rest = key.partition(".")
-        if head == "limits":
-            changed["limits"].update({rest: value} if rest else value)
-        elif head in TRIAL_KEYS:
-            changed[head] = value
+        top, _, rest = key.partition(".")
+        if top == "limits":
+            limits.update({rest: value} if rest else value)
+        elif top in TRIAL_KEYS:
+            changed[top] = value
+    changed["limits"] = dataclasses.replace(plan.limits, **limits)
     if sharded is not None:
         changed["shards"], changed["cluster"] = sharded
     return dataclasses.replace(plan, **changed)
@@ -181,7 +187,8 @@ def replace_plan(folder: Folder, old: Plan, new: Plan) -> tuple[Plan, list[str]]
     Raises:
         UserError: nothing that was measured belongs to it, or it would be compared with itself.
     """
-    compare = {**new.compare, "against": _same_sweep(folder, old.compare.get("against"), new.compare.get("against"))}
+    against = _same_sweep(folder, old.compare.against, new.compare.against)
+    compare = dataclasses.replace(new.compare, against=against)
     plan = dataclasses.replace(new, sweep_id=old.sweep_id, name=old.name, created=old.created, compare=compare)
     measured = {path.name for path in folder.records.glob("*") if any(path.glob("*-r*.json"))}
     sentences = difference(old, plan, measured)
@@ -191,12 +198,12 @@ def replace_plan(folder: Folder, old: Plan, new: Plan) -> tuple[Plan, list[str]]
     return plan, sentences
 
 
-def _same_sweep(folder: Folder, old: Json | None, new: Json | None) -> Json | None:
+def _same_sweep(folder: Folder, old: OtherSweep | None, new: OtherSweep | None) -> OtherSweep | None:
     """Return the sweep to compare with: a name such as ``last`` keeps the meaning that it had when the sweep began."""
-    if old is not None and new is not None and old["label"] == new["label"]:
+    if old is not None and new is not None and old.label == new.label:
         return old
-    if new is not None and Path(new["file"]).resolve() == folder.path.resolve():
-        raise UserError([Problem("compare.baseline", new["label"], "is the sweep that is resumed.")])
+    if new is not None and Path(new.file).resolve() == folder.path.resolve():
+        raise UserError([Problem("compare.baseline", new.label, "is the sweep that is resumed.")])
     return new
 
 
@@ -208,7 +215,7 @@ def store_plan(folder: Folder, old: Plan, plan: Plan) -> None:
         number = 1 + sum(1 for _ in folder.path.glob("plan-*.json"))
         # A copy, so that neither a kill nor a full disk leaves the folder without a plan.
         write_bytes(folder.path / f"plan-{number}.json", folder.plan.read_bytes())
-    if plan.compare.get("against") != old.compare.get("against"):
+    if plan.compare.against != old.compare.against:
         folder.baseline.unlink(missing_ok=True)
     write_json(folder.plan, plan.to_dict())
 

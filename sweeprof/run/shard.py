@@ -143,7 +143,7 @@ class _Shard:
             # Slots are given back in the opposite order: next time each trial gets one with the same kind of fork server.
             slots = {trial: held.enter_context(self.pool.slot()) for trial in sorted(trials, key=self._fork_server_key)}
             coordinator = held.enter_context(
-                Coordinator(names, self.plan.limits["timeout_s"], seed, trials[0].round),
+                Coordinator(names, self.plan.limits.timeout_s, seed, trials[0].round),
             )
             calls = {}
             for trial in trials:
@@ -194,8 +194,8 @@ class _Shard:
             blank.to_dict(),
             str(self.folder.records),
             str(log),
-            limits["timeout_s"],
-            parse_size(limits["memory"]),
+            limits.timeout_s,
+            parse_size(limits.memory),
             asked,
             family=os.getpid(),
             environment=host.environment,
@@ -217,7 +217,7 @@ class _Shard:
             return self._written(path, blank)
         if end.timed_out:
             self._timed_out.add(blank.combination_id)
-        status, reason = _failure(end, limits["timeout_s"], oom_kills() > kills, tail_lines(log, 1))
+        status, reason = _failure(end, limits.timeout_s, oom_kills() > kills, tail_lines(log, 1))
         wall_s, trace = time.monotonic() - asked, tail_lines(log, 50)
         return self._keep(replace(blank, status=status, reason=reason, wall_s=wall_s, traceback=trace))
 

@@ -40,18 +40,11 @@ OPEN_S = 120.0
 """For making a schema on a slow disk."""
 IDLE_S = 120.0
 """How long a tracker that sends may make no progress; its own time limits are shorter."""
-SENDING_S = 600.0
-"""``limits.tracking_s`` of sweeps that were planned before there was one."""
 PROGRESS_S = 1.0
 """How often progress is reported."""
 OPENING_NICE = 10
 OTHERS_OPEN_S, OTHERS_CLOSE_S = 5.0, 100.0
 """For another process that sends the same sweep; each less than the limit above."""
-
-
-def sending_s(plan: Plan) -> float:
-    """Return the seconds that sending may take after the last measurement."""
-    return float(plan.limits.get("tracking_s", SENDING_S))
 
 
 class TrackerProcess:

@@ -14,7 +14,7 @@ from sweeprof.measuring.timing import Timing
 from sweeprof.metrics.select import select
 from sweeprof.passes.quality import Quality
 from sweeprof.plan.comparing import OUTPUT_DIFFERENCE, compares_outputs
-from sweeprof.plan.plan import Plan
+from sweeprof.plan.plan import ComparisonSettings, Plan
 from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
 from sweeprof.run.comparison import comparison_of
@@ -101,7 +101,9 @@ def on_two_frameworks(plan: Plan) -> Plan:
     """The plan's two combinations, of one model, the second on a framework of its own."""
     first, second = plan.combinations
     other = {**first.config, "backend": {**first.config["backend"], "framework": "another"}}
-    return replace(plan, combinations=(first, replace(second, config=other)), compare={"tolerance": 0.01})
+    return replace(
+        plan, combinations=(first, replace(second, config=other)), compare=ComparisonSettings(tolerance=0.01)
+    )
 
 
 def compared(path: Path, apart: float) -> Comparison:

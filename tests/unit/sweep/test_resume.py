@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from support.plans import fake_plan, sweep_folder
+from sweeprof.config.schema import LimitSettings
 from sweeprof.errors import UserError
-from sweeprof.plan.plan import Trial
+from sweeprof.plan.plan import ComparisonSettings, OtherSweep, Trial
 from sweeprof.results.files import write_json
 from sweeprof.results.record import Record, Status
 from sweeprof.run import resume
@@ -152,7 +153,7 @@ def test_which_keys_decide(keys: list[str], decided: bool) -> None:
 def test_settings_of_the_command_line_count() -> None:
     plan = fake_plan({"a": {}, "b": {}, "c": {}})
     new = with_settings(plan, {"limits.memory": "1GiB", "parallel_trials": 3, "retry_statuses": ["oom"]}, None)
-    assert new == replace(plan, limits={"timeout_s": None, "memory": "1GiB"}, parallel_trials=3)
+    assert new == replace(plan, limits=LimitSettings(timeout_s=None, memory="1GiB"), parallel_trials=3)
 
 
 def test_a_plan_of_other_combinations(tmp_path: Path) -> None:
@@ -195,10 +196,13 @@ def test_a_folder_has_one_head(tmp_path: Path) -> None:
 
 def test_last_stays_the_sweep_that_it_was_when_a_sweep_began(tmp_path: Path) -> None:
     folder = sweep_folder(tmp_path / "new", fake_plan({"a": {}}))
-    before, itself = ({"label": "last", "file": str(tmp_path / name)} for name in ("old", "new"))
+    before, itself = (OtherSweep("last", str(tmp_path / name)) for name in ("old", "new"))
     plan = fake_plan({"a": {}})
-    old, new = replace(plan, compare={"against": before}), replace(plan, compare={"against": itself})
-    assert replace_plan(folder, old, new)[0].compare["against"] == before
+    old, new = (
+        replace(plan, compare=ComparisonSettings(against=before)),
+        replace(plan, compare=ComparisonSettings(against=itself)),
+    )
+    assert replace_plan(folder, old, new)[0].compare.against == before
     with pytest.raises(UserError, match=r"compare\.baseline: 'last' is the sweep that is resumed"):
         replace_plan(folder, plan, new)
 
