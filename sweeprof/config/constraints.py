@@ -118,7 +118,7 @@ FOLDER_NAME = Constraint(
 )
 TRACKING_URI = matching(
     r"(https?|sqlite|postgresql|mysql|mssql)(\+\w+)?://",
-    "is not an address of MLflow: http://…, https://…, sqlite:///… or another database.",
+    "is not an address of MLflow: http://…, https://…, sqlite:///…, another database.",
 )
 JOB_TIME = Constraint(lambda value: parse_minutes(value) is not None, "is not a time limit, such as 30min, 2h or 1d.")
 # Slurm would read a plain number as megabytes; sweeprof reads it as bytes.
