@@ -1,6 +1,6 @@
-"""Child processes that answer messages: lines of JSON over a socket, which closes with whatever ends either side.
+"""Child processes that answer messages: lines of JSON over a socket, which closes when either side ends.
 
-So neither process can outlive the other, or wait for it, unnoticed.
+Therefore each process notices the end of the other.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class NoAnswer(WorkerError):
 
 
 class Child:
-    """``python -m MODULE DESCRIPTOR ARGUMENTS…`` in a session of its own, so that Ctrl-C reaches only the driver."""
+    """``python -m MODULE DESCRIPTOR ARGUMENTS…`` in a separate session, so that Ctrl-C reaches only the driver."""
 
     def __init__(self, module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         ours, theirs = socket.socketpair()

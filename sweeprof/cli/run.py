@@ -43,7 +43,7 @@ HYDRA_MODES = {
     "--shell-completion",
     "-sc",
 }
-"""Flags that tell Hydra what to do; without one of them it is told to sweep."""
+"""Flags that select Hydra's mode; without one of them the mode is multirun."""
 
 VALUED_FLAGS = {"--config-dir", "-cd", "--config-name", "-cn", "--cfg", "-c", "--info", "-i", "--package", "-p"}
 """Flags that are followed by a value."""
@@ -75,11 +75,11 @@ Subcommands (sweeprof SUBCOMMAND --help describes each)
 Choices
 {choices}
 
-Keys (docs/config.md describes each; with what they default to: --cfg job)
+Keys (docs/config.md describes each; --cfg job prints the defaults)
 {keys}
 
 Flags
-  --cfg job           print the composed config        --config-dir DIR   a folder with configs of your own
+  --cfg job           print the composed config        --config-dir DIR   a folder with your own configs
   --hydra-help        Hydra's own flags                --version          the version
   -sc install=bash    print the script that completes this command in bash (or zsh):
                       eval "$(sweeprof -sc install=bash)"
@@ -189,11 +189,11 @@ def _for_hydra(argument: str, known: Collection[str]) -> str:
         return f"++{key}={value}"
     if re.fullmatch(r"[A-Za-z_]\w*", key) and key not in known and not _is_sweep(value):
         return (
-            f"++axes.{key}={value}"  # the name of an axis that a sweep file makes, or a slip, which the sweeper tells
+            f"++axes.{key}={value}"  # an axis that a sweep file defines, or a misspelt key, which the sweeper reports
         )
     if key == "name" and re.fullmatch(r"[\w.\-]+", value) and value != "null":
         value = f"'{value}'"  # 20240101 and 1e5 are names, too
-    # A sweep file speaks of the whole config. Hydra would take that from its first line, which is the command that runs it.
+    # A sweep file sets keys of the whole config. Hydra would read that from its first line, which is the command that runs it.
     key = re.sub(r"^\+?sweep$", f"+{SWEEP_GROUP}", key)
     return f"{key}={value}" if "=" in argument else key
 
@@ -203,7 +203,7 @@ def _is_sweep(value: str) -> bool:
 
 
 def _quoted_if_endless(found: re.Match[str]) -> str:
-    """A hash such as 9e51464034, which would be read as a number beyond all bounds, as text."""
+    """Return a hash such as 9e51464034, which would be read as an infinite number, as text."""
     return f"'{found[0]}'" if float(found[0]) == float("inf") else found[0]
 
 
@@ -213,7 +213,7 @@ def _quoted_baseline(value: str) -> str:
 
 
 def _run_plain_hydra(arguments: list[str]) -> None:
-    """Run Hydra with a command line, without explaining its errors."""
+    """Run Hydra with a command line; its errors are not explained."""
     import hydra
 
     from sweeprof.config.groups import VERSION_BASE
@@ -252,7 +252,7 @@ def _run_hydra(arguments: list[str]) -> None:
 
 
 def _unreadable_configs(error: ValueError) -> list[Problem]:
-    """The config files that are not UTF-8, if that is what the error is about."""
+    """Return the problems of config files that are not UTF-8, if the error is about that."""
     if not isinstance(error, UnicodeDecodeError):
         return []
     from sweeprof.config.errors import config_dir, encoding_problem
@@ -277,7 +277,7 @@ def task(config: DictConfig) -> None:
     from sweeprof.storage.folder import Folder
 
     if config.job.folder is None:
-        raise UserError("sweeprof always runs as a sweep: leave out --run and hydra.mode=RUN")
+        raise UserError("sweeprof always runs as a sweep: remove --run and hydra.mode=RUN")
     restore_gpus(Path(config.job.folder))
     run_shard(Folder(Path(config.job.folder)), int(config.job.shard))
 

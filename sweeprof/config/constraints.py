@@ -1,4 +1,4 @@
-"""Constraints on the values of config keys, each with the words of its error message."""
+"""Constraints on the values of config keys, each with its error message."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ SIZE = Constraint(lambda value: parse_size(value) is not None, "is not a size, s
 FOLDER = Constraint(_is_folder, "is not the full path of a folder.")
 FOLDER_NAME = Constraint(
     _is_folder_name,
-    "is not a name: letters, digits, '.', '_', '-' and spaces, in quotes where it looks like a number.",
+    "is not a name: letters, digits, '.', '_', '-' and spaces, in quotes if it looks like a number.",
 )
 TRACKING_URI = matching(
     r"(https?|sqlite|postgresql|mysql|mssql)(\+\w+)?://",
@@ -125,7 +125,7 @@ JOB_TIME = Constraint(lambda value: parse_minutes(value) is not None, "is not a 
 JOB_MEMORY = Constraint(
     lambda value: (parse_size(value) or 0) >= 2**20, "is not a size of at least 1 MiB, such as 4GiB."
 )
-GPUS = Constraint(is_gpus, "is not a number of GPUs, as 1 or a100:1.")
+GPUS = Constraint(is_gpus, "is not a number of GPUs, such as 1 or a100:1.")
 THRESHOLDS = mapping("{metric: a number between 0 and 1}", lambda value: all(map(is_fraction, value.values())))
 ENVIRONMENT = mapping(
     "{variable: value}",

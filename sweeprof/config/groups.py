@@ -1,4 +1,4 @@
-"""The config groups that Hydra finds, the user's among them, and what went wrong where it composes."""
+"""The config groups that Hydra finds, including the user's, and Hydra's errors when it composes them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from omegaconf.errors import OmegaConfBaseException
 from sweeprof.paths import conf_folder
 
 VERSION_BASE: dict[str, str] = {} if hydra.__version__ >= "1.4" else {"version_base": "1.3"}
-"""Hydra 1.3 wants to be told which defaults to have, and 1.4 not to be."""
+"""Hydra 1.3 requires an argument for the defaults, and Hydra 1.4 does not have it."""
 NOUNS = {"metrics": "metric set"}
-"""The noun for a member of a config group, where it is not the group's name."""
+"""The noun for a member of a config group, if it is not the group's name."""
 
 
 @dataclass(slots=True)

@@ -79,14 +79,12 @@ class Expander:
         """
         values = [value for one in (given if isinstance(given, list) else [given]) for value in self._several(key, one)]
         if any(isinstance(value, float) and value in (float("inf"), float("-inf")) for value in values):
-            raise ValueError(
-                "has a number beyond all bounds; a text that looks like one, such as '9e51464034', stands in quotes."
-            )
+            raise ValueError("has an infinite number; quote a string that looks like a number, such as '9e51464034'.")
         return values
 
     def _several(self, key: str, value: object) -> list[object]:
         if isinstance(value, str) and _HALF.fullmatch(value):
-            raise ValueError(f"has half of '{value}…)'; in a list it stands in quotes.")
+            raise ValueError(f"has only a part of '{value}…)'; quote a call within a list.")
         if not isinstance(value, str) or not _CALL.fullmatch(value.strip()):
             return [value]
         try:
@@ -99,12 +97,12 @@ class Expander:
 def _swept(parser: OverridesParser, key: str, override: Override) -> list[object]:
     """The values of a sweep; raises ``ValueError`` where they cannot be listed."""
     if not override.is_discrete_sweep():
-        raise ValueError("has no single values; write range(start,stop,step) or choice(a,b).")
+        raise ValueError("has no discrete values; write range(start,stop,step) or choice(a,b).")
     numbers = override.value()
     if isinstance(numbers, RangeSweep):
         count = _length(numbers)
         if count > MAX_VALUES:
-            raise ValueError(f"has {count:,} values, and an axis can have {MAX_VALUES:,}.")
+            raise ValueError(f"has {count:,} values, but an axis can have at most {MAX_VALUES:,}.")
         return list(override.sweep_iterator())
     try:
         texts = list(itertools.islice(_texts(override), MAX_VALUES + 1))

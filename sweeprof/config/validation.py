@@ -1,4 +1,4 @@
-"""Validation of a composed config: every problem at once, each naming key, value and what is allowed."""
+"""Validation of a composed config: every problem at once, each with key, value and allowed values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESERVED_OPTIONS = ("job-name", "array", "output", "parsable", "wrap", "wait", "
 
 
 def config_problems(config: Json) -> list[Problem]:
-    """Everything that is wrong with one resolved config."""
+    """Return every problem of one resolved config."""
     problems = constraint_problems(config)
     for name, part in config.items():
         problems += _further_problems(name, part)
@@ -29,7 +29,7 @@ def config_problems(config: Json) -> list[Problem]:
 
 
 def part_problems(name: str, part: Any) -> list[Problem]:
-    """Everything that is wrong with the part ``name`` of a resolved config; parts do not depend on each other."""
+    """Return every problem of the part ``name`` of a resolved config; parts do not depend on each other."""
     return [*constraint_problems({name: part}), *_further_problems(name, part)]
 
 
@@ -71,13 +71,13 @@ def _metric_problems(metrics: Json) -> list[Problem]:
 
 def _dataset_problems(dataset: Any) -> Iterator[Problem]:
     if not isinstance(dataset, Mapping) or not dataset.get("_target_"):
-        yield Problem("dataset._target_", None, "is missing: it names what to construct.")
+        yield Problem("dataset._target_", None, "is missing: it must name a class or function.")
     else:
         yield from _argument_problems("dataset", dataset)
 
 
 def _argument_problems(key: str, node: Mapping[str, Any]) -> Iterable[Problem]:
-    """Arguments that a function of sweeprof does not accept; other targets are imported by the probe, in a process of its own."""
+    """Return the problems of arguments that a function of sweeprof does not accept; the probe checks other targets."""
     return argument_problems(key, node) if node["_target_"].startswith("sweeprof.") else ()
 
 
@@ -88,7 +88,7 @@ class _Extra:
     package: str
     """As it is imported."""
     name: str
-    """The extra of sweeprof that brings it."""
+    """The extra of sweeprof that installs it."""
 
 
 _EXTRAS = {
@@ -102,7 +102,7 @@ _EXTRAS = {
 
 def _backend_problems(backend: Any) -> Iterator[Problem]:
     if not isinstance(backend, Mapping) or not backend.get("_target_"):
-        yield Problem("backend._target_", None, "is missing: it names what to construct.")
+        yield Problem("backend._target_", None, "is missing: it must name a class or function.")
         return
     extra = _EXTRAS.get(str(backend.get("framework")))
     if extra is not None and find_spec(extra.package) is None:
@@ -124,7 +124,7 @@ def _tracking_problems(tracking: Json) -> Iterator[Problem]:
     if tracker.startswith("sweeprof.tracking.mlflow") and find_spec("mlflow") is None:
         yield _missing_extra("tracking", "mlflow")
     if tracking.get("writer") == "job" and not str(tracking.get("uri")).startswith(("http://", "https://")):
-        said = "needs a server, tracking.uri=http://…: of a database the head is the one writer."
+        said = "needs a server, tracking.uri=http://…: only the driver writes to a database."
         yield Problem("tracking.writer", "job", said)
 
 
@@ -148,7 +148,7 @@ def _option_problems(options: Mapping[str, object], key: str) -> Iterator[Proble
     """Return the options of sbatch that only sweeprof may set."""
     for name, value in options.items():
         if name in RESERVED_OPTIONS:
-            yield Problem(f"{key}.{name}", value, "is set by sweeprof, which finds its tasks by it.")
+            yield Problem(f"{key}.{name}", value, "is set by sweeprof, which uses it to find its tasks.")
 
 
 def _group_problems(groups: Sequence[object]) -> Iterator[Problem]:

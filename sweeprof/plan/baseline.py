@@ -1,4 +1,4 @@
-"""The baseline that a config chooses, and the problems of ``compare.*``, before anything is measured."""
+"""The baseline of a config, and the problems of ``compare.*``, before anything is measured."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def compare_problems(compare: Json, metrics: Sequence[MetricInfo], axes: Sequenc
             continue
         for part in parts:
             if part.expression.names <= names.keys() and part.is_number:
-                said = f"has '{part.expression.text}', which is no condition: compare it with something."
+                said = f"has '{part.expression.text}', which is not a condition: compare it with a value."
                 yield Problem("compare.constraints", constraint, said)
 
 
@@ -110,6 +110,6 @@ def _front_problems(front: Sequence[str], metrics: Sequence[MetricInfo], names: 
         if name not in names:
             yield choice_problem("compare.pareto", name, "metric of this sweep", names)
         elif infos[names[name]].better is None:
-            yield Problem("compare.pareto", name, "has no direction in which it is better.")
+            yield Problem("compare.pareto", name, "has no better direction, so it cannot be on a front.")
     if len(front) == 1:
-        yield Problem("compare.pareto", front, "is one metric; a front is of two or more.")
+        yield Problem("compare.pareto", front, "is one metric; a Pareto front needs at least two.")

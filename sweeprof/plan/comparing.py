@@ -1,4 +1,4 @@
-"""How a plan says that its measurements are compared: thresholds, constraints, the Pareto front, another sweep as baseline."""
+"""How the measurements of a plan are compared: thresholds, constraints, the Pareto front, another sweep as baseline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Json
 
 OUTPUT_DIFFERENCE = "quality/agreement"
-"""The metric that a sweep over several frameworks has without being asked to."""
+"""The metric that is added to a sweep over several frameworks."""
 
 
 def judged(comparison: Comparison, plan: Plan, baseline: Path, damaged: list[str]) -> Comparison:
@@ -57,7 +57,7 @@ def protocol_of(combinations: Sequence[Combination]) -> Json:
 
 
 def compares_outputs(combinations: Sequence[Combination], tolerance: float | None, metrics: Sequence[Metric]) -> bool:
-    """True if a sweep is to compare outputs without being asked to: it times one model on several frameworks."""
+    """True if a sweep compares outputs by default: it times one model on several frameworks."""
     if tolerance is None or not any(metric.passes & exclusive_passes() for metric in metrics):
         return False
     frameworks = {c.config["backend"].get("framework") for c in combinations if c.unsupported is None}

@@ -63,7 +63,7 @@ SHOWN_GRIDS = 3
 
 @dataclass
 class Composer:
-    """Composes a config per point, in a section for every sweep file that has a shape of its own."""
+    """Composes a config per point, with a part for every sweep file that has its own shape."""
 
     loader: ConfigLoader
     config: DictConfig
@@ -71,7 +71,7 @@ class Composer:
     find_sweep: FindSweep
     """Finds the other sweep that ``compare.baseline`` names."""
     live: Console | None = None
-    """Shows warnings, and how far planning is, where that takes long."""
+    """Shows warnings, and the progress of planning if that takes long."""
 
     def __post_init__(self) -> None:
         for warning in rename_keys(self.config, {*self.arguments.fixed, *self.arguments.axes}):
@@ -111,7 +111,7 @@ class Composer:
         if SWEEP_GROUP in self.arguments.axes:
             named = ",".join(str(v) for v in self.arguments.axes[SWEEP_GROUP])
             raise UserError(
-                [Problem("sweep", named, f"names several sweeps; one run takes them together as +sweep=[{named}].")]
+                [Problem("sweep", named, f"names several sweeps; to run them together, write +sweep=[{named}].")]
             )
         if problems := list(self._part_problems()):
             raise UserError([*problems, *self._key_problems()])
@@ -143,7 +143,7 @@ class Composer:
         )
         problems += [*baseline.problems, *self._comparing_problems(found)]
         if not found and not problems:
-            problems.append(Problem("exclude", self._plain("exclude"), "leaves nothing to measure."))
+            problems.append(Problem("exclude", self._plain("exclude"), "excludes every combination."))
         if not problems:
             problems += probe(found, packaged_targets(), here=self._plain("cluster.scheduler") is None)
         if problems:
@@ -152,16 +152,16 @@ class Composer:
         return self._assembled(combinations, (*excluded, *repeats), baseline)
 
     def _size_problems(self, sizes: Sequence[tuple[int, str]]) -> Iterator[Problem]:
-        """A product that is too large, told before it is expanded."""
+        """Return the problem of a product that is too large, before it is expanded."""
         limit, total = self._plain("limits.combinations"), sum(count for count, _ in sizes)
-        if not isinstance(limit, int) or total <= limit:  # what is no number is told with the other limits
+        if not isinstance(limit, int) or total <= limit:  # other invalid values are reported with the other limits
             return
         largest = sorted(sizes, key=lambda size: size[0], reverse=True)
         parts = [f"{count:,} = {told}" for count, told in largest[:SHOWN_GRIDS]]
         parts += [f"{len(sizes) - SHOWN_GRIDS} smaller grids"] if len(sizes) > SHOWN_GRIDS else []
         whole = f"{total:,}: " if len(sizes) > 1 else ""
         said = (
-            f"is less than what the sweep has before `exclude` ({whole}{'; '.join(parts)}); give the axes fewer values, or "
+            f"is less than the number of combinations before `exclude` ({whole}{'; '.join(parts)}); give the axes fewer values, or "
             f"raise the limit: limits.combinations={total}."
         )
         yield Problem("limits.combinations", limit, said)
@@ -261,7 +261,7 @@ class Composer:
 
     @cached_property
     def _narrowed(self) -> set[str]:
-        """The axes that the command line speaks of."""
+        """Return the axes that the command line sets."""
         return {key for section in self.sections for key in section.narrowed}
 
     @cached_property
@@ -275,7 +275,7 @@ class Composer:
         return [str(line) for line in self.config.hydra.overrides.task]
 
     def _baseline(self) -> object:
-        # Hydra merges a mapping into the default one; who names a baseline means that one alone.
+        # Hydra merges a mapping into the default one; a given baseline must replace it.
         given = self.arguments.fixed.get("compare.baseline")
         if given is not None and given.value() is not None:
             return given.value()
@@ -328,7 +328,7 @@ class Composer:
                     yield key_problem(f"{part}.{name}", value, {f"{part}.{one}" for one in names})
 
     def _empty_problems(self) -> list[Problem]:
-        """Sweep files that name no combinations although they mean to, as with `axes: {}`."""
+        """Return the problems of sweep files with an empty shape, such as `axes: {}`."""
         if self.config.single_combination is True or any(section.names_axes for section in self.sections):
             return []
         folders = source_folders(self.config)
@@ -336,11 +336,11 @@ class Composer:
         found = [problem for path in paths if (problem := empty_shape(path, (*SHAPE_KEYS, "hydra")))]
         given = self.arguments.fixed.get("axes")
         if given is not None and not self._plain("axes"):
-            found.append(Problem("axes", given.value(), "is empty; it takes {axis: [values]}."))
+            found.append(Problem("axes", given.value(), "is empty; it must be {axis: [values]}."))
         return found
 
     def _part_problems(self) -> Iterator[Problem]:
-        """Parts of the config that are no mappings, as where a sweep file has ``tracking: none``."""
+        """Return the problems of parts of the config that are not mappings, such as ``tracking: none`` in a sweep file."""
         for key in sorted(PARTS):
             value = self._plain(key)
             if isinstance(value, Mapping):
@@ -356,28 +356,26 @@ class Composer:
             )
 
     def _wide_problems(self) -> Iterator[Problem]:
-        """Return the problems of keys that hold for the sweep as a whole."""
+        """Return the problems of keys that apply to the whole sweep."""
         for key in self.config:
             if key not in IDENTITY and key != "hydra":
                 yield from part_problems(str(key), self._plain(str(key)))
         yield from self._launcher_problems()
 
     def _launcher_problems(self) -> Iterator[Problem]:
-        """A launcher and a cluster that do not belong together."""
+        """Return the problem of a launcher and a cluster that cannot be combined."""
         launcher = str(self.config.hydra.launcher.get("_target_", ""))
         name = self.config.hydra.runtime.choices.get("hydra/launcher")
         if self.config.cluster.get("scheduler") is None:
             if launcher == SLURM:
-                yield Problem("hydra/launcher", name, "is chosen by cluster=slurm, which has its settings.")
+                yield Problem("hydra/launcher", name, "is selected by cluster=slurm, which has its settings.")
             if self.config.tracking.get("writer") == "job":
-                yield Problem("tracking.writer", "job", "needs the jobs of a cluster: cluster=slurm.")
+                yield Problem("tracking.writer", "job", "needs a cluster: cluster=slurm.")
             if self.config.wait_for_jobs is False:
-                yield Problem("wait_for_jobs", "false", "needs the jobs of a cluster: cluster=slurm.")
+                yield Problem("wait_for_jobs", "false", "needs a cluster: cluster=slurm.")
         elif launcher not in (SLURM, BASIC):
             named = self.config.hydra.runtime.choices.get("cluster")
-            yield Problem(
-                "hydra/launcher", name, f"cannot carry the jobs of cluster={named}; leave out one of the two."
-            )
+            yield Problem("hydra/launcher", name, f"cannot be combined with cluster={named}; remove one of the two.")
 
     def _is_unknown(self, key: str) -> bool:
         if key in self._groups or is_open(key):
@@ -392,7 +390,7 @@ class Composer:
                 yield Problem(
                     f"axes.{key}",
                     values,
-                    "is no axis, for it changes nothing that is measured; set it once, beside `axes`.",
+                    "cannot be an axis, because it does not change what is measured; set it once, beside `axes`.",
                 )
             if key in section.groups:
                 known = section.groups.options(key)

@@ -1,4 +1,4 @@
-"""A user's own model, given by keys such as ``model.torch._target_``: its builder, its name, and what does not belong to it."""
+"""A user's own model, given by keys such as ``model.torch._target_``: its builder and its name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def custom_model(keys: Sequence[str], model: Json) -> str | None:
 
 
 def framework_problems(keys: Sequence[str], builders: Sequence[object]) -> Iterator[Problem]:
-    """Keys of builders for frameworks that there are not, beside the ``builders`` that the backend runs."""
+    """Return the keys of builders for unknown frameworks, given the ``builders`` that the backend runs."""
     known = {*FRAMEWORKS, *builders}
     for key in keys:
         if key.split(".")[1] not in known:

@@ -1,4 +1,4 @@
-"""The plan of a sweep: which combinations, in which trials, in which order. Pure: data in, data out.
+"""The plan of a sweep: its combinations and trials in their order. Pure: data in, data out.
 
 shape ──points, rules──▶ combinations ──by baseline──▶ shards ──passes × rounds──▶ trial groups
 """
@@ -63,7 +63,7 @@ class Trial:
 
 
 TrialGroup = tuple[Trial, ...]
-"""Trials that run at the same time: those of an interleaved round take turns, any other is alone in its group."""
+"""Trials that run at the same time: those of an interleaved round alternate, any other is the only one of its group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class ComparisonSettings:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything a shard and a report need to know, written before anything is measured."""
+    """The data that shards and reports need, written before anything is measured."""
 
     sweep_id: str
     name: str
@@ -111,11 +111,11 @@ class Plan:
     isolation: str
     order_seed: int = 0
     parallel_trials: int = 1
-    """Trials of passes that measure nothing of the device which a shard may run at once."""
+    """Maximum number of trials that a shard runs at once, if their passes do not measure the device."""
     fail_fast: bool = False
     """True if the first trial that fails ends the sweep."""
     cluster: Json = field(default_factory=dict)
-    """Of a sweep on a cluster: its ``settings``, and ``resources``, what the task of each shard asks for."""
+    """Of a sweep on a cluster: its ``settings``, and the ``resources`` of each shard's task."""
     compare: ComparisonSettings = field(default_factory=ComparisonSettings)
     schema_version: int = SCHEMA_VERSION
 
@@ -308,8 +308,8 @@ def trial_groups(
 ) -> list[TrialGroup]:
     """Every trial of a shard in the order of execution.
 
-    What measures nothing of the device comes first, then what measures it once, each combination by combination. Then the rounds
-    of the timing pass: each times every combination once, in an order of its own, so that a drift of the machine meets all
+    Passes that do not measure the device come first, then passes that measure it once, each by combination. Then the rounds
+    of the timing pass: each times every combination once, in a different order, so that a drift of the machine affects all
     combinations alike. If the protocol interleaves samples, combinations that share a baseline are in one group.
     """
     able = [c for c in combinations if c.unsupported is None]

@@ -1,6 +1,6 @@
-"""Looks at what only an import can tell, in a process of its own: targets that are the user's, and devices.
+"""Checks that need imports, in a separate process: the user's targets, and devices.
 
-The driver imports neither user code nor frameworks; a crash or a hang of an import must not take it along.
+The driver imports neither user code nor frameworks; a crash or a hang of an import must not affect it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _targets(config: Json) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def _asked(question: Json, variables: Mapping[str, str], then: Json | None = None) -> list[Problem]:
-    """The problems that a child process finds; ``then`` is asked where there is none, and need not be answered."""
+    """Return the problems that a child process finds; ``then`` is sent if there are none, and need not be answered."""
     with TemporaryDirectory() as folder:
         child = Child("sweeprof.plan.probe", [], child_environment(variables), Path(folder) / "probe.log")
         try:
@@ -134,8 +134,8 @@ def dataset_problem(node: Json) -> Problem | None:
     try:
         checked_split(instantiate(node), "test")
     except DatasetError as error:
-        return Problem("dataset", node["_target_"], f"returns other data than a model can be measured on: {error}.")
-    except Exception:  # user code may raise anything
+        return Problem("dataset", node["_target_"], f"returns data that a model cannot be measured on: {error}.")
+    except Exception:  # user code may raise any exception
         return None
     return None
 

@@ -22,7 +22,7 @@ def preload(config: Json, pass_name: str) -> list[str]:
 
 
 def environment(config: Json, pass_name: str = "") -> dict[str, str]:
-    """Return the environment variables that the backend asks for, including those for one pass."""
+    """Return the environment variables that the backend sets, including those for one pass."""
     backend = config["backend"]
     asked = {**(backend.get("environment") or {}), **backend.get("environment_for", {}).get(pass_name, {})}
     return {key: str(value) for key, value in asked.items()}

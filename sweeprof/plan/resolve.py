@@ -1,7 +1,7 @@
 """Configs of many points from few compositions: Hydra composes choices of groups, values go into plain data.
 
-Parts of configs that are equal are the same objects, so that what is looked at, hashed or written once is so for all points.
-OmegaConf is asked again only for values that an interpolation of the config may read.
+Equal parts of configs are the same objects, so that each is checked, hashed and written only once.
+OmegaConf resolves again only for values that an interpolation of the config may read.
 """
 
 from __future__ import annotations

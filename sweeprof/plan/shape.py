@@ -1,4 +1,4 @@
-"""The shape of a sweep: which points its files and its command line name. Pure: data in, data out.
+"""The shape of a sweep: the points that its files and its command line define. Pure: data in, data out.
 
 axes × tied axes × variants of every grid ──▶ points ──exclude──▶ + include
 """
@@ -26,7 +26,7 @@ Expand = Callable[[str, object], list[object]]
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """One product of axes, with what is tied, added and left out."""
+    """One product of axes, with tied axes, and included and excluded points."""
 
     axes: Axes = field(default_factory=dict)
     tied: tuple[Axes, ...] = ()
@@ -79,7 +79,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Everything that one sweep file, or none, says of its points."""
+    """The points that one sweep file, or none, defines."""
 
     grids: tuple[Grid, ...] = (Grid(),)
     variants: dict[str, dict[str, Point]] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Shape:
         return found
 
     def narrowed(self, given: Mapping[str, Sequence[object]]) -> Shape:
-        """The shape with what the command line says."""
+        """Return the shape, narrowed by the command line."""
         return replace(self, grids=tuple(grid.narrowed(given) for grid in self.grids))
 
 
@@ -135,7 +135,7 @@ def _completed(point: Point, given: Mapping[str, Sequence[object]]) -> Iterator[
 
 
 def read_shape(config: Mapping[str, object], expand: Expand) -> tuple[Shape, list[Problem]]:
-    """The shape that a config describes, and what is wrong with it; then parts of it are left out."""
+    """Return the shape that a config describes, without invalid parts, and the problems."""
     problems: list[Problem] = []
     variants = _read_variants(config.get("variants") or {}, problems)
     named: Axes = {axis: list(names) for axis, names in variants.items()}
@@ -150,7 +150,7 @@ def read_shape(config: Mapping[str, object], expand: Expand) -> tuple[Shape, lis
 
 
 def _joined(whole: Grid, part: Grid) -> Grid:
-    """One of several grids, with what holds for all of them."""
+    """Return one of several grids, with the keys that apply to all of them."""
     own = {key for entry in part.tied for key in entry}
     axes = {key: values for key, values in whole.axes.items() if key not in own}
     return Grid(
@@ -239,12 +239,12 @@ def _read_variants(variants: object, problems: list[Problem]) -> dict[str, dict[
 
 
 def _conflicts(shape: Shape) -> Iterator[Problem]:
-    """Keys that a point would get twice."""
+    """Return the problems of keys that a point would get twice."""
     for grid in shape.grids:
         tied = [key for entry in grid.tied for key in entry]
         for key in distinct(tied):
             if key in grid.axes or tied.count(key) > 1:
-                yield Problem("zip", key, "is tied here and an axis elsewhere; name it once.")
+                yield Problem("zip", key, "is tied here and also an axis elsewhere; name it only once.")
     owners: dict[str, list[str]] = {key: ["an axis of its own"] for key in shape.values() if key not in shape.variants}
     for axis, names in shape.variants.items():
         for key in distinct([key for settings in names.values() for key in settings]):
@@ -282,14 +282,14 @@ class Rule:
     """One entry of ``exclude``."""
 
     text: str
-    """As it is told to the user."""
+    """The rule as text for the user."""
     names: frozenset[str]
-    """The axes that it speaks of; it says nothing of a point that lacks one of them."""
+    """The axes that it reads; it does not apply to a point that lacks one of them."""
     values: Mapping[str, object] | None = None
     condition: Expression | None = None
 
     def matches(self, point: Mapping[str, object]) -> bool:
-        """True if ``point`` is excluded; raises ``ValueError`` where the condition has no answer."""
+        """True if ``point`` is excluded; raises ``ValueError`` if the condition cannot be evaluated."""
         if not all(name in point for name in self.names):
             return False
         if self.values is not None:
@@ -297,7 +297,7 @@ class Rule:
         assert self.condition is not None
         found = self.condition.value(point)
         if not isinstance(found, bool):
-            raise ValueError(f"is {found!r}, which is no condition: compare it with something")
+            raise ValueError(f"is {found!r}, which is not a condition: compare it with a value")
         return found
 
 
@@ -308,11 +308,11 @@ def read_rules(
     narrowed: Collection[str],
     given: str = "exclude",
 ) -> tuple[list[Rule], list[Problem]]:
-    """The rules of ``exclude``, and what is wrong with them; a rule that can match nothing is a mistake.
+    """Return the rules of ``exclude``, and their problems; a rule that cannot match anything is a mistake.
 
     Args:
         axes: values per axis.
-        others: keys that are no axes and that a rule may speak of, as those that variants set.
+        others: keys that are not axes and that a rule may read, such as those that variants set.
         narrowed: axes that may have lost, on the command line, the values that a sweep file excludes.
         given: the config key where the entries stand.
     """
@@ -354,7 +354,7 @@ def _value_problems(
                 continue
             known = [str(v) for v in axes[key]]
             if isinstance(one, str) and any(sign in one for sign in "<>=*"):
-                hint = f"is no value of that axis; a condition is a text of its own: '{key} {one}'."
+                hint = f"is not a value of that axis; write a condition as a string: '{key} {one}'."
                 yield Problem(f"{given} {key}", one, hint, nearest(one, known))
             else:
                 yield choice_problem(f"{given} {key}", one, "value of that axis", known)

@@ -65,11 +65,11 @@ def asked_for(
     """Return the resources of each combination's task, by the combination's id; the same for all that the baseline pairs.
 
     Raises:
-        UserError: groups that cannot be read, or that ask for different nodes for what is to be on one.
+        UserError: groups that cannot be read, or that request different nodes for combinations that must be on one.
     """
     where = [group[WHERE] for group in settings["groups"]]
     keys = _config_keys(where)
-    # A site's groups hold for every sweep, whatever values this one has.
+    # A site's groups apply to every sweep, whatever values this one has.
     rules, problems = read_rules(where, axes, keys, axes, "cluster.groups where")
     if problems:
         raise UserError(problems)
@@ -149,7 +149,7 @@ def _of_all(each: Sequence[Json]) -> tuple[Json, Axes]:
 
 
 def _clash(key: str, values: Sequence[object], one: Combination) -> Problem:
-    said = "are asked for by combinations that the baseline pairs, which must be measured on one host, as around "
+    said = "are requested by combinations that the baseline pairs and that must be measured on one host, such as "
     return Problem(
         f"cluster.groups {key}", list(values), said + ", ".join(f"{a}={v}" for a, v in one.axes.items()) + "."
     )
@@ -181,9 +181,9 @@ def in_tasks(
     """Return ids in shards, and the resources of each shard's task.
 
     Args:
-        asked: what the task of a combination asks for, by id.
+        asked: the resources of a combination's task, by id.
         minutes: of work for a shard; what a baseline pairs stays together, even if that takes longer.
-        count: of shards, instead; there are more where combinations ask for different things.
+        count: of shards, instead; there are more if combinations request different resources.
     """
     kinds: dict[str, dict[str, list[Combination]]] = {}
     for c in combinations:

@@ -1,4 +1,4 @@
-"""A sweep file, or several that are one, with the command line: its points, and the combinations that they become.
+"""A sweep file with the command line: its points, and their combinations.
 
 A run has one section, or one for each of several sweep files that have a shape of their own (``+sweep=[a,b]``).
 """
@@ -43,7 +43,7 @@ class Section:
     program: Sequence[str]
     """The command without its overrides."""
     line: str | None = None
-    """The override that names its file alone, where the command line names several."""
+    """The override that names only its file, if the command line names several."""
     targets: Callable[[], Collection[str]] = frozenset
     """Returns the targets of all backends of the run, other sections' too."""
     problems: list[Problem] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Section:
         if self.config.single_combination is True:
             return Shape(), []
         plain = {key: plain_node(self.config, key) for key in SHAPE_KEYS}
-        # What the command line gives as axes.KEY stands in `axes` too; for a tied axis it chooses, and is no conflict.
+        # `axes` also contains axes.KEY of the command line; for a tied axis it selects values, and is not a conflict.
         parts = [plain, *(part for part in plain["grids"] or [] if isinstance(part, Mapping))]
         tied = {key for part in parts for entry in part.get("zip") or [] if isinstance(entry, Mapping) for key in entry}
         for key in tied & set(self.arguments.axes):
@@ -96,7 +96,7 @@ class Section:
 
     @cached_property
     def narrowed(self) -> set[str]:
-        """The axes that the command line speaks of."""
+        """Return the axes that the command line sets."""
         return {key for key in self.axes if key in self.arguments.fixed or key in self.arguments.axes}
 
     @cached_property
@@ -134,11 +134,11 @@ class Section:
             axes = found.values()
             given = {key: values for key, values in self._given(axes).items() if key in axes}
             told = ", ".join(f"{key}={','.join(map(spelled, values))}" for key, values in given.items())
-            problems = [Problem("command line", told, "leaves nothing of the tied or included axes.")]
+            problems = [Problem("command line", told, "excludes all tied or included points.")]
         return problems
 
     def value_problems(self) -> Iterator[Problem]:
-        """Values and rules of its axes that are wrong by themselves, without composing any combination."""
+        """Return the problems of values and rules of its axes that are invalid without composing any combination."""
         for key, values in self.keys.items():
             for value in values:
                 *parents, last = key.split(".")
@@ -332,7 +332,7 @@ def plain_node(config: DictConfig, key: str) -> Any:
 
 
 def _without_builder(backend: Mapping[str, object], model: Mapping[str, object]) -> str | None:
-    """Why the backend cannot run the model; None where it can."""
+    """Return why the backend cannot run the model; None if it can."""
     try:
         chosen_builder(backend, model)
     except Unsupported as error:

@@ -1,4 +1,4 @@
-"""From the records of a sweep to its comparison and reports; needs only the folder, so it can be repeated."""
+"""The comparison of a sweep, from its records; needs only the folder, so it can be repeated."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SEVERITY: tuple[Status, ...] = ("lost", "crashed", "oom", "timeout", "failed", "
 
 
 MOST_TRACEBACKS = 50
-"""Different tracebacks in a comparison; those of further failures are in their logs alone."""
+"""Maximum number of different tracebacks in a comparison; those of further failures are only in their logs."""
 BASELINES_KEPT = 64
 
 
@@ -73,12 +73,12 @@ def comparison_of(
 
     Args:
         missing: the reason given for planned trials that have not begun.
-        running: whether the sweep goes on, so that what has begun is not lost.
-        only: ids of combinations with their baselines, of which alone the records are read; the others' rows say nothing.
+        running: whether the sweep is running, so that trials that have begun are not lost.
+        only: ids of combinations with their baselines, only their records are read; the rows of others are empty.
         trust: whether the modules of metrics that the plan names may be imported.
 
     Raises:
-        UserError: the plan names metrics that cannot be had, or only with ``trust``.
+        UserError: the plan names metrics that cannot be imported, or only with ``trust``.
         Damaged: the plan cannot be read.
     """
     plan = folder.read_plan()

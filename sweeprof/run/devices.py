@@ -1,4 +1,4 @@
-"""Host slots: a trial's turn on this host, with a GPU that no other trial uses and that is the only one its process sees.
+"""Host slots: permission for a trial to run on this host, with a GPU of its own that is the only one its process sees.
 
 A shard keeps to one GPU for passes that measure, because two GPUs of one model differ; other passes take any that is free.
 """
@@ -38,7 +38,7 @@ class VisibleGpu:
 
 @dataclass(frozen=True, slots=True)
 class HostSlot:
-    """A turn on this host, and the GPU to use."""
+    """Permission to run on this host, and the GPU to use."""
 
     gpu: VisibleGpu | None = None
     alone: bool = False

@@ -1,4 +1,4 @@
-"""The driver of a sweep: from a plan to a folder with its comparison, whatever happens to single trials.
+"""The driver of a sweep: runs a plan and writes a folder with its comparison, even if single trials fail.
 
 folder ▶ shards run, and the tracker opens meanwhile ▶ reports ▶ table ▶ tracker closes ▶ three lines
 """
@@ -196,7 +196,7 @@ def _new_folder(output: Path, plan: Plan) -> Folder:
             reason = f"cannot be written: {error.strerror}; choose another folder with output=PATH."
             raise UserError([Problem("output", str(output), reason)]) from None
         return Folder(path)
-    raise UserError([Problem("output", str(output), "holds a thousand sweeps of this second.")])
+    raise UserError([Problem("output", str(output), "already has a thousand sweeps of this second.")])
 
 
 def _measure(plan: Plan, folder: Folder, launch: Launch, live: Console) -> tuple[str, bool]:

@@ -11,7 +11,7 @@ from sweeprof.passes.quality import Quality
 from sweeprof.results.record import Json, Record, Warning
 
 INEXACT = {"quantization": ("dynamic", "int8"), "precision": ("int8-dynamic", "bf16", "fp16")}
-"""Settings of a backend by which it knowingly computes something else; what they lose is what the accuracy tells."""
+"""Settings of a backend that change its outputs on purpose; the accuracy shows their effect."""
 SAME = ("model", "dataset", "seed")
 """Keys that two combinations must have in common for their outputs to be expected to agree."""
 
@@ -61,7 +61,7 @@ def unjudged(own: Sequence[Record], base: Sequence[Record], tolerance: float | N
         return None
     return Warning(
         "outputs_not_compared",
-        f"{missing} outputs are not known: that both sides compute the same is not shown",
+        f"{missing} outputs are unknown: it is not certain that both sides compute the same",
         "see the quality pass of that side, or set compare.tolerance=null",
     )
 

@@ -62,7 +62,7 @@ def difference(old: Plan, new: Plan, measured: Collection[str]) -> list[str]:
     if passes:
         sentences.append(f"New passes: {', '.join(passes)}.")
     belong = sum(id in after for id in measured)
-    sentences.append(f"{belong} of {len(measured)} combinations with results still belong to it.")
+    sentences.append(f"{belong} of {len(measured)} combinations with results belong to the new plan.")
     return sentences
 
 
@@ -182,7 +182,7 @@ def with_settings(plan: Plan, given: Mapping[str, Any], sharded: tuple[Shards, J
 
 
 def replace_plan(folder: Folder, old: Plan, new: Plan) -> tuple[Plan, list[str]]:
-    """Return the new plan as the folder's, and sentences on how it differs; nothing is written.
+    """Return the new plan with the folder's id and name, and sentences on the differences; nothing is written.
 
     Raises:
         UserError: nothing that was measured belongs to it, or it would be compared with itself.
@@ -193,13 +193,13 @@ def replace_plan(folder: Folder, old: Plan, new: Plan) -> tuple[Plan, list[str]]
     measured = {path.name for path in folder.records.glob("*") if any(path.glob("*-r*.json"))}
     sentences = difference(old, plan, measured)
     if measured and not measured & {c.id for c in plan.combinations}:
-        said = "holds nothing that belongs to this plan; start a new sweep, without resume. " + " ".join(sentences)
+        said = "has no results that belong to this plan; start a new sweep without resume. " + " ".join(sentences)
         raise UserError([Problem("resume", str(folder.path), said)])
     return plan, sentences
 
 
 def _same_sweep(folder: Folder, old: OtherSweep | None, new: OtherSweep | None) -> OtherSweep | None:
-    """Return the sweep that is compared with: a name such as ``last`` means what it meant when the sweep began."""
+    """Return the sweep to compare with: a name such as ``last`` keeps the meaning that it had when the sweep began."""
     if old is not None and new is not None and old.label == new.label:
         return old
     if new is not None and Path(new.file).resolve() == folder.path.resolve():
@@ -213,7 +213,7 @@ def store_plan(folder: Folder, old: Plan, plan: Plan) -> None:
         return
     if _measured(plan) != _measured(old):
         number = 1 + sum(1 for _ in folder.path.glob("plan-*.json"))
-        # A copy: whatever ends this, or a full disk, must not leave the folder without a plan.
+        # A copy, so that neither a kill nor a full disk leaves the folder without a plan.
         write_bytes(folder.path / f"plan-{number}.json", folder.plan.read_bytes())
     if plan.compare.against != old.compare.against:
         folder.baseline.unlink(missing_ok=True)
@@ -315,7 +315,7 @@ def _jobs(folder: Folder) -> list[str]:
     try:
         return live_jobs(folder)
     except SlurmError as error:
-        said = f"was measured by jobs of Slurm, which does not answer whether they still run: {error}"
+        said = f"was measured by jobs of Slurm, but Slurm does not answer whether they still run: {error}"
         raise UserError([Problem("resume", str(folder.path), said)]) from None
 
 

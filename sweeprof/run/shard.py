@@ -1,4 +1,4 @@
-"""A shard: the trials that belong on one host, each leaving a record whatever happens.
+"""A shard: the trials that belong on one host; each writes a record, even if it fails.
 
 Passes that do not measure the device may run several at a time (``parallel_trials``); passes that measure run alone. A trial that
 has a record is not run again, so a shard that was interrupted is resumed by running it once more.
@@ -133,7 +133,7 @@ class _Shard:
                     self._run_trial(slot, host, trials[0])
 
     def _run_interleaved(self, trials: Sequence[Trial], host: HostSlot) -> None:
-        """Run trials that take turns; all of them, also those that have a record, because pairs need both."""
+        """Run interleaved trials; all of them, also those that have a record, because pairs need both."""
         for trial in trials:
             if self.folder.is_done(trial):
                 self.folder.set_aside(self.folder.record_path(trial))

@@ -1,8 +1,8 @@
 """The tracker's process: one writer, outside the measured time, whose failures do not affect the measurement.
 
 A tracker's library is heavy and global (MLflow: 170 MB and threads), and a server may be slow or hang. In a process of its own
-it can be waited for with a limit, and its environment can be set before it is imported. Opening runs beside the first trials, at a
-low priority; sending begins when everything is measured, and ends at a limit whatever the server does: what was not sent is in the
+it has a time limit, and its environment can be set before it is imported. Opening runs during the first trials, at a low
+priority; sending begins when everything is measured, and ends at a limit whatever the server does: what was not sent is in the
 folder, for ``sweeprof sync``.
 """
 
@@ -212,7 +212,7 @@ def _serve() -> None:
                     tracker.on_progress = progress.report
             links = _done(tracker, message, Folder(Path(message["folder"])))
             told["links"] = dataclasses.asdict(links) if links else None
-        except Exception as error:  # whatever a tracker raises is told, and ends nothing
+        except Exception as error:  # errors of a tracker are reported, and end nothing
             told["trouble"] = stored(trouble_of(error))
         connection.send(told)
 
@@ -272,7 +272,7 @@ def _done(tracker: Tracker, message: Mapping[str, Any], folder: Folder) -> Links
             return tracker.open(SweepInfo(**{**info, "axes": tuple(info["axes"])}))
     if "add" in message:
         if not isinstance(tracker, Adder):
-            raise TypeError("it takes no single combinations: tracking.writer=head")
+            raise TypeError("it cannot send single combinations: set tracking.writer=head")
         whole = comparison_of(folder, running=True, only=message["add"], trust=message["trust"])
         records = list(_outcomes(folder, message["add"]))
         with sending_lock(folder.path, OTHERS_CLOSE_S):  # two tasks that end at once would both make the sweep's run

@@ -101,7 +101,7 @@ class Folder:
             with os.scandir(folders.pop()) as entries:
                 for entry in entries:
                     if entry.is_symlink():
-                        said = f"has a link in it, {Path(entry.path).relative_to(self.path)}, which a sweep's folder must not have."
+                        said = f"contains a link, {Path(entry.path).relative_to(self.path)}; no link is allowed."
                         raise UserError([Problem("DIR", str(self.path), said)])
                     if entry.is_dir() and not entry.name.startswith("."):
                         folders.append(Path(entry.path))

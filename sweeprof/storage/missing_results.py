@@ -1,4 +1,4 @@
-"""Lost records: of trials whose process, shard or job was killed before they could leave one."""
+"""Missing results: records of trials whose process, shard or job was killed before they could write one."""
 
 from __future__ import annotations
 

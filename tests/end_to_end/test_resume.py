@@ -174,7 +174,7 @@ def test_a_changed_plan_is_explained(sweeprof: Command, tmp_path: Path) -> None:
     more = sweeprof(*UNTRACKED, METRICS, "batch_size=1,2,3", "resume=last")
     assert more.code == 0, more.err
     assert "1 combinations are new, 0 are gone." in more.err
-    assert "2 of 2 combinations with results still belong to it." in more.err
+    assert "2 of 2 combinations with results belong to the new plan." in more.err
     assert list(table(folder)["status"]) == ["ok"] * 3
     assert {path: time for path, time in changed(folder).items() if path in first} == first
     assert json.loads((folder / "plan-1.json").read_text()) == old
@@ -184,7 +184,7 @@ def test_a_changed_plan_is_explained(sweeprof: Command, tmp_path: Path) -> None:
 
     other = sweeprof(*UNTRACKED, METRICS, "batch_size=1,2", "model.fake.step_s=0.5", "resume=last")
     assert other.code == 1
-    assert "holds nothing that belongs to this plan" in other.err
+    assert "has no results that belong to this plan" in other.err
     assert "model.fake.step_s: 0.001 → 0.5" in other.err
     assert list(table(folder)["status"]) == ["ok"] * 3
 

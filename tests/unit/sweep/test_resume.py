@@ -34,7 +34,7 @@ ONE = Trial("ca", "timing", 1)
 
 
 def test_a_folder_that_was_removed_meanwhile_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is gone: somebody removed it"), driver_lock(tmp_path / "gone"):
+    with pytest.raises(UserError, match="was just removed by another process"), driver_lock(tmp_path / "gone"):
         pass
 
 
@@ -161,11 +161,11 @@ def test_a_plan_of_other_combinations(tmp_path: Path) -> None:
     assert difference(old, old, ["ca"]) == []
     assert difference(old, new, ["ca", "cb"]) == [
         "1 combinations are new, 1 are gone.",
-        "1 of 2 combinations with results still belong to it.",
+        "1 of 2 combinations with results belong to the new plan.",
     ]
     folder = sweep_folder(tmp_path, old)
     Record("s1", "ca", "analysis", "ok").write(folder.records)
-    with pytest.raises(UserError, match="holds nothing that belongs to this plan"):
+    with pytest.raises(UserError, match="has no results that belong to this plan"):
         replace_plan(folder, old, new)
 
 

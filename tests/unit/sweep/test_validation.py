@@ -202,7 +202,7 @@ def test_a_missing_target(group: str) -> None:
     config = copy.deepcopy(BASE)
     del config[group]["_target_"]
     (problem,) = config_problems(config)
-    assert (problem.key, problem.allowed) == (f"{group}._target_", "is missing: it names what to construct.")
+    assert (problem.key, problem.allowed) == (f"{group}._target_", "is missing: it must name a class or function.")
 
 
 @pytest.mark.parametrize("target", [None, 3, ["a"]])

@@ -141,13 +141,13 @@ def test_a_plan_for_a_cluster_survives_being_written() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["hydra/launcher=slurm"], "hydra/launcher: 'slurm' is chosen by cluster=slurm"),
+        (["hydra/launcher=slurm"], "hydra/launcher: 'slurm' is selected by cluster=slurm"),
         (
             ["tracking=mlflow", "tracking.uri=http://h", "tracking.writer=job"],
-            "tracking.writer: 'job' needs the jobs of",
+            "tracking.writer: 'job' needs a cluster",
         ),
         (["cluster=slurm", "tracking=mlflow", "tracking.writer=job"], "tracking.writer: 'job' needs a server"),
-        (["hydra/launcher=joblib", "cluster=slurm"], "hydra/launcher: 'joblib' cannot carry the jobs of cluster=slurm"),
+        (["hydra/launcher=joblib", "cluster=slurm"], "hydra/launcher: 'joblib' cannot be combined with cluster=slurm"),
     ],
 )
 def test_a_launcher_that_does_not_belong_is_told(arguments: list[str], said: str) -> None:
