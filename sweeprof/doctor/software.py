@@ -28,7 +28,7 @@ from sweeprof.measuring.instantiate import instantiate
 from sweeprof.run.fork_server import child_environment
 from sweeprof.run.isolation import environment
 from sweeprof.tracking.credentials import without_credentials
-from sweeprof.tracking.request_limits import within
+from sweeprof.tracking.rest import within
 
 PROBE_S = 120.0
 HEALTH_S = 5.0
