@@ -12,14 +12,13 @@ from typing import Any, BinaryIO, Literal
 
 from sweeprof.report.csv import csv_lines
 from sweeprof.report.figure import Plot
+from sweeprof.report.images import png, svg
 from sweeprof.report.latex import TABLES, document, latex
 from sweeprof.report.layers.html import to_html
 from sweeprof.report.layers.tables import to_csv
 from sweeprof.report.operators import to_csv as operators_csv
 from sweeprof.report.pictures.details import Observed, pictures
-from sweeprof.report.png import png
 from sweeprof.report.pull_request import pull_request
-from sweeprof.report.svg import svg
 from sweeprof.report.table import ReportTable
 from sweeprof.report.tensors import to_csv as tensors_csv
 from sweeprof.report.tidy import Tidy, csv_chunks, has_parquet, measurements, problems, rounds, samples, write_parquet

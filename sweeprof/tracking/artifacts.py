@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweeprof.report.tree import tree
+from sweeprof.report.layers.text import tree
 from sweeprof.results.compare import Comparison
 from sweeprof.results.files import read_json, write_atomically, write_json
 from sweeprof.results.layers import LayerTable
