@@ -1,8 +1,8 @@
-"""Backends: the capabilities of a framework. Only the folders below this one import a framework.
+"""Backends: the capabilities of a framework, and gaps. Only the folders below this one import a framework.
 
 A backend builds a :class:`LoadedModel` and may have further capabilities, each a protocol of its own. Callers ask for a
 capability (``isinstance(backend, Analyzes)``), never for a backend's name; one that is missing becomes a row with a reason,
-which the backend declares in its ``gaps`` (:mod:`sweeprof.backends.gaps`).
+which the backend declares in its ``gaps``, in its own file; the sweep's table shows them.
 
 Reasons for its design: docs/decisions/backends.md.
 """
@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from sweeprof.counting.formulas import Formulas
+from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import MemoryMeter
@@ -309,3 +311,47 @@ CAPABILITIES: tuple[type, ...] = (
     ProfilesLines,
 )
 """What a backend has or declares a gap for."""
+
+
+GapKind = Literal["not implemented", "not possible upstream", "makes no sense"]
+
+LACKS = {
+    "Analyzes": "count layers",
+    "AnalyzesTraining": "count a training step",
+    "CountsItself": "be asked for a count of the framework's own",
+    "HasArtifact": "tell the size of the file that its run-time loads",
+    "Borrows": "profile a model in a caller's hands",
+    "MeasuresMemory": "measure memory",
+    "Trains": "train",
+    "Watches": "watch a model in a loop",
+    "TimesLayers": "time layers",
+    "TracesOperators": "trace operators",
+    "TracksAllocations": "follow allocations",
+    "MeasuresPeaks": "benchmark the machine",
+    "Calibrates": "run a calibration kernel",
+    "ProfilesLines": "watch source lines",
+}
+"""By the name of the capability what a backend without it cannot do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The kind and reason of a missing capability."""
+
+    kind: GapKind
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.reason}"
+
+
+def gap_of(backend: object, capability: type) -> str:
+    """Return the reason why ``backend`` lacks ``capability``, for the table."""
+    gaps: Mapping[str, Gap] = getattr(backend, "gaps", {})
+    name = capability.__name__
+    return str(gaps[name]) if name in gaps else f"this backend cannot {LACKS[name]}"
+
+
+def lacking(backend: object, capability: type) -> Unsupported:
+    """The error of a pass that needs the capability."""
+    return Unsupported(gap_of(backend, capability))

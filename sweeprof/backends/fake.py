@@ -18,8 +18,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sweeprof.backends import AnyArray, Build
-from sweeprof.backends.gaps import Gap
+from sweeprof.backends import AnyArray, Build, Gap
 from sweeprof.counting.formulas import Formulas
 from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.inputs import Inputs

@@ -13,8 +13,7 @@ import jax
 import keras
 import numpy as np
 
-from sweeprof.backends import Build
-from sweeprof.backends.gaps import Gap
+from sweeprof.backends import Build, Gap
 from sweeprof.backends.jax.model import JaxModel, forward_of, parted, weights_of
 from sweeprof.backends.jax.runtime import device_named, device_names, kernel, start
 from sweeprof.backends.jax.training import JaxTraining, training

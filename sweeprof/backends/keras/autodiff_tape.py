@@ -7,9 +7,8 @@ from typing import Any
 
 import keras
 
-from sweeprof.backends.keras.costs.backward import ATTENTION, PRODUCTS
-from sweeprof.backends.keras.costs.rule import Cost, elements
-from sweeprof.backends.keras.recurrent import hidden_in
+from sweeprof.backends.keras.costs import ATTENTION, PRODUCTS, Cost, elements
+from sweeprof.backends.keras.layer_overrides import hidden_in
 from sweeprof.backends.keras.tensors import dtype_of, tensors_in
 
 _GIVEN = "time"

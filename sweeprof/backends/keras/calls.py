@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from sweeprof.backends.keras.costs.rule import Cost as Figures
+from sweeprof.backends.keras.costs import Cost as Figures
 from sweeprof.backends.keras.tensors import SymbolicTensors, tensors_in
 from sweeprof.counting.formulas import Cost
 from sweeprof.measuring.inputs import Inputs

@@ -14,21 +14,22 @@ import keras
 
 from sweeprof.backends.keras.autodiff_tape import TapeEntry
 from sweeprof.backends.keras.calls import as_called, uncovered
-from sweeprof.backends.keras.costs.backward import (
+from sweeprof.backends.keras.costs import (
     ATTENTION,
     FREE_FORWARD,
     KEEPS_NOTHING,
     KEEPS_RESULT,
     PRODUCTS,
-    flops_of,
+    arithmetic,
+    backward_flops,
+    elements,
+    shape_of,
 )
-from sweeprof.backends.keras.costs.pointwise import RULES as ELEMENTWISE
-from sweeprof.backends.keras.costs.rule import arithmetic, elements, shape_of
+from sweeprof.backends.keras.costs import ELEMENTWISE_RULES as ELEMENTWISE
 from sweeprof.backends.keras.counting import traced
 from sweeprof.backends.keras.layer_overrides import is_adapted
-from sweeprof.backends.keras.liveness import TensorLifetimes
 from sweeprof.backends.keras.symbolic_trace import PREFIX, Fallback, SymbolicTrace
-from sweeprof.backends.keras.tensors import dtype_of, symbolic, tensors_in
+from sweeprof.backends.keras.tensors import TensorLifetimes, dtype_of, symbolic, tensors_in
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
@@ -141,7 +142,7 @@ class _TapeGradients:
             self.flops += entry.times * FREE_FORWARD.get(entry.name, 0) * elements(result)
             return
         is_elementwise = entry.name in ELEMENTWISE
-        beside = flops_of(
+        beside = backward_flops(
             entry.name, entry.cost, shape_of(entry.used[0]), shape_of(result), len(needing), is_elementwise
         )
         if beside is None:

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sweeprof.backends import Build
-from sweeprof.backends.gaps import Gap
+from sweeprof.backends import Build, Gap
 from sweeprof.backends.litert.converting import Converter
 from sweeprof.backends.litert.model import InterpreterSettings, LitertModel
 from sweeprof.counting.formulas import Formulas

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from sweeprof.backends.onnxruntime.costs import COSTS, FREE, NOTHING, Cost
 from sweeprof.backends.onnxruntime.files import Exported, Role
-from sweeprof.backends.onnxruntime.graph import OnnxGraph, OnnxNode, OnnxValue
-from sweeprof.backends.onnxruntime.reading import read
+from sweeprof.backends.onnxruntime.graph import OnnxGraph, OnnxNode, OnnxValue, read
 from sweeprof.counting.formulas import Formulas, cost_by_formula
 from sweeprof.counting.parameters import added
 from sweeprof.results.layer_times import ROOT, above

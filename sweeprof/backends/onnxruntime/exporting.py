@@ -1,13 +1,13 @@
 """From a builder to an ONNX file: exported once, in a process of its own, and remembered.
 
 A measured process is to have nothing in memory but the run-time, and a forked one may not run torch. So a model that a config
-describes is exported by a child (``export_child.py``), which gets the description as JSON. The file is kept under what it was
-made from (``remembering.py``). A model in a caller's hands has no description, and is exported right here, where its framework is
-loaded already.
+describes is exported by a child, which runs this file and gets the description as JSON. The file is kept under what it was made
+from. A model in a caller's hands has no description, and is exported right here, where its framework is loaded already.
 """
 
 from __future__ import annotations
 
+import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -17,15 +17,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 from filelock import FileLock
 
 from sweeprof.backends import Build
-from sweeprof.backends.model_files import LOCK_S, ChildFailure, cache_folder, described, key_of, run_child
+from sweeprof.backends.model_files import (
+    LOCK_S,
+    ChildFailure,
+    ChildRequest,
+    answer,
+    cache_folder,
+    described,
+    key_of,
+    run_child,
+)
 from sweeprof.backends.onnxruntime.files import CallSignature, Exported, OnnxFile, signature_of
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.instantiate import instantiate
 
-CHILD = "sweeprof.backends.onnxruntime.export_child"
+CHILD = "sweeprof.backends.onnxruntime.exporting"
 EXPORTERS = ("torch", "onnx", "onnxscript", "onnx-ir", "keras", "sweeprof")
 FORMAT = 1
 """The version of the exported files. If it changes, every model is exported again."""
@@ -178,3 +189,45 @@ def message_of(error: BaseException) -> str:
 
 def _not_a_model(model: Any) -> str:
     return f"the model's builder returned a {type(model).__name__}, not a torch or Keras model or an OnnxFile"
+
+
+def exported(request: ChildRequest) -> ChildFailure | None:
+    """Build, export, and say what failed."""
+    try:
+        model = _built(request["node"], request["seed"])
+    except Exception as error:  # a builder may raise anything
+        return ChildFailure.of("build", error)
+    try:
+        _exported(model, request).write_facts()
+    except Exception as error:  # and so may the exporter
+        kind, _, message = message_of(error).partition(": ")
+        return ChildFailure("export", kind, message)
+    return None
+
+
+def _built(node: Mapping[str, Any], seed: int) -> Any:
+    import torch
+
+    from sweeprof.backends.onnxruntime.torch_export import is_keras, is_module
+
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    model = instantiate(node)
+    if not is_module(model) and not is_keras(model):
+        raise TypeError(_not_a_model(model))
+    return model
+
+
+def _exported(model: Any, request: Mapping[str, Any]) -> Exported:
+    from sweeprof.backends.onnxruntime.torch_export import exported_keras, exported_module, is_keras
+
+    given = request["signature"]
+    signature, folder = CallSignature(tuple(given["args"]), given["kwargs"]), Path(request["folder"])
+    if is_keras(model):
+        return exported_keras(model, signature, request["channel_axis"], folder, request["opset"])
+    return exported_module(model, signature, folder, request["opset"])
+
+
+if __name__ == "__main__":
+    answer(exported)

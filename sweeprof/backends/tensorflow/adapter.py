@@ -9,16 +9,14 @@ from typing import Any, ClassVar, Literal
 
 import tensorflow as tf
 
-from sweeprof.backends import Build
-from sweeprof.backends.gaps import Gap
+from sweeprof.backends import Build, Gap
 from sweeprof.backends.keras.tensors import channels_last, in_precision
 from sweeprof.backends.tensorflow import runtime
 from sweeprof.backends.tensorflow.counting import count_layers, count_training
-from sweeprof.backends.tensorflow.model import TensorflowModel
+from sweeprof.backends.tensorflow.model import ExecutionMode, TensorflowModel, TensorflowPrecision, TensorflowVariant
 from sweeprof.backends.tensorflow.runtime import kernel
 from sweeprof.backends.tensorflow.state import device_of, unchanged
 from sweeprof.backends.tensorflow.training import EagerTraining, FusedTraining, training
-from sweeprof.backends.tensorflow.variants import ExecutionMode, TensorflowPrecision, TensorflowVariant
 from sweeprof.counting.formulas import Formulas
 from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.inputs import Inputs

@@ -15,13 +15,19 @@ from typing import Any
 
 import tensorflow as tf
 
-from sweeprof.backends.tensorflow.attribution import Attribution, AttributionByScope, PhaseBoundaries, Untouched
 from sweeprof.backends.tensorflow.model import TensorflowModel, tensors_in
 from sweeprof.backends.tensorflow.probes import LayerProbes
 from sweeprof.backends.tensorflow.runtime import sweeprof_name
 from sweeprof.backends.tensorflow.state import native
+from sweeprof.backends.tensorflow.tracing import (
+    Attribution,
+    AttributionByScope,
+    PhaseBoundaries,
+    Untouched,
+    profiled,
+    statistics_of,
+)
 from sweeprof.backends.tensorflow.training import FusedTraining, training
-from sweeprof.backends.tensorflow.xplane import profiled, statistics_of
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.allocations import Change, course
 from sweeprof.measuring.timing import without_collection

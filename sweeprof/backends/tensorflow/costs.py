@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from math import log2, prod
 from typing import Any
 
-from sweeprof.backends.keras.costs.pointwise import each_of, pointwise
-from sweeprof.backends.keras.costs.products import einsum
-from sweeprof.backends.keras.costs.rule import (
+from sweeprof.backends.keras.costs import (
     NOTHING,
     Cost,
     arithmetic,
     batch_normalised,
+    each_of,
+    einsum,
     elements,
     parts,
+    pointwise,
     product,
     softmaxed,
 )

@@ -20,7 +20,7 @@ from tensorflow.python.ops import handle_data_util
 from sweeprof.backends.keras import counting as of_keras
 from sweeprof.backends.keras import training as training_of_keras
 from sweeprof.backends.keras.calls import as_called
-from sweeprof.backends.keras.patching import replaced
+from sweeprof.backends.keras.symbolic_trace import replaced
 from sweeprof.backends.keras.tensors import symbolic
 from sweeprof.backends.tensorflow.costs import COSTS, FREE, sized
 from sweeprof.counting.formulas import DEFAULTS, Formulas

@@ -14,20 +14,21 @@ from typing import Any
 
 import tensorflow as tf
 
-from sweeprof.backends.tensorflow.attribution import (
+from sweeprof.backends.tensorflow.model import TensorflowModel, graph_of
+from sweeprof.backends.tensorflow.probes import LayerProbes
+from sweeprof.backends.tensorflow.steps import taping
+from sweeprof.backends.tensorflow.tracing import (
     Attribution,
     AttributionByName,
     GraphPositions,
     HostTimestamps,
     LayerPhase,
+    OperatorRun,
     PhaseBoundaries,
+    TensorflowTrace,
+    traced,
 )
-from sweeprof.backends.tensorflow.model import TensorflowModel
-from sweeprof.backends.tensorflow.probes import LayerProbes
-from sweeprof.backends.tensorflow.steps import taping
 from sweeprof.backends.tensorflow.training import StepPhases, step_phases_of
-from sweeprof.backends.tensorflow.variants import graph_of
-from sweeprof.backends.tensorflow.xplane import OperatorRun, TensorflowTrace, traced
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.layers import Shapes

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from sweeprof.backends.tensorflow.model import graph_of
 from sweeprof.backends.tensorflow.probes import LayerProbes
 from sweeprof.backends.tensorflow.training import StepPhases
-from sweeprof.backends.tensorflow.variants import graph_of
 from sweeprof.measuring.layer_timing import Event
 
 UNORDERED = {"Placeholder", "Const", "VarHandleOp"}

@@ -12,9 +12,15 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from sweeprof.backends.tensorflow.model import TensorflowModel, as_tensor, first_tensor, tensors_in
+from sweeprof.backends.tensorflow.model import (
+    Program,
+    TensorflowModel,
+    TensorflowVariant,
+    as_tensor,
+    first_tensor,
+    tensors_in,
+)
 from sweeprof.backends.tensorflow.state import native
-from sweeprof.backends.tensorflow.variants import Program, TensorflowVariant
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS, Recipe, Work

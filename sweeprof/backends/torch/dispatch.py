@@ -8,6 +8,10 @@ parts that autograd sees.
 Over shapes, the model's parameters may stay where they are: what is computed from meta tensors is a meta tensor, a real tensor
 that meets one is taken for its shape, and only constants are computed for real, so that a forward may ask for their values, or
 remember them for the next call (an index of positions, a mask).
+
+Operators that take functions: control flow, attention with a score function, and what else torch calls higher-order. Their
+functions are run while they are counted, so that the body of a loop counts as often as it runs, and of ``torch.cond`` the
+branch that is taken. Where neither is known, because a value decides and there are only shapes, the operator cannot be counted.
 """
 
 from __future__ import annotations
@@ -15,22 +19,77 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sweeprof.backends.torch import higher_order
 from sweeprof.backends.torch.callsites import CallSites, tensors_in
-from sweeprof.backends.torch.costs import COSTS, Rule
+from sweeprof.backends.torch.costs import COSTS, backward, products
 from sweeprof.backends.torch.costs.free import does_no_arithmetic
 from sweeprof.backends.torch.costs.pointwise import ONE_EACH
+from sweeprof.backends.torch.costs.rule import Cost, Rule
 from sweeprof.backends.torch.liveness import LiveBytes
-from sweeprof.backends.torch.recurrent_shapes import RECURRENT
-from sweeprof.backends.torch.shapes import SHORTCUTS, Shortcut
+from sweeprof.backends.torch.shapes import RECURRENT, SHORTCUTS, Shortcut
 from sweeprof.counting.formulas import Formula, Formulas, cost_by_formula
+
+# every rule takes an operator's arguments, keyword arguments and result
+
+
+TorchFunction = Callable[..., Any]
+
+
+def _flex_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Cost:
+    """``(query, key, value, score_mod, block_mask, ...)``: every query by every key, as ``torch.utils.flop_counter`` counts it.
+
+    A block mask saves nothing, as a causal mask does not; what the score function does is counted as it runs.
+    """
+    return products.attention(args[:3], {}, output)
+
+
+def _flex_attention_backward(args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Cost:
+    """``(query, key, value, out, logsumexp, grad_out, ...)``."""
+    return backward.attention((args[5], *args[:3]), {}, output)
+
+
+HIGHER_ORDER_COSTS: dict[str, Rule] = {
+    "higher_order::flex_attention": _flex_attention,
+    "higher_order::flex_attention_backward": _flex_attention_backward,
+}
+"""What an operator costs beside its functions, by qualified name."""
+
+
+def with_functions(tree: Any, change: Callable[[TorchFunction], TorchFunction]) -> Any:
+    """The arguments of an operator with every function among them replaced by ``change(function)``."""
+    if isinstance(tree, list | tuple):
+        return type(tree)(with_functions(item, change) for item in tree)
+    if isinstance(tree, dict):
+        return {key: with_functions(item, change) for key, item in tree.items()}
+    is_function = callable(tree) and not isinstance(tree, type | OpOverload | OpOverloadPacket | HigherOrderOperator)
+    return change(tree) if is_function else tree
+
+
+def without_values(name: str, args: tuple[Any, ...]) -> Callable[[], Any] | None:
+    """A function that returns what control flow returns on shapes, where a value that is not there decides; else None."""
+    if name == "higher_order::cond":
+        decides, branch, _, operands = args
+        return partial(branch, *operands) if _is_unknown(decides) else None
+    if name == "higher_order::while_loop":
+        condition, _, carried, further = args
+        return partial(_same, carried) if _is_unknown(condition(*carried, *further)) else None
+    return None
+
+
+def _is_unknown(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_meta
+
+
+def _same(carried: Any) -> tuple[Any, ...]:
+    """The results of a loop, which are like what it began with."""
+    return tuple(torch.empty_like(value) if isinstance(value, torch.Tensor) else value for value in carried)
+
 
 CONSTANT_ELEMENTS = 2**22
 """Tensors up to this size that depend on no input and no weight are computed for real: a forward may remember them."""
@@ -134,7 +193,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = f"{func.namespace}::{func.name()}"  # type: ignore[no-untyped-call]
         self.higher_order.add(name)
         written = self._formulas.of_operator(name)
-        cost = higher_order.COSTS.get(name) if written is None else _as_rule(written)
+        cost = HIGHER_ORDER_COSTS.get(name) if written is None else _as_rule(written)
         ran = False
 
         def counting(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -147,7 +206,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
             return counted
 
-        args, kwargs = (higher_order.with_functions(tree, counting) for tree in (args, kwargs))
+        args, kwargs = (with_functions(tree, counting) for tree in (args, kwargs))
         with self._silently() if written is not None else nullcontext():
             output = self._skipped(name, args) if self._on_shapes else None
             if output is None:
@@ -166,7 +225,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _skipped(self, name: str, args: Any) -> Any:
         """Return the result of control flow that depends on values, without counting it; None for any other operator."""
         with self._silently():
-            skip = higher_order.without_values(name, args)
+            skip = without_values(name, args)
             if skip is None:
                 return None
             if not self._skips_branches:

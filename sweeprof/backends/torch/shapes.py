@@ -1,8 +1,10 @@
-"""Output shapes of the most frequent operators on the meta device, without torch's own shape functions.
+"""Output shapes and memory layouts of operators on the meta device, without torch's own shape functions.
 
-Those are Python references that take up to a millisecond a call, and most of a model is a handful of operators. A rule here
-answers only where it is exactly right (``tests/unit/backends/test_torch_shapes.py`` holds it against the real one) and
-returns None everywhere else: other layouts, type promotion, anything broadcast that is not contiguous.
+The most frequent operators, and whole recurrent networks, where torch itself would run every time step.
+
+Torch's own shape functions are Python references that take up to a millisecond a call, and most of a model is a handful of
+operators. A rule here answers only where it is exactly right (``tests/unit/backends/test_torch_shapes.py`` holds it against the
+real one) and returns None everywhere else: other layouts, type promotion, anything broadcast that is not contiguous.
 """
 
 from __future__ import annotations
@@ -13,8 +15,86 @@ from typing import Any
 
 import torch
 
-from sweeprof.backends.torch.layouts import META, is_dense, is_new, is_plain, like, new, packed_strides
 from sweeprof.counting.formulas import Args
+
+META = torch.device("meta")
+
+
+def new(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A contiguous tensor on meta."""
+    return torch.empty_strided(shape, _strides(tuple(shape)), dtype=dtype, device=META)
+
+
+@lru_cache(maxsize=4096)  # a model has few shapes and many tensors
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of a new tensor."""
+    strides = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size if size > 1 else 1
+    return tuple(reversed(strides))
+
+
+def _channels_last(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor ``(N, C, H, W)`` on meta whose channels are side by side in memory."""
+    samples, channels, height, width = shape
+    return new((samples, height, width, channels), dtype).permute(0, 3, 1, 2)
+
+
+def like(given: torch.Tensor, shape: Sequence[int]) -> torch.Tensor | None:
+    """A tensor of ``shape`` in the layout of ``given``, contiguous or channels-last; None for any other."""
+    if given.dim() == 4 and _suggests_channels_last(given):
+        return _channels_last(shape, given.dtype) if given.is_contiguous(memory_format=torch.channels_last) else None
+    return new(shape, given.dtype) if is_new(given) else None
+
+
+def is_new(tensor: torch.Tensor) -> bool:
+    """True if the strides are those of a new tensor: torch treats others as another layout even where an axis has length one."""
+    return tensor.stride() == _strides(tensor.shape)
+
+
+def _suggests_channels_last(given: torch.Tensor) -> bool:
+    """True if torch reads channels-last from the strides; with a single sample, channel or pixel they fit both layouts."""
+    strides, shape = given.stride(), given.shape
+    least = strides[1]
+    if not least:
+        return False
+    for axis in (1, 3, 2, 0):
+        if not shape[axis] or strides[axis] < least or (axis == 0 and least == strides[1]):
+            return False
+        least = strides[axis] * shape[axis] if shape[axis] > 1 else strides[axis]
+    return True
+
+
+def packed_strides(tensor: torch.Tensor) -> Sequence[int] | None:
+    """Strides of a new tensor with the axes in the order that they have in memory; None where elements may overlap.
+
+    That is the layout that torch gives to what has a result for each element of ``tensor``.
+    """
+    if tensor.is_contiguous():
+        return tensor.stride()
+    strides = list(tensor.stride())
+    expected = least = 1
+    for stride, size, axis in sorted(zip(tensor.stride(), tensor.shape, range(tensor.dim()), strict=True)):
+        if size > 1:
+            if stride < least:
+                return None
+            least = stride * size
+            strides[axis] = expected
+            expected *= size
+    return strides
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """True if the elements lie in memory without gaps or overlaps, in any order of the axes."""
+    return tensor.is_contiguous() or packed_strides(tensor) == list(tensor.stride())
+
+
+def is_plain(tensor: Any) -> bool:
+    """True if the value is a contiguous meta tensor."""
+    return isinstance(tensor, torch.Tensor) and tensor.is_meta and tensor.is_contiguous()
+
 
 Shortcut = Callable[[Args, Mapping[str, Any]], Any]
 
@@ -379,3 +459,41 @@ SHORTCUTS: dict[str, Shortcut] = {
     "aten::contiguous": _contiguous,
 }
 """Shortcut by qualified name of the overload, e.g. ``aten::add.Tensor``; a default overload has no suffix."""
+
+
+def _padded(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    """``(input, hx, params, has_biases, layers, dropout, train, bidirectional, batch_first)``; an LSTM's ``hx`` is a pair.
+
+    The output lies in memory time step by time step, also where the batch comes first.
+    """
+    given, states, bidirectional, batch_first = args[0], args[1], args[7], args[8]
+    if not given.is_meta or given.dim() != 3:
+        return None
+    hidden = states if isinstance(states, torch.Tensor) else states[0]
+    width = hidden.shape[-1] * (2 if bidirectional else 1)
+    samples, steps = given.shape[:2] if batch_first else reversed(given.shape[:2])
+    output = new((steps, samples, width), given.dtype)
+    return (output.transpose(0, 1) if batch_first else output, *_final(states, given))
+
+
+def _packed(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    """``(data, batch_sizes, hx, params, has_biases, layers, dropout, train, bidirectional)``."""
+    data, states, bidirectional = args[0], args[2], args[8]
+    if not data.is_meta:
+        return None
+    hidden = states if isinstance(states, torch.Tensor) else states[0]
+    output = new((data.shape[0], hidden.shape[-1] * (2 if bidirectional else 1)), data.dtype)
+    return (output, *_final(states, data))
+
+
+def _final(states: Any, given: torch.Tensor) -> list[torch.Tensor]:
+    """States after the last step, in the shapes of those before the first."""
+    before = [states] if isinstance(states, torch.Tensor) else states
+    return [new(tuple(state.shape), given.dtype) for state in before]
+
+
+RECURRENT = {
+    **{f"aten::{kind}.input": _padded for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
+    **{f"aten::{kind}.data": _packed for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
+}
+"""Shortcut by qualified name of the overload, like those of shapes.py."""

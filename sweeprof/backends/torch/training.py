@@ -17,9 +17,8 @@ from sweeprof.backends.torch.callsites import CallSites, costs_of, tensors_in
 from sweeprof.backends.torch.counting import count_layers, message_of, slow_paths, uncompiled
 from sweeprof.backends.torch.dispatch import CountingMode, NotOnShapes
 from sweeprof.backends.torch.liveness import LiveBytes
-from sweeprof.backends.torch.model import TorchModel, first_tensor, on_device
+from sweeprof.backends.torch.model import INT8, TorchModel, first_tensor, on_device
 from sweeprof.backends.torch.state import modules_of
-from sweeprof.backends.torch.variants import INT8
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs

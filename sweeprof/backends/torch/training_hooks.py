@@ -18,10 +18,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from sweeprof.backends.torch.building import device_of
 from sweeprof.backends.torch.callsites import tensors_in
-from sweeprof.backends.torch.clock import clock_of
-from sweeprof.backends.torch.layer_times import calibrated
-from sweeprof.backends.torch.model import on_device
-from sweeprof.backends.torch.probes import ModuleProbes
+from sweeprof.backends.torch.layer_times import ModuleProbes, calibrated
+from sweeprof.backends.torch.model import clock_of, on_device
 from sweeprof.backends.torch.state import WrappedForward, forwards_wrapped, is_compiled, modules_of
 from sweeprof.errors import Problem, Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs
