@@ -7,9 +7,10 @@ from typing import Any
 
 import keras
 
-from sweeprof.backends.keras.costs import ATTENTION, PRODUCTS, Cost, elements
+from sweeprof.backends.keras.costs import ATTENTION, PRODUCTS, elements
 from sweeprof.backends.keras.layer_overrides import hidden_in
 from sweeprof.backends.keras.tensors import dtype_of, tensors_in
+from sweeprof.counting.formulas import OperatorCost
 
 _GIVEN = "time"
 """What was made of others by no operation, as a layer's input of learned queries."""
@@ -23,7 +24,7 @@ class TapeEntry:
 
     name: str
     path: str
-    cost: Cost | None
+    cost: OperatorCost | None
     """Of one time; None where it does no arithmetic."""
     used: tuple[Any, ...]
     """Every tensor, variables among them."""
@@ -35,7 +36,9 @@ class TapeEntry:
     times: int
 
 
-def entry(name: str, call: Any, cost: Cost | None, used: Any, made: Any, in_place: Any, times: int) -> TapeEntry:
+def entry(
+    name: str, call: Any, cost: OperatorCost | None, used: Any, made: Any, in_place: Any, times: int
+) -> TapeEntry:
     """An operation of ``call``."""
     tensors = tuple(tensors_in(used))
     learns = tuple(_learns(tensor, call, name) for tensor in tensors)

@@ -9,9 +9,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from sweeprof.backends.keras.costs import Cost as Figures
 from sweeprof.backends.keras.tensors import SymbolicTensors, tensors_in
-from sweeprof.counting.formulas import Cost
+from sweeprof.counting.formulas import Cost, OperatorCost
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import OperatorCount
@@ -43,7 +42,7 @@ class LayerCall:
         self.uncovered: Counter[str] = Counter()
         """Calls by operation without a formula."""
 
-    def count(self, name: str, cost: Figures, used: Any, made: Any, times: int) -> None:
+    def count(self, name: str, cost: OperatorCost, used: Any, made: Any, times: int) -> None:
         """Add an operation that ran so many times."""
         self.operator_calls += times
         given, returned = tensors_in(used)[:1], tensors_in(made)[:1]
@@ -63,7 +62,7 @@ class LayerCall:
         return self.counted is not None and (self.counted.macs is not None or self.counted.flops is not None)
 
     @property
-    def costs(self) -> Figures:
+    def costs(self) -> OperatorCost:
         """MACs, FLOPs and ops: those of the operations, or what a formula says instead."""
         macs, flops, ops = (sum(figures[at] for figures in self.operators.values()) for at in (1, 2, 3))
         said = self.counted

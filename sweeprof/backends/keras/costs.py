@@ -15,14 +15,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, log2, prod
 from typing import Any
 
-from sweeprof.counting.formulas import Args, Kwargs
+from sweeprof.counting.formulas import Args, Kwargs, OperatorCost
 
-Cost = tuple[int, int, int]
-"""MACs, FLOPs, ops."""
-Rule = Callable[[Any, tuple[Any, ...], Mapping[str, Any], Any], Cost]
+KerasRule = Callable[[Any, tuple[Any, ...], Mapping[str, Any], Any], OperatorCost]
 """From an operation (which holds its settings), its arguments, its keyword arguments and what it returns."""
 
-NOTHING: Cost = (0, 0, 0)
+NOTHING: OperatorCost = (0, 0, 0)
 _COMPLEX_MAC = 4
 """A complex multiplication and addition are 8 real operations where a real pair is 2."""
 _COMPLEX_PRODUCT = 6
@@ -64,7 +62,7 @@ def parts(tensor: Any) -> int:
     return 2 if is_complex(tensor) else 1
 
 
-def product(macs: int, outputs: int, tensor: Any) -> Cost:
+def product(macs: int, outputs: int, tensor: Any) -> OperatorCost:
     """``outputs`` sums that take ``macs`` products together; a sum of n products takes n - 1 additions.
 
     Biases are operations of their own here. On integers there are operations, but no FLOPs.
@@ -75,41 +73,41 @@ def product(macs: int, outputs: int, tensor: Any) -> Cost:
     return macs, work if arithmetic(tensor) else 0, work - outputs * parts(tensor)
 
 
-def outer(elements: int, tensor: Any) -> Cost:
+def outer(elements: int, tensor: Any) -> OperatorCost:
     """An outer product: one multiplication for each element, and nothing that is accumulated."""
     work = elements * (_COMPLEX_PRODUCT if is_complex(tensor) else 1)
     return 0, work if arithmetic(tensor) else 0, work
 
 
-def added(*costs: Cost) -> Cost:
+def added(*costs: OperatorCost) -> OperatorCost:
     """All of them together."""
     return sum(c[0] for c in costs), sum(c[1] for c in costs), sum(c[2] for c in costs)
 
 
-def normalised(rows: int, length: int, *, weight: bool, bias: bool) -> Cost:
+def normalised(rows: int, length: int, *, weight: bool, bias: bool) -> OperatorCost:
     """Rows that are normalised by their own mean and variance, like a batch norm in training."""
     count = rows * length
     return 0, (5 if weight else 4) * count, (5 + weight + bias) * count + 4 * rows
 
 
-def root_mean_square(rows: int, length: int, *, weight: bool) -> Cost:
+def root_mean_square(rows: int, length: int, *, weight: bool) -> OperatorCost:
     """Squares, their mean, a root, a division, and a multiplication by the weight."""
     return 0, (3 + weight) * rows * length, (3 + weight) * rows * length + 2 * rows
 
 
-def batch_normalised(count: int, channels: int, *, affine: bool, training: bool) -> Cost:
+def batch_normalised(count: int, channels: int, *, affine: bool, training: bool) -> OperatorCost:
     """``count`` elements of ``channels`` channels; as the torch backend counts it, and docs/counting.md says."""
     if training:
         return 0, (5 if affine else 4) * count, (7 if affine else 5) * count + 4 * channels
     return 0, (2 if affine else 1) * count, (4 if affine else 2) * count + 2 * channels
 
 
-def softmaxed(count: int, length: int) -> Cost:
+def softmaxed(count: int, length: int) -> OperatorCost:
     """Rows of ``length``: subtract the maximum, exponentiate, length - 1 additions, divide; one FLOP an element."""
     return 0, count, (count // length) * (4 * length - 1) if length else 0
 
 
-def attended(scores: int, rows: int, width: int, value_width: int, tensor: Any, *, masks: int) -> Cost:
+def attended(scores: int, rows: int, width: int, value_width: int, tensor: Any, *, masks: int) -> OperatorCost:
     """``softmax(q kᵀ / √d + masks) v`` in one kernel.
 
     Args:
@@ -162,10 +160,10 @@ _RESIZED = {"nearest": 0, "bilinear": 7, "bicubic": 31, "lanczos3": 71, "lanczos
 """So many neighbours are weighed: 4, 16, 36 and 100 multiplications, one addition less."""
 
 
-def pointwise(flops: int, ops: int, complex_each: int = 2) -> Rule:
+def pointwise(flops: int, ops: int, complex_each: int = 2) -> KerasRule:
     """The rule of an operation that does this for each element of a floating-point result, and nothing for any other."""
 
-    def rule(operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Cost:
+    def rule(operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> OperatorCost:
         tensor = first_tensor(output)
         count = elements(tensor) * (complex_each if is_complex(tensor) else 1)
         return (0, flops * count, ops * count) if arithmetic(tensor) else NOTHING
@@ -182,12 +180,12 @@ def each_of() -> dict[str, tuple[int, int]]:
     return found
 
 
-def _gelu(operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Cost:
+def _gelu(operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> OperatorCost:
     count = elements(output)
     return 0, count, count * (15 if operation.approximate else 5)
 
 
-def _rectified(operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Cost:
+def _rectified(operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> OperatorCost:
     """``ops.relu``, and ``activations.relu``, which may have a slope (a leaky one), a maximum (relu6) or a threshold."""
     settings = vars(operation)
     is_cut = settings.get("max_value") is not None or settings.get("threshold")
@@ -195,12 +193,12 @@ def _rectified(operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any],
     return pointwise(1, each)(operation, args, kwargs, output)
 
 
-def _resize(operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Cost:
+def _resize(operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> OperatorCost:
     work = _RESIZED[operation.interpolation] * elements(output)
     return (0, work, work) if arithmetic(output) else NOTHING
 
 
-ELEMENTWISE_RULES: dict[str, Rule] = {
+ELEMENTWISE_RULES: dict[str, KerasRule] = {
     **{name: pointwise(flops, ops, _COMPLEX.get(name, 2)) for name, (flops, ops) in each_of().items()},
     "gelu": _gelu,
     "relu": _rectified,
@@ -211,7 +209,7 @@ ELEMENTWISE_RULES: dict[str, Rule] = {
 # every rule takes an operation, its arguments, keyword arguments and result
 
 
-def _matmul(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _matmul(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
     """Each output element is a sum over the last axis of the left operand, whatever is broadcast."""
     outputs = elements(output)
     left, right = shape_of(args[0]), shape_of(args[1])
@@ -219,23 +217,23 @@ def _matmul(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
     return product(outputs * inner, outputs, output)
 
 
-def _contracted(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _contracted(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
     """``tensordot``: every output element is a sum over the axes that both operands lose."""
     outputs = elements(output)
     inner = round((elements(args[0]) * elements(args[1]) / outputs) ** 0.5) if outputs else 0
     return product(outputs * inner, outputs, output)
 
 
-def _outer(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _outer(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
     """``outer`` and ``kron``."""
     return outer(elements(output), output)
 
 
-def _einsum(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _einsum(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
     return einsum(operation.subscripts, [shape_of(operand) for operand in args], output)
 
 
-def einsum(subscripts: str, shapes: Sequence[tuple[int, ...]], tensor: Any) -> Cost:
+def einsum(subscripts: str, shapes: Sequence[tuple[int, ...]], tensor: Any) -> OperatorCost:
     """Operands are multiplied two by two from the left; what neither the others nor the result need is summed on the way.
 
     Args:
@@ -249,7 +247,7 @@ def einsum(subscripts: str, shapes: Sequence[tuple[int, ...]], tensor: Any) -> C
         for names, shape in zip(labels, shapes, strict=True)
         for label, size in zip(names, shape, strict=True)
     }
-    total: Cost = (0, 0, 0)
+    total: OperatorCost = (0, 0, 0)
     current = labels[0]
     for position in range(1, len(labels)):
         joint = dict.fromkeys([*current, *labels[position]])
@@ -284,7 +282,7 @@ def _spelled(names: str, extra: int) -> list[str]:
     return [*before, *(f"...{extra - i}" for i in range(extra if dots else 0)), *behind]
 
 
-def _convolution(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _convolution(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
     """Kernel ``(*space, in/groups, out)``: each output element is a sum over space and its group's input channels.
 
     Products with padding are counted, as is usual.
@@ -293,18 +291,18 @@ def _convolution(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cos
     return product(outputs * prod(shape_of(args[1])[:-1]), outputs, output)
 
 
-def _depthwise(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _depthwise(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
     """Kernel ``(*space, in, multiplier)``: each output element is a sum over space alone."""
     outputs = elements(output)
     return product(outputs * prod(shape_of(args[1])[:-2]), outputs, output)
 
 
-def _transposed(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _transposed(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
     """Kernel ``(*space, out, in)``: each input element is spread over space and the output channels."""
     return product(elements(args[0]) * prod(shape_of(args[1])[:-1]), elements(output), output)
 
 
-def _attention(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _attention(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
     """``(query (B, T, N, E), key (B, S, heads, E), value, bias, mask)``; with grouped queries the heads of q count.
 
     A causal mask saves nothing: what is masked is computed by the textbook's formula, and skipped only by some kernels.
@@ -315,13 +313,13 @@ def _attention(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
     return attended(rows * key[1], rows, query[-1], value[-1], output, masks=masks)
 
 
-def _distances(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _distances(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
     """A subtraction, a power and an addition for each coordinate of each pair; no multiply-accumulate."""
     work = 3 * elements(output) * shape_of(args[0])[-1]
     return 0, work, work
 
 
-PRODUCT_RULES: dict[str, Rule] = {
+PRODUCT_RULES: dict[str, KerasRule] = {
     **dict.fromkeys(("matmul", "dot", "inner", "vdot"), _matmul),
     **dict.fromkeys(("outer", "kron"), _outer),
     "tensordot": _contracted,
@@ -337,7 +335,7 @@ PRODUCT_RULES: dict[str, Rule] = {
 # every rule takes an operation, its arguments, keyword arguments and result
 
 
-def _batch_norm(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _batch_norm(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
     """``(x, mean, variance, offset, scale)``."""
     affine = any(given_or(kwargs, args, at, name) is not None for at, name in ((3, "offset"), (4, "scale")))
     return batch_normalised(elements(args[0]), elements(args[1]), affine=affine, training=False)
@@ -349,7 +347,7 @@ def length_along(shape: tuple[int, ...], axis: int | Iterable[int] | None) -> in
     return prod(shape[at] for at in axes)
 
 
-def _layer_norm(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _layer_norm(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
     """``(x, gamma, beta)``."""
     length = length_along(shape_of(args[0]), operation.axis)
     rows = elements(args[0]) // length if length else 0
@@ -359,14 +357,14 @@ def _layer_norm(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost
     return normalised(rows, length, weight=weight, bias=bias)
 
 
-def _rms_norm(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _rms_norm(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
     """``(x, scale)``."""
     length = length_along(shape_of(args[0]), operation.axis)
     rows = elements(args[0]) // length if length else 0
     return root_mean_square(rows, length, weight=given_or(kwargs, args, 1, "scale") is not None)
 
 
-def _normalize(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _normalize(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
     """A norm, its maximum with an epsilon, and a division."""
     count = elements(args[0])
     length = length_along(shape_of(args[0]), operation.axis)
@@ -374,24 +372,24 @@ def _normalize(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
     return 0, 3 * count + rows, 3 * count + rows
 
 
-def _softmax(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _softmax(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
     shape = shape_of(args[0])
     return softmaxed(elements(args[0]), length_along(shape, operation.axis)) if arithmetic(output) else NOTHING
 
 
-def _log_softmax(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _log_softmax(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
     """For rows of n: subtract the maximum, exponentiate, n - 1 additions, a logarithm, subtract: 4n operations."""
     return 0, elements(args[0]), 4 * elements(args[0])
 
 
-def _average_pool(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _average_pool(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
     """Every input is touched once (FLOPs); each output sums its window and divides (operations)."""
     size, spatial = operation.pool_size, len(shape_of(args[0])) - 2
     window = size**spatial if isinstance(size, int) else prod(size) if len(size) == spatial else size[0] ** spatial
     return (0, elements(args[0]), elements(output) * window) if arithmetic(output) else NOTHING
 
 
-def _adaptive_average_pool(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _adaptive_average_pool(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
     """Windows are ``floor(i·in/out) .. ceil((i+1)·in/out)`` along each axis."""
     given, made = shape_of(args[0]), shape_of(output)
     last = operation.data_format != "channels_first"
@@ -402,15 +400,15 @@ def _adaptive_average_pool(operation: Any, args: Args, kwargs: Kwargs, output: A
     return 0, prod(given), given[0] * given[-1 if last else 1] * prod(windows)
 
 
-def _max_pool(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _max_pool(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
     """Every input is touched once (FLOPs); finding a window's maximum is one operation."""
     return (0, elements(args[0]), elements(output)) if arithmetic(output) else NOTHING
 
 
-def _folded(each: int, rest: int) -> Rule:
+def _folded(each: int, rest: int) -> KerasRule:
     """So many operations for each input and ``rest`` for each output."""
 
-    def rule(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    def rule(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
         tensor = first_tensor(output)
         if not arithmetic(tensor):
             return NOTHING
@@ -420,28 +418,28 @@ def _folded(each: int, rest: int) -> Rule:
     return rule
 
 
-def _average(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _average(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
     """A mean; with weights each element is multiplied, and the weights are summed too."""
     each = 1 if given_or(kwargs, args, 1, "weights") is None else 3
     return _folded(each, 0)(operation, args, kwargs, output)
 
 
-def _logsumexp(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _logsumexp(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
     """For rows of n: subtract the maximum, exponentiate, n - 1 additions, a logarithm, add the maximum."""
     given = elements(args[0])
     return 0, given, 3 * given + elements(output)
 
 
-def _trace(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _trace(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
     length = min(shape_of(args[0])[-2:])
     count = elements(output) * length
     return (0, count, count - elements(output)) if arithmetic(output) else NOTHING
 
 
-def _fourier(axes: int, is_real: bool) -> Rule:
+def _fourier(axes: int, is_real: bool) -> KerasRule:
     """``5 n log₂ n`` for a complex transform over n points (Cooley and Tukey), half of it where one side is real."""
 
-    def rule(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    def rule(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
         larger = max(shape_of(first_tensor(args[0])), shape_of(first_tensor(output)), key=prod)
         points = prod(larger[-axes:])
         work = round(prod(larger) * (2.5 if is_real else 5) * log2(points)) if points > 1 else 0
@@ -450,7 +448,7 @@ def _fourier(axes: int, is_real: bool) -> Rule:
     return rule
 
 
-def _short_fourier(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _short_fourier(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
     """Every frame is multiplied by the window and transformed, of real numbers."""
     points = operation.fft_length
     frames = elements(first_tensor(output)) // (points // 2 + 1)
@@ -458,11 +456,11 @@ def _short_fourier(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> C
     return 0, work, work
 
 
-def _rules(function: Rule, names: str) -> dict[str, Rule]:
+def _rules(function: KerasRule, names: str) -> dict[str, KerasRule]:
     return dict.fromkeys(names.split(), function)
 
 
-REDUCTION_RULES: dict[str, Rule] = {
+REDUCTION_RULES: dict[str, KerasRule] = {
     "batch_norm": _batch_norm,
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
@@ -506,7 +504,7 @@ FREE = VIEWS | frozenset(
 )
 
 
-COSTS: dict[str, Rule] = {**ELEMENTWISE_RULES, **REDUCTION_RULES, **PRODUCT_RULES}
+COSTS: dict[str, KerasRule] = {**ELEMENTWISE_RULES, **REDUCTION_RULES, **PRODUCT_RULES}
 """Rule by the name of the operation's class in small letters, e.g. ``depthwise_conv``."""
 
 
@@ -542,7 +540,7 @@ _FROZEN_NORM = 4
 
 
 def backward_flops(
-    name: str, cost: Cost, given: tuple[int, ...], made: tuple[int, ...], needing: int, is_elementwise: bool
+    name: str, cost: OperatorCost, given: tuple[int, ...], made: tuple[int, ...], needing: int, is_elementwise: bool
 ) -> int | None:
     """FLOPs beside those of products; None where they are not known.
 

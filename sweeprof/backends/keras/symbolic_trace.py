@@ -27,10 +27,10 @@ from keras.src.ops.operation import Operation
 
 from sweeprof.backends.keras.autodiff_tape import TapeEntry, entry
 from sweeprof.backends.keras.calls import PARTS, LayerCall, Paths, output_of
-from sweeprof.backends.keras.costs import COSTS, FREE, VIEWS, Cost
+from sweeprof.backends.keras.costs import COSTS, FREE, VIEWS
 from sweeprof.backends.keras.layer_overrides import count_adapted, override_of
 from sweeprof.backends.keras.tensors import TensorLifetimes, described, symbolic, tensors_in
-from sweeprof.counting.formulas import FormulaFailed, Formulas, cost_by_formula
+from sweeprof.counting.formulas import FormulaFailed, Formulas, OperatorCost, cost_by_formula
 from sweeprof.results.layer_times import OUTSIDE
 
 Fallback = Callable[["SymbolicTrace", Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -222,13 +222,13 @@ class SymbolicTrace:
             self.miss(PREFIX + name, (args, kwargs), outputs)
         return outputs
 
-    def formula_of(self, name: str) -> Callable[[Any, Any, Any], Cost] | None:
+    def formula_of(self, name: str) -> Callable[[Any, Any, Any], OperatorCost] | None:
         """Return a user's formula for an operation as a function of arguments and result; ``name`` is that of tables."""
         written = self._formulas.of_operator(name)
         if written is None:
             return None
 
-        def cost(args: Any, kwargs: Any, output: Any) -> Cost:
+        def cost(args: Any, kwargs: Any, output: Any) -> OperatorCost:
             said = cost_by_formula(written, args, kwargs, output)
             macs = said.macs or 0
             flops = 2 * macs if said.flops is None else said.flops
@@ -236,7 +236,7 @@ class SymbolicTrace:
 
         return cost
 
-    def count(self, name: str, cost: Cost, used: Any, made: Any) -> None:
+    def count(self, name: str, cost: OperatorCost, used: Any, made: Any) -> None:
         """Add an operation to the call that is running."""
         self.current.count(name, cost, used, made, self.times)
         read, written = _symbolic(used), _symbolic(made)
@@ -262,7 +262,7 @@ class SymbolicTrace:
         """Note that a tensor is made of others by what is no operation: all time steps of one, or one of all."""
         self._ran("time", None, used, made, None)
 
-    def _ran(self, name: str, cost: Cost | None, used: Any, made: Any, in_place: Any) -> None:
+    def _ran(self, name: str, cost: OperatorCost | None, used: Any, made: Any, in_place: Any) -> None:
         self.lifetimes.ran(self.current.path, _symbolic(used), _symbolic(made), in_place)
         if self.tape is not None:
             name = name.removeprefix(PREFIX)

@@ -11,13 +11,12 @@ from collections.abc import Callable
 from math import log2, prod
 
 from sweeprof.backends.onnxruntime.graph import OnnxNode, OnnxValue
+from sweeprof.counting.formulas import OperatorCost
 from sweeprof.counting.recurrent_cells import GRU, LSTM, RELU, TANH, RecurrentCell, cost_of_steps
 
-Cost = tuple[int, int, int]
-"""MACs, FLOPs, ops."""
-Rule = Callable[[OnnxNode], Cost]
+OnnxRule = Callable[[OnnxNode], OperatorCost]
 
-NOTHING: Cost = (0, 0, 0)
+NOTHING: OperatorCost = (0, 0, 0)
 
 
 def argument(node: OnnxNode, position: int = 0) -> OnnxValue:
@@ -33,7 +32,7 @@ def shape_of(value: OnnxValue) -> tuple[int, ...]:
     return value.shape
 
 
-def product(macs: int, outputs: int, result: OnnxValue, *, bias: bool) -> Cost:
+def product(macs: int, outputs: int, result: OnnxValue, *, bias: bool) -> OperatorCost:
     """``outputs`` sums that take ``macs`` products together, each begun by its bias where there is one.
 
     A sum of n products takes n - 1 additions, with a bias n. On integers there are operations, but no FLOPs.
@@ -70,17 +69,17 @@ _RESIZED = {b"nearest": (0, 0, 0), b"linear": (3, 7, 15), b"cubic": (31, 31, 31)
 """FLOPs per element by mode and how many axes are resized, 1 to 3: bilinear interpolation weighs 4 neighbours."""
 
 
-def pointwise(flops: int, ops: int) -> Rule:
+def pointwise(flops: int, ops: int) -> OnnxRule:
     """The rule of an operator that does this for each element of a floating-point result, and nothing for any other."""
 
-    def rule(node: OnnxNode) -> Cost:
+    def rule(node: OnnxNode) -> OperatorCost:
         result = node.outputs[0]
         return (0, flops * result.elements, ops * result.elements) if result.is_floating else NOTHING
 
     return rule
 
 
-def _table() -> dict[str, Rule]:
+def _table() -> dict[str, OnnxRule]:
     rules = {}
     for line in _TABLE.split("\n"):
         *names, flops, ops = line.split() or ("0", "0")
@@ -88,26 +87,26 @@ def _table() -> dict[str, Rule]:
     return rules
 
 
-def _gelu(node: OnnxNode) -> Cost:
+def _gelu(node: OnnxNode) -> OperatorCost:
     """With ``approximate='tanh'``: ``x/2·(1 + tanh(√(2/π)·(x + 0.0447·x³)))``, else ``x/2·(1 + erf(x/√2))``."""
     elements = node.outputs[0].elements
     return 0, elements, elements * (15 if node.attributes.get("approximate") == b"tanh" else 5)
 
 
-def _several(node: OnnxNode) -> Cost:
+def _several(node: OnnxNode) -> OperatorCost:
     """``Sum``, ``Max``, ``Min`` of any number of tensors."""
     result = node.outputs[0]
     work = (len(node.inputs) - 1) * result.elements
     return (0, work, work) if result.is_floating else NOTHING
 
 
-def _mean(node: OnnxNode) -> Cost:
+def _mean(node: OnnxNode) -> OperatorCost:
     result = node.outputs[0]
     work = len(node.inputs) * result.elements
     return (0, work, work) if result.is_floating else NOTHING
 
 
-def _resize(node: OnnxNode) -> Cost:
+def _resize(node: OnnxNode) -> OperatorCost:
     result, shapes = node.outputs[0], (argument(node).shape or (), node.outputs[0].shape or ())
     changed = sum(a != b for a, b in zip(*shapes, strict=True))
     if not changed or not result.is_floating:
@@ -116,14 +115,14 @@ def _resize(node: OnnxNode) -> Cost:
     return 0, work, work
 
 
-def _grid_sample(node: OnnxNode) -> Cost:
+def _grid_sample(node: OnnxNode) -> OperatorCost:
     """Return the cost of a Resize with the same interpolation mode."""
     mode = node.attributes.get("mode", b"linear").replace(b"bi", b"")
     work = _RESIZED[mode][len(node.outputs[0].shape or ()) - 3] * node.outputs[0].elements
     return 0, work, work
 
 
-ELEMENTWISE_RULES: dict[str, Rule] = {
+ELEMENTWISE_RULES: dict[str, OnnxRule] = {
     **_table(),
     "onnx::Gelu": _gelu,
     **dict.fromkeys(("onnx::Sum", "onnx::Max", "onnx::Min"), _several),
@@ -134,26 +133,26 @@ ELEMENTWISE_RULES: dict[str, Rule] = {
 }
 
 
-def _gemm(node: OnnxNode) -> Cost:
+def _gemm(node: OnnxNode) -> OperatorCost:
     """``Y = A B + C``; the scalars alpha and beta are left out."""
     left, result = shape_of(argument(node)), node.outputs[0]
     inner = left[0] if node.attributes.get("transA") else left[1]
     return product(result.elements * inner, result.elements, result, bias=is_added(node.input(2)))
 
 
-def _matmul(node: OnnxNode) -> Cost:
+def _matmul(node: OnnxNode) -> OperatorCost:
     """Each output element is a sum over the last axis of the left operand, whatever is broadcast."""
     result = node.outputs[0]
     return product(result.elements * shape_of(argument(node))[-1], result.elements, result, bias=False)
 
 
-def _convolution(weight: int, bias: int) -> Rule:
+def _convolution(weight: int, bias: int) -> OnnxRule:
     """Each output element is a sum over the kernel and its group's input channels: weight ``(out, in/groups, *kernel)``.
 
     Products with padding are counted, as is usual.
     """
 
-    def rule(node: OnnxNode) -> Cost:
+    def rule(node: OnnxNode) -> OperatorCost:
         result = node.outputs[0]
         each = prod(shape_of(argument(node, weight))[1:])
         return product(result.elements * each, result.elements, result, bias=is_added(node.input(bias)))
@@ -161,14 +160,14 @@ def _convolution(weight: int, bias: int) -> Rule:
     return rule
 
 
-def _transposed(node: OnnxNode) -> Cost:
+def _transposed(node: OnnxNode) -> OperatorCost:
     """Each input element is spread over the kernel and its group's output channels: weight ``(in, out/groups, *kernel)``."""
     result = node.outputs[0]
     macs = argument(node).elements * prod(shape_of(argument(node, 1))[1:])
     return product(macs, result.elements, result, bias=is_added(node.input(2)))
 
 
-def _einsum(node: OnnxNode) -> Cost:
+def _einsum(node: OnnxNode) -> OperatorCost:
     """From left to right, two operands at a time; each such product takes every index of the two once."""
     terms, arrow, target = node.attributes["equation"].decode().replace(" ", "").partition("->")
     operands = [_sizes(term, value) for term, value in zip(terms.split(","), node.inputs, strict=True) if value]
@@ -189,7 +188,7 @@ def _einsum(node: OnnxNode) -> Cost:
     return total
 
 
-def _summed(node: OnnxNode) -> Cost:
+def _summed(node: OnnxNode) -> OperatorCost:
     """An operand by itself is turned, or summed over what the result has not."""
     value, result = argument(node), node.outputs[0]
     work = value.elements if result.elements < value.elements and result.is_floating else 0
@@ -205,7 +204,7 @@ def _sizes(term: str, value: OnnxValue) -> dict[str, int]:
     return dict(zip(labels, shape, strict=True))
 
 
-def _attention(node: OnnxNode) -> Cost:
+def _attention(node: OnnxNode) -> OperatorCost:
     """``softmax(Q Kᵀ · scale + mask) V`` for ``(batch, heads, L, E)``, or ``(batch, L, heads · E)`` with the heads as attributes.
 
     With fewer heads of keys than of queries each is used by several: the heads of the queries count. A causal mask saves nothing.
@@ -227,7 +226,7 @@ def _attention(node: OnnxNode) -> Cost:
     return macs, flops + 2 * scores + masked + capped, ops + scores + masked + capped + softmax
 
 
-PRODUCT_RULES: dict[str, Rule] = {
+PRODUCT_RULES: dict[str, OnnxRule] = {
     "onnx::Gemm": _gemm,
     "onnx::MatMul": _matmul,
     "onnx::MatMulInteger": _matmul,
@@ -240,7 +239,7 @@ PRODUCT_RULES: dict[str, Rule] = {
 }
 
 
-def _batch_norm(node: OnnxNode) -> Cost:
+def _batch_norm(node: OnnxNode) -> OperatorCost:
     """``(X, scale, B, mean, variance)``; as mean and deviation are constants, a scale and a shift: 2 FLOPs an element."""
     elements, channels = argument(node).elements, argument(node, 1).elements
     if node.attributes.get("training_mode"):
@@ -248,61 +247,61 @@ def _batch_norm(node: OnnxNode) -> Cost:
     return 0, 2 * elements, 4 * elements + 2 * channels
 
 
-def _normalised(rows: int, elements: int, *, weight: bool, bias: bool) -> Cost:
+def _normalised(rows: int, elements: int, *, weight: bool, bias: bool) -> OperatorCost:
     """Rows that are normalised by their own mean and variance."""
     return 0, (5 if weight else 4) * elements, (5 + weight + bias) * elements + 4 * rows
 
 
-def _layer_norm(node: OnnxNode) -> Cost:
+def _layer_norm(node: OnnxNode) -> OperatorCost:
     shape = shape_of(argument(node))
     rows = prod(shape[: node.attributes.get("axis", -1) % len(shape)])
     return _normalised(rows, argument(node).elements, weight=True, bias=is_added(node.input(2)))
 
 
-def _rms_norm(node: OnnxNode) -> Cost:
+def _rms_norm(node: OnnxNode) -> OperatorCost:
     """Squares, their mean, a root, a division, and a multiplication by the weight."""
     shape, elements = shape_of(argument(node)), argument(node).elements
     rows = prod(shape[: node.attributes.get("axis", -1) % len(shape)])
     return 0, 4 * elements, 4 * elements + 2 * rows
 
 
-def _instance_norm(node: OnnxNode) -> Cost:
+def _instance_norm(node: OnnxNode) -> OperatorCost:
     batch, channels = shape_of(argument(node))[:2]
     return _normalised(batch * channels, argument(node).elements, weight=True, bias=True)
 
 
-def _group_norm(node: OnnxNode) -> Cost:
+def _group_norm(node: OnnxNode) -> OperatorCost:
     rows = shape_of(argument(node))[0] * int(node.attributes["num_groups"])
     return _normalised(rows, argument(node).elements, weight=True, bias=True)
 
 
-def _softmax(node: OnnxNode) -> Cost:
+def _softmax(node: OnnxNode) -> OperatorCost:
     """For rows of n: subtract the maximum, exponentiate, n - 1 additions, divide: 4n - 1 operations; one FLOP an element."""
     value = argument(node)
     length = shape_of(value)[node.attributes.get("axis", -1)] if value.shape else 1
     return 0, value.elements, (value.elements // length) * (4 * length - 1) if length else 0
 
 
-def _log_softmax(node: OnnxNode) -> Cost:
+def _log_softmax(node: OnnxNode) -> OperatorCost:
     """One more, a logarithm."""
     return 0, argument(node).elements, 4 * argument(node).elements
 
 
-def _average_pool(node: OnnxNode) -> Cost:
+def _average_pool(node: OnnxNode) -> OperatorCost:
     """Every input is touched once (FLOPs); each output sums its window and divides (operations)."""
     return 0, argument(node).elements, node.outputs[0].elements * prod(node.attributes["kernel_shape"])
 
 
-def _max_pool(node: OnnxNode) -> Cost:
+def _max_pool(node: OnnxNode) -> OperatorCost:
     """Every input is touched once (FLOPs); finding a window's maximum is one operation."""
     result = node.outputs[0]
     return (0, argument(node).elements, result.elements) if result.is_floating else NOTHING
 
 
-def _folded(each: int, rest: int) -> Rule:
+def _folded(each: int, rest: int) -> OnnxRule:
     """So many operations for each input, and ``rest`` for each output."""
 
-    def rule(node: OnnxNode) -> Cost:
+    def rule(node: OnnxNode) -> OperatorCost:
         value, result = argument(node), node.outputs[0]
         if not result.is_floating:
             return NOTHING
@@ -312,25 +311,25 @@ def _folded(each: int, rest: int) -> Rule:
     return rule
 
 
-def _scan(node: OnnxNode) -> Cost:
+def _scan(node: OnnxNode) -> OperatorCost:
     result = node.outputs[0]
     return (0, result.elements, result.elements) if result.is_floating else NOTHING
 
 
-def _log_sum_exp(node: OnnxNode) -> Cost:
+def _log_sum_exp(node: OnnxNode) -> OperatorCost:
     """Subtract the maximum, exponentiate, add up, a logarithm, add the maximum."""
     value = argument(node).elements
     return 0, value, 3 * value + node.outputs[0].elements
 
 
-def _scatter(node: OnnxNode) -> Cost:
+def _scatter(node: OnnxNode) -> OperatorCost:
     """Only moves, unless it is to reduce."""
     updates = argument(node, 2)
     reduces = node.attributes.get("reduction", b"none") != b"none"
     return (0, updates.elements, updates.elements) if reduces and updates.is_floating else NOTHING
 
 
-def _fourier(node: OnnxNode) -> Cost:
+def _fourier(node: OnnxNode) -> OperatorCost:
     """``5 n log₂ n`` for a complex transform over n points (Cooley and Tukey), half of it for real numbers.
 
     The last axis has the real and the imaginary parts.
@@ -343,11 +342,11 @@ def _fourier(node: OnnxNode) -> Cost:
     return 0, work, work
 
 
-def _rules(function: Rule, names: str) -> dict[str, Rule]:
+def _rules(function: OnnxRule, names: str) -> dict[str, OnnxRule]:
     return {f"onnx::{name}": function for name in names.split()}
 
 
-REDUCTION_RULES: dict[str, Rule] = {
+REDUCTION_RULES: dict[str, OnnxRule] = {
     **_rules(_batch_norm, "BatchNormalization"),
     **_rules(_layer_norm, "LayerNormalization"),
     **_rules(_rms_norm, "RMSNormalization"),
@@ -369,7 +368,7 @@ REDUCTION_RULES: dict[str, Rule] = {
 }
 
 
-def _network(cell: RecurrentCell, node: OnnxNode) -> Cost:
+def _network(cell: RecurrentCell, node: OnnxNode) -> OperatorCost:
     """Inputs ``X (steps, batch, I)``, ``W (directions, gates·H, I)``, ``R (directions, gates·H, H)``, ``B`` of both products."""
     directions, rows, size = shape_of(argument(node, 1))
     hidden = rows // cell.gates
@@ -380,20 +379,20 @@ def _network(cell: RecurrentCell, node: OnnxNode) -> Cost:
     return macs, flops + peepholes, ops + peepholes
 
 
-def _rnn(node: OnnxNode) -> Cost:
+def _rnn(node: OnnxNode) -> OperatorCost:
     named = [name.decode() for name in node.attributes.get("activations", [b"Tanh"])]
     return _network(RELU if named[0] == "Relu" else TANH, node)
 
 
-def _gru(node: OnnxNode) -> Cost:
+def _gru(node: OnnxNode) -> OperatorCost:
     return _network(GRU, node)
 
 
-def _lstm(node: OnnxNode) -> Cost:
+def _lstm(node: OnnxNode) -> OperatorCost:
     return _network(LSTM, node)
 
 
-RECURRENT_RULES: dict[str, Rule] = {"onnx::RNN": _rnn, "onnx::GRU": _gru, "onnx::LSTM": _lstm}
+RECURRENT_RULES: dict[str, OnnxRule] = {"onnx::RNN": _rnn, "onnx::GRU": _gru, "onnx::LSTM": _lstm}
 
 
 FREE = frozenset(
@@ -412,7 +411,7 @@ FREE = frozenset(
 )
 
 
-COSTS: dict[str, Rule] = {
+COSTS: dict[str, OnnxRule] = {
     **ELEMENTWISE_RULES,
     **REDUCTION_RULES,
     **PRODUCT_RULES,

@@ -14,7 +14,7 @@ from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.files import read_json, write_json
 
 Channels = Literal["first", "last"]
-Role = Literal["parameter", "frozen", "buffer"]
+WeightRole = Literal["parameter", "frozen", "buffer"]
 """What an initializer is: a parameter that would learn, one that would not, or state that no optimizer sees."""
 
 MODEL, FACTS = "model.onnx", "facts.json"
@@ -50,7 +50,7 @@ class Exported:
     """The only size of the first axes that the graph takes; None: any."""
     paths: Mapping[str, str] | None = None
     """Path of the module that a node belongs to, by the node's name; None: only the graph tells."""
-    weights: Mapping[str, Role] = field(default_factory=dict)
+    weights: Mapping[str, WeightRole] = field(default_factory=dict)
     """Role by initializer; one that is the same tensor as another has none."""
     types: Mapping[str, str] = field(default_factory=dict)
     """Class name by module path, of all modules."""

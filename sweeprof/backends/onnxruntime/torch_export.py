@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from sweeprof.backends.onnxruntime.files import MODEL, CallSignature, Exported, Role, is_tensor
+from sweeprof.backends.onnxruntime.files import MODEL, CallSignature, Exported, WeightRole, is_tensor
 from sweeprof.backends.onnxruntime.graph import tidy
 
 
@@ -111,7 +111,7 @@ def _in_inference(module: torch.nn.Module) -> Iterator[None]:
             inner.__dict__["training"] = mode
 
 
-def _roles(module: torch.nn.Module, program: torch.onnx.ONNXProgram) -> dict[str, Role]:
+def _roles(module: torch.nn.Module, program: torch.onnx.ONNXProgram) -> dict[str, WeightRole]:
     parameters = dict(module.named_parameters(remove_duplicate=False))
     buffers = dict(module.named_buffers(remove_duplicate=False))
     return roles(program, parameters, buffers)
@@ -119,9 +119,9 @@ def _roles(module: torch.nn.Module, program: torch.onnx.ONNXProgram) -> dict[str
 
 def roles(
     program: torch.onnx.ONNXProgram, parameters: Mapping[str, torch.Tensor], buffers: Mapping[str, torch.Tensor]
-) -> dict[str, Role]:
+) -> dict[str, WeightRole]:
     """Return the roles of the graph's initializers by name; a tensor with several names has a role under the first."""
-    found: dict[str, Role] = {}
+    found: dict[str, WeightRole] = {}
     seen: set[int] = set()
     for name in program.model.graph.initializers:
         tensor = parameters.get(name, buffers.get(name))
@@ -210,13 +210,13 @@ def _layers_as_modules(model: Any) -> Iterator[torch.nn.Module]:
             del layer.__dict__["call"]
 
 
-def _named(program: torch.onnx.ONNXProgram, model: Any) -> dict[str, Role]:
+def _named(program: torch.onnx.ONNXProgram, model: Any) -> dict[str, WeightRole]:
     """Give the initializers that are variables of Keras the variables' names, and tell what they are."""
     initializers = program.model.graph.initializers
     constants = program.exported_program.constants  # type: ignore[union-attr]
     by_place = {tensor.data_ptr(): name for name, tensor in constants.items() if isinstance(tensor, torch.Tensor)}
     trainable = {id(variable) for variable in model.trainable_variables}
-    found: dict[str, Role] = {}
+    found: dict[str, WeightRole] = {}
     for path, layer in [("", model), *_layers(model)]:
         for variables, role in ((layer._trainable_variables, "parameter"), (layer._non_trainable_variables, "buffer")):
             for variable in variables:

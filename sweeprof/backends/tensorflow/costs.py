@@ -9,7 +9,6 @@ from typing import Any
 
 from sweeprof.backends.keras.costs import (
     NOTHING,
-    Cost,
     arithmetic,
     batch_normalised,
     each_of,
@@ -20,8 +19,9 @@ from sweeprof.backends.keras.costs import (
     product,
     softmaxed,
 )
+from sweeprof.counting.formulas import OperatorCost
 
-Rule = Callable[[Any], Cost]
+TensorflowRule = Callable[[Any], OperatorCost]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,52 +54,52 @@ def _positions(operator: Any) -> Sized:
     return _made(consumers[0] if is_cut else operator)
 
 
-def _convolution(operator: Any) -> Cost:
+def _convolution(operator: Any) -> OperatorCost:
     """Kernel ``(*space, in/groups, out)``: each output element is a sum over space and in/groups."""
     made = _positions(operator)
     return product(elements(made) * prod(_given(operator, 1).shape[:-1]), elements(made), made)
 
 
-def _depthwise(operator: Any) -> Cost:
+def _depthwise(operator: Any) -> OperatorCost:
     """Kernel ``(height, width, in, multiplier)``: each output element is a sum over space alone."""
     made = _positions(operator)
     return product(elements(made) * prod(_given(operator, 1).shape[:2]), elements(made), made)
 
 
-def _transposed(operator: Any) -> Cost:
+def _transposed(operator: Any) -> OperatorCost:
     """Inputs are (output shape, kernel ``(*space, out, in)``, values): each value is spread over space and out."""
     made = _made(operator)
     return product(elements(_given(operator, 2)) * prod(_given(operator, 1).shape[:-1]), elements(made), made)
 
 
-def _matmul(operator: Any) -> Cost:
+def _matmul(operator: Any) -> OperatorCost:
     left, made = _given(operator), _made(operator)
     transposed = operator.get_attr("transpose_a" if operator.type == "MatMul" else "adj_x")
     return product(elements(made) * left.shape[-2 if transposed else -1], elements(made), made)
 
 
-def _einsum(operator: Any) -> Cost:
+def _einsum(operator: Any) -> OperatorCost:
     return einsum(
         operator.get_attr("equation").decode(), [sized(tensor).shape for tensor in operator.inputs], _made(operator)
     )
 
 
-def _elementwise(flops: int, ops: int) -> Rule:
+def _elementwise(flops: int, ops: int) -> TensorflowRule:
     rule = pointwise(flops, ops)
     return lambda operator: rule(None, (), {}, _made(operator))
 
 
-def _sum_of_all(operator: Any) -> Cost:
+def _sum_of_all(operator: Any) -> OperatorCost:
     """``AddN``."""
     made = _made(operator)
     work = (len(operator.inputs) - 1) * elements(made)
     return (0, work, work) if arithmetic(made) else NOTHING
 
 
-def _folded(each: int, rest: int) -> Rule:
+def _folded(each: int, rest: int) -> TensorflowRule:
     """So many operations for each input and ``rest`` for each output."""
 
-    def rule(operator: Any) -> Cost:
+    def rule(operator: Any) -> OperatorCost:
         given, made = _given(operator), _made(operator)
         work = each * elements(given) * parts(given)
         return (0, work, max(0, work + rest * elements(made) * parts(given))) if arithmetic(made) else NOTHING
@@ -107,10 +107,10 @@ def _folded(each: int, rest: int) -> Rule:
     return rule
 
 
-def _fourier(axes: int, each: float) -> Rule:
+def _fourier(axes: int, each: float) -> TensorflowRule:
     """``5 n log₂ n`` for a complex transform over n points, half of it where one side is real."""
 
-    def rule(operator: Any) -> Cost:
+    def rule(operator: Any) -> OperatorCost:
         larger = max(_given(operator).shape, _made(operator).shape, key=prod)
         points = prod(larger[-axes:])
         work = round(each * prod(larger) * log2(points)) if points > 1 else 0
@@ -119,23 +119,23 @@ def _fourier(axes: int, each: float) -> Rule:
     return rule
 
 
-def _softmax(operator: Any) -> Cost:
+def _softmax(operator: Any) -> OperatorCost:
     return softmaxed(elements(_given(operator)), _given(operator).shape[-1])
 
 
-def _log_softmax(operator: Any) -> Cost:
+def _log_softmax(operator: Any) -> OperatorCost:
     return 0, elements(_given(operator)), 4 * elements(_given(operator))
 
 
-def _average_pool(operator: Any) -> Cost:
+def _average_pool(operator: Any) -> OperatorCost:
     return 0, elements(_given(operator)), elements(_made(operator)) * prod(operator.get_attr("ksize"))
 
 
-def _max_pool(operator: Any) -> Cost:
+def _max_pool(operator: Any) -> OperatorCost:
     return 0, elements(_given(operator)), elements(_made(operator))
 
 
-def _batch_norm(operator: Any) -> Cost:
+def _batch_norm(operator: Any) -> OperatorCost:
     training = operator.get_attr("is_training")
     return batch_normalised(elements(_given(operator)), elements(_given(operator, 1)), affine=True, training=training)
 
@@ -160,13 +160,13 @@ Softsign: softsign
 """
 
 
-def _elementwise_rules() -> dict[str, Rule]:
+def _elementwise_rules() -> dict[str, TensorflowRule]:
     each = each_of()
     lines = (line.partition(": ") for line in _SAME_AS.strip().split("\n"))
     return {name: _elementwise(*each[known]) for names, _, known in lines for name in names.split()}
 
 
-COSTS: dict[str, Rule] = {
+COSTS: dict[str, TensorflowRule] = {
     **_elementwise_rules(),
     "Relu": _elementwise(1, 1),
     "SquaredDifference": _elementwise(2, 2),

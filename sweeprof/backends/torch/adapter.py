@@ -123,7 +123,7 @@ class TorchBackend:
     # The passes that take a step apart are imported when they run: measured processes do not carry what they need.
 
     def training(
-        self, model: TorchModel, batch: Inputs, targets: Any, recipe: Recipe
+        self, model: TorchModel, batch: Inputs, targets: object, recipe: Recipe
     ) -> AbstractContextManager[TorchTraining]:
         return training(model, batch, targets, recipe)
 

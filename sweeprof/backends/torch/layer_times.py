@@ -56,7 +56,7 @@ class ModuleProbes:
         with_backward: whether calls also note how far the numbering of autograd nodes has come.
     """
 
-    def __init__(self, root: torch.nn.Module, mark: Callable[[], Any], with_backward: bool) -> None:
+    def __init__(self, root: torch.nn.Module, mark: Callable[[], object], with_backward: bool) -> None:
         self.paths = paths_of(root)
         self.modules = running_as_python(self.paths)
         self.events: list[Event] = []
@@ -76,11 +76,11 @@ class ModuleProbes:
         finally:
             self.forget()
 
-    def _probed(self, index: int, forward: Callable[..., Any]) -> Callable[..., Any]:
+    def _probed(self, index: int, forward: Callable[..., object]) -> Callable[..., object]:
         mark = self._mark
         if not self._with_backward:
 
-            def probed(*args: Any, **kwargs: Any) -> Any:
+            def probed(*args: object, **kwargs: object) -> object:
                 append = self.events.append
                 append((index, 0, mark()))
                 try:
@@ -90,7 +90,7 @@ class ModuleProbes:
 
             return probed
 
-        def numbered(*args: Any, **kwargs: Any) -> Any:
+        def numbered(*args: object, **kwargs: object) -> object:
             append = self.events.append
             append((index, self._number(_sequence()), mark()))
             try:
@@ -104,7 +104,7 @@ class ModuleProbes:
 
         return numbered
 
-    def follow(self, outputs: Any) -> None:
+    def follow(self, outputs: object) -> None:
         """Mark when each node of the backward of ``outputs`` begins; of a node that is followed already nothing changes."""
         waiting = [(tensor.grad_fn, tensor.grad_fn) for tensor in tensors_in(outputs) if tensor.grad_fn is not None]
         while waiting:
@@ -120,10 +120,10 @@ class ModuleProbes:
     def _number(self, sequence: int) -> int:
         return sequence + ANEW if self.is_in_backward else sequence
 
-    def _begun(self, number: int) -> Callable[[Any], None]:
+    def _begun(self, number: int) -> Callable[[object], None]:
         mark, append = self._mark, self.events.append
 
-        def begun(_gradients: Any) -> None:
+        def begun(_gradients: object) -> None:
             append((None, number, mark()))
 
         return begun
@@ -260,7 +260,7 @@ def _node(clock: Clock, device: torch.device) -> float:
     return seconds_added(plain, followed, PAIRS) / (NODES + 1)  # the node that adds to the gradient is followed too
 
 
-def _chain(device: torch.device) -> Any:
+def _chain(device: torch.device) -> torch.Tensor:
     with torch.inference_mode(False), torch.enable_grad():
         x: torch.Tensor = torch.zeros((), device=device, requires_grad=True)
         for _ in range(NODES):
@@ -331,7 +331,7 @@ class _Measuring:
         return Turn(between(begin, end), between(backward_begin, backward_end), step)
 
 
-def _turned_back(probes: ModuleProbes, outputs: Any) -> list[Event]:
+def _turned_back(probes: ModuleProbes, outputs: object) -> list[Event]:
     """The events of the forward; from now on the probes follow its backward."""
     events = list(probes.events)
     probes.events.clear()

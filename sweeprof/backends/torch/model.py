@@ -32,7 +32,7 @@ class EventClock(WallClock):
         record: puts an event into the stream; it has ``synchronize()`` and ``elapsed_time(later)``, in milliseconds.
     """
 
-    def __init__(self, record: Callable[[], Any]) -> None:
+    def __init__(self, record: Callable[[], object]) -> None:
         self._record = record
 
     def mark(self) -> Any:
@@ -107,7 +107,7 @@ class TorchVariant:
             module = _quantized(module)
         return _compiled(module) if self.compile else module
 
-    def prepared(self, leaf: Any) -> Any:
+    def prepared(self, leaf: object) -> Any:
         """An input as this variant wants it, wherever it is."""
         if isinstance(leaf, TensorSpec):
             return self._specified(leaf)
@@ -171,7 +171,7 @@ def on_device(inputs: Inputs, device: str | torch.device) -> Inputs:
     """The inputs with every tensor on ``device``; on meta, shapes only. What is only specified is generated there."""
     place = torch.device(device)
 
-    def moved(leaf: Any) -> Any:  # noqa: PLR0911  # one for each kind of leaf
+    def moved(leaf: object) -> Any:  # noqa: PLR0911  # one for each kind of leaf
         if isinstance(leaf, np.ndarray):
             made = torch.from_numpy(leaf)
             return made.to(place) if place.type != "meta" else torch.empty_like(made, device=place)
@@ -228,10 +228,10 @@ class TorchModel:
             return on_device(inputs, self.device).map(self.variant.prepared)
 
     @contextmanager
-    def stepping(self, batch: Inputs) -> Iterator[Callable[[], Any]]:
+    def stepping(self, batch: Inputs) -> Iterator[Callable[[], object]]:
         step = self.forward_of(batch)
 
-        def synchronised_step() -> Any:
+        def synchronised_step() -> object:
             outputs = step()
             torch.accelerator.synchronize(self.device)
             return outputs
@@ -239,16 +239,16 @@ class TorchModel:
         with torch.inference_mode():
             yield step if self.device.type == "cpu" else synchronised_step
 
-    def forward_of(self, batch: Inputs) -> Callable[[], Any]:
+    def forward_of(self, batch: Inputs) -> Callable[[], object]:
         """A function that runs one forward; it does not wait for the device, and leaves gradients as they are set."""
         called = self.module if batch.forward is None else partial(batch.forward, self.module)
         return partial(called, *batch.args, **batch.kwargs)
 
-    def host_outputs(self, outputs: Any) -> npt.NDArray[np.float32]:
+    def host_outputs(self, outputs: object) -> npt.NDArray[np.float32]:
         answer: npt.NDArray[np.float32] = first_tensor(outputs).detach().to("cpu", torch.float32).numpy()
         return answer
 
-    def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
+    def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
         if self.device.type == "cpu":
             return {}
 
@@ -261,7 +261,7 @@ class TorchModel:
         return {"h2d": to_device, "d2h": lambda: [tensor.to("cpu") for tensor in tensors_in(outputs)]}
 
 
-def first_tensor(outputs: Any) -> torch.Tensor:
+def first_tensor(outputs: object) -> torch.Tensor:
     """The first tensor in what a model returned.
 
     Raises:

@@ -13,11 +13,9 @@ docs/counting.md is the table for readers. One file per family; a rule is a func
 from __future__ import annotations
 
 from sweeprof.backends.torch.costs import backward, pointwise, products, recurrent, reductions
-from sweeprof.backends.torch.costs.rule import Cost, Rule
+from sweeprof.backends.torch.costs.rule import TorchRule
 
-__all__ = ["COSTS", "Cost", "Rule"]
-
-COSTS: dict[str, Rule] = {
+COSTS: dict[str, TorchRule] = {
     **pointwise.RULES,
     **reductions.RULES,
     **reductions.LOSS_RULES,
