@@ -11,13 +11,29 @@ multiply-accumulates for the gradient of each operand that needs one as it took 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import ceil, log2, prod
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sweeprof.counting.formulas import Args, Kwargs, OperatorCost
 
-KerasRule = Callable[[Any, tuple[Any, ...], Mapping[str, Any], Any], OperatorCost]
+if TYPE_CHECKING:
+    import keras
+
+
+class ShapedTensor(Protocol):
+    """What the rules read of a tensor, or of its description."""
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """Sizes of the axes."""
+
+    @property
+    def dtype(self) -> object:
+        """The data type, whose text is its name."""
+
+
+KerasRule = Callable[["keras.Operation", Args, Kwargs, Any], OperatorCost]
 """From an operation (which holds its settings), its arguments, its keyword arguments and what it returns."""
 
 NOTHING: OperatorCost = (0, 0, 0)
@@ -27,42 +43,42 @@ _COMPLEX_PRODUCT = 6
 """Four multiplications and two additions."""
 
 
-def given_or(kwargs: Mapping[str, Any], args: tuple[Any, ...], position: int, name: str) -> Any:
+def given_or(kwargs: Kwargs, args: Args, position: int, name: str) -> Any:
     """An argument, whichever way it was given; None where it was not."""
     return args[position] if len(args) > position else kwargs.get(name)
 
 
-def shape_of(value: Any) -> tuple[int, ...]:
+def shape_of(value: object) -> tuple[int, ...]:
     """Sizes of a tensor or variable; of a number none."""
     return tuple(int(size) for size in getattr(value, "shape", ()))
 
 
-def elements(value: Any) -> int:
+def elements(value: object) -> int:
     """Elements of a tensor or variable."""
     return prod(shape_of(value))
 
 
-def first_tensor(output: Any) -> Any:
+def first_tensor(output: keras.KerasTensor) -> Any:
     """The first tensor of what an operation returned."""
     return first_tensor(output[0]) if isinstance(output, list | tuple) else output
 
 
-def is_complex(tensor: Any) -> bool:
+def is_complex(tensor: ShapedTensor) -> bool:
     """True if the elements are complex numbers."""
     return str(tensor.dtype).startswith("complex")
 
 
-def arithmetic(tensor: Any) -> bool:
+def arithmetic(tensor: ShapedTensor) -> bool:
     """True if computing ``tensor`` took floating-point operations."""
     return str(tensor.dtype).startswith(("float", "bfloat", "complex"))
 
 
-def parts(tensor: Any) -> int:
+def parts(tensor: ShapedTensor) -> int:
     """Real numbers in an element: a complex addition is two."""
     return 2 if is_complex(tensor) else 1
 
 
-def product(macs: int, outputs: int, tensor: Any) -> OperatorCost:
+def product(macs: int, outputs: int, tensor: ShapedTensor) -> OperatorCost:
     """``outputs`` sums that take ``macs`` products together; a sum of n products takes n - 1 additions.
 
     Biases are operations of their own here. On integers there are operations, but no FLOPs.
@@ -73,7 +89,7 @@ def product(macs: int, outputs: int, tensor: Any) -> OperatorCost:
     return macs, work if arithmetic(tensor) else 0, work - outputs * parts(tensor)
 
 
-def outer(elements: int, tensor: Any) -> OperatorCost:
+def outer(elements: int, tensor: ShapedTensor) -> OperatorCost:
     """An outer product: one multiplication for each element, and nothing that is accumulated."""
     work = elements * (_COMPLEX_PRODUCT if is_complex(tensor) else 1)
     return 0, work if arithmetic(tensor) else 0, work
@@ -107,7 +123,7 @@ def softmaxed(count: int, length: int) -> OperatorCost:
     return 0, count, (count // length) * (4 * length - 1) if length else 0
 
 
-def attended(scores: int, rows: int, width: int, value_width: int, tensor: Any, *, masks: int) -> OperatorCost:
+def attended(scores: int, rows: int, width: int, value_width: int, tensor: ShapedTensor, *, masks: int) -> OperatorCost:
     """``softmax(q kᵀ / √d + masks) v`` in one kernel.
 
     Args:
@@ -163,7 +179,7 @@ _RESIZED = {"nearest": 0, "bilinear": 7, "bicubic": 31, "lanczos3": 71, "lanczos
 def pointwise(flops: int, ops: int, complex_each: int = 2) -> KerasRule:
     """The rule of an operation that does this for each element of a floating-point result, and nothing for any other."""
 
-    def rule(operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> OperatorCost:
+    def rule(operation: object, args: Args, kwargs: Kwargs, output: keras.KerasTensor) -> OperatorCost:
         tensor = first_tensor(output)
         count = elements(tensor) * (complex_each if is_complex(tensor) else 1)
         return (0, flops * count, ops * count) if arithmetic(tensor) else NOTHING
@@ -180,12 +196,12 @@ def each_of() -> dict[str, tuple[int, int]]:
     return found
 
 
-def _gelu(operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> OperatorCost:
+def _gelu(operation: keras.Operation, args: Args, kwargs: Kwargs, output: keras.KerasTensor) -> OperatorCost:
     count = elements(output)
     return 0, count, count * (15 if operation.approximate else 5)
 
 
-def _rectified(operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> OperatorCost:
+def _rectified(operation: keras.Operation, args: Args, kwargs: Kwargs, output: keras.KerasTensor) -> OperatorCost:
     """``ops.relu``, and ``activations.relu``, which may have a slope (a leaky one), a maximum (relu6) or a threshold."""
     settings = vars(operation)
     is_cut = settings.get("max_value") is not None or settings.get("threshold")
@@ -193,7 +209,7 @@ def _rectified(operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any],
     return pointwise(1, each)(operation, args, kwargs, output)
 
 
-def _resize(operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> OperatorCost:
+def _resize(operation: keras.Operation, args: Args, kwargs: Kwargs, output: keras.KerasTensor) -> OperatorCost:
     work = _RESIZED[operation.interpolation] * elements(output)
     return (0, work, work) if arithmetic(output) else NOTHING
 
@@ -209,7 +225,7 @@ ELEMENTWISE_RULES: dict[str, KerasRule] = {
 # every rule takes an operation, its arguments, keyword arguments and result
 
 
-def _matmul(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+def _matmul(operation: object, args: Args, kwargs: Kwargs, output: keras.KerasTensor) -> OperatorCost:
     """Each output element is a sum over the last axis of the left operand, whatever is broadcast."""
     outputs = elements(output)
     left, right = shape_of(args[0]), shape_of(args[1])
@@ -217,23 +233,23 @@ def _matmul(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Operator
     return product(outputs * inner, outputs, output)
 
 
-def _contracted(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+def _contracted(operation: object, args: Args, kwargs: Kwargs, output: keras.KerasTensor) -> OperatorCost:
     """``tensordot``: every output element is a sum over the axes that both operands lose."""
     outputs = elements(output)
     inner = round((elements(args[0]) * elements(args[1]) / outputs) ** 0.5) if outputs else 0
     return product(outputs * inner, outputs, output)
 
 
-def _outer(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+def _outer(operation: object, args: Args, kwargs: Kwargs, output: keras.KerasTensor) -> OperatorCost:
     """``outer`` and ``kron``."""
     return outer(elements(output), output)
 
 
-def _einsum(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+def _einsum(operation: keras.Operation, args: Args, kwargs: Kwargs, output: keras.KerasTensor) -> OperatorCost:
     return einsum(operation.subscripts, [shape_of(operand) for operand in args], output)
 
 
-def einsum(subscripts: str, shapes: Sequence[tuple[int, ...]], tensor: Any) -> OperatorCost:
+def einsum(subscripts: str, shapes: Sequence[tuple[int, ...]], tensor: ShapedTensor) -> OperatorCost:
     """Operands are multiplied two by two from the left; what neither the others nor the result need is summed on the way.
 
     Args:
@@ -282,7 +298,7 @@ def _spelled(names: str, extra: int) -> list[str]:
     return [*before, *(f"...{extra - i}" for i in range(extra if dots else 0)), *behind]
 
 
-def _convolution(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+def _convolution(operation: object, args: Args, kwargs: Kwargs, output: keras.KerasTensor) -> OperatorCost:
     """Kernel ``(*space, in/groups, out)``: each output element is a sum over space and its group's input channels.
 
     Products with padding are counted, as is usual.
@@ -291,18 +307,18 @@ def _convolution(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Ope
     return product(outputs * prod(shape_of(args[1])[:-1]), outputs, output)
 
 
-def _depthwise(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+def _depthwise(operation: object, args: Args, kwargs: Kwargs, output: keras.KerasTensor) -> OperatorCost:
     """Kernel ``(*space, in, multiplier)``: each output element is a sum over space alone."""
     outputs = elements(output)
     return product(outputs * prod(shape_of(args[1])[:-2]), outputs, output)
 
 
-def _transposed(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+def _transposed(operation: object, args: Args, kwargs: Kwargs, output: keras.KerasTensor) -> OperatorCost:
     """Kernel ``(*space, out, in)``: each input element is spread over space and the output channels."""
     return product(elements(args[0]) * prod(shape_of(args[1])[:-1]), elements(output), output)
 
 
-def _attention(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+def _attention(operation: object, args: Args, kwargs: Kwargs, output: keras.KerasTensor) -> OperatorCost:
     """``(query (B, T, N, E), key (B, S, heads, E), value, bias, mask)``; with grouped queries the heads of q count.
 
     A causal mask saves nothing: what is masked is computed by the textbook's formula, and skipped only by some kernels.
@@ -313,7 +329,7 @@ def _attention(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Opera
     return attended(rows * key[1], rows, query[-1], value[-1], output, masks=masks)
 
 
-def _distances(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+def _distances(operation: object, args: Args, kwargs: Kwargs, output: keras.KerasTensor) -> OperatorCost:
     """A subtraction, a power and an addition for each coordinate of each pair; no multiply-accumulate."""
     work = 3 * elements(output) * shape_of(args[0])[-1]
     return 0, work, work
@@ -335,7 +351,7 @@ PRODUCT_RULES: dict[str, KerasRule] = {
 # every rule takes an operation, its arguments, keyword arguments and result
 
 
-def _batch_norm(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+def _batch_norm(operation: object, args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """``(x, mean, variance, offset, scale)``."""
     affine = any(given_or(kwargs, args, at, name) is not None for at, name in ((3, "offset"), (4, "scale")))
     return batch_normalised(elements(args[0]), elements(args[1]), affine=affine, training=False)
@@ -347,7 +363,7 @@ def length_along(shape: tuple[int, ...], axis: int | Iterable[int] | None) -> in
     return prod(shape[at] for at in axes)
 
 
-def _layer_norm(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+def _layer_norm(operation: keras.Operation, args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """``(x, gamma, beta)``."""
     length = length_along(shape_of(args[0]), operation.axis)
     rows = elements(args[0]) // length if length else 0
@@ -357,14 +373,14 @@ def _layer_norm(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Oper
     return normalised(rows, length, weight=weight, bias=bias)
 
 
-def _rms_norm(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+def _rms_norm(operation: keras.Operation, args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """``(x, scale)``."""
     length = length_along(shape_of(args[0]), operation.axis)
     rows = elements(args[0]) // length if length else 0
     return root_mean_square(rows, length, weight=given_or(kwargs, args, 1, "scale") is not None)
 
 
-def _normalize(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+def _normalize(operation: keras.Operation, args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """A norm, its maximum with an epsilon, and a division."""
     count = elements(args[0])
     length = length_along(shape_of(args[0]), operation.axis)
@@ -372,24 +388,26 @@ def _normalize(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Opera
     return 0, 3 * count + rows, 3 * count + rows
 
 
-def _softmax(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+def _softmax(operation: keras.Operation, args: Args, kwargs: Kwargs, output: keras.KerasTensor) -> OperatorCost:
     shape = shape_of(args[0])
     return softmaxed(elements(args[0]), length_along(shape, operation.axis)) if arithmetic(output) else NOTHING
 
 
-def _log_softmax(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+def _log_softmax(operation: object, args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """For rows of n: subtract the maximum, exponentiate, n - 1 additions, a logarithm, subtract: 4n operations."""
     return 0, elements(args[0]), 4 * elements(args[0])
 
 
-def _average_pool(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+def _average_pool(operation: keras.Operation, args: Args, kwargs: Kwargs, output: keras.KerasTensor) -> OperatorCost:
     """Every input is touched once (FLOPs); each output sums its window and divides (operations)."""
     size, spatial = operation.pool_size, len(shape_of(args[0])) - 2
     window = size**spatial if isinstance(size, int) else prod(size) if len(size) == spatial else size[0] ** spatial
     return (0, elements(args[0]), elements(output) * window) if arithmetic(output) else NOTHING
 
 
-def _adaptive_average_pool(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+def _adaptive_average_pool(
+    operation: keras.Operation, args: Args, kwargs: Kwargs, output: keras.KerasTensor
+) -> OperatorCost:
     """Windows are ``floor(i·in/out) .. ceil((i+1)·in/out)`` along each axis."""
     given, made = shape_of(args[0]), shape_of(output)
     last = operation.data_format != "channels_first"
@@ -400,7 +418,7 @@ def _adaptive_average_pool(operation: Any, args: Args, kwargs: Kwargs, output: A
     return 0, prod(given), given[0] * given[-1 if last else 1] * prod(windows)
 
 
-def _max_pool(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+def _max_pool(operation: object, args: Args, kwargs: Kwargs, output: keras.KerasTensor) -> OperatorCost:
     """Every input is touched once (FLOPs); finding a window's maximum is one operation."""
     return (0, elements(args[0]), elements(output)) if arithmetic(output) else NOTHING
 
@@ -408,7 +426,7 @@ def _max_pool(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> Operat
 def _folded(each: int, rest: int) -> KerasRule:
     """So many operations for each input and ``rest`` for each output."""
 
-    def rule(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+    def rule(operation: object, args: Args, kwargs: Kwargs, output: keras.KerasTensor) -> OperatorCost:
         tensor = first_tensor(output)
         if not arithmetic(tensor):
             return NOTHING
@@ -418,19 +436,19 @@ def _folded(each: int, rest: int) -> KerasRule:
     return rule
 
 
-def _average(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+def _average(operation: keras.Operation, args: Args, kwargs: Kwargs, output: keras.KerasTensor) -> OperatorCost:
     """A mean; with weights each element is multiplied, and the weights are summed too."""
     each = 1 if given_or(kwargs, args, 1, "weights") is None else 3
     return _folded(each, 0)(operation, args, kwargs, output)
 
 
-def _logsumexp(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+def _logsumexp(operation: object, args: Args, kwargs: Kwargs, output: keras.KerasTensor) -> OperatorCost:
     """For rows of n: subtract the maximum, exponentiate, n - 1 additions, a logarithm, add the maximum."""
     given = elements(args[0])
     return 0, given, 3 * given + elements(output)
 
 
-def _trace(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+def _trace(operation: object, args: Args, kwargs: Kwargs, output: keras.KerasTensor) -> OperatorCost:
     length = min(shape_of(args[0])[-2:])
     count = elements(output) * length
     return (0, count, count - elements(output)) if arithmetic(output) else NOTHING
@@ -439,7 +457,7 @@ def _trace(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorC
 def _fourier(axes: int, is_real: bool) -> KerasRule:
     """``5 n log₂ n`` for a complex transform over n points (Cooley and Tukey), half of it where one side is real."""
 
-    def rule(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+    def rule(operation: object, args: Args, kwargs: Kwargs, output: keras.KerasTensor) -> OperatorCost:
         larger = max(shape_of(first_tensor(args[0])), shape_of(first_tensor(output)), key=prod)
         points = prod(larger[-axes:])
         work = round(prod(larger) * (2.5 if is_real else 5) * log2(points)) if points > 1 else 0
@@ -448,7 +466,7 @@ def _fourier(axes: int, is_real: bool) -> KerasRule:
     return rule
 
 
-def _short_fourier(operation: Any, args: Args, kwargs: Kwargs, output: Any) -> OperatorCost:
+def _short_fourier(operation: keras.Operation, args: Args, kwargs: Kwargs, output: keras.KerasTensor) -> OperatorCost:
     """Every frame is multiplied by the window and transformed, of real numbers."""
     points = operation.fft_length
     frames = elements(first_tensor(output)) // (points // 2 + 1)

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import keras
 
@@ -35,7 +34,7 @@ class LayerWeights:
 
 
 def inventory(
-    layers: Iterable[Any], below: Mapping[int, list[Any]], sizes: Mapping[int, Mapping[str, float]]
+    layers: Iterable[keras.Layer], below: Mapping[int, list[keras.Layer]], sizes: Mapping[int, Mapping[str, float]]
 ) -> LayerWeights:
     """The weights of every layer.
 
@@ -58,7 +57,7 @@ def inventory(
     return LayerWeights(own, subtree)
 
 
-def _reached(identity: int, below: Mapping[int, list[Any]]) -> list[int]:
+def _reached(identity: int, below: Mapping[int, list[keras.Layer]]) -> list[int]:
     found: dict[int, None] = {}
     waiting = [identity]
     while waiting:
@@ -69,7 +68,7 @@ def _reached(identity: int, below: Mapping[int, list[Any]]) -> list[int]:
     return list(found)
 
 
-def _variables(layer: Any, sizes: Mapping[str, float]) -> list[Variable]:
+def _variables(layer: keras.Layer, sizes: Mapping[str, float]) -> list[Variable]:
     """Parameters, and state that no optimizer sees.
 
     Keras keeps what an optimizer may change in ``_trainable_variables`` whether or not the layer is frozen; its public lists move
@@ -88,7 +87,7 @@ def _variables(layer: Any, sizes: Mapping[str, float]) -> list[Variable]:
     return found
 
 
-def _of_other(model: Any) -> list[Variable]:
+def _of_other(model: object) -> list[Variable]:
     """The variables of a model that is no Keras layer, where it tells them, as a function of a SavedModel does."""
     return [
         Variable(id(v), prod(v.shape), itemsize(dtype_of(v)) or 0, dtype_of(v), v.trainable, not v.trainable)
@@ -96,7 +95,7 @@ def _of_other(model: Any) -> list[Variable]:
     ]
 
 
-def _described(variable: Any, sizes: Mapping[str, float], *, is_buffer: bool) -> Variable:
+def _described(variable: keras.Variable, sizes: Mapping[str, float], *, is_buffer: bool) -> Variable:
     dtype = str(variable._dtype)  # as it is stored, whatever it is cast to within a layer of mixed precision
     size = sizes.get(variable.name, itemsize(dtype) or 0)
     return Variable(id(variable), prod(variable.shape), size, dtype, bool(variable.trainable), is_buffer)
@@ -106,7 +105,7 @@ _AS_COUNTED = Cost()
 _NO_WEIGHTS = Weights()
 
 
-def rows_of(trace: SymbolicTrace, root: Any) -> tuple[LayerRow, ...]:
+def rows_of(trace: SymbolicTrace, root: object) -> tuple[LayerRow, ...]:
     """One row per call in the order of the calls, then every layer that was never called."""
     called = {id(call.layer) for call in trace.calls}
     below = _below(trace, root)
@@ -132,7 +131,7 @@ def rows_of(trace: SymbolicTrace, root: Any) -> tuple[LayerRow, ...]:
     return tuple(rows)
 
 
-def parts_of(layer: Any) -> list[Any]:
+def parts_of(layer: keras.Layer) -> list[keras.Layer]:
     """The layers that a layer holds, but for inputs, which do nothing, and those that are how it is made."""
     if not isinstance(layer, keras.Layer):
         return []
@@ -140,9 +139,9 @@ def parts_of(layer: Any) -> list[Any]:
     return [part for part in layer._layers if not isinstance(part, keras.layers.InputLayer) and id(part) not in hidden]
 
 
-def _below(trace: SymbolicTrace, root: Any) -> dict[int, list[Any]]:
+def _below(trace: SymbolicTrace, root: object) -> dict[int, list[keras.Layer]]:
     """Return the layers that each layer holds or calls, by the identity of the layer."""
-    found: dict[int, list[Any]] = {}
+    found: dict[int, list[keras.Layer]] = {}
     waiting = [root, *(call.layer for call in trace.calls)]
     while waiting:
         layer = waiting.pop()
@@ -157,9 +156,9 @@ def _below(trace: SymbolicTrace, root: Any) -> dict[int, list[Any]]:
     return found
 
 
-def _known(root: Any, below: dict[int, list[Any]]) -> dict[int, Any]:
+def _known(root: object, below: dict[int, list[keras.Layer]]) -> dict[int, keras.Layer]:
     """The root and every layer below it by identity, each once, parents first."""
-    found: dict[int, Any] = {}
+    found: dict[int, keras.Layer] = {}
     waiting = [root]
     while waiting:
         layer = waiting.pop()
@@ -169,7 +168,9 @@ def _known(root: Any, below: dict[int, list[Any]]) -> dict[int, Any]:
     return found
 
 
-def _uncalled(trace: SymbolicTrace, root: Any, below: dict[int, list[Any]], called: set[int]) -> list[tuple[Any, str]]:
+def _uncalled(
+    trace: SymbolicTrace, root: object, below: dict[int, list[keras.Layer]], called: set[int]
+) -> list[tuple[keras.Layer, str]]:
     """Layers that were never called, with paths below the layers that hold them."""
     paths = {id(call.layer): call.path for call in reversed(trace.calls)}
     found = []
@@ -226,7 +227,7 @@ ON_SHAPES = "shapes"
 
 
 def count_layers(
-    model: Any, inputs: Inputs, formulas: Formulas = DEFAULTS, fallback: Fallback | None = None
+    model: object, inputs: Inputs, formulas: Formulas = DEFAULTS, fallback: Fallback | None = None
 ) -> LayerTable:
     """The layers of ``model`` for one step on ``inputs`` in inference; it is left as it was found, and built if it was not.
 
@@ -252,11 +253,11 @@ def count_layers(
     )
 
 
-def _step(model: Any, given: Inputs) -> Callable[..., Any]:
+def _step(model: object, given: Inputs) -> Callable[..., object]:
     return lambda *args, **kwargs: Inputs(args, kwargs, given.forward).call(model)
 
 
-def traced(model: Any, given: Inputs, trace: SymbolicTrace, training: bool = False) -> Any:
+def traced(model: object, given: Inputs, trace: SymbolicTrace, training: bool = False) -> object:
     """Return the symbolic result of ``model`` for symbolic inputs, recorded by ``trace``.
 
     Raises:

@@ -46,18 +46,18 @@ def itemsize(dtype: str) -> int | None:
     return 1 if dtype == "bool" else int(bits[1]) // 8 if bits else None
 
 
-def tensors_in(tree: Any) -> list[Any]:
+def tensors_in(tree: object) -> list[keras.KerasTensor]:
     """Every tensor, symbolic or not, in nested containers, in their order."""
     return [leaf for leaf in keras.tree.flatten(tree) if hasattr(leaf, "shape") and hasattr(leaf, "dtype")]
 
 
-def described(tree: Any) -> SymbolicTensors:
+def described(tree: object) -> SymbolicTensors:
     """Return a description of every tensor in ``tree``."""
     found = tensors_in(tree)
     return SymbolicTensors(tuple(shape_of(tensor) for tensor in found), tuple(dtype_of(tensor) for tensor in found))
 
 
-def shape_of(tensor: Any) -> tuple[int, ...]:
+def shape_of(tensor: keras.KerasTensor) -> tuple[int, ...]:
     """Sizes; 0 for one that is not known before the values are, as of ``nonzero``."""
     shape = tensor.shape
     if getattr(shape, "rank", ()) is None:  # a tensor of TensorFlow without even a rank
@@ -65,7 +65,7 @@ def shape_of(tensor: Any) -> tuple[int, ...]:
     return tuple(0 if size is None else int(size) for size in shape)
 
 
-def dtype_of(tensor: Any) -> str:
+def dtype_of(tensor: keras.KerasTensor) -> str:
     """Return Keras's name of the data type, e.g. ``float32``."""
     return str(keras.backend.standardize_dtype(tensor.dtype))
 
@@ -103,7 +103,7 @@ class TensorLifetimes:
     def __init__(self) -> None:
         self._storage: dict[int, int] = {}
         """Storage by the identity of a tensor."""
-        self._held: list[Any] = []
+        self._held: list[keras.KerasTensor] = []
         """The tensors, which hold no memory, so that their identities stay theirs."""
         self._bytes: list[int] = []
         self._begin: list[int] = []
@@ -111,12 +111,18 @@ class TensorLifetimes:
         self._where: list[str] = []
         """By event: the path of the layer that was running."""
 
-    def given(self, tensors: list[Any]) -> None:
+    def given(self, tensors: list[keras.KerasTensor]) -> None:
         """The model's inputs, which are there anyhow."""
         for tensor in tensors:
             self._place(tensor, 0)
 
-    def ran(self, path: str, used: list[Any], made: list[Any], in_place: Any = None) -> None:
+    def ran(
+        self,
+        path: str,
+        used: list[keras.KerasTensor],
+        made: list[keras.KerasTensor],
+        in_place: keras.KerasTensor | None = None,
+    ) -> None:
         """Note an operation.
 
         Args:
@@ -134,7 +140,7 @@ class TensorLifetimes:
         for tensor in made:
             self._end[self._of(tensor)] = now
 
-    def result(self, inputs: list[Any], outputs: list[Any]) -> Liveness:
+    def result(self, inputs: list[keras.KerasTensor], outputs: list[keras.KerasTensor]) -> Liveness:
         """The peak, without the inputs; the outputs live to the end."""
         for tensor in outputs:
             self._end[self._of(tensor)] = len(self._where)
@@ -162,12 +168,12 @@ class TensorLifetimes:
             if begin >= mark:
                 self._bytes[storage] = self._begin[storage] = self._end[storage] = 0
 
-    def _of(self, tensor: Any) -> int:
+    def _of(self, tensor: keras.KerasTensor) -> int:
         """The storage of a tensor; one that no operation made has been made just now, as by a cast on the way into a layer."""
         found = self._storage.get(id(tensor))
         return self._place(tensor, described(tensor).nbytes or 0) if found is None else found
 
-    def _place(self, tensor: Any, nbytes: int) -> int:
+    def _place(self, tensor: keras.KerasTensor, nbytes: int) -> int:
         now = max(len(self._where) - 1, 0)
         self._held.append(tensor)
         self._storage[id(tensor)] = len(self._bytes)
