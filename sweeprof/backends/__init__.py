@@ -56,13 +56,13 @@ class LoadedModel(Protocol):
     def put(self, inputs: Inputs) -> Any:
         """``inputs`` on the model's device, in the layout the framework wants."""
 
-    def stepping(self, batch: Any) -> AbstractContextManager[Callable[[], Any]]:
+    def stepping(self, batch: Any) -> AbstractContextManager[Callable[[], object]]:
         """Within the context: a function that runs one forward of ``batch`` and returns its outputs when they are complete."""
 
-    def host_outputs(self, outputs: Any) -> npt.NDArray[np.float32]:
+    def host_outputs(self, outputs: object) -> npt.NDArray[np.float32]:
         """Return a step's outputs as one array ``(batch, ...)``; of several outputs the first."""
 
-    def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
+    def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
         """``h2d`` brings the inputs to the device, ``d2h`` the outputs back; nothing where the model runs on the host."""
 
 
@@ -195,10 +195,10 @@ class HasArtifact(Protocol):
 class Borrows(Protocol):
     """Can profile a model that a caller has in hands, and leaves it as it was."""
 
-    def device_of(self, model: Any) -> str:
+    def device_of(self, model: object) -> str:
         """Return the device of the model, e.g. ``cuda:0`` or, without weights, ``meta``."""
 
-    def borrowed(self, model: Any, is_trained: bool = False) -> AbstractContextManager[None]:
+    def borrowed(self, model: object, is_trained: bool = False) -> AbstractContextManager[None]:
         """Within it the model is in inference mode; afterwards it is as it was, whatever was done to it.
 
         Args:
@@ -220,7 +220,7 @@ class Trains(Protocol):
     """Can train a loaded model."""
 
     def training(
-        self, model: LoadedModel, batch: Any, targets: Any, recipe: Recipe
+        self, model: LoadedModel, batch: Any, targets: object, recipe: Recipe
     ) -> AbstractContextManager[TrainingStep | FusedStep]:
         """Within the context the model is in training mode; its weights learn, and are the caller's to restore."""
 
@@ -229,7 +229,7 @@ class Trains(Protocol):
 class Watches(Protocol):
     """Can watch a model in a loop of the user's own."""
 
-    def watch(self, model: Any) -> TrainingHooks:
+    def watch(self, model: object) -> TrainingHooks:
         """A watch on ``model``, not yet started."""
 
 
@@ -261,7 +261,7 @@ class TracksAllocations(Protocol):
 class MeasuresPeaks(Protocol):
     """Can tell how fast the machine is at its best."""
 
-    def peak_settings(self, device: str, model: Any = None) -> PeakSettings:
+    def peak_settings(self, device: str, model: object = None) -> PeakSettings:
         """Return the settings of a peak benchmark in this process: the number of threads, and the data type of this backend.
 
         Args:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
@@ -222,13 +222,13 @@ class SymbolicTrace:
             self.miss(PREFIX + name, (args, kwargs), outputs)
         return outputs
 
-    def formula_of(self, name: str) -> Callable[[Args, Kwargs, object], OperatorCost] | None:
+    def formula_of(self, name: str) -> Callable[[Sequence[object], Kwargs, object], OperatorCost] | None:
         """Return a user's formula for an operation as a function of arguments and result; ``name`` is that of tables."""
         written = self._formulas.of_operator(name)
         if written is None:
             return None
 
-        def cost(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
+        def cost(args: Sequence[object], kwargs: Kwargs, output: object) -> OperatorCost:
             said = cost_by_formula(written, args, kwargs, output)
             macs = said.macs or 0
             flops = 2 * macs if said.flops is None else said.flops
@@ -312,7 +312,7 @@ def _changes(trace: SymbolicTrace) -> Iterator[tuple[object, str, KerasFunction]
     def seen(owner: object, name: str, instead: KerasFunction) -> tuple[object, str, KerasFunction]:
         before = getattr(owner, name)
 
-        def function(*args: Args, **kwargs: Kwargs) -> object:
+        def function(*args: object, **kwargs: object) -> object:
             return instead(*args, **kwargs) if trace.sees() else before(*args, **kwargs)
 
         return owner, name, function
@@ -321,7 +321,7 @@ def _changes(trace: SymbolicTrace) -> Iterator[tuple[object, str, KerasFunction]
         with trace.paused():  # a model may call its layers on symbolic tensors to build them
             before(layer, call_spec)
 
-    def called(layer: keras.Layer, *args: Args, **kwargs: Kwargs) -> object:
+    def called(layer: keras.Layer, *args: object, **kwargs: object) -> object:
         return trace.layer_on_values(call, layer, args, kwargs)
 
     before, call = keras.Layer._maybe_build, keras.Layer.__call__
@@ -348,7 +348,7 @@ def _nothing(*_: object, **__: object) -> None:
 def _or(instead: KerasFunction, before: KerasFunction) -> KerasFunction:
     """``instead`` for symbolic tensors."""
 
-    def function(value: object, *args: Args, **kwargs: Kwargs) -> object:
+    def function(value: object, *args: object, **kwargs: object) -> object:
         return (instead if isinstance(value, KerasTensor) else before)(value, *args, **kwargs)
 
     return function

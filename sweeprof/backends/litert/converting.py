@@ -74,7 +74,7 @@ class Converter:
             else:
                 yield self._remembered(node, inputs, channel_axis, Path(temporary))
 
-    def _live(self, model: Any, inputs: Inputs, axis: int | None, folder: Path) -> TfliteFile:
+    def _live(self, model: object, inputs: Inputs, axis: int | None, folder: Path) -> TfliteFile:
         if isinstance(model, TfliteFile):
             return model.found()
         if not callable(model):
@@ -90,7 +90,7 @@ class Converter:
         write(content, folder / "model.tflite")
         return TfliteFile(str(folder / "model.tflite"))
 
-    def _remembered(self, node: Mapping[str, Any], inputs: Inputs, axis: int | None, temporary: Path) -> TfliteFile:
+    def _remembered(self, node: Mapping[str, object], inputs: Inputs, axis: int | None, temporary: Path) -> TfliteFile:
         folder = cache_folder("litert", self.cache) or temporary
         folder.mkdir(parents=True, exist_ok=True)
         signature, samples = signature_of(inputs, axis), self._arranged(axis)

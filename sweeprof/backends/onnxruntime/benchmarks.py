@@ -12,6 +12,7 @@ import onnxruntime
 import psutil
 from onnx import TensorProto, helper, numpy_helper
 
+from sweeprof.backends import AnyArray
 from sweeprof.backends.onnxruntime.model import OnnxModel, SessionFeed, SessionSettings
 from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
 from sweeprof.measuring.timing import Protocol, WallClock, sampled
@@ -41,7 +42,7 @@ def kernel(model: OnnxModel, wanted: KernelName | None) -> Kernel:
     return Kernel(name, model.steps_of(session, SessionFeed({"x": value}, {"x": given.shape})))
 
 
-def one_node(op: str, given: Any, weights: Any, **attributes: Any) -> bytes:
+def one_node(op: str, given: AnyArray, weights: AnyArray, **attributes: Any) -> bytes:
     """A serialised model ``y = op(x, weights)`` for ``x`` of the shape of ``given``."""
     node = helper.make_node(op, ["x", "weights"], ["y"], op, **attributes)
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, given.shape)]
@@ -112,7 +113,7 @@ def _beyond_caches() -> int:
     return min(max(COPIED_BYTES, cached), psutil.virtual_memory().total // 16)
 
 
-def _best(model: bytes, given: Any, device: str, options: SessionSettings) -> float:
+def _best(model: bytes, given: AnyArray, device: str, options: SessionSettings) -> float:
     """Seconds of one run into memory that is there already."""
     session = options.open(model, device)
     place, _, number = device.partition(":")

@@ -103,7 +103,7 @@ class Exporter:
         return _first_fitting(made, signature)[0]
 
     def _remembered(
-        self, node: Mapping[str, Any], signature: CallSignature, axis: int | None, folder: Path
+        self, node: Mapping[str, object], signature: CallSignature, axis: int | None, folder: Path
     ) -> Exported:
         """The file in the cache, made where it is not there; for one batch size alone where the graph takes no other.
 
@@ -125,7 +125,7 @@ class Exporter:
             note.write_text(str(refusal))
         return found
 
-    def _cached(self, entry: Path, node: Mapping[str, Any], signature: CallSignature, axis: int | None) -> Exported:
+    def _cached(self, entry: Path, node: Mapping[str, object], signature: CallSignature, axis: int | None) -> Exported:
         entry.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(entry.with_suffix(".lock"), timeout=LOCK_S):
             try:
@@ -133,7 +133,7 @@ class Exporter:
             except FileNotFoundError:
                 return self._made(node, signature, axis, entry)
 
-    def _made(self, node: Mapping[str, Any], signature: CallSignature, axis: int | None, folder: Path) -> Exported:
+    def _made(self, node: Mapping[str, object], signature: CallSignature, axis: int | None, folder: Path) -> Exported:
         folder.mkdir(parents=True, exist_ok=True)
         request = {
             "node": dict(node),
@@ -187,7 +187,7 @@ def message_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}"[:300] if lines else type(error).__name__
 
 
-def _not_a_model(model: Any) -> str:
+def _not_a_model(model: object) -> str:
     return f"the model's builder returned a {type(model).__name__}, not a torch or Keras model or an OnnxFile"
 
 
@@ -205,7 +205,7 @@ def exported(request: ChildRequest) -> ChildFailure | None:
     return None
 
 
-def _built(node: Mapping[str, Any], seed: int) -> Any:
+def _built(node: Mapping[str, object], seed: int) -> Any:
     import torch
 
     from sweeprof.backends.onnxruntime.torch_export import is_keras, is_module
@@ -219,7 +219,7 @@ def _built(node: Mapping[str, Any], seed: int) -> Any:
     return model
 
 
-def _exported(model: Any, request: Mapping[str, Any]) -> Exported:
+def _exported(model: Any, request: ChildRequest) -> Exported:
     from sweeprof.backends.onnxruntime.torch_export import exported_keras, exported_module, is_keras
 
     given = request["signature"]

@@ -24,6 +24,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 from onnxscript.optimizer import fold_constants_ir
 
+from sweeprof.backends import AnyArray
 from sweeprof.backends.onnxruntime.files import Exported, by_name
 from sweeprof.results.layer_times import ROOT
 
@@ -198,7 +199,9 @@ def constant(node: onnx.NodeProto) -> Any:
     return np.asarray(results[0])
 
 
-def computed(node: onnx.NodeProto, inputs: Sequence[OnnxValue | None], opsets: Any) -> Sequence[Any] | None:
+def computed(
+    node: onnx.NodeProto, inputs: Sequence[OnnxValue | None], opsets: Sequence[onnx.OperatorSetIdProto]
+) -> Sequence[AnyArray] | None:
     """The results, where they depend on small constants alone, or on a known shape; None where they do not."""
     first = inputs[0] if inputs else None
     if first is None:
@@ -222,7 +225,9 @@ def _may_be(node: onnx.NodeProto, inputs: Sequence[OnnxValue | None]) -> bool:
     return sum(value.elements for value in given) <= CONSTANT_ELEMENTS
 
 
-def _evaluated(node: onnx.NodeProto, inputs: Sequence[OnnxValue | None], opsets: Any) -> Sequence[Any] | None:
+def _evaluated(
+    node: onnx.NodeProto, inputs: Sequence[OnnxValue | None], opsets: Sequence[onnx.OperatorSetIdProto]
+) -> Sequence[AnyArray] | None:
     feeds = {name: value.data for name, value in zip(node.input, inputs, strict=True) if value is not None}
     given = [numpy_helper.from_array(data, name) for name, data in feeds.items()]
     values = [helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in given]
@@ -291,7 +296,7 @@ class _GraphReader:
         self._know_array(node.output[0], constant(node))
         return False
 
-    def _know_array(self, name: str, data: Any) -> OnnxValue:
+    def _know_array(self, name: str, data: AnyArray) -> OnnxValue:
         kind = helper.np_dtype_to_tensor_dtype(data.dtype)
         kept = data if data.size <= CONSTANT_ELEMENTS else None
         value = OnnxValue(name, tuple(data.shape), _dtype_name(kind), kept, is_fixed=True)

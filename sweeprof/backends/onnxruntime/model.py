@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
+from sweeprof.backends import AnyArray
 from sweeprof.backends.onnxruntime.files import Exported, arrays, by_name
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import WallClock
 
-OptionsChange = Callable[[Any], object]
+OptionsChange = Callable[[onnxruntime.SessionOptions], object]
 Optimization = Literal["disabled", "basic", "extended", "layout", "all"]
 
 _LEVELS = {
@@ -54,7 +55,9 @@ class SessionSettings:
             raise Unsupported(f"this ONNX Runtime has no {provider}, only {', '.join(available)}")
         return provider
 
-    def open(self, model: str | bytes, device: str, change: OptionsChange | None = None) -> Any:
+    def open(
+        self, model: str | bytes, device: str, change: OptionsChange | None = None
+    ) -> onnxruntime.InferenceSession:
         """An ``InferenceSession``.
 
         Args:
@@ -76,7 +79,7 @@ class SessionSettings:
             raise Unsupported(f"{provider} did not start: what it needs is not installed on this host")
         return session
 
-    def _options(self, change: OptionsChange | None) -> Any:
+    def _options(self, change: OptionsChange | None) -> onnxruntime.SessionOptions:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
@@ -100,7 +103,7 @@ Export = Callable[[Inputs], AbstractContextManager[Exported]]
 class SessionFeed:
     """A batch on the device, by the names of the graph's inputs."""
 
-    values: Mapping[str, Any]
+    values: Mapping[str, onnxruntime.OrtValue]
     """``OrtValue`` each."""
     shapes: Mapping[str, tuple[int, ...]]
     rows: int | None = None
@@ -163,7 +166,7 @@ class OnnxModel:
         values = {name: self._on_device(array) for name, array in given.items()}
         return SessionFeed(values, {name: array.shape for name, array in given.items()}, rows)
 
-    def fed(self, inputs: Inputs) -> dict[str, Any]:
+    def fed(self, inputs: Inputs) -> dict[str, AnyArray]:
         """The arrays by the names of the graph's inputs, in the layout and data type that it wants.
 
         Raises:
@@ -177,10 +180,10 @@ class OnnxModel:
         return {slot.name: _as_wanted(given[slot.name], slot.type) for slot in wanted}
 
     @contextmanager
-    def stepping(self, batch: SessionFeed) -> Iterator[Callable[[], Any]]:
+    def stepping(self, batch: SessionFeed) -> Iterator[Callable[[], object]]:
         yield self.steps_of(self._session, batch)
 
-    def steps_of(self, session: Any, batch: SessionFeed) -> Callable[[], Any]:
+    def steps_of(self, session: onnxruntime.InferenceSession, batch: SessionFeed) -> Callable[[], object]:
         """A function that runs one forward of ``batch`` in a session; when its outputs are complete it returns ``batch.rows``
         and them.
         """
@@ -192,11 +195,11 @@ class OnnxModel:
             binding.bind_output(slot.name, place, number)
         run, rows = session.run_with_iobinding, batch.rows
 
-        def step() -> Any:
+        def step() -> object:
             run(binding)
             return rows, binding.get_outputs()
 
-        def synchronised_step() -> Any:
+        def synchronised_step() -> object:
             run(binding)
             binding.synchronize_outputs()
             return rows, binding.get_outputs()
@@ -220,7 +223,7 @@ class OnnxModel:
             "d2h": lambda: [value.numpy() for value in values],
         }
 
-    def _on_device(self, array: Any) -> Any:
+    def _on_device(self, array: AnyArray) -> onnxruntime.OrtValue:
         return onnxruntime.OrtValue.ortvalue_from_numpy(array, *_place(self.device))
 
 
@@ -229,7 +232,9 @@ def _place(device: str) -> tuple[str, int]:
     return kind, int(number or 0)
 
 
-def _filled(given: Mapping[str, Any], slots: Sequence[Any], batch: int | None) -> tuple[Mapping[str, Any], int | None]:
+def _filled(
+    given: Mapping[str, AnyArray], slots: Sequence[onnxruntime.NodeArg], batch: int | None
+) -> tuple[Mapping[str, AnyArray], int | None]:
     """The arrays, filled up with their last sample to the only batch that the graph takes; and the samples that count, if not all.
 
     Args:
@@ -246,7 +251,9 @@ def _filled(given: Mapping[str, Any], slots: Sequence[Any], batch: int | None) -
     return {slot.name: _stretched(given[slot.name], slot.shape, same, rows[0], size) for slot in slots}, rows[0]
 
 
-def _stretched(array: Any, wanted: Sequence[Any], same: set[Any], rows: int, size: int) -> Any:
+def _stretched(
+    array: AnyArray, wanted: Sequence[int | str | None], same: set[int | str | None], rows: int, size: int
+) -> AnyArray:
     """An array whose batch is filled up, on whichever axis it has it: the state of a recurrent network has it on its second."""
     for axis, (found, length) in enumerate(zip(array.shape, wanted, strict=False)):
         if length in same and found == rows:
@@ -254,11 +261,11 @@ def _stretched(array: Any, wanted: Sequence[Any], same: set[Any], rows: int, siz
     return array
 
 
-def _channels_last(array: Any, axis: int) -> Any:
+def _channels_last(array: AnyArray, axis: int) -> AnyArray:
     return np.moveaxis(array, axis, -1) if array.ndim > axis else array
 
 
-def _as_wanted(array: Any, kind: str) -> Any:
+def _as_wanted(array: AnyArray, kind: str) -> AnyArray:
     """Contiguous, and of the graph's own floating-point type: ``tensor(float16)``."""
     name = {"float": "float32", "double": "float64"}.get(found := kind[7:-1], found)
     is_other = "float" in name and "float" in str(array.dtype) and str(array.dtype) != name

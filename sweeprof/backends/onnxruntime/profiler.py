@@ -58,7 +58,7 @@ class TracedStep:
     seconds: float
 
 
-def profiling(options: Any, folder: Path) -> None:
+def profiling(options: onnxruntime.SessionOptions, folder: Path) -> None:
     """Set the options of a session that is to be profiled; the trace is written into ``folder`` when profiling ends."""
     options.enable_profiling = True
     options.profile_file_prefix = str(folder / "trace")
@@ -153,20 +153,20 @@ class Origin:
     """Of all that it stands for; None where that is not known, or it does none."""
 
 
-def origins(graph: OnnxGraph, optimised: Sequence[Any]) -> dict[str, Origin]:
+def origins(graph: OnnxGraph, optimised: Sequence[onnx.NodeProto]) -> dict[str, Origin]:
     """Return the origin of each node of the optimised graph, by the node's name.
 
     Args:
         graph: as it was exported.
         optimised: the ``NodeProto`` of the optimised graph, in their order.
     """
-    returned = {name: node.name for node in optimised for name in _returns(node)}
+    returned = {name: fused.name for fused in optimised for name in _returns(fused)}
     makers = {value.name: node for node in graph.nodes for value in node.outputs}
     owner: dict[OnnxNode, str] = {}
-    for node in optimised:
-        for name in _returns(node):
+    for fused in optimised:
+        for name in _returns(fused):
             for member in _behind(makers.get(name), returned, makers):
-                owner.setdefault(member, node.name)
+                owner.setdefault(member, fused.name)
     for node in graph.nodes:
         readable = (makers.get(value.name) for value in node.inputs if value is not None)
         found = next((owner[maker] for maker in readable if maker in owner), None)
@@ -180,7 +180,7 @@ def origins(graph: OnnxGraph, optimised: Sequence[Any]) -> dict[str, Origin]:
     return known
 
 
-def _returns(node: Any) -> Iterator[str]:
+def _returns(node: onnx.NodeProto) -> Iterator[str]:
     """The values of the exported graph that a node of the optimised one returns."""
     yield from node.output
     if node.name.endswith(BLOCKED):
@@ -209,7 +209,7 @@ def _origin(nodes: Sequence[OnnxNode]) -> Origin:
     return Origin(nodes[heaviest].path, flops or None)
 
 
-def _inherit(known: dict[str, Origin], optimised: Sequence[Any]) -> None:
+def _inherit(known: dict[str, Origin], optimised: Sequence[onnx.NodeProto]) -> None:
     """Assign nodes that the run-time inserted, such as a change of layout, to the module of the first node that reads them."""
     readers: dict[str, str] = {}
     for node in reversed(optimised):
@@ -244,7 +244,7 @@ class NodeRun:
 class Profiled:
     """A session that is being profiled, and after it what was seen."""
 
-    step: Callable[[], Any]
+    step: Callable[[], object]
     nodes: int
     """Of the optimised graph."""
     steps: list[tuple[NodeRun, ...]] = field(default_factory=list)
@@ -261,7 +261,7 @@ def profiled(model: OnnxModel, batch: SessionFeed) -> Iterator[Profiled]:
     with TemporaryDirectory(prefix="sweeprof-profile-") as folder:
         optimised = Path(folder) / "optimised.onnx"
 
-        def change(options: Any) -> None:
+        def change(options: onnxruntime.SessionOptions) -> None:
             profiling(options, Path(folder))
             options.optimized_model_filepath = str(optimised)
             for key, value in (("file_name", "weights"), ("min_size_in_bytes", str(SMALL))):

@@ -84,10 +84,10 @@ class TensorflowBackend:
 
         return own_counts(*self._described(build, inputs, channel_axis))
 
-    def device_of(self, model: Any) -> str:
+    def device_of(self, model: object) -> str:
         return device_of(model)
 
-    def borrowed(self, model: Any, is_trained: bool = False) -> AbstractContextManager[None]:
+    def borrowed(self, model: object, is_trained: bool = False) -> AbstractContextManager[None]:
         return unchanged(model, is_trained)
 
     def memory_meter(self) -> ProcessMemory:
@@ -96,7 +96,7 @@ class TensorflowBackend:
     # The passes that take a step apart are imported when they run: measured processes do not carry what they need.
 
     def training(
-        self, model: TensorflowModel, batch: Inputs, targets: Any, recipe: Recipe
+        self, model: TensorflowModel, batch: Inputs, targets: object, recipe: Recipe
     ) -> AbstractContextManager[EagerTraining | FusedTraining]:
         return training(model, batch, targets, recipe)
 
@@ -118,7 +118,7 @@ class TensorflowBackend:
     def kernel(self, model: TensorflowModel, wanted: KernelName | None) -> Kernel:
         return kernel(model.native, model.device, wanted)
 
-    def peak_settings(self, device: str, model: Any = None) -> PeakSettings:
+    def peak_settings(self, device: str, model: object = None) -> PeakSettings:
         from sweeprof.backends.tensorflow.peaks import settings
 
         return settings(device, self._variant().dtype, model)
@@ -139,7 +139,7 @@ class TensorflowBackend:
     def _variant(self) -> TensorflowVariant:
         return TensorflowVariant(self.mode, self.precision)
 
-    def _described(self, build: Build, inputs: Inputs, channel_axis: int | None) -> tuple[Any, Inputs]:
+    def _described(self, build: Build, inputs: Inputs, channel_axis: int | None) -> tuple[object, Inputs]:
         """The model, and the shapes and data types that it is called with."""
         variant, axis = self._variant(), self._moved(channel_axis)
         described = inputs.map(lambda value: in_precision(channels_last(value, axis), variant.dtype))

@@ -11,7 +11,7 @@ import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -34,6 +34,9 @@ from sweeprof.measuring.timing import without_collection
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import OUTSIDE, above
 from sweeprof.results.memory import Allocations, Kind, TensorRow, largest_first
+
+if TYPE_CHECKING:
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 STEPS = 3
 """As many as on PyTorch: the first is traced and compiled, the third is like all that follow."""
@@ -95,7 +98,7 @@ class _PlaneChanges:
         self.ends: list[int] = []
         self._path_of = path_of
 
-    def read(self, planes: list[Any]) -> None:
+    def read(self, planes: list[xplane_pb2.XPlane]) -> None:
         """Add every event, in the order of time."""
         events = [
             (line.timestamp_ns * 1000 + event.offset_ps, plane, event)
@@ -143,7 +146,7 @@ def _tensors(model: TensorflowModel, work: Work) -> tuple[TensorRow, ...]:
     return largest_first([*rows, *(_row(f"input[{i}]", "input", tensor) for i, tensor in enumerate(inputs))])
 
 
-def _row(name: str, kind: Kind, tensor: Any) -> TensorRow:
+def _row(name: str, kind: Kind, tensor: tf.Variable | tf.Tensor) -> TensorRow:
     shape = tuple(tensor.shape)
     size = tensor.shape.num_elements() * tensor.dtype.size
     return TensorRow((name,), kind, shape, tensor.dtype.name, sweeprof_name(tensor.device), size)

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from sweeprof.backends import Build
 from sweeprof.backends.keras.calls import as_called
+from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import Clock, WallClock
@@ -23,18 +24,18 @@ from sweeprof.measuring.timing import Clock, WallClock
 class Program:
     """Calls ``function`` as a ``tf.function``; what it raises while it is traced comes through as it was raised."""
 
-    def __init__(self, function: Callable[..., Any], by_xla: bool) -> None:
+    def __init__(self, function: Callable[..., object], by_xla: bool) -> None:
         self._function = graph_of(function, jit_compile=by_xla)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         return _as_raised(self._function, args, kwargs)
 
-    def trace(self, *args: Any, **kwargs: Any) -> None:
+    def trace(self, *args: object, **kwargs: object) -> None:
         """Make the graph for such arguments, without running or compiling it; once made it is kept."""
         _as_raised(self._function.get_concrete_function, args, kwargs)
 
 
-def graph_of(function: Callable[..., Any], **options: Any) -> Any:
+def graph_of(function: Callable[..., object], **options: object) -> Any:
     """A ``tf.function`` that does not warn of frequent tracing.
 
     TensorFlow counts traces by the code of a function, which is the same for every model that is profiled in a process.
@@ -44,7 +45,7 @@ def graph_of(function: Callable[..., Any], **options: Any) -> Any:
     return found
 
 
-def _as_raised(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def _as_raised(function: Callable[..., object], args: Args, kwargs: Kwargs) -> object:
     """Call it; AutoGraph's version of an error, whose message is its own traceback, becomes the error itself again."""
     try:
         return function(*args, **kwargs)
@@ -113,7 +114,7 @@ class TensorflowVariant:
             raise Unsupported(f"the model's builder makes weights of {other}, and backend.precision={self.precision}")
         return model
 
-    def runs(self, function: Callable[..., Any]) -> Program | Callable[..., Any]:
+    def runs(self, function: Callable[..., object]) -> Program | Callable[..., object]:
         """``function`` as this variant runs it."""
         return function if self.mode == "eager" else Program(function, by_xla=self.mode == "xla")
 
@@ -121,7 +122,7 @@ class TensorflowVariant:
 AS_IT_IS = TensorflowVariant()
 
 
-def _other_dtype(model: Any, wanted: str | None) -> str | None:
+def _other_dtype(model: object, wanted: str | None) -> str | None:
     """A data type among the model's weights that is not the wanted one; of numbers that are no floats any is right."""
     weights = model.weights if wanted is not None and isinstance(model, keras.Layer) else ()
     return next((v.dtype for v in weights if "float" in v.dtype and v.dtype != wanted), None)
@@ -150,7 +151,7 @@ def on_device(inputs: Inputs, device: str, channel_axis: int | None = None, dtyp
         return inputs.map(partial(_tensor, channel_axis=channel_axis, dtype=dtype))
 
 
-def as_tensor(values: Any, device: str) -> Any:
+def as_tensor(values: object, device: str) -> Any:
     """Targets as tensors on ``device``; None stays None."""
     return on_device(Inputs((values,)), device).args[0]
 
@@ -207,7 +208,7 @@ class TensorflowModel:
     variant: TensorflowVariant = AS_IT_IS
     channel_axis: int | None = None
     """Where arrays that are put have the channels that the model expects last."""
-    _programs: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+    _programs: dict[object, Program | Callable[..., object]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def compiles(self) -> bool:
@@ -220,7 +221,7 @@ class TensorflowModel:
         return as_called(self.native, on_device(inputs, self.device, self.channel_axis, self.variant.dtype))
 
     @contextmanager
-    def stepping(self, batch: Inputs) -> Iterator[Callable[[], Any]]:
+    def stepping(self, batch: Inputs) -> Iterator[Callable[[], object]]:
         step = self._running(batch)
 
         def synchronised_step() -> Any:
@@ -236,7 +237,7 @@ class TensorflowModel:
         program = self._program(batch.forward)
         return partial(program.trace, *batch.args, **batch.kwargs) if isinstance(program, Program) else None
 
-    def called(self, forward: Callable[..., Any] | None = None, training: bool = False) -> Callable[..., Any]:
+    def called(self, forward: Callable[..., object] | None = None, training: bool = False) -> Callable[..., object]:
         """Return the function that a step calls with its arguments: the model, or the caller's own ``forward`` function.
 
         It runs operator by operator, or becomes part of a graph that is being traced.
@@ -245,24 +246,24 @@ class TensorflowModel:
         if forward is not None:
             return partial(forward, model)
         if not isinstance(model, keras.Layer):
-            called: Callable[..., Any] = model
+            called: Callable[..., object] = model
             return called
 
-        def run(*args: Any, **kwargs: Any) -> Any:
+        def run(*args: object, **kwargs: object) -> Any:
             return model(*args, **{"training": training, **kwargs})
 
         return run
 
-    def _running(self, batch: Inputs) -> Callable[[], Any]:
+    def _running(self, batch: Inputs) -> Callable[[], object]:
         return partial(self._program(batch.forward), *batch.args, **batch.kwargs)
 
-    def _program(self, forward: Callable[..., Any] | None) -> Any:
+    def _program(self, forward: Callable[..., object] | None) -> Any:
         """One for all batches: TensorFlow keeps a graph for each of their shapes."""
         if forward not in self._programs:
             self._programs[forward] = self.variant.runs(self.called(forward))
         return self._programs[forward]
 
-    def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
+    def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
         if self.device == "cpu":
             return {}
         host = on_device(inputs, "cpu", self.channel_axis, self.variant.dtype)
@@ -273,12 +274,12 @@ class TensorflowModel:
 
         return {"h2d": to_device, "d2h": lambda: [tensor.numpy() for tensor in tensors_in(outputs)]}
 
-    def host_outputs(self, outputs: Any) -> npt.NDArray[np.float32]:
+    def host_outputs(self, outputs: object) -> npt.NDArray[np.float32]:
         answer: npt.NDArray[np.float32] = first_tensor(outputs).numpy().astype(np.float32)
         return answer
 
 
-def tensors_in(outputs: Any) -> list[Any]:
+def tensors_in(outputs: object) -> list[tf.Tensor]:
     """The tensors in what a model returned, in their order; those of a mapping by its keys, as it lists them."""
     if isinstance(outputs, Mapping):
         return [tensor for value in outputs.values() for tensor in tensors_in(value)]
@@ -287,7 +288,7 @@ def tensors_in(outputs: Any) -> list[Any]:
     return [outputs] if tf.is_tensor(outputs) else []
 
 
-def first_tensor(outputs: Any) -> Any:
+def first_tensor(outputs: object) -> tf.Tensor:
     """The first tensor in what a model returned.
 
     Raises:

@@ -62,13 +62,13 @@ class TensorflowTrace:
 
 
 @contextmanager
-def profiled(options: Any = None) -> Iterator[list[Any]]:
+def profiled(options: tf.profiler.experimental.ProfilerOptions | None = None) -> Iterator[list[xplane_pb2.XPlane]]:
     """Within it TensorFlow's profiler runs; afterwards the list has the planes of what it saw.
 
     Raises:
         Unsupported: a profiler of TensorFlow is running in this process; there can be one at a time.
     """
-    planes: list[Any] = []
+    planes: list[xplane_pb2.XPlane] = []
     with TemporaryDirectory(prefix="sweeprof-profile-") as folder:  # the profiler writes to a folder only
         try:
             tf.profiler.experimental.start(folder, options)
@@ -84,7 +84,7 @@ def profiled(options: Any = None) -> Iterator[list[Any]]:
             planes += xplane_pb2.XSpace.FromString(file.read_bytes()).planes
 
 
-def statistics_of(plane: Any, event: Any) -> dict[str, Any]:
+def statistics_of(plane: xplane_pb2.XPlane, event: xplane_pb2.XEvent) -> dict[str, Any]:
     """Return the statistics of an event of a plane by name."""
     return {plane.stat_metadata[stat.metadata_id].name: _value(plane, stat) for stat in event.stats}
 
@@ -124,20 +124,20 @@ class _ProfilerEvent:
     statistics: dict[str, Any]
 
 
-def _spans(plane: Any, line: Any) -> Iterator[_ProfilerEvent]:
+def _spans(plane: xplane_pb2.XPlane, line: xplane_pb2.XLine) -> Iterator[_ProfilerEvent]:
     for event in line.events:
         begin = line.timestamp_ns + event.offset_ps / 1000
         name = plane.event_metadata[event.metadata_id].name
         yield _ProfilerEvent(line.name, name, begin, begin + event.duration_ps / 1000, statistics_of(plane, event))
 
 
-def _value(plane: Any, stat: Any) -> Any:
+def _value(plane: xplane_pb2.XPlane, stat: xplane_pb2.XStat) -> Any:
     kind = stat.WhichOneof("value")
     value = getattr(stat, kind) if kind else None
     return plane.stat_metadata[value].name if kind == "ref_value" else value
 
 
-def _operators(plane: Any, line: Any, started: int) -> Iterator[OperatorRun]:
+def _operators(plane: xplane_pb2.XPlane, line: xplane_pb2.XLine, started: int) -> Iterator[OperatorRun]:
     """The operators of one thread, which may call each other."""
     running: list[_RunningOperator] = []
     for span in sorted(_spans(plane, line), key=lambda span: (span.begin, -span.end)):
@@ -210,7 +210,7 @@ class HostTimestamps:
     def now(self) -> int:
         return time.time_ns()
 
-    def at(self, tensors: Sequence[Any], is_entry: bool) -> tuple[int, list[Any]]:
+    def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[int, list[tf.Tensor]]:
         begin = self.now()
         passed = [tf.identity(tensor) for tensor in tensors]
         self.busy.append((begin, self.now()))
@@ -234,7 +234,7 @@ class GraphPositions:
     def now(self) -> int:
         return len(self.graph.get_operations())
 
-    def at(self, tensors: Sequence[Any], is_entry: bool) -> tuple[int, list[Any]]:
+    def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[int, list[tf.Tensor]]:
         return self.now(), [tf.identity(tensor) for tensor in tensors]
 
 
@@ -242,10 +242,10 @@ class Untouched:
     """Marks are places in the first graph that is made; tensors are passed on as they are, and it is the one without marks."""
 
     def __init__(self) -> None:
-        self.graph: Any = None
+        self.graph: tf.Graph | None = None
 
     @property
-    def operators(self) -> Sequence[Any]:
+    def operators(self) -> Sequence[tf.Operation]:
         """The operators of the graph so far."""
         return () if self.graph is None else self.graph.get_operations()
 
@@ -255,7 +255,7 @@ class Untouched:
         self.graph = self.graph or tf.compat.v1.get_default_graph()
         return tf.compat.v1.get_default_graph() is self.graph
 
-    def at(self, tensors: Sequence[Any], is_entry: bool) -> tuple[int, list[Any]]:
+    def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[int, list[tf.Tensor]]:
         return len(self.operators), list(tensors)
 
 
@@ -299,7 +299,7 @@ class Attribution:
 class AttributionByName:
     """Finds the owner of an operator of a graph by its name, whatever TensorFlow has made of the graph."""
 
-    def __init__(self, owners: Attribution, operators: Sequence[Any]) -> None:
+    def __init__(self, owners: Attribution, operators: Sequence[tf.Operation]) -> None:
         self._owners = {operator.name: owners.at(place) for place, operator in enumerate(operators)}
         self._operators = {operator.name: operator for operator in operators}
 
@@ -325,7 +325,7 @@ class AttributionByScope:
     the operators that were put into the graph while a layer ran.
     """
 
-    def __init__(self, owners: Attribution, operators: Sequence[Any]) -> None:
+    def __init__(self, owners: Attribution, operators: Sequence[tf.Operation]) -> None:
         self._named: dict[str, str] = {}
         self._scoped: dict[str, str] = {}
         for place, operator in enumerate(operators):
