@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from sweeprof.profiling.profile import Profile, compare, profile
     from sweeprof.profiling.profiler import Profiler
     from sweeprof.profiling.training_loop import LoopSession, TrainingProfiler, session
+    from sweeprof.report.layers.side_by_side import side_by_side
     from sweeprof.report.scaled import scaled
-    from sweeprof.report.side_by_side import side_by_side
     from sweeprof.results.compare import Comparison
     from sweeprof.results.iteration import Iteration
     from sweeprof.results.layer_times import LayerTimes
@@ -103,7 +103,7 @@ _HOMES = {
     "profile": "sweeprof.profiling.profile",
     "scaled": "sweeprof.report.scaled",
     "session": "sweeprof.profiling.training_loop",
-    "side_by_side": "sweeprof.report.side_by_side",
+    "side_by_side": "sweeprof.report.layers.side_by_side",
     "tensor_difference": "sweeprof.results.memory",
 }
 

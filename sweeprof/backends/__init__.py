@@ -1,8 +1,8 @@
-"""Backends: the capabilities of a framework. Only the folders below this one import a framework.
+"""Backends: the capabilities of a framework, and gaps. Only the folders below this one import a framework.
 
 A backend builds a :class:`LoadedModel` and may have further capabilities, each a protocol of its own. Callers ask for a
 capability (``isinstance(backend, Analyzes)``), never for a backend's name; one that is missing becomes a row with a reason,
-which the backend declares in its ``gaps`` (:mod:`sweeprof.backends.gaps`).
+which the backend declares in its ``gaps``, in its own file; the sweep's table shows them.
 
 Reasons for its design: docs/decisions/backends.md.
 """
@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from sweeprof.counting.formulas import Formulas
+from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import MemoryMeter
@@ -54,13 +56,13 @@ class LoadedModel(Protocol):
     def put(self, inputs: Inputs) -> Any:
         """``inputs`` on the model's device, in the layout the framework wants."""
 
-    def stepping(self, batch: Any) -> AbstractContextManager[Callable[[], Any]]:
+    def stepping(self, batch: Any) -> AbstractContextManager[Callable[[], object]]:
         """Within the context: a function that runs one forward of ``batch`` and returns its outputs when they are complete."""
 
-    def host_outputs(self, outputs: Any) -> npt.NDArray[np.float32]:
+    def host_outputs(self, outputs: object) -> npt.NDArray[np.float32]:
         """Return a step's outputs as one array ``(batch, ...)``; of several outputs the first."""
 
-    def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
+    def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
         """``h2d`` brings the inputs to the device, ``d2h`` the outputs back; nothing where the model runs on the host."""
 
 
@@ -193,10 +195,10 @@ class HasArtifact(Protocol):
 class Borrows(Protocol):
     """Can profile a model that a caller has in hands, and leaves it as it was."""
 
-    def device_of(self, model: Any) -> str:
+    def device_of(self, model: object) -> str:
         """Return the device of the model, e.g. ``cuda:0`` or, without weights, ``meta``."""
 
-    def borrowed(self, model: Any, is_trained: bool = False) -> AbstractContextManager[None]:
+    def borrowed(self, model: object, is_trained: bool = False) -> AbstractContextManager[None]:
         """Within it the model is in inference mode; afterwards it is as it was, whatever was done to it.
 
         Args:
@@ -218,7 +220,7 @@ class Trains(Protocol):
     """Can train a loaded model."""
 
     def training(
-        self, model: LoadedModel, batch: Any, targets: Any, recipe: Recipe
+        self, model: LoadedModel, batch: Any, targets: object, recipe: Recipe
     ) -> AbstractContextManager[TrainingStep | FusedStep]:
         """Within the context the model is in training mode; its weights learn, and are the caller's to restore."""
 
@@ -227,7 +229,7 @@ class Trains(Protocol):
 class Watches(Protocol):
     """Can watch a model in a loop of the user's own."""
 
-    def watch(self, model: Any) -> TrainingHooks:
+    def watch(self, model: object) -> TrainingHooks:
         """A watch on ``model``, not yet started."""
 
 
@@ -259,7 +261,7 @@ class TracksAllocations(Protocol):
 class MeasuresPeaks(Protocol):
     """Can tell how fast the machine is at its best."""
 
-    def peak_settings(self, device: str, model: Any = None) -> PeakSettings:
+    def peak_settings(self, device: str, model: object = None) -> PeakSettings:
         """Return the settings of a peak benchmark in this process: the number of threads, and the data type of this backend.
 
         Args:
@@ -309,3 +311,49 @@ CAPABILITIES: tuple[type, ...] = (
     ProfilesLines,
 )
 """What a backend has or declares a gap for."""
+
+
+GapKind = Literal["not implemented", "not possible upstream", "makes no sense"]
+
+LACKS = {
+    "Analyzes": "count layers",
+    "AnalyzesTraining": "count a training step",
+    "CountsItself": "be asked for a count of the framework's own",
+    "HasArtifact": "tell the size of the file that its run-time loads",
+    "Borrows": "profile a model in a caller's hands",
+    "MeasuresMemory": "measure memory",
+    "Trains": "train",
+    "Watches": "watch a model in a loop",
+    "TimesLayers": "time layers",
+    "TracesOperators": "trace operators",
+    "TracksAllocations": "follow allocations",
+    "MeasuresPeaks": "benchmark the machine",
+    "Calibrates": "run a calibration kernel",
+    "ProfilesLines": "watch source lines",
+}
+"""By the name of the capability what a backend without it cannot do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The kind and reason of a missing capability."""
+
+    kind: GapKind
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.reason}"
+
+
+def gap_of(backend: object, capability: type) -> str:
+    """Return the reason why ``backend`` lacks ``capability``, for the table."""
+    gaps: Mapping[str, Gap] = getattr(backend, "gaps", {})
+    name = capability.__name__
+    if name in gaps:
+        return str(gaps[name])
+    return f"this backend cannot {LACKS[name]}" if name in LACKS else f"this backend does not have {name}"
+
+
+def lacking(backend: object, capability: type) -> Unsupported:
+    """The error of a pass that needs the capability."""
+    return Unsupported(gap_of(backend, capability))

@@ -18,8 +18,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sweeprof.backends import AnyArray, Build
-from sweeprof.backends.gaps import Gap
+from sweeprof.backends import AnyArray, Build, Gap
 from sweeprof.counting.formulas import Formulas
 from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.inputs import Inputs
@@ -159,7 +158,7 @@ class FakeBackend:
         )
 
     def training(
-        self, model: FakeLoaded, batch: AnyArray, targets: Any, recipe: Recipe
+        self, model: FakeLoaded, batch: AnyArray, targets: object, recipe: Recipe
     ) -> AbstractContextManager[FakeTraining]:
         return model.training(batch)
 
@@ -176,11 +175,11 @@ class FakeBackend:
 class FakeTraining:
     """A training step that takes as long as the model says."""
 
-    def __init__(self, step: Callable[[], Any], model: FakeModel, clock: FakeClock, slowdown: float) -> None:
+    def __init__(self, step: Callable[[], object], model: FakeModel, clock: FakeClock, slowdown: float) -> None:
         self.forward = step
         self._model, self._clock, self._slowdown = model, clock, slowdown
 
-    def backward(self, loss: Any) -> None:
+    def backward(self, loss: object) -> None:
         self._clock.advance(self._model.backward_s * self._slowdown)
 
     def update(self) -> None:
@@ -220,7 +219,7 @@ class FakeLoaded:
         return batch
 
     @contextmanager
-    def stepping(self, batch: AnyArray) -> Iterator[Callable[[], Any]]:
+    def stepping(self, batch: AnyArray) -> Iterator[Callable[[], object]]:
         flat = batch.reshape(len(batch), -1)
         weights = np.linspace(-1, 1, flat.shape[1] * self._model.classes).reshape(flat.shape[1], -1)
         outputs = (flat @ weights + self._model.offset).astype(np.float32)
@@ -235,7 +234,7 @@ class FakeLoaded:
 
         yield step
 
-    def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
+    def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
         seconds = self._model.transfer_s
         if seconds is None:
             return {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import Any
 
 from sweeprof.backends import Backend
 from sweeprof.errors import Problem, UserError, choice_problem
@@ -43,7 +42,7 @@ def backend_named(name: str) -> Backend:
     return made
 
 
-def backend_of(model: Any) -> Backend:
+def backend_of(model: object) -> Backend:
     """The backend of the framework that ``model`` comes from.
 
     Raises:

@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.machinery import ModuleSpec, PathFinder
@@ -76,10 +76,10 @@ _STRUCTURED = (UnicodeError, BaseExceptionGroup)
 """Errors that are not made from a message alone."""
 
 
-def described(build: Build) -> Mapping[str, Any] | None:
+def described(build: Build) -> Mapping[str, object] | None:
     """The config node that ``build`` makes the model from; None where a caller has the model in hands."""
     if isinstance(build, partial) and build.func is instantiate and len(build.args) == 1:
-        node: Mapping[str, Any] = build.args[0]
+        node: Mapping[str, object] = build.args[0]
         return node
     return None
 
@@ -126,7 +126,7 @@ def cache_folder(name: str, wanted: str | None) -> Path | None:
     return default_cache_folder(name)
 
 
-def key_of(node: Mapping[str, Any], makers: Sequence[str], *more: Any) -> str:
+def key_of(node: Mapping[str, object], makers: Sequence[str], *more: object) -> str:
     """Return the cache key of a file: a hash of the description, its sources and weights, the packages that make it, and ``more``.
 
     Sources are known by path, size and time of their last change: what lies beside the builder's module or one folder below it,
@@ -144,7 +144,7 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _ingredients(node: Any) -> Iterator[tuple[str, int, int]]:
+def _ingredients(node: object) -> Iterator[tuple[str, int, int]]:
     for text in _texts(node):
         named = Path(text).expanduser().absolute()
         yield from _stamps([named] if named.is_file() else sorted(named.rglob("*")) if named.is_dir() else [])
@@ -154,7 +154,7 @@ def _ingredients(node: Any) -> Iterator[tuple[str, int, int]]:
             yield from _stamps(path for path in (*beside.glob("*"), *beside.glob("*/*")) if path.suffix in INGREDIENTS)
 
 
-def _texts(tree: Any) -> Iterator[str]:
+def _texts(tree: object) -> Iterator[str]:
     if isinstance(tree, str):
         yield tree
     elif isinstance(tree, Mapping):
@@ -165,7 +165,7 @@ def _texts(tree: Any) -> Iterator[str]:
             yield from _texts(value)
 
 
-def _stamps(paths: Any) -> Iterator[tuple[str, int, int]]:
+def _stamps(paths: Iterable[Path]) -> Iterator[tuple[str, int, int]]:
     for path in paths:
         try:
             status = path.stat()

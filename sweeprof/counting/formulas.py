@@ -23,6 +23,8 @@ from typing import Any
 Args = tuple[Any, ...]
 Kwargs = Mapping[str, Any]
 """Arguments of an operator."""
+OperatorCost = tuple[int, int, int]
+"""MACs, FLOPs and textbook operations of one run of an operator."""
 FormulaKey = type | str
 HOOK = "compute_module_complexity"
 """Method by which a module declares its own costs."""

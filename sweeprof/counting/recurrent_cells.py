@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sweeprof.counting.formulas import OperatorCost
+
 
 @dataclass(frozen=True, slots=True)
 class RecurrentCell:
@@ -33,7 +35,7 @@ LSTM = RecurrentCell(4, 4 + 4 + 3 + 2, 4 + 3 * 3 + 7 + 3 + 8)
 
 def cost_of_steps(
     cell: RecurrentCell, steps: int, given: int, hidden: int, projected: int, biases: int
-) -> tuple[int, int, int]:
+) -> OperatorCost:
     """MACs, FLOPs and operations of ``steps`` cells from ``given`` inputs to ``hidden`` units, of which ``projected`` are fed back.
 
     Args:

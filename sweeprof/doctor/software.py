@@ -28,7 +28,7 @@ from sweeprof.paths import conf_folder
 from sweeprof.plan.process_environment import environment
 from sweeprof.processes import child_environment
 from sweeprof.tracking.credentials import without_credentials
-from sweeprof.tracking.request_limits import within
+from sweeprof.tracking.rest import within
 
 PROBE_S = 120.0
 HEALTH_S = 5.0

@@ -19,8 +19,8 @@ from sweeprof.backends import (
     ReportsSettings,
     TrainingStep,
     Trains,
+    lacking,
 )
-from sweeprof.backends.gaps import lacking
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.errors import Uncounted, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from sweeprof.backends import Backend, Calibrates, LoadedModel, Traces
-from sweeprof.backends.gaps import gap_of
+from sweeprof.backends import Backend, Calibrates, LoadedModel, Traces, gap_of
 from sweeprof.measuring.calibration import Kernel, KernelTimes
 from sweeprof.measuring.timing import FusedStep, Timing, measure, measure_fused, measure_training, sampled
 from sweeprof.passes.registry import Parameter, Pass

@@ -7,12 +7,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweeprof.report.aggregate import by_type, top_layers
+from sweeprof.report.layers.aggregate import by_type, top_layers
+from sweeprof.report.layers.by_module import layerwise_summary, namespace_tree, timepool, timings
 from sweeprof.report.layers.html import to_html
 from sweeprof.report.layers.tables import to_csv, to_latex, to_markdown, to_parquet
-from sweeprof.report.times.by_module import layerwise_summary, namespace_tree, timepool, timings
-from sweeprof.report.times.overview import overview
-from sweeprof.report.tree import tree
+from sweeprof.report.layers.text import overview, tree
 from sweeprof.results.layers import Bytes, LayerRow, LayerTable
 
 if TYPE_CHECKING:
@@ -40,17 +39,17 @@ class Layers(LayerTable):
         style: str = "table",
         rows: Sequence[str] = ("type", "name"),
     ) -> str:
-        """The module tree as text, see :func:`sweeprof.report.tree.tree`."""
+        """The module tree as text, see :func:`sweeprof.report.layers.text.tree`."""
         return tree(self, depth, columns, unit, style, rows)
 
     def by_type(
         self, depth: int | None = None, top: int | None = None, column: str = "macs"
     ) -> list[tuple[str, Bytes | None, float | None]]:
-        """Sums by class name with their shares, see :func:`sweeprof.report.aggregate.by_type`."""
+        """Sums by class name with their shares, see :func:`sweeprof.report.layers.aggregate.by_type`."""
         return by_type(self, depth, top, column)
 
     def top(self, column: str = "macs", n: int = 3) -> list[tuple[LayerRow, Bytes, float | None]]:
-        """The ``n`` largest rows with their shares, see :func:`sweeprof.report.aggregate.top_layers`."""
+        """The ``n`` largest rows with their shares, see :func:`sweeprof.report.layers.aggregate.top_layers`."""
         return top_layers(self, column, n)
 
     def stacked(
@@ -91,24 +90,24 @@ class Layers(LayerTable):
         """Totals, the largest sums at every depth, and the annotated tree as one text.
 
         ``layers.where(lambda row: row.type != "Dropout").summary()`` leaves modules out. See
-        :func:`sweeprof.report.times.overview.overview`.
+        :func:`sweeprof.report.layers.text.overview`.
         """
         return overview(self, depth, top, detailed)
 
     def layerwise_summary(self, precision: int = 6) -> str:
-        """Every module with its milliseconds, see :func:`sweeprof.report.times.by_module.layerwise_summary`."""
+        """Every module with its milliseconds, see :func:`sweeprof.report.layers.by_module.layerwise_summary`."""
         return layerwise_summary(self, precision)
 
     def timings(self) -> dict[str, dict[str, Any]]:
-        """Seconds of every module by path, see :func:`sweeprof.report.times.by_module.timings`."""
+        """Seconds of every module by path, see :func:`sweeprof.report.layers.by_module.timings`."""
         return timings(self)
 
     def timepool(self) -> dict[str, dict[str, Any]]:
-        """Milliseconds as a nested dictionary, see :func:`sweeprof.report.times.by_module.timepool`."""
+        """Milliseconds as a nested dictionary, see :func:`sweeprof.report.layers.by_module.timepool`."""
         return timepool(self)
 
     def namespace_tree(self, pool: Mapping[str, Any] | None = None) -> str:
         """A nested dictionary as text, by default :meth:`timepool`; see
-        :func:`sweeprof.report.times.by_module.namespace_tree`.
+        :func:`sweeprof.report.layers.by_module.namespace_tree`.
         """
         return namespace_tree(self.timepool() if pool is None else pool)

@@ -10,8 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from sweeprof.backends import Analyzes, Borrows, Watches
-from sweeprof.backends.gaps import lacking
+from sweeprof.backends import Analyzes, Borrows, Watches, lacking
 from sweeprof.backends.lookup import backend_of
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
 from sweeprof.errors import Problem, Unsupported, UserError

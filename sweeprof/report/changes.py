@@ -13,7 +13,7 @@ from rich.text import Text
 
 from sweeprof.report.cells import one_line, ratio_text, reason_of
 from sweeprof.report.columns import metric_title
-from sweeprof.report.sanitise import Comment, sanitised
+from sweeprof.report.markdown import Comment, sanitised
 from sweeprof.report.table import sorted_rows
 from sweeprof.report.units import scaled, text_unit
 from sweeprof.report.verdict_summary import against_lines, combination_namer, protocol_text, tests_text

@@ -1,4 +1,4 @@
-"""Pictures as plain data, whatever draws them: matplotlib in ``png.py``, plotly through ``pictures/interactive.py``."""
+"""Pictures as plain data, whatever draws them: matplotlib in ``images.py``, plotly through ``pictures/interactive.py``."""
 
 from __future__ import annotations
 

@@ -21,10 +21,9 @@ from sweeprof.report.cells import (
 )
 from sweeprof.report.columns import baseline_text
 from sweeprof.report.explore.charts import charts
-from sweeprof.report.explore.data import embedded, page_data
+from sweeprof.report.explore.data import Samples, embedded, page_data
 from sweeprof.report.explore.overview import failures, places, verdict_counts, verdicts
-from sweeprof.report.explore.rows import Samples
-from sweeprof.report.layers import embed
+from sweeprof.report.layers import html as layer_pages
 from sweeprof.report.pages import render, script_json
 from sweeprof.report.selection import sections
 from sweeprof.report.summary import best_rows, environment_items, footnotes, headline
@@ -98,7 +97,7 @@ def html(
         environment=environment_items(comparison),
         charts=shown,
         plotly=_plotly() if shown["figures"] or is_detailed else "",
-        layers=script_json(embed.embedded(layers)) if layers else "",
+        layers=script_json(layer_pages.embedded(layers)) if layers else "",
         left_out=left_out,
         data=script_json(embedded(data)),
         details=script_json(details) if is_detailed else "",

@@ -1,4 +1,4 @@
-"""HTML pages from the templates beside this code: everything escaped, nothing fetched."""
+"""HTML pages from the templates beside this code: everything escaped, nothing fetched, repeated values stored once."""
 
 from __future__ import annotations
 
@@ -51,3 +51,19 @@ def script_json(data: object) -> Markup:
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
+
+
+class StringTable:
+    """Different things in the order they came, each with its position."""
+
+    def __init__(self) -> None:
+        self._places: dict[Any, int] = {}
+
+    def place(self, thing: Any) -> int:
+        """The position of a thing, a new one at the end."""
+        return self._places.setdefault(thing, len(self._places))
+
+    @property
+    def values(self) -> list[Any]:
+        """The things by their positions."""
+        return list(self._places)

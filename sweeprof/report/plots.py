@@ -1,4 +1,4 @@
-"""The plots of a comparison as plain data; drawn by :mod:`sweeprof.report.png` and :mod:`sweeprof.report.html`."""
+"""The plots of a comparison as plain data; drawn by :mod:`sweeprof.report.images` and :mod:`sweeprof.report.html`."""
 
 from __future__ import annotations
 

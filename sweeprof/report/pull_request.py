@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from sweeprof.report.cells import MISSING, ratio_text, reason_of, value_of, verdict_note
 from sweeprof.report.columns import baseline_text, called_metrics, metric_title
-from sweeprof.report.markdown import code_block
-from sweeprof.report.sanitise import Comment, sanitised
+from sweeprof.report.markdown import Comment, code_block, sanitised
 from sweeprof.report.summary import environment_items, footnotes, headline
 from sweeprof.report.table import ReportTable, TableRow, sorted_rows, tables
 from sweeprof.report.units import scaled, text_unit

@@ -1,4 +1,4 @@
-"""Constraints and the Pareto front of a comparison. Pure functions."""
+"""Constraints, the Pareto front and the best batch sizes of a comparison. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 
-from sweeprof.report.batches import TITLE, batch_lines
 from sweeprof.report.cells import axis_text, measured_of, one_line, reason_of, rounds_text, value_of
 from sweeprof.report.columns import baseline_text, metric_title, plain_title
 from sweeprof.report.table import sorted_rows
@@ -179,7 +178,7 @@ def sections(comparison: Comparison) -> list[ReportSection]:
         ReportSection("Verdicts", (tested,) if tested else ()),
         ReportSection(*_qualifying(comparison)),
         ReportSection(*_front(comparison)),
-        ReportSection(TITLE, tuple(batch_lines(comparison))),
+        ReportSection(BATCH_TITLE, tuple(batch_lines(comparison))),
     ]
     return [section for section in found if section.lines]
 
@@ -254,3 +253,44 @@ class _RowTexts:
 def _listed(rows: Sequence[Row], said: Callable[[Row], str]) -> list[str]:
     more = [f"and {len(rows) - _MOST} more, in comparison.csv"] if len(rows) > _MOST else []
     return [*map(said, rows[:_MOST]), *more]
+
+
+BATCH_AXIS = "batch_size"
+BATCH_METRIC = "throughput/samples_per_s"
+MOST_BATCH_LINES = 60
+"""Lines that a report has room for; beyond that its table and its plots tell."""
+BATCH_TITLE = "Best batch size, by throughput"
+
+
+def batch_lines(comparison: Comparison) -> Iterator[str]:
+    """A line per combination of the other axes; none where the batch size alone varies, which the table shows as it is.
+
+    What is said is what was measured: not that the difference to the next batch size is certain.
+    """
+    groups = _rows_without_batch_axis(comparison)
+    if not 1 < len(groups) <= MOST_BATCH_LINES:
+        return
+    unit = next((info.unit for info in comparison.metrics if info.name == BATCH_METRIC), "")
+    tell = combination_namer(comparison)
+    for rows in groups:
+        known = [(value_of(row, BATCH_METRIC), row) for row in rows if row.has_values]
+        values = [(value, row) for value, row in known if value is not None]
+        if len(values) > 1:
+            value, best = max(values, key=lambda pair: pair[0])
+            others = {axis: chosen for axis, chosen in best.axes.items() if axis != BATCH_AXIS}
+            label = measured_of(rows, [BATCH_METRIC])
+            text = (
+                f"{tell(others)}: {axis_text(best.axes[BATCH_AXIS])} – {scaled(value, text_unit(BATCH_METRIC, unit))}"
+            )
+            yield f"{text} ({label})" if label else text
+
+
+def _rows_without_batch_axis(comparison: Comparison) -> list[list[Row]]:
+    if BATCH_AXIS not in comparison.varying_axes():
+        return []
+    found: dict[str, list[Row]] = {}
+    for row in sorted_rows(comparison):
+        if BATCH_AXIS in row.axes:
+            others = repr([(axis, value) for axis, value in row.axes.items() if axis != BATCH_AXIS])
+            found.setdefault(others, []).append(row)
+    return list(found.values())

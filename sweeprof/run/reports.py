@@ -16,6 +16,7 @@ from sweeprof.report.csv import csv_lines, csv_text
 from sweeprof.report.explore.data import room, thinned
 from sweeprof.report.figure import Plot
 from sweeprof.report.html import html
+from sweeprof.report.images import png, svg
 from sweeprof.report.latex import TABLES, document, latex
 from sweeprof.report.layers.html import to_html
 from sweeprof.report.layers.tables import to_csv
@@ -23,9 +24,7 @@ from sweeprof.report.markdown import markdown
 from sweeprof.report.operators import to_csv as operators_csv
 from sweeprof.report.pictures.details import Observed, details, pictures
 from sweeprof.report.plots import plots
-from sweeprof.report.png import png
 from sweeprof.report.pull_request import pull_request
-from sweeprof.report.svg import svg
 from sweeprof.report.table import ReportTable, tables
 from sweeprof.report.tensors import to_csv as tensors_csv
 from sweeprof.report.tidy import Tidy, csv_chunks, has_parquet, measurements, problems, rounds, samples, write_parquet

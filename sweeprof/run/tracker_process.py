@@ -254,7 +254,7 @@ def _made(message: Mapping[str, Any]) -> Tracker:
         made: Tracker = instantiate(config)
         return made
     if message["confined"]:
-        from sweeprof.tracking.confining import confine_artifacts
+        from sweeprof.tracking.process import confine_artifacts
 
         is_server = str(config.get("uri")).startswith(("http://", "https://"))
         confine_artifacts(None if is_server else Path(config["output"]))

@@ -2,20 +2,77 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sweeprof.report.layers.text import tree
 from sweeprof.results.compare import Comparison
-from sweeprof.results.files import write_atomically, write_json
-from sweeprof.tracking import structure, tables
+from sweeprof.results.files import read_json, write_atomically, write_json
+from sweeprof.results.layers import LayerTable
+from sweeprof.results.record import Record
+from sweeprof.tracking import tables
 from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.inputs import Input, log_inputs
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
+
+
+STRUCTURE_FILE = "model.txt"
+STRUCTURE_TAG = "model.structure"
+
+MOST_STRUCTURE_LINES = 5000
+"""Of the tree; of a model with more calls the deepest levels are left out."""
+_DIGEST_LINE = "structure"
+
+
+def structure_text(record: Path) -> str | None:
+    """The tree of the layers in the record of an analysis, its digest in the last line; None where there is no such record.
+
+    Raises:
+        Damaged: the file is not a record.
+    """
+    if not record.is_file():
+        return None
+    found = Record.from_dict(read_json(record))
+    if found.status != "ok" or found.observations is None:
+        return None
+    table = LayerTable.from_dict(found.observations)
+    depth = _deepest_drawn_level(table)
+    left_out = [] if depth is None else [f"Levels below {depth} are left out; layers.csv has them."]
+    return "\n".join([tree(table, depth=depth), *left_out, f"{_DIGEST_LINE}  {structure_digest(table)}", ""])
+
+
+def structure_digest(table: LayerTable) -> str:
+    """12 hexadecimal digits, the same for models with the same modules and parameters, whatever they are run on."""
+    modules = {row.path: (row.path, row.type, row.params, row.trainable) for row in table.rows}
+    content = json.dumps(sorted(modules.values()), separators=(",", ":"))
+    return hashlib.sha256(content.encode()).hexdigest()[:12]
+
+
+def structure_tag(folder: Path) -> dict[str, str]:
+    """The tag with the digest of the structure below ``folder``; empty where there is none."""
+    path = folder / STRUCTURE_FILE
+    last = path.read_text(encoding="utf-8").splitlines()[-1].split() if path.is_file() else []
+    return {STRUCTURE_TAG: last[1]} if len(last) == 2 and last[0] == _DIGEST_LINE else {}
+
+
+def _deepest_drawn_level(table: LayerTable) -> int | None:
+    """The deepest level that is drawn; None: all."""
+    if len(table.rows) <= MOST_STRUCTURE_LINES:
+        return None
+    rows = Counter(row.depth for row in table.rows)
+    depth, lines = 0, 0
+    while (lines := lines + rows[depth]) <= MOST_STRUCTURE_LINES:
+        depth += 1
+    return max(0, depth - 1)
+
 
 _LOG = logging.getLogger(__name__)
 _BINARY = {".png", ".gz"}
@@ -43,7 +100,7 @@ def stage_combination(target: Path, folder: Path, combination_id: str, config: M
         _copy(target / "config.json", target / "config.json")
     _make_from(target / "layers.csv", target / tables.LAYERS, tables.layers)
     _make_from(target / "operators.csv", target / tables.OPERATORS, tables.operators)
-    _make(target / structure.FILE, lambda: structure.structure_text(target / "records" / "analysis-r0.json"))
+    _make(target / STRUCTURE_FILE, lambda: structure_text(target / "records" / "analysis-r0.json"))
 
 
 def stage_sweep(target: Path, folder: Path, comparison: Comparison) -> None:
@@ -67,7 +124,7 @@ def add_extras(client: MlflowClient, run_id: str, staged: Path, inputs: Sequence
     """
     from mlflow.entities import RunTag
 
-    tags = tables.tag_of(staged) | structure.tag_of(staged)
+    tags = tables.tag_of(staged) | structure_tag(staged)
     if tags:
         client.log_batch(run_id, tags=[RunTag(key, text) for key, text in tags.items()], synchronous=True)
     log_inputs(client, run_id, inputs)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.descriptions import BASELINE_TAG, TAG_LIMIT, baseline_names, with_baselines
-from sweeprof.tracking.request_limits import limit_requests
+from sweeprof.tracking.rest import limit_requests
 
 if TYPE_CHECKING:
     from mlflow.entities import Run

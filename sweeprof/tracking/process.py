@@ -1,6 +1,12 @@
-"""Settings of the process that sends to MLflow: its environment, and its time limit."""
+"""The process that sends to MLflow: its environment, its time limit, and where it may put artifacts."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sweeprof.errors import UserError
 
 ENVIRONMENT: dict[str, str] = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -20,3 +26,38 @@ the answer was lost. 20 seconds is how long a server may wait for its own sqlite
 GIVE_UP_S = 45.0
 """Seconds without any success after which a server counts as gone: on a loaded machine it takes up to 42 s to start again
 (measured with MLflow 3.17), and the user waits for the sweep to end."""
+
+
+def confine_artifacts(output: Path | None) -> None:
+    """Let MLflow's client, in this process, send artifacts through a tracking server only.
+
+    For sweeps whose folder alone names the tracker: a server, and a database, say where the artifacts of their runs belong, which
+    may be any folder of this machine, so that a folder prepared by somebody else would have its files written there.
+
+    Args:
+        output: of a database, the folder of all sweeps: artifacts may then be written below it.
+    """
+    from mlflow.store.artifact.artifact_repository_registry import _artifact_repository_registry
+    from mlflow.utils.file_utils import local_file_uri_to_path
+
+    kinds: dict[str, Callable[..., Any]] = _artifact_repository_registry._registry
+
+    def refused(artifact_uri: str, *_: Any, **__: Any) -> Any:
+        raise UserError(
+            f"artifacts belong at {artifact_uri}, by the word of a place that only the sweep's folder names; give its address"
+        )
+
+    def local(kind: Callable[..., Any]) -> Callable[..., Any]:
+        def made(artifact_uri: str, *words: Any, **named: Any) -> Any:
+            path = Path(local_file_uri_to_path(artifact_uri)).resolve()  # type: ignore[no-untyped-call]
+            if output is None or not path.is_relative_to(output.resolve()):
+                return refused(artifact_uri)
+            return kind(artifact_uri, *words, **named)
+
+        return made
+
+    for scheme, kind in kinds.items():
+        if scheme in ("", "file"):
+            kinds[scheme] = local(kind)
+        elif scheme != "mlflow-artifacts":
+            kinds[scheme] = refused

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from filelock import FileLock
 
 from sweeprof.tracking.process import GIVE_UP_S
-from sweeprof.tracking.request_limits import limit_requests
+from sweeprof.tracking.rest import limit_requests
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient

@@ -21,7 +21,7 @@ import tensorflow as tf
 from keras import layers
 
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
-from sweeprof.backends.tensorflow.variants import ExecutionMode
+from sweeprof.backends.tensorflow.model import ExecutionMode
 from sweeprof.errors import UserError
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import Protocol

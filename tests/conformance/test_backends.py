@@ -21,8 +21,7 @@ from conformance.asking import (
 )
 from conformance.cases import BACKENDS, FIGURES
 
-from sweeprof.backends import CAPABILITIES
-from sweeprof.backends.gaps import LACKS, GapKind
+from sweeprof.backends import CAPABILITIES, LACKS, GapKind
 from sweeprof.measuring.timing import Timing
 from sweeprof.passes.memory import Memory
 from sweeprof.passes.quality import Quality

@@ -13,8 +13,7 @@ import jax
 import keras
 import numpy as np
 
-from sweeprof.backends import Build
-from sweeprof.backends.gaps import Gap
+from sweeprof.backends import Build, Gap
 from sweeprof.backends.jax.model import JaxModel, forward_of, parted, weights_of
 from sweeprof.backends.jax.runtime import device_named, device_names, kernel, start
 from sweeprof.backends.jax.training import JaxTraining, training
@@ -109,20 +108,20 @@ class JaxBackend:
         return count_training(*self._described(build, inputs, channel_axis), formulas)
 
     def training(
-        self, model: JaxModel, batch: Inputs, targets: Any, recipe: Recipe
+        self, model: JaxModel, batch: Inputs, targets: object, recipe: Recipe
     ) -> AbstractContextManager[JaxTraining]:
         return training(model, batch, targets, recipe)
 
     def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:
         return own_counts(self.load(build, "cpu", channel_axis), inputs)
 
-    def device_of(self, model: Any) -> str:
+    def device_of(self, model: object) -> str:
         weights = model.weights if isinstance(model, keras.Layer) else ()
         (device,) = weights[0].value.devices() if weights else jax.local_devices()[:1]
         return "cpu" if device.platform == "cpu" else f"cuda:{device.id}"
 
     @contextmanager
-    def borrowed(self, model: Any, is_trained: bool = False) -> Iterator[None]:
+    def borrowed(self, model: object, is_trained: bool = False) -> Iterator[None]:
         yield  # weights are read and never written: a step has them as arguments, and training copies of its own
 
     def kernel(self, model: JaxModel, wanted: KernelName | None) -> Kernel:
@@ -134,7 +133,7 @@ class JaxBackend:
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, jax.errors.JaxRuntimeError) and str(error).startswith("RESOURCE_EXHAUSTED")
 
-    def _described(self, build: Build, inputs: Inputs, channel_axis: int | None) -> tuple[Any, Inputs]:
+    def _described(self, build: Build, inputs: Inputs, channel_axis: int | None) -> tuple[object, Inputs]:
         """The model, and the shapes and data types that it is called with."""
         axis = self._moved(channel_axis)
         with _quickly_built(is_compiled=True):
@@ -144,7 +143,7 @@ class JaxBackend:
         return channel_axis if self.layout == "channels_last" else None
 
 
-def _checked(model: Any) -> Any:
+def _checked(model: object) -> object:
     """The model, if it is one.
 
     Raises:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sweeprof.backends.keras.calls import as_called
+from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import WallClock
@@ -23,7 +24,7 @@ def arranged(inputs: Inputs, channel_axis: int | None) -> Inputs:
     """Generated where a specification is given, and with the channels moved from ``channel_axis`` to the end."""
     random = np.random.default_rng(0)
 
-    def change(leaf: Any) -> Any:
+    def change(leaf: object) -> object:
         array = _made(leaf, random)
         if channel_axis is None or not isinstance(array, np.ndarray) or array.ndim <= channel_axis:
             return array
@@ -32,12 +33,12 @@ def arranged(inputs: Inputs, channel_axis: int | None) -> Inputs:
     return inputs.map(change)
 
 
-def placed(inputs: Inputs, device: Any) -> Inputs:
+def placed(inputs: Inputs, device: jax.Device) -> Inputs:
     """The same with every array on ``device``."""
     return inputs.map(lambda leaf: jax.device_put(leaf, device) if isinstance(leaf, np.ndarray | jax.Array) else leaf)
 
 
-def _made(leaf: Any, random: np.random.Generator) -> Any:
+def _made(leaf: object, random: np.random.Generator) -> object:
     """An array of anything that has numbers: of a specification, and of other frameworks' tensors; anything else as it is."""
     if isinstance(leaf, TensorSpec):
         values = random.standard_normal(leaf.shape) if "float" in leaf.dtype else np.zeros(leaf.shape)
@@ -52,13 +53,13 @@ ARRAYS = (jax.Array, np.ndarray)
 class Form:
     """Arguments without their arrays. Two are equal where one compiled function does for both."""
 
-    tree: Any
-    told: tuple[Any, ...]
+    tree: jax.tree_util.PyTreeDef
+    told: tuple[object, ...]
     """The description of each leaf that identifies it; ``None`` for an array."""
-    leaves: tuple[Any, ...] = field(compare=False, repr=False)
+    leaves: tuple[object, ...] = field(compare=False, repr=False)
     """The constants, and ``None`` for each array."""
 
-    def filled(self, arrays: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def filled(self, arrays: list[jax.Array]) -> tuple[Args, Kwargs]:
         """Positional and keyword arguments with these arrays."""
         waiting = iter(arrays)
         leaves = [next(waiting) if told is None else leaf for told, leaf in zip(self.told, self.leaves, strict=True)]
@@ -66,7 +67,7 @@ class Form:
         return args, kwargs
 
 
-def parted(batch: Inputs) -> tuple[Form, list[Any]]:
+def parted(batch: Inputs) -> tuple[Form, list[jax.Array]]:
     """The form of the arguments, and their arrays. A truth value, a text or a number is none: the model's Python may ask for it."""
     leaves, tree = jax.tree.flatten((batch.args, dict(batch.kwargs)))
     arrays = [leaf for leaf in leaves if isinstance(leaf, ARRAYS)]
@@ -75,7 +76,7 @@ def parted(batch: Inputs) -> tuple[Form, list[Any]]:
     return Form(tree, told, constants), arrays
 
 
-def _told(constant: Any) -> tuple[Any, ...]:
+def _told(constant: object) -> tuple[object, ...]:
     """Return a key of a leaf: its type and value, since True equals 1; an unhashable value, such as a set, by its id."""
     try:
         hash(constant)
@@ -84,7 +85,7 @@ def _told(constant: Any) -> tuple[Any, ...]:
     return type(constant), constant
 
 
-def arrays_in(outputs: Any) -> list[Any]:
+def arrays_in(outputs: object) -> list[jax.Array]:
     """The arrays in what a model returned, in their order; those of a mapping as it lists them, where JAX sorts its keys."""
     if isinstance(outputs, Mapping):
         outputs = tuple(outputs.values())
@@ -96,7 +97,7 @@ def arrays_in(outputs: Any) -> list[Any]:
 class JaxModel:
     """Ready to step. The weights are arguments of what is compiled: as constants XLA would fold them, which no user's model has."""
 
-    def __init__(self, model: Any, device: Any, is_compiled: bool, channel_axis: int | None) -> None:
+    def __init__(self, model: object, device: jax.Device, is_compiled: bool, channel_axis: int | None) -> None:
         """Args:
         model: a Keras layer or a function of arrays.
         device: JAX's.
@@ -105,7 +106,7 @@ class JaxModel:
         """
         self.native = model
         self.device, self.compiles, self._channel_axis = device, is_compiled, channel_axis
-        self._forwards: dict[Form, Callable[..., Any]] = {}
+        self._forwards: dict[Form, Callable[..., object]] = {}
 
     def clock(self) -> WallClock:
         return WallClock()
@@ -116,27 +117,27 @@ class JaxModel:
         return placed(as_called(self.native, arranged(inputs, self._channel_axis)), self.device)
 
     @contextmanager
-    def stepping(self, batch: Inputs) -> Iterator[Callable[[], Any]]:
+    def stepping(self, batch: Inputs) -> Iterator[Callable[[], object]]:
         with jax.default_device(self.device):
             weights, (form, arrays) = weights_of(self.native, batch), parted(batch)
             forward = self._forward(form)
 
-            def step() -> Any:
+            def step() -> object:
                 return jax.block_until_ready(forward(weights, arrays))
 
             yield step
 
-    def _forward(self, form: Form) -> Callable[..., Any]:
+    def _forward(self, form: Form) -> Callable[..., object]:
         """One for all batches of a form: a new function would be compiled again."""
         if form not in self._forwards:
             self._forwards[form] = self.compiled(partial(forward_of(self.native), form))
         return self._forwards[form]
 
-    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def compiled(self, function: Callable[..., object]) -> Callable[..., object]:
         """The function as this model's variant runs it."""
         return jax.jit(function) if self.compiles else function
 
-    def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
+    def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
         if self.device.platform == "cpu":
             return {}
         return {
@@ -148,15 +149,15 @@ class JaxModel:
         batch = self.put(inputs)
         jax.block_until_ready(parted(batch)[1])
 
-    def host_outputs(self, outputs: Any) -> npt.NDArray[np.float32]:
+    def host_outputs(self, outputs: object) -> npt.NDArray[np.float32]:
         return np.asarray(first_array(outputs)).astype(np.float32)
 
 
-JaxWeights = tuple[list[Any], list[Any]]
+JaxWeights = tuple[list[jax.Array], list[jax.Array]]
 """Values of what is trained, and of everything else that a model remembers."""
 
 
-def weights_of(model: Any, batch: Inputs) -> JaxWeights:
+def weights_of(model: object, batch: Inputs) -> JaxWeights:
     """The model's, which is built for ``batch`` if it was not; of a plain function none."""
     if not isinstance(model, keras.Layer):
         return [], []
@@ -165,13 +166,13 @@ def weights_of(model: Any, batch: Inputs) -> JaxWeights:
     return [v.value for v in model.trainable_variables], [v.value for v in model.non_trainable_variables]
 
 
-def forward_of(model: Any) -> Callable[[Form, JaxWeights, list[Any]], Any]:
+def forward_of(model: Any) -> Callable[[Form, JaxWeights, list[jax.Array]], object]:
     """A function of the arguments' form, weights and arrays; it runs in inference mode, and leaves the model as it is.
 
     It returns the arrays among the outputs, in their order: what leaves a compiled function has its keys sorted.
     """
 
-    def forward(form: Form, weights: JaxWeights, arrays: list[Any]) -> Any:
+    def forward(form: Form, weights: JaxWeights, arrays: list[jax.Array]) -> object:
         args, kwargs = form.filled(arrays)
         if isinstance(model, keras.Layer):
             outputs, _ = called(model, weights, args, {"training": False, **kwargs})
@@ -182,7 +183,7 @@ def forward_of(model: Any) -> Callable[[Form, JaxWeights, list[Any]], Any]:
     return forward
 
 
-def called(model: Any, weights: JaxWeights, args: Any, kwargs: Any) -> tuple[Any, list[Any]]:
+def called(model: keras.Layer, weights: JaxWeights, args: Args, kwargs: Kwargs) -> tuple[object, list[jax.Array]]:
     """Outputs of a Keras layer with these weights, and what it then remembers beside what is trained.
 
     As ``stateless_call`` of Keras, which goes past ``__call__`` and so past its casts and defaults.
@@ -195,7 +196,7 @@ def called(model: Any, weights: JaxWeights, args: Any, kwargs: Any) -> tuple[Any
     return outputs, [variable.value if value is None else value for variable, value in current]
 
 
-def first_array(outputs: Any) -> Any:
+def first_array(outputs: object) -> jax.Array:
     """The first array of whatever a model returned.
 
     Raises:

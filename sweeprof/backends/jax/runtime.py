@@ -75,18 +75,18 @@ def device_names() -> list[str]:
     return ["cpu"] + (["cuda", *(f"cuda:{index}" for index in range(len(gpus)))] if gpus else [])
 
 
-def device_named(name: str) -> Any:
+def device_named(name: str) -> jax.Device:
     """JAX's device of that name."""
     kind, _, index = name.partition(":")
     found = _gpus() if kind == "cuda" else jax.local_devices(backend=kind)
     return found[int(index or 0)]
 
 
-def _gpus() -> list[Any]:
+def _gpus() -> list[jax.Device]:
     return [device for device in jax.local_devices() if device.platform == "gpu"]
 
 
-def kernel(model: Any, device: Any, wanted: KernelName | None) -> Kernel:
+def kernel(model: object, device: jax.Device, wanted: KernelName | None) -> Kernel:
     """The kernel on ``device``; always in single precision, so that variants have the same. It is compiled here.
 
     Args:

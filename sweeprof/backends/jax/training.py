@@ -30,7 +30,13 @@ EPSILON = 1e-4
 class JaxTraining:
     """Forward, backward and update of a Keras model in training mode; each waits for the device, which JAX offers no marks on."""
 
-    def __init__(self, model: JaxModel, batch: Inputs, loss: Callable[[Any], Any], optimizer: Any) -> None:
+    def __init__(
+        self,
+        model: JaxModel,
+        batch: Inputs,
+        loss: Callable[[object], jax.Array],
+        optimizer: keras.optimizers.Optimizer | None,
+    ) -> None:
         """Args:
         model: a Keras layer, with something to train. Its own variables are read and never written.
         batch: on its device.
@@ -44,14 +50,14 @@ class JaxTraining:
         self._backward = model.compiled(_backward)
         self._update = None if optimizer is None else model.compiled(optimizer.stateless_apply)
         self._back: Any = None
-        self._gradients: list[Any] = []
+        self._gradients: list[jax.Array] = []
 
-    def forward(self) -> Any:
+    def forward(self) -> jax.Array:
         self._gradients = []
         loss, self._back, self._state = jax.block_until_ready(self._forward((self._trained, self._state), self._arrays))
         return loss
 
-    def backward(self, loss: Any) -> None:
+    def backward(self, loss: jax.Array) -> None:
         self._gradients = jax.block_until_ready(self._backward(self._back, loss))
         self._back = None
 
@@ -61,12 +67,14 @@ class JaxTraining:
             self._trained, self._slots = jax.block_until_ready(updated)
 
     @property
-    def trained(self) -> list[Any]:
+    def trained(self) -> list[jax.Array]:
         """Values of the trainable variables by now."""
         return self._trained
 
 
-def _forward(model: Any, loss: Callable[[Any], Any], form: Form, weights: JaxWeights, arrays: list[Any]) -> Any:
+def _forward(
+    model: object, loss: Callable[[object], jax.Array], form: Form, weights: JaxWeights, arrays: list[jax.Array]
+) -> Any:
     """The loss, the function that takes its gradient back, and the state (moving statistics, seeds) after the step."""
     trained, state = weights
     args, kwargs = form.filled(arrays)
@@ -79,12 +87,12 @@ def _forward(model: Any, loss: Callable[[Any], Any], form: Form, weights: JaxWei
     return value, back, after
 
 
-def _backward(back: Any, loss: Any) -> Any:
+def _backward(back: Any, loss: jax.Array) -> Any:
     return back(jnp.ones_like(loss))[0]
 
 
 @contextmanager
-def training(model: JaxModel, batch: Inputs, targets: Any, recipe: Recipe) -> Iterator[JaxTraining]:
+def training(model: JaxModel, batch: Inputs, targets: object, recipe: Recipe) -> Iterator[JaxTraining]:
     """The model trains on one batch again and again; what it learns is forgotten afterwards.
 
     Raises:
@@ -103,7 +111,7 @@ def training(model: JaxModel, batch: Inputs, targets: Any, recipe: Recipe) -> It
         yield JaxTraining(model, batch, _loss(recipe.loss, targets), optimizer)
 
 
-_OPTIMIZERS: dict[str, Callable[[], Any]] = {
+_OPTIMIZERS: dict[str, Callable[[], keras.optimizers.Optimizer | None]] = {
     "sgd": partial(keras.optimizers.SGD, RATE),
     "momentum": partial(keras.optimizers.SGD, RATE, momentum=0.9),
     "adam": partial(keras.optimizers.Adam, RATE, epsilon=EPSILON),
@@ -112,12 +120,12 @@ _OPTIMIZERS: dict[str, Callable[[], Any]] = {
 }
 
 
-def _optimizer(given: str | Callable[..., Any]) -> Any:
+def _optimizer(given: str | Callable[..., object]) -> Any:
     """A Keras optimizer is made without the parameters, which it is built for later."""
     return _OPTIMIZERS[given]() if isinstance(given, str) else given()
 
 
-def _loss(given: str | Callable[[Any, Any], Any], targets: Any) -> Callable[[Any], Any]:
+def _loss(given: str | Callable[[object, object], jax.Array], targets: object) -> Callable[[object], jax.Array]:
     wanted = None if targets is None else jnp.asarray(targets)
     if not isinstance(given, str):
         return lambda outputs: given(outputs, wanted)
@@ -150,14 +158,14 @@ def _mse(outputs: jax.Array, targets: jax.Array) -> jax.Array:
 _TARGETED: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {"cross_entropy": _cross_entropy, "mse": _mse}
 
 
-def _mean(outputs: Any) -> jax.Array:
+def _mean(outputs: object) -> jax.Array:
     """The sum of the means of every output."""
     first_array(outputs)
     means = [leaf.mean() for leaf in arrays_in(outputs) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     return sum(means[1:], start=means[0])
 
 
-def _own(outputs: Any) -> jax.Array:
+def _own(outputs: object) -> jax.Array:
     """The loss that a model returns itself: by its name, or first of a tuple."""
     found = outputs.get("loss") if isinstance(outputs, Mapping) else None
     if found is None and not isinstance(outputs, Mapping):
@@ -167,7 +175,7 @@ def _own(outputs: Any) -> jax.Array:
     return found
 
 
-_UNTARGETED: dict[str, Callable[[Any], jax.Array]] = {"mean": _mean, "own": _own}
+_UNTARGETED: dict[str, Callable[[object], jax.Array]] = {"mean": _mean, "own": _own}
 
 assert set(_OPTIMIZERS) == set(OPTIMIZERS)
 assert {*_TARGETED, *_UNTARGETED} == set(LOSSES)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import keras
 
-from sweeprof.backends.keras.costs.backward import ATTENTION, PRODUCTS
-from sweeprof.backends.keras.costs.rule import Cost, elements
-from sweeprof.backends.keras.recurrent import hidden_in
+from sweeprof.backends.keras.costs import ATTENTION, PRODUCTS, elements
+from sweeprof.backends.keras.layer_overrides import hidden_in
 from sweeprof.backends.keras.tensors import dtype_of, tensors_in
+from sweeprof.counting.formulas import OperatorCost
+
+if TYPE_CHECKING:
+    from sweeprof.backends.keras.calls import LayerCall
 
 _GIVEN = "time"
 """What was made of others by no operation, as a layer's input of learned queries."""
@@ -24,26 +27,34 @@ class TapeEntry:
 
     name: str
     path: str
-    cost: Cost | None
+    cost: OperatorCost | None
     """Of one time; None where it does no arithmetic."""
-    used: tuple[Any, ...]
+    used: tuple[keras.KerasTensor, ...]
     """Every tensor, variables among them."""
     learns: tuple[bool, ...]
     """Of each tensor that was used, whether it is a parameter that is trained."""
-    made: tuple[Any, ...]
-    in_place: Any
+    made: tuple[keras.KerasTensor, ...]
+    in_place: keras.KerasTensor | None
     """The tensor in whose memory the result is; None: it has memory of its own."""
     times: int
 
 
-def entry(name: str, call: Any, cost: Cost | None, used: Any, made: Any, in_place: Any, times: int) -> TapeEntry:
+def entry(
+    name: str,
+    call: LayerCall,
+    cost: OperatorCost | None,
+    used: object,
+    made: object,
+    in_place: keras.KerasTensor | None,
+    times: int,
+) -> TapeEntry:
     """An operation of ``call``."""
     tensors = tuple(tensors_in(used))
     learns = tuple(_learns(tensor, call, name) for tensor in tensors)
     return TapeEntry(name, call.path, cost, tensors, learns, tuple(tensors_in(made)), in_place, times)
 
 
-def _learns(tensor: Any, call: Any, name: str) -> bool:
+def _learns(tensor: keras.KerasTensor, call: LayerCall, name: str) -> bool:
     """True if a tensor is a trainable parameter, or is computed from a parameter of the layer.
 
     What a tensor was computed from is not known. One of the size of a parameter is that parameter in another shape, as a bias often
@@ -64,7 +75,7 @@ def _learns(tensor: Any, call: Any, name: str) -> bool:
     return bool(own) and (name in _IN_PARTS or any(elements(weight) == size for weight in own))
 
 
-def _trained(layer: Any) -> list[Any]:
+def _trained(layer: keras.Layer | None) -> list[keras.Variable]:
     """Parameters of a layer itself, and of what has no row below it."""
     if not isinstance(layer, keras.Layer):
         return []

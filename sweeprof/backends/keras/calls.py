@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
 from keras import ops
 
-from sweeprof.backends.keras.costs.rule import Cost as Figures
 from sweeprof.backends.keras.tensors import SymbolicTensors, tensors_in
-from sweeprof.counting.formulas import Cost
+from sweeprof.counting.formulas import Args, Cost, Kwargs, OperatorCost
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import OperatorCount
@@ -43,7 +42,7 @@ class LayerCall:
         self.uncovered: Counter[str] = Counter()
         """Calls by operation without a formula."""
 
-    def count(self, name: str, cost: Figures, used: Any, made: Any, times: int) -> None:
+    def count(self, name: str, cost: OperatorCost, used: object, made: object, times: int) -> None:
         """Add an operation that ran so many times."""
         self.operator_calls += times
         given, returned = tensors_in(used)[:1], tensors_in(made)[:1]
@@ -63,7 +62,7 @@ class LayerCall:
         return self.counted is not None and (self.counted.macs is not None or self.counted.flops is not None)
 
     @property
-    def costs(self) -> Figures:
+    def costs(self) -> OperatorCost:
         """MACs, FLOPs and ops: those of the operations, or what a formula says instead."""
         macs, flops, ops = (sum(figures[at] for figures in self.operators.values()) for at in (1, 2, 3))
         said = self.counted
@@ -90,7 +89,7 @@ def uncovered(calls: Iterable[LayerCall]) -> dict[str, int]:
     return dict(missed)
 
 
-def _elements(tensor: Any) -> int:
+def _elements(tensor: keras.KerasTensor) -> int:
     count = 1
     for size in tensor.shape:
         count *= int(size or 0)
@@ -102,7 +101,7 @@ OF_A_CALL = ("training", "mask")
 """Keywords of every layer's call, which are no tensors of the model's own."""
 
 
-def as_called(model: Any, inputs: Inputs) -> Inputs:
+def as_called(model: object, inputs: Inputs) -> Inputs:
     """The arguments as Keras takes them: a model made of a graph has one, and several tensors are a list or a mapping in it."""
     if inputs.forward is not None or getattr(type(model), "call", None) not in GRAPHS:
         return inputs
@@ -116,17 +115,19 @@ def as_called(model: Any, inputs: Inputs) -> Inputs:
     return inputs
 
 
-def _separable(operation: Any, inputs: Any, depthwise: Any, pointwise: Any) -> Any:
+def _separable(
+    operation: keras.Operation, inputs: keras.KerasTensor, depthwise: keras.KerasTensor, pointwise: keras.KerasTensor
+) -> keras.KerasTensor:
     where, dilation = operation.data_format, operation.dilation_rate
     between = ops.depthwise_conv(inputs, depthwise, operation.strides, operation.padding, where, dilation)
     return ops.conv(between, pointwise, 1, "valid", where)
 
 
-PARTS: dict[str, Callable[..., Any]] = {"separable_conv": _separable}
+PARTS: dict[str, Callable[..., keras.KerasTensor]] = {"separable_conv": _separable}
 """By the name of an operation, the same by others."""
 
 
-def output_of(name: str, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def output_of(name: str, operation: keras.Operation, args: Args, kwargs: Kwargs) -> keras.KerasTensor:
     """Symbolic outputs of an operation of ``keras.ops`` on symbolic tensors."""
     if name == "conv" and len(args) == 2:
         return operation.compute_output_spec(args[0], _ungrouped(operation, *args))
@@ -135,11 +136,11 @@ def output_of(name: str, operation: Any, args: tuple[Any, ...], kwargs: Mapping[
     return operation.compute_output_spec(*args, **kwargs)
 
 
-def _is_first(operation: Any) -> bool:
+def _is_first(operation: keras.Operation) -> bool:
     return bool(keras.src.backend.standardize_data_format(operation.data_format) == "channels_first")
 
 
-def _ungrouped(operation: Any, inputs: Any, kernel: Any) -> Any:
+def _ungrouped(operation: keras.Operation, inputs: keras.KerasTensor, kernel: keras.KerasTensor) -> keras.KerasTensor:
     """A kernel for all input channels: Keras knows groups in what it computes, and refuses them in shapes."""
     channels = inputs.shape[1 if _is_first(operation) else -1]
     *space, given, made = kernel.shape
@@ -148,7 +149,7 @@ def _ungrouped(operation: Any, inputs: Any, kernel: Any) -> Any:
     return keras.KerasTensor((*space, channels, made), kernel.dtype)
 
 
-def _pooled(operation: Any, inputs: Any) -> Any:
+def _pooled(operation: keras.Operation, inputs: keras.KerasTensor) -> keras.KerasTensor:
     """Keras keeps one of the sizes that it pools where the channels are last."""
     batch, *_ = inputs.shape
     size = operation.output_size
@@ -161,7 +162,7 @@ class Paths:
     """Gives a path to every layer that is called; two layers of one name in one place have different ones."""
 
     def __init__(self) -> None:
-        self._owner: dict[str, Any] = {}
+        self._owner: dict[str, keras.Layer | None] = {}
 
     def below(self, parent: str, layer: Any) -> str:
         """The path of ``layer`` where a layer at ``parent`` calls or holds it: ``__root__`` outside any layer."""

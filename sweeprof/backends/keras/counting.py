@@ -1,29 +1,111 @@
-"""Counts a Keras model in one trace over shapes."""
+"""Counts a Keras model in one trace over shapes, and the parameters and buffers of every layer, each variable once."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
 
 import keras
 
 from sweeprof.backends.keras.calls import LayerCall, as_called, uncovered
-from sweeprof.backends.keras.patching import patching
-from sweeprof.backends.keras.recurrent import hidden_in
-from sweeprof.backends.keras.symbolic_trace import CannotCall, Fallback, SymbolicTrace
-from sweeprof.backends.keras.tensors import symbolic, tensors_in
-from sweeprof.backends.keras.weights import inventory
+from sweeprof.backends.keras.layer_overrides import hidden_in
+from sweeprof.backends.keras.symbolic_trace import CannotCall, Fallback, SymbolicTrace, patching
+from sweeprof.backends.keras.tensors import dtype_of, itemsize, symbolic, tensors_in
 from sweeprof.counting.formulas import DEFAULTS, Cost, FormulaFailed, Formulas
+from sweeprof.counting.parameters import Variable, summed
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import Bytes, LayerRow, LayerTable, Weights
+
+_STORED_SMALLER = frozenset({"int8", "int4", "gptq", "awq"})
+"""Quantisations that store weights otherwise; ``float8`` scales them as it computes."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    """The weights of every layer, by the identity of the layer."""
+
+    own: dict[int, Weights]
+    """Without what a layer before it holds already."""
+    subtree: dict[int, Weights]
+    """With everything below, each variable once."""
+
+
+def inventory(
+    layers: Iterable[keras.Layer], below: Mapping[int, list[keras.Layer]], sizes: Mapping[int, Mapping[str, float]]
+) -> LayerWeights:
+    """The weights of every layer.
+
+    Args:
+        layers: each once, those that come first own what they share with others.
+        below: by the identity of a layer, those that it holds or calls.
+        sizes: by the identity of a layer, bytes per element by name of variable, where a layer declares them.
+    """
+    held = {id(layer): _variables(layer, sizes.get(id(layer), {})) for layer in layers}
+    before: set[Hashable] = set()
+    own = {}
+    for identity, variables in held.items():
+        fresh = {variable.key: variable for variable in variables if variable.key not in before}
+        before.update(fresh)
+        own[identity] = summed(fresh.values())
+    subtree = {}
+    for identity in held:
+        inner = {variable.key: variable for found in _reached(identity, below) for variable in held.get(found, ())}
+        subtree[identity] = summed(inner.values())
+    return LayerWeights(own, subtree)
+
+
+def _reached(identity: int, below: Mapping[int, list[keras.Layer]]) -> list[int]:
+    found: dict[int, None] = {}
+    waiting = [identity]
+    while waiting:
+        current = waiting.pop()
+        if current not in found:
+            found[current] = None
+            waiting += [id(layer) for layer in below.get(current, ())]
+    return list(found)
+
+
+def _variables(layer: keras.Layer, sizes: Mapping[str, float]) -> list[Variable]:
+    """Parameters, and state that no optimizer sees.
+
+    Keras keeps what an optimizer may change in ``_trainable_variables`` whether or not the layer is frozen; its public lists move
+    frozen parameters in with moving statistics. The weights of a quantised layer, which no optimizer can change, are parameters
+    too. The state of a random generator is none of the model's.
+    """
+    if not isinstance(layer, keras.Layer):
+        return _of_other(layer)
+    found = []
+    for owner in (layer, *hidden_in(layer)):
+        is_quantised = owner.quantization_mode in _STORED_SMALLER
+        found += [_described(variable, sizes, is_buffer=False) for variable in owner._trainable_variables]
+        for variable in owner._non_trainable_variables:
+            if not variable.path.endswith("seed_generator_state"):
+                found.append(_described(variable, sizes, is_buffer=not is_quantised))
+    return found
+
+
+def _of_other(model: object) -> list[Variable]:
+    """The variables of a model that is no Keras layer, where it tells them, as a function of a SavedModel does."""
+    return [
+        Variable(id(v), prod(v.shape), itemsize(dtype_of(v)) or 0, dtype_of(v), v.trainable, not v.trainable)
+        for v in getattr(model, "variables", ())
+    ]
+
+
+def _described(variable: keras.Variable, sizes: Mapping[str, float], *, is_buffer: bool) -> Variable:
+    dtype = str(variable._dtype)  # as it is stored, whatever it is cast to within a layer of mixed precision
+    size = sizes.get(variable.name, itemsize(dtype) or 0)
+    return Variable(id(variable), prod(variable.shape), size, dtype, bool(variable.trainable), is_buffer)
+
 
 _AS_COUNTED = Cost()
 _NO_WEIGHTS = Weights()
 
 
-def rows_of(trace: SymbolicTrace, root: Any) -> tuple[LayerRow, ...]:
+def rows_of(trace: SymbolicTrace, root: object) -> tuple[LayerRow, ...]:
     """One row per call in the order of the calls, then every layer that was never called."""
     called = {id(call.layer) for call in trace.calls}
     below = _below(trace, root)
@@ -49,7 +131,7 @@ def rows_of(trace: SymbolicTrace, root: Any) -> tuple[LayerRow, ...]:
     return tuple(rows)
 
 
-def parts_of(layer: Any) -> list[Any]:
+def parts_of(layer: keras.Layer) -> list[keras.Layer]:
     """The layers that a layer holds, but for inputs, which do nothing, and those that are how it is made."""
     if not isinstance(layer, keras.Layer):
         return []
@@ -57,9 +139,9 @@ def parts_of(layer: Any) -> list[Any]:
     return [part for part in layer._layers if not isinstance(part, keras.layers.InputLayer) and id(part) not in hidden]
 
 
-def _below(trace: SymbolicTrace, root: Any) -> dict[int, list[Any]]:
+def _below(trace: SymbolicTrace, root: object) -> dict[int, list[keras.Layer]]:
     """Return the layers that each layer holds or calls, by the identity of the layer."""
-    found: dict[int, list[Any]] = {}
+    found: dict[int, list[keras.Layer]] = {}
     waiting = [root, *(call.layer for call in trace.calls)]
     while waiting:
         layer = waiting.pop()
@@ -74,9 +156,9 @@ def _below(trace: SymbolicTrace, root: Any) -> dict[int, list[Any]]:
     return found
 
 
-def _known(root: Any, below: dict[int, list[Any]]) -> dict[int, Any]:
+def _known(root: object, below: dict[int, list[keras.Layer]]) -> dict[int, keras.Layer]:
     """The root and every layer below it by identity, each once, parents first."""
-    found: dict[int, Any] = {}
+    found: dict[int, keras.Layer] = {}
     waiting = [root]
     while waiting:
         layer = waiting.pop()
@@ -86,7 +168,9 @@ def _known(root: Any, below: dict[int, list[Any]]) -> dict[int, Any]:
     return found
 
 
-def _uncalled(trace: SymbolicTrace, root: Any, below: dict[int, list[Any]], called: set[int]) -> list[tuple[Any, str]]:
+def _uncalled(
+    trace: SymbolicTrace, root: object, below: dict[int, list[keras.Layer]], called: set[int]
+) -> list[tuple[keras.Layer, str]]:
     """Layers that were never called, with paths below the layers that hold them."""
     paths = {id(call.layer): call.path for call in reversed(trace.calls)}
     found = []
@@ -143,7 +227,7 @@ ON_SHAPES = "shapes"
 
 
 def count_layers(
-    model: Any, inputs: Inputs, formulas: Formulas = DEFAULTS, fallback: Fallback | None = None
+    model: object, inputs: Inputs, formulas: Formulas = DEFAULTS, fallback: Fallback | None = None
 ) -> LayerTable:
     """The layers of ``model`` for one step on ``inputs`` in inference; it is left as it was found, and built if it was not.
 
@@ -169,11 +253,11 @@ def count_layers(
     )
 
 
-def _step(model: Any, given: Inputs) -> Callable[..., Any]:
+def _step(model: object, given: Inputs) -> Callable[..., object]:
     return lambda *args, **kwargs: Inputs(args, kwargs, given.forward).call(model)
 
 
-def traced(model: Any, given: Inputs, trace: SymbolicTrace, training: bool = False) -> Any:
+def traced(model: object, given: Inputs, trace: SymbolicTrace, training: bool = False) -> object:
     """Return the symbolic result of ``model`` for symbolic inputs, recorded by ``trace``.
 
     Raises:

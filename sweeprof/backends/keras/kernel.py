@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import keras
 
 from sweeprof.measuring.calibration import KernelName, resembling
@@ -15,7 +13,7 @@ _CONVOLUTIONS = tuple(
 )
 
 
-def resembling_kernel(model: Any) -> KernelName:
+def resembling_kernel(model: object) -> KernelName:
     """The kernel for a Keras layer, or for any function."""
     layers = model._flatten_layers() if isinstance(model, keras.Layer) else ()
     kinds = [type(layer) for layer in layers]

@@ -1,25 +1,117 @@
-"""Layers whose own ``call`` does not go through ``keras.ops``: the same computation for a trace to see.
+"""Layers that a symbolic trace calls in another way than Keras does.
 
-An override is ``(trace, layer, *args, **kwargs) -> outputs`` with the arguments of the layer's ``call``, on symbolic tensors. It
-stands in for the layers of Keras alone: a subclass with a ``call`` of its own is entered like any other layer.
+A layer whose own ``call`` does not go through ``keras.ops`` gets the same computation for a trace to see. Layers that repeat
+are traced once: recurrent networks trace their cell once for all time steps, ``TimeDistributed`` its layer.
+
+An override is ``(trace, layer, *args, **kwargs) -> outputs`` with the arguments of the layer's ``call``, on symbolic tensors.
+It stands in for the layers of Keras alone: a subclass with a ``call`` of its own is entered like any other layer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import keras
 from keras import layers, ops
 from keras.src.utils.image_utils import smart_resize
 
-from sweeprof.backends.keras.costs.rule import batch_normalised, elements, normalised, product
-from sweeprof.backends.keras.recurrent import RECURRENT, LayerOverride
+from sweeprof.backends.keras.costs import batch_normalised, elements, normalised, product
 
 if TYPE_CHECKING:
     from sweeprof.backends.keras.symbolic_trace import SymbolicTrace
 
 
-def override_of(layer: Any) -> LayerOverride | None:
+LayerOverride = Callable[..., object]
+
+_NETWORKS = (
+    *(layers.SimpleRNN, layers.GRU, layers.LSTM),
+    *(layers.ConvLSTM1D, layers.ConvLSTM2D, layers.ConvLSTM3D),
+)
+
+
+def hidden_in(layer: keras.Layer) -> list[keras.Layer]:
+    """The layers that have no rows, as they are how ``layer`` is made: the cell of an LSTM, but not that of ``RNN(cell)``."""
+    return [layer.cell] if isinstance(layer, _NETWORKS) else []
+
+
+def _network(
+    trace: SymbolicTrace,
+    layer: keras.Layer,
+    sequences: keras.KerasTensor,
+    initial_state: Any = None,
+    mask: keras.KerasTensor | None = None,
+    training: bool | None = False,
+) -> keras.KerasTensor:
+    """As many steps as the sequence is long, each one trace of the cell; masks of dropout are made once and cost nothing."""
+    batch, steps, *rest = sequences.shape
+    step = keras.KerasTensor((batch, *rest), sequences.dtype)
+    if initial_state is None:
+        with trace.paused():
+            initial_state = keras.src.backend.compute_output_spec(layer.get_initial_state, batch)
+    states = list(initial_state) if isinstance(initial_state, list | tuple) else [initial_state]
+    cell = layer.cell
+    call = cell.call if hidden_in(layer) else cell
+    trace.passed([sequences], [step])
+    before = 0
+    if (
+        trace.tape is not None and steps > 1
+    ):  # the first state is given, and takes no gradient; those of further steps do
+        before = 1
+        _, states = call(step, states)
+        states = states if isinstance(states, list | tuple) else [states]
+    with trace.repeated(steps - before):
+        output, states = call(step, states)
+    outputs = _over_time(output, steps) if layer.return_sequences else _like(output)
+    final = [_like(state) for state in keras.tree.flatten(states)]
+    trace.passed([sequences, output, *keras.tree.flatten(states)], [outputs, *final])
+    if not layer.return_state:
+        return outputs
+    if not keras.tree.is_nested(states):
+        states = [states]
+    return (outputs, *keras.tree.pack_sequence_as(states, final))
+
+
+def _time_distributed(
+    trace: SymbolicTrace,
+    layer: keras.Layer,
+    inputs: keras.KerasTensor,
+    training: bool | None = None,
+    mask: keras.KerasTensor | None = None,
+) -> keras.KerasTensor:
+    """One trace of the layer for all time steps."""
+    batch, steps, *rest = inputs.shape
+    keywords: dict[str, Any] = {}
+    if layer.layer._call_has_training_arg:
+        keywords["training"] = training
+    if layer.layer._call_has_mask_arg and mask is not None:
+        keywords["mask"] = keras.KerasTensor((batch, *mask.shape[2:]), mask.dtype)
+    step = keras.KerasTensor((batch, *rest), inputs.dtype)
+    trace.passed([inputs], [step])
+    with trace.repeated(steps):
+        output = layer.layer(step, **keywords)
+    outputs = keras.tree.map_structure(lambda tensor: _over_time(tensor, steps), output)
+    trace.passed([inputs, output], outputs)
+    return outputs
+
+
+def _over_time(output: keras.KerasTensor, steps: int) -> keras.KerasTensor:
+    batch, *rest = output.shape
+    return keras.KerasTensor((batch, steps, *rest), output.dtype)
+
+
+def _like(tensor: keras.KerasTensor) -> keras.KerasTensor:
+    return keras.KerasTensor(tensor.shape, tensor.dtype)
+
+
+RECURRENT: dict[type, LayerOverride] = {
+    **dict.fromkeys((layers.RNN, *_NETWORKS), _network),
+    layers.TimeDistributed: _time_distributed,
+}
+"""Overrides of recurrent layers."""
+
+
+def override_of(layer: keras.Layer) -> LayerOverride | None:
     """Return the override of the layer's ``call``; None if the layer itself is called."""
     kinds: tuple[Any, ...] = type(layer).__mro__
     for kind in kinds:
@@ -29,7 +121,7 @@ def override_of(layer: Any) -> LayerOverride | None:
     return _unchanged if _is_random(layer) else None
 
 
-def count_adapted(trace: SymbolicTrace, layer: Any) -> None:
+def count_adapted(trace: SymbolicTrace, layer: keras.Layer) -> None:
     """The product of the two factors that adapt a kernel of low rank (LoRA), which is computed in every call from weights alone."""
     if is_adapted(layer):
         left, right = (getattr(layer, name) for name in _FACTORS[hasattr(layer, "lora_embeddings_a")])
@@ -39,7 +131,7 @@ def count_adapted(trace: SymbolicTrace, layer: Any) -> None:
         trace.count("keras::lora", (macs, flops + beside, ops_ + beside), [left, right], kernel)
 
 
-def is_adapted(layer: Any) -> bool:
+def is_adapted(layer: keras.Layer) -> bool:
     """True if the layer has a low-rank (LoRA) kernel in addition to its own."""
     return bool(getattr(layer, "lora_enabled", False))
 
@@ -47,7 +139,9 @@ def is_adapted(layer: Any) -> bool:
 _FACTORS = (("lora_kernel_a", "lora_kernel_b"), ("lora_embeddings_a", "lora_embeddings_b"))
 
 
-def _softmax(trace: SymbolicTrace, layer: Any, inputs: Any, mask: Any = None) -> Any:
+def _softmax(
+    trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor, mask: keras.KerasTensor | None = None
+) -> keras.KerasTensor:
     """``x - logsumexp(x)`` exponentiated over several axes; a mask chooses before and behind."""
     if mask is not None:
         inputs = ops.where(mask, inputs, -1e9)
@@ -59,7 +153,13 @@ def _softmax(trace: SymbolicTrace, layer: Any, inputs: Any, mask: Any = None) ->
     return outputs if mask is None else ops.where(mask, outputs, 0.0)
 
 
-def _batch_normalization(trace: SymbolicTrace, layer: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+def _batch_normalization(
+    trace: SymbolicTrace,
+    layer: keras.Layer,
+    inputs: keras.KerasTensor,
+    training: bool | None = None,
+    mask: keras.KerasTensor | None = None,
+) -> keras.KerasTensor:
     """One operation, as it is without a mask in inference."""
     outputs = keras.KerasTensor(inputs.shape, layer.compute_dtype)
     channels = int(inputs.shape[layer.axis])
@@ -70,7 +170,7 @@ def _batch_normalization(trace: SymbolicTrace, layer: Any, inputs: Any, training
     return outputs
 
 
-def _group_normalization(trace: SymbolicTrace, layer: Any, inputs: Any) -> Any:
+def _group_normalization(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor) -> keras.KerasTensor:
     """One operation, as torch has it; Keras computes it from its parts."""
     outputs = keras.KerasTensor(inputs.shape, layer.compute_dtype)
     rows = int(inputs.shape[0]) * layer.groups
@@ -80,11 +180,11 @@ def _group_normalization(trace: SymbolicTrace, layer: Any, inputs: Any) -> Any:
     return outputs
 
 
-def _rescaling(trace: SymbolicTrace, layer: Any, inputs: Any) -> Any:
+def _rescaling(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor) -> keras.KerasTensor:
     return ops.add(ops.multiply(ops.cast(inputs, layer.compute_dtype), 1.0), 0.0)
 
 
-def _normalization(trace: SymbolicTrace, layer: Any, inputs: Any) -> Any:
+def _normalization(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor) -> keras.KerasTensor:
     """The deviation is computed from the variance, which is a constant."""
     given = ops.cast(inputs, layer.compute_dtype)
     if layer.invert:
@@ -92,21 +192,28 @@ def _normalization(trace: SymbolicTrace, layer: Any, inputs: Any) -> Any:
     return ops.divide(ops.subtract(given, 0.0), 1.0)
 
 
-def _parametric(trace: SymbolicTrace, layer: Any, inputs: Any) -> Any:
+def _parametric(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor) -> keras.KerasTensor:
     """PReLU: one operation, as torch has it; Keras computes it from two rectifiers."""
     outputs = keras.KerasTensor(inputs.shape, layer.compute_dtype)
     trace.count("keras::prelu", (0, elements(inputs), 4 * elements(inputs)), [inputs, layer.alpha], outputs)
     return outputs
 
 
-def _resizing(trace: SymbolicTrace, layer: Any, data: Any, training: Any = None) -> Any:
+def _resizing(
+    trace: SymbolicTrace,
+    layer: keras.Layer,
+    data: keras.KerasTensor | dict[str, keras.KerasTensor],
+    training: bool | None = None,
+) -> keras.KerasTensor:
     if isinstance(data, dict) or layer.crop_to_aspect_ratio or layer.pad_to_aspect_ratio:
         raise NotImplementedError("only the resizing of a tensor to a size stands in for the layer")
     size = (layer.height, layer.width)
     return ops.image.resize(data, size, interpolation=layer.interpolation, data_format=layer.data_format)
 
 
-def _center_crop(trace: SymbolicTrace, layer: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+def _center_crop(
+    trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor, *args: object, **kwargs: object
+) -> keras.KerasTensor:
     rows, columns = inputs.shape[-2:] if layer.data_format == "channels_first" else inputs.shape[-3:-1]
     if rows < layer.height or columns < layer.width:  # it is resized instead, in the proportions of the crop
         size, given = [layer.height, layer.width], ops.cast(inputs, layer.compute_dtype)
@@ -116,7 +223,14 @@ def _center_crop(trace: SymbolicTrace, layer: Any, inputs: Any, *args: Any, **kw
     return outputs
 
 
-def _unchanged(trace: SymbolicTrace, layer: Any, inputs: Any, *args: Any, training: Any = None, **kwargs: Any) -> Any:
+def _unchanged(
+    trace: SymbolicTrace,
+    layer: keras.Layer,
+    inputs: keras.KerasTensor,
+    *args: object,
+    training: bool | None = None,
+    **kwargs: object,
+) -> keras.KerasTensor:
     """Do nothing in inference, as random layers do; in training, dropout scales a mask and applies it, as in torch."""
     if _is_random(layer) and training:
         raise NotImplementedError("a random transformation in training")
@@ -130,13 +244,13 @@ def _unchanged(trace: SymbolicTrace, layer: Any, inputs: Any, *args: Any, traini
     return outputs
 
 
-def _is_random(layer: Any) -> bool:
+def _is_random(layer: keras.Layer) -> bool:
     """True if the layer is one of Keras's image transformations for training."""
     kind = type(layer)
     return kind.__module__.startswith("keras.src.layers.preprocessing.image_preprocessing.random_")
 
 
-def _keeps_shape(trace: SymbolicTrace, layer: Any, inputs: Any) -> bool:
+def _keeps_shape(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor) -> bool:
     """True if the output has the input's shape in inference, as RandomCrop's in some versions of Keras despite its declaration."""
     if tuple(layer.compute_output_shape(inputs.shape)) == tuple(inputs.shape):
         return True
@@ -145,7 +259,9 @@ def _keeps_shape(trace: SymbolicTrace, layer: Any, inputs: Any) -> bool:
     return tuple(outputs.shape) == tuple(inputs.shape)
 
 
-def _noise(trace: SymbolicTrace, layer: Any, inputs: Any, training: Any = None) -> Any:
+def _noise(
+    trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor, training: bool | None = None
+) -> keras.KerasTensor:
     """Random numbers are added or multiplied."""
     return ops.add(inputs, 0.0) if training else inputs
 

@@ -8,27 +8,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 import keras
 
 from sweeprof.backends.keras.autodiff_tape import TapeEntry
 from sweeprof.backends.keras.calls import as_called, uncovered
-from sweeprof.backends.keras.costs.backward import (
+from sweeprof.backends.keras.costs import (
     ATTENTION,
     FREE_FORWARD,
     KEEPS_NOTHING,
     KEEPS_RESULT,
     PRODUCTS,
-    flops_of,
+    arithmetic,
+    backward_flops,
+    elements,
+    shape_of,
 )
-from sweeprof.backends.keras.costs.pointwise import RULES as ELEMENTWISE
-from sweeprof.backends.keras.costs.rule import arithmetic, elements, shape_of
+from sweeprof.backends.keras.costs import ELEMENTWISE_RULES as ELEMENTWISE
 from sweeprof.backends.keras.counting import traced
 from sweeprof.backends.keras.layer_overrides import is_adapted
-from sweeprof.backends.keras.liveness import TensorLifetimes
 from sweeprof.backends.keras.symbolic_trace import PREFIX, Fallback, SymbolicTrace
-from sweeprof.backends.keras.tensors import dtype_of, symbolic, tensors_in
+from sweeprof.backends.keras.tensors import TensorLifetimes, dtype_of, symbolic, tensors_in
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
@@ -43,7 +43,7 @@ _PASSES = frozenset({"add", "subtract"})
 
 
 def count_training(
-    model: Any, inputs: Inputs, formulas: Formulas = DEFAULTS, fallback: Fallback | None = None
+    model: object, inputs: Inputs, formulas: Formulas = DEFAULTS, fallback: Fallback | None = None
 ) -> Training:
     """One training step of ``model`` on ``inputs``; gradients are those of every parameter that is trained.
 
@@ -92,7 +92,9 @@ def _why_estimated(trace: SymbolicTrace) -> str | None:
 class _TapeGradients:
     """The gradients of everything that a tape depends on."""
 
-    def __init__(self, tape: list[TapeEntry], inputs: list[Any], outputs: list[Any]) -> None:
+    def __init__(
+        self, tape: list[TapeEntry], inputs: list[keras.KerasTensor], outputs: list[keras.KerasTensor]
+    ) -> None:
         self.macs = self.flops = 0
         self.uncovered: Counter[str] = Counter()
         self._needs = _needing(tape)
@@ -104,7 +106,7 @@ class _TapeGradients:
         self._lifetimes.given(inputs)
         for entry in tape:
             self._lifetimes.ran(entry.path, _activations(entry.used), list(entry.made), entry.in_place)
-        self._kept: list[Any] = list(outputs)
+        self._kept: list[keras.KerasTensor] = list(outputs)
         for entry in reversed(tape):
             if any(id(tensor) in self._gradients for tensor in entry.made):
                 self._pass_back(entry)
@@ -132,7 +134,7 @@ class _TapeGradients:
         if needing:
             self._add(entry, [tensor for tensor, _ in needing])
 
-    def _add(self, entry: TapeEntry, needing: list[Any]) -> None:
+    def _add(self, entry: TapeEntry, needing: list[keras.KerasTensor]) -> None:
         """Add the cost of the gradients of some operands."""
         result = entry.made[0]
         if not arithmetic(result):
@@ -141,7 +143,7 @@ class _TapeGradients:
             self.flops += entry.times * FREE_FORWARD.get(entry.name, 0) * elements(result)
             return
         is_elementwise = entry.name in ELEMENTWISE
-        beside = flops_of(
+        beside = backward_flops(
             entry.name, entry.cost, shape_of(entry.used[0]), shape_of(result), len(needing), is_elementwise
         )
         if beside is None:
@@ -162,16 +164,16 @@ def _needing(tape: list[TapeEntry]) -> set[int]:
     return found
 
 
-def _saved(entry: TapeEntry) -> list[Any]:
+def _saved(entry: TapeEntry) -> list[keras.KerasTensor]:
     """The activations that an operation's backward reads."""
     if entry.cost is None or entry.name in KEEPS_NOTHING:
         return []
     return _activations(entry.made if entry.name in KEEPS_RESULT else entry.used)
 
 
-def _activations(tensors: Iterable[Any]) -> list[Any]:
+def _activations(tensors: Iterable[keras.KerasTensor]) -> list[keras.KerasTensor]:
     return [tensor for tensor in tensors if isinstance(tensor, keras.KerasTensor)]
 
 
-def _like(tensor: Any) -> Any:
+def _like(tensor: keras.KerasTensor) -> keras.KerasTensor:
     return keras.KerasTensor(shape_of(tensor), dtype_of(tensor))

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sweeprof.backends import Build
-from sweeprof.backends.gaps import Gap
+from sweeprof.backends import Build, Gap
 from sweeprof.backends.litert.converting import Converter
 from sweeprof.backends.litert.model import InterpreterSettings, LitertModel
 from sweeprof.counting.formulas import Formulas
@@ -99,11 +98,11 @@ class LitertBackend:
         with self._converter().converted(build, self.expected, channel_axis) as file:
             return file.artifact()
 
-    def device_of(self, model: Any) -> str:
+    def device_of(self, model: object) -> str:
         return "cpu"
 
     @contextmanager
-    def borrowed(self, model: Any, is_trained: bool = False) -> Iterator[None]:
+    def borrowed(self, model: object, is_trained: bool = False) -> Iterator[None]:
         yield  # what runs is a file, and the model that it was converted from is only read
 
     def memory_meter(self) -> ProcessMemory:

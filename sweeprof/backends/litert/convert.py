@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -17,13 +17,16 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
+from sweeprof.backends import AnyArray
 from sweeprof.backends.litert.files import leaves
 from sweeprof.errors import Unsupported
 
 Quantization = Literal["none", "dynamic", "float16", "int8"]
 
 
-def converted(model: Any, signature: Mapping[str, Any], quantization: Quantization, samples: Any) -> bytes:
+def converted(
+    model: Callable[..., object], signature: Mapping[str, Any], quantization: Quantization, samples: AnyArray | None
+) -> bytes:
     """The file's content.
 
     Args:
@@ -49,10 +52,10 @@ def converted(model: Any, signature: Mapping[str, Any], quantization: Quantizati
     return content
 
 
-def _called(model: Any, signature: Mapping[str, Any]) -> Any:
+def _called(model: Callable[..., object], signature: Mapping[str, Any]) -> Callable[..., object]:
     keywords = {"training": False} if isinstance(model, keras.Layer) else {}
 
-    def call(*tensors: Any) -> Any:
+    def call(*tensors: object) -> object:
         waiting = iter(tensors)
         args, named = (_packed(signature[part], waiting) for part in ("args", "kwargs"))
         return _flat(model(*args, **{**keywords, **named}))
@@ -60,7 +63,7 @@ def _called(model: Any, signature: Mapping[str, Any]) -> Any:
     return call
 
 
-def _flat(outputs: Any) -> list[Any]:
+def _flat(outputs: object) -> list[tf.Tensor]:
     """Return a model's outputs in the model's own order: TensorFlow sorts the keys of a mapping that leaves a graph."""
     if isinstance(outputs, Mapping):
         outputs = tuple(outputs.values())
@@ -69,7 +72,7 @@ def _flat(outputs: Any) -> list[Any]:
     return [] if outputs is None else [outputs]
 
 
-def _packed(tree: Any, tensors: Iterator[Any]) -> Any:
+def _packed(tree: Any, tensors: Iterator[tf.Tensor]) -> Any:
     """The tree with a tensor for each description of one."""
     if isinstance(tree, Mapping):
         described = "shape" in tree and "dtype" in tree
@@ -77,7 +80,9 @@ def _packed(tree: Any, tensors: Iterator[Any]) -> Any:
     return [_packed(branch, tensors) for branch in tree]
 
 
-def _quantize(converter: Any, quantization: Quantization, specs: list[Any], samples: Any) -> None:
+def _quantize(
+    converter: tf.lite.TFLiteConverter, quantization: Quantization, specs: list[tf.TensorSpec], samples: AnyArray | None
+) -> None:
     if quantization == "none":
         return
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -93,7 +98,7 @@ def _quantize(converter: Any, quantization: Quantization, specs: list[Any], samp
         converter.inference_input_type = converter.inference_output_type = tf.int8
 
 
-def _batches(samples: Any, spec: Any) -> Iterator[Any]:
+def _batches(samples: AnyArray, spec: tf.TensorSpec) -> Iterator[AnyArray]:
     """All samples in the batches that the file takes, the last one filled up from the first ones."""
     size = int(spec.shape[0])
     for begin in range(0, len(samples), size):

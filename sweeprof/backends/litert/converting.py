@@ -1,13 +1,15 @@
 """From a builder to a TFLite file: converted once, in a process of its own, and remembered.
 
-A measured process is to have nothing in memory but the interpreter, and TensorFlow takes hundreds of megabytes. So a model that a
-config describes is converted by a child (``convert_child.py``), which gets the description as JSON; the file is kept under what it
-was made from. A model in a caller's hands has no description, and is converted right here, where TensorFlow is loaded already.
+A measured process is to have nothing in memory but the interpreter, and TensorFlow takes hundreds of megabytes. So a model that
+a config describes is converted by a child, which runs this file and gets the description as JSON; the file is kept under what
+it was made from. A model in a caller's hands has no description, and is converted right here, where TensorFlow is loaded
+already.
 """
 
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,14 +22,25 @@ from filelock import FileLock
 
 from sweeprof.backends import Build
 from sweeprof.backends.litert.files import TfliteFile, signature_of
-from sweeprof.backends.model_files import LOCK_S, ChildRequest, cache_folder, described, key_of, run_child
+from sweeprof.backends.model_files import (
+    LOCK_S,
+    ChildFailure,
+    ChildRequest,
+    answer,
+    cache_folder,
+    described,
+    key_of,
+    run_child,
+)
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.instantiate import instantiate
 
 if TYPE_CHECKING:
     from sweeprof.backends.litert.convert import Quantization
 
-CHILD = "sweeprof.backends.litert.convert_child"
+
+CHILD = "sweeprof.backends.litert.converting"
 TFLITE_FILE = f"{TfliteFile.__module__}.{TfliteFile.__qualname__}"
 CONVERTERS = ("tensorflow", "keras", "sweeprof")
 METHOD = "outputs as the model lists them"
@@ -61,7 +74,7 @@ class Converter:
             else:
                 yield self._remembered(node, inputs, channel_axis, Path(temporary))
 
-    def _live(self, model: Any, inputs: Inputs, axis: int | None, folder: Path) -> TfliteFile:
+    def _live(self, model: object, inputs: Inputs, axis: int | None, folder: Path) -> TfliteFile:
         if isinstance(model, TfliteFile):
             return model.found()
         if not callable(model):
@@ -77,7 +90,7 @@ class Converter:
         write(content, folder / "model.tflite")
         return TfliteFile(str(folder / "model.tflite"))
 
-    def _remembered(self, node: Mapping[str, Any], inputs: Inputs, axis: int | None, temporary: Path) -> TfliteFile:
+    def _remembered(self, node: Mapping[str, object], inputs: Inputs, axis: int | None, temporary: Path) -> TfliteFile:
         folder = cache_folder("litert", self.cache) or temporary
         folder.mkdir(parents=True, exist_ok=True)
         signature, samples = signature_of(inputs, axis), self._arranged(axis)
@@ -113,3 +126,31 @@ def _run_child(request: ChildRequest) -> None:
 
 def _refused(kind: str, message: str) -> str:
     return f"TensorFlow's converter cannot convert the model: {kind}: {message}"
+
+
+def converted_file(request: ChildRequest) -> ChildFailure | None:
+    """Build, convert, and say what failed."""
+    seed = request["seed"]
+    random.seed(seed)
+    np.random.seed(seed)  # Keras draws its seeds from Python's generator
+    try:
+        model = instantiate(request["node"])
+    except Exception as error:  # a builder may raise anything
+        return ChildFailure.of("build", error)
+    if not callable(model):
+        said = f"the model's builder returned a {type(model).__name__}, not a Keras model or a TfliteFile"
+        return ChildFailure.of("build", TypeError(said))
+    # TensorFlow, which a builder that fails need not wait for.
+    from sweeprof.backends.litert.convert import converted, write
+
+    samples = None if request["samples"] is None else np.load(request["samples"])
+    try:
+        content = converted(model, request["signature"], request["quantization"], samples)
+    except Exception as error:  # and so may the converter
+        return ChildFailure.of("convert", error)
+    write(content, Path(request["file"]))
+    return None
+
+
+if __name__ == "__main__":
+    answer(converted_file)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sweeprof.backends.litert.graph import Tensor, TfliteOperator
 
 
-class Cost(NamedTuple):
+class TfliteCost(NamedTuple):
     """The cost of one run of an operator, for the whole batch."""
 
     macs: int = 0
@@ -18,7 +18,7 @@ class Cost(NamedTuple):
 
 
 Ins = Sequence[Tensor | None]
-Rule = Callable[[TfliteOperator, Ins, Tensor], Cost]
+TfliteRule = Callable[[TfliteOperator, Ins, Tensor], TfliteCost]
 
 ELEMENTWISE = {
     "RELU": (1, 1),
@@ -50,13 +50,13 @@ FREE = frozenset(
 """Operators that move or compare, and compute nothing."""
 
 
-def cost_of(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost | None:
+def cost_of(operator: TfliteOperator, inputs: Ins, output: Tensor) -> TfliteCost | None:
     """The cost of one run; None where it is not known. Quantized arithmetic costs what it stands for; that of indices nothing."""
     if operator.name in FREE:
-        return Cost()
+        return TfliteCost()
     if operator.name in ELEMENTWISE:
         flops, ops = ELEMENTWISE[operator.name]
-        own = Cost(flops=flops * output.numel, ops=ops * output.numel) if output.is_real else Cost()
+        own = TfliteCost(flops=flops * output.numel, ops=ops * output.numel) if output.is_real else TfliteCost()
     elif operator.name in RULES:
         own = RULES[operator.name](operator, inputs, output)
     else:
@@ -66,12 +66,12 @@ def cost_of(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost | Non
     if operator.activation not in ELEMENTWISE:
         return None
     flops, ops = ELEMENTWISE[operator.activation]
-    return Cost(own.macs, own.flops + flops * output.numel, own.ops + ops * output.numel)
+    return TfliteCost(own.macs, own.flops + flops * output.numel, own.ops + ops * output.numel)
 
 
-def _product(macs: int, outputs: int, has_bias: bool) -> Cost:
+def _product(macs: int, outputs: int, has_bias: bool) -> TfliteCost:
     """``outputs`` sums of products, each with a bias or without."""
-    return Cost(macs, 2 * macs + (outputs if has_bias else 0), 2 * macs - (0 if has_bias else outputs))
+    return TfliteCost(macs, 2 * macs + (outputs if has_bias else 0), 2 * macs - (0 if has_bias else outputs))
 
 
 def _given(inputs: Ins, position: int) -> bool:
@@ -84,71 +84,71 @@ def _shape(inputs: Ins, position: int) -> tuple[int, ...]:
     return tensor.shape
 
 
-def _fully_connected(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
+def _fully_connected(operator: TfliteOperator, inputs: Ins, output: Tensor) -> TfliteCost:
     """Weights ``(out, in)``: over every leading axis of the input, however many it has."""
     return _product(output.numel * _shape(inputs, 1)[-1], output.numel, _given(inputs, 2))
 
 
-def _convolution(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
+def _convolution(operator: TfliteOperator, inputs: Ins, output: Tensor) -> TfliteCost:
     """Weights ``(out, height, width, in/groups)``."""
     return _product(output.numel * math.prod(_shape(inputs, 1)[1:]), output.numel, _given(inputs, 2))
 
 
-def _convolution_3d(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
+def _convolution_3d(operator: TfliteOperator, inputs: Ins, output: Tensor) -> TfliteCost:
     """Weights ``(depth, height, width, in, out)``."""
     return _product(output.numel * math.prod(_shape(inputs, 1)[:-1]), output.numel, _given(inputs, 2))
 
 
-def _depthwise(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
+def _depthwise(operator: TfliteOperator, inputs: Ins, output: Tensor) -> TfliteCost:
     """Weights ``(1, height, width, out)``."""
     return _product(output.numel * math.prod(_shape(inputs, 1)[1:3]), output.numel, _given(inputs, 2))
 
 
-def _transposed(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
+def _transposed(operator: TfliteOperator, inputs: Ins, output: Tensor) -> TfliteCost:
     """Inputs are (output shape, weights ``(out, height, width, in)``, values, bias): each value is spread over window and out."""
     macs = math.prod(_shape(inputs, 2)) * math.prod(_shape(inputs, 1)[:-1])
     return _product(macs, output.numel, _given(inputs, 3))
 
 
-def _batch_matmul(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
+def _batch_matmul(operator: TfliteOperator, inputs: Ins, output: Tensor) -> TfliteCost:
     left = _shape(inputs, 0)
     return _product(output.numel * left[-2 if operator.options.get("adjX") else -1], output.numel, False)
 
 
-def _gelu(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
-    return Cost(flops=output.numel, ops=(15 if operator.options.get("approximate") else 5) * output.numel)
+def _gelu(operator: TfliteOperator, inputs: Ins, output: Tensor) -> TfliteCost:
+    return TfliteCost(flops=output.numel, ops=(15 if operator.options.get("approximate") else 5) * output.numel)
 
 
-def _softmax(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
+def _softmax(operator: TfliteOperator, inputs: Ins, output: Tensor) -> TfliteCost:
     n, width = output.numel, output.shape[-1]
-    return Cost(flops=n, ops=4 * n - n // width)
+    return TfliteCost(flops=n, ops=4 * n - n // width)
 
 
-def _log_softmax(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
-    return Cost(flops=output.numel, ops=4 * output.numel)
+def _log_softmax(operator: TfliteOperator, inputs: Ins, output: Tensor) -> TfliteCost:
+    return TfliteCost(flops=output.numel, ops=4 * output.numel)
 
 
-def _average_pool(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
+def _average_pool(operator: TfliteOperator, inputs: Ins, output: Tensor) -> TfliteCost:
     window = operator.options["filterWidth"] * operator.options["filterHeight"]
-    return Cost(flops=math.prod(_shape(inputs, 0)), ops=output.numel * window)
+    return TfliteCost(flops=math.prod(_shape(inputs, 0)), ops=output.numel * window)
 
 
-def _max_pool(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
-    return Cost(flops=math.prod(_shape(inputs, 0)), ops=output.numel)
+def _max_pool(operator: TfliteOperator, inputs: Ins, output: Tensor) -> TfliteCost:
+    return TfliteCost(flops=math.prod(_shape(inputs, 0)), ops=output.numel)
 
 
-def _folded(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
+def _folded(operator: TfliteOperator, inputs: Ins, output: Tensor) -> TfliteCost:
     """A sum or an extreme."""
     n = math.prod(_shape(inputs, 0)) if output.is_real else 0
-    return Cost(flops=n, ops=max(0, n - output.numel) if output.is_real else 0)
+    return TfliteCost(flops=n, ops=max(0, n - output.numel) if output.is_real else 0)
 
 
-def _mean(operator: TfliteOperator, inputs: Ins, output: Tensor) -> Cost:
+def _mean(operator: TfliteOperator, inputs: Ins, output: Tensor) -> TfliteCost:
     n = math.prod(_shape(inputs, 0))
-    return Cost(flops=n, ops=n)
+    return TfliteCost(flops=n, ops=n)
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, TfliteRule] = {
     "FULLY_CONNECTED": _fully_connected,
     "BATCH_MATMUL": _batch_matmul,
     "CONV_2D": _convolution,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sweeprof.backends.litert.costs import Cost, cost_of
+from sweeprof.backends.litert.costs import TfliteCost, cost_of
 from sweeprof.backends.litert.files import TfliteFile
 from sweeprof.backends.litert.graph import Tensor, TfliteGraph, TfliteOperator, read
 from sweeprof.backends.litert.model import InterpreterSettings, inputs_of, sized
@@ -45,7 +45,9 @@ def count_file(file: TfliteFile, shapes: Sequence[tuple[int, ...]]) -> LayerTabl
         if cost is None:
             uncovered[operator.name] += 1
         rows.append(
-            _row(operator, graph, path, calls[path], cost or Cost(), _new_weights(operator, graph, widened, known))
+            _row(
+                operator, graph, path, calls[path], cost or TfliteCost(), _new_weights(operator, graph, widened, known)
+            )
         )
         calls[path] += 1
         peak.step(position, path)
@@ -71,7 +73,7 @@ def _of(graph: TfliteGraph, indices: Sequence[int | None]) -> list[Tensor | None
     return [None if index is None else graph.tensors[index] for index in indices]
 
 
-def _cost(operator: TfliteOperator, graph: TfliteGraph) -> Cost | None:
+def _cost(operator: TfliteOperator, graph: TfliteGraph) -> TfliteCost | None:
     return cost_of(operator, _of(graph, operator.inputs), graph.tensors[operator.outputs[0]])
 
 
@@ -124,7 +126,7 @@ def _scoped(tensors: Sequence[Tensor | None]) -> list[str]:
 
 
 def _row(
-    operator: TfliteOperator, graph: TfliteGraph, path: str, call: int, cost: Cost, weights: list[Tensor]
+    operator: TfliteOperator, graph: TfliteGraph, path: str, call: int, cost: TfliteCost, weights: list[Tensor]
 ) -> LayerRow:
     given = [tensor for tensor in _of(graph, operator.inputs) if tensor is not None and not tensor.is_constant]
     made = [graph.tensors[index] for index in operator.outputs]

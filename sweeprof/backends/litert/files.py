@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from sweeprof.backends import AnyArray
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.artifact import Artifact
@@ -41,7 +42,7 @@ class TfliteFile:
 LEAF = {"shape", "dtype"}
 
 
-def signature_of(inputs: Inputs, channel_axis: int | None) -> dict[str, Any]:
+def signature_of(inputs: Inputs, channel_axis: int | None) -> dict[str, object]:
     """``{"args": […], "kwargs": {…}}``, each tensor a ``{"shape": […], "dtype": "…"}``, with its channels last.
 
     Raises:
@@ -53,7 +54,7 @@ def signature_of(inputs: Inputs, channel_axis: int | None) -> dict[str, Any]:
     return {"args": list(described.args), "kwargs": dict(described.kwargs)}
 
 
-def leaves(tree: Any) -> Iterator[Any]:
+def leaves(tree: object) -> Iterator[Any]:
     """Whatever is in lists, tuples and mappings, in their order; a description of a tensor is one."""
     if isinstance(tree, Mapping) and set(tree) != LEAF:
         tree = list(tree.values())
@@ -64,14 +65,14 @@ def leaves(tree: Any) -> Iterator[Any]:
         yield tree
 
 
-def arrays(inputs: Inputs, channel_axis: int | None) -> list[Any]:
+def arrays(inputs: Inputs, channel_axis: int | None) -> list[AnyArray]:
     """Every tensor among the arguments, in the order of the signature, with its channels last; those specified are generated."""
     random = np.random.default_rng(0)
     given = leaves((inputs.args, dict(inputs.kwargs)))
     return [_moved(_made(leaf, random), channel_axis) for leaf in given]
 
 
-def _leaf(leaf: Any, channel_axis: int | None) -> dict[str, Any]:
+def _leaf(leaf: Any, channel_axis: int | None) -> dict[str, object]:
     if not isinstance(leaf, TensorSpec) and not hasattr(leaf, "__array__"):
         raise Unsupported(f"a {type(leaf).__name__} among the arguments cannot be converted")
     shape = list(leaf.shape)
@@ -80,12 +81,12 @@ def _leaf(leaf: Any, channel_axis: int | None) -> dict[str, Any]:
     return {"shape": shape, "dtype": str(leaf.dtype).rpartition(".")[2]}
 
 
-def _made(leaf: Any, random: np.random.Generator) -> Any:
+def _made(leaf: object, random: np.random.Generator) -> AnyArray:
     if not isinstance(leaf, TensorSpec):
         return np.asarray(leaf)
     values = random.standard_normal(leaf.shape) if "float" in leaf.dtype else np.zeros(leaf.shape)
     return values.astype(leaf.dtype)
 
 
-def _moved(array: Any, channel_axis: int | None) -> Any:
+def _moved(array: AnyArray, channel_axis: int | None) -> AnyArray:
     return array if channel_axis is None or array.ndim <= channel_axis else np.moveaxis(array, channel_axis, -1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
+from sweeprof.backends import AnyArray
 from sweeprof.backends.litert.files import TfliteFile, arrays
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
@@ -36,7 +37,7 @@ class InterpreterSettings:
 class InterpreterFeed:
     """A batch in the types and the shapes of the file's inputs."""
 
-    arrays: tuple[Any, ...]
+    arrays: tuple[AnyArray, ...]
     rows: int
     """Of the batch, which a file for a larger one is filled up to."""
 
@@ -83,12 +84,12 @@ class LitertModel:
             tuple(_fitting(array, detail) for array, detail in zip(given, wanted, strict=True)), rows
         )
 
-    def _arrays(self, inputs: Inputs) -> list[Any]:
+    def _arrays(self, inputs: Inputs) -> list[AnyArray]:
         assert self.file is not None
         return arrays(inputs, self._axis if self.file.channels == "last" else None)
 
     @contextmanager
-    def stepping(self, batch: InterpreterFeed) -> Iterator[Callable[[], Any]]:
+    def stepping(self, batch: InterpreterFeed) -> Iterator[Callable[[], object]]:
         """The inputs are set once, as a model on an accelerator has them there; outputs are copied out in every step."""
         interpreter = self._interpreter
         for detail, array in zip(inputs_of(interpreter), batch.arrays, strict=True):
@@ -101,7 +102,7 @@ class LitertModel:
 
         yield step
 
-    def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
+    def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
         return {}
 
     def host_outputs(self, outputs: Any) -> npt.NDArray[np.float32]:
@@ -114,7 +115,7 @@ class LitertModel:
         return np.asarray(values, np.float32)
 
 
-def inputs_of(interpreter: Any) -> list[Any]:
+def inputs_of(interpreter: Any) -> list[AnyArray]:
     """Details of the inputs, in the order of the arguments: what was converted here has names that count them."""
     details = interpreter.get_input_details()
     names = [detail["name"].removeprefix("serving_default_").partition(":")[0] for detail in details]
@@ -123,7 +124,7 @@ def inputs_of(interpreter: Any) -> list[Any]:
     return list(details)
 
 
-def sized(interpreter: Any, shapes: list[Any]) -> None:
+def sized(interpreter: Any, shapes: Sequence[tuple[int, ...]]) -> None:
     """Allocate the tensors, for such inputs where the file leaves their sizes open.
 
     Raises:
@@ -138,7 +139,7 @@ def sized(interpreter: Any, shapes: list[Any]) -> None:
     interpreter.allocate_tensors()
 
 
-def _fitting(array: Any, detail: Any) -> Any:
+def _fitting(array: AnyArray, detail: Any) -> Any:
     """In the type of the file, quantized where it is, and filled up to its batch with the rows there are."""
     scale, zero = detail["quantization"]
     if scale and not np.issubdtype(array.dtype, np.integer):

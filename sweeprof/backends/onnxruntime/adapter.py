@@ -8,11 +8,9 @@ from typing import Any, ClassVar
 
 import onnxruntime
 
-from sweeprof.backends import Build
-from sweeprof.backends.gaps import Gap
+from sweeprof.backends import Build, Gap
 from sweeprof.backends.onnxruntime.exporting import Exporter
-from sweeprof.backends.onnxruntime.model import OnnxModel
-from sweeprof.backends.onnxruntime.session import Optimization, SessionSettings
+from sweeprof.backends.onnxruntime.model import OnnxModel, Optimization, SessionSettings
 from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import Kernel, KernelName
@@ -103,7 +101,7 @@ class OnnxruntimeBackend:
     # What these need is imported when they run: measured processes do not carry it.
 
     def kernel(self, model: OnnxModel, wanted: KernelName | None) -> Kernel:
-        from sweeprof.backends.onnxruntime.kernel import kernel
+        from sweeprof.backends.onnxruntime.benchmarks import kernel
 
         return kernel(model, wanted)
 
@@ -123,7 +121,7 @@ class OnnxruntimeBackend:
         return PeakSettings("float32", device, self.threads, (f"provider {self.provider}",))
 
     def peaks(self, settings: PeakSettings) -> Peaks:
-        from sweeprof.backends.onnxruntime.peaks import peaks
+        from sweeprof.backends.onnxruntime.benchmarks import peaks
 
         return peaks(settings, self._settings())
 

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sweeprof.backends.onnxruntime.costs import COSTS, FREE, NOTHING, Cost
-from sweeprof.backends.onnxruntime.files import Exported, Role
-from sweeprof.backends.onnxruntime.graph import OnnxGraph, OnnxNode, OnnxValue
-from sweeprof.backends.onnxruntime.reading import read
-from sweeprof.counting.formulas import Formulas, cost_by_formula
+from sweeprof.backends.onnxruntime.costs import COSTS, FREE, NOTHING
+from sweeprof.backends.onnxruntime.files import Exported, WeightRole
+from sweeprof.backends.onnxruntime.graph import OnnxGraph, OnnxNode, OnnxValue, read
+from sweeprof.counting.formulas import Formulas, OperatorCost, cost_by_formula
 from sweeprof.counting.parameters import added
 from sweeprof.results.layer_times import ROOT, above
 from sweeprof.results.layers import LayerRow, LayerTable, Liveness, OperatorCount, Shapes, Weights
@@ -183,7 +182,7 @@ def _around(node: OnnxNode | None) -> set[str]:
 def _weights(graph: OnnxGraph, file: Exported) -> dict[str, Weights]:
     """Weights by the path of the module that holds them: told by an initializer's name, else the first that reads it."""
     roles = file.weights or _guessed(graph)
-    found: dict[str, list[tuple[OnnxValue, Role]]] = {}
+    found: dict[str, list[tuple[OnnxValue, WeightRole]]] = {}
     for value in graph.weights:
         role = roles.get(value.name)
         if role is not None:
@@ -193,7 +192,7 @@ def _weights(graph: OnnxGraph, file: Exported) -> dict[str, Weights]:
     return {path: _of(values) for path, values in found.items()}
 
 
-def _guessed(graph: OnnxGraph) -> dict[str, Role]:
+def _guessed(graph: OnnxGraph) -> dict[str, WeightRole]:
     """Return the roles in a file without roles: arrays that are no settings; a batch norm's statistics are no parameters."""
     statistics = {
         value.name
@@ -209,11 +208,11 @@ def _guessed(graph: OnnxGraph) -> dict[str, Role]:
 _QUANTISED = ("int8", "uint8", "int4", "uint4")
 
 
-def _of(values: Iterable[tuple[OnnxValue, Role]]) -> Weights:
+def _of(values: Iterable[tuple[OnnxValue, WeightRole]]) -> Weights:
     return added([_weight(value, role) for value, role in values])
 
 
-def _weight(value: OnnxValue, role: Role) -> Weights:
+def _weight(value: OnnxValue, role: WeightRole) -> Weights:
     if role == "buffer":
         return Weights(buffers=value.elements, buffers_bytes=value.nbytes)
     trainable = value.elements if role == "parameter" else 0
@@ -229,7 +228,7 @@ class ModuleCounts:
     ops: int = 0
     operators: dict[str, OperatorCount] = field(default_factory=dict)
 
-    def add(self, node: OnnxNode, cost: Cost) -> None:
+    def add(self, node: OnnxNode, cost: OperatorCost) -> None:
         """One more node."""
         macs, flops, ops = cost
         self.macs, self.flops, self.ops = self.macs + macs, self.flops + flops, self.ops + ops
@@ -268,7 +267,7 @@ def count_file(
     )
 
 
-def cost_of(node: OnnxNode, formulas: Formulas) -> Cost | None:
+def cost_of(node: OnnxNode, formulas: Formulas) -> OperatorCost | None:
     """Return the cost of a node, or None if it is unknown. A user's formula receives inputs, attributes and outputs."""
     written = formulas.of_operator(node.qualified)
     if written is not None:

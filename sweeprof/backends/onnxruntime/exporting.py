@@ -1,13 +1,13 @@
 """From a builder to an ONNX file: exported once, in a process of its own, and remembered.
 
 A measured process is to have nothing in memory but the run-time, and a forked one may not run torch. So a model that a config
-describes is exported by a child (``export_child.py``), which gets the description as JSON. The file is kept under what it was
-made from (``remembering.py``). A model in a caller's hands has no description, and is exported right here, where its framework is
-loaded already.
+describes is exported by a child, which runs this file and gets the description as JSON. The file is kept under what it was made
+from. A model in a caller's hands has no description, and is exported right here, where its framework is loaded already.
 """
 
 from __future__ import annotations
 
+import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -17,15 +17,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 from filelock import FileLock
 
 from sweeprof.backends import Build
-from sweeprof.backends.model_files import LOCK_S, ChildFailure, cache_folder, described, key_of, run_child
+from sweeprof.backends.model_files import (
+    LOCK_S,
+    ChildFailure,
+    ChildRequest,
+    answer,
+    cache_folder,
+    described,
+    key_of,
+    run_child,
+)
 from sweeprof.backends.onnxruntime.files import CallSignature, Exported, OnnxFile, signature_of
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.instantiate import instantiate
 
-CHILD = "sweeprof.backends.onnxruntime.export_child"
+CHILD = "sweeprof.backends.onnxruntime.exporting"
 EXPORTERS = ("torch", "onnx", "onnxscript", "onnx-ir", "keras", "sweeprof")
 FORMAT = 1
 """The version of the exported files. If it changes, every model is exported again."""
@@ -92,7 +103,7 @@ class Exporter:
         return _first_fitting(made, signature)[0]
 
     def _remembered(
-        self, node: Mapping[str, Any], signature: CallSignature, axis: int | None, folder: Path
+        self, node: Mapping[str, object], signature: CallSignature, axis: int | None, folder: Path
     ) -> Exported:
         """The file in the cache, made where it is not there; for one batch size alone where the graph takes no other.
 
@@ -114,7 +125,7 @@ class Exporter:
             note.write_text(str(refusal))
         return found
 
-    def _cached(self, entry: Path, node: Mapping[str, Any], signature: CallSignature, axis: int | None) -> Exported:
+    def _cached(self, entry: Path, node: Mapping[str, object], signature: CallSignature, axis: int | None) -> Exported:
         entry.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(entry.with_suffix(".lock"), timeout=LOCK_S):
             try:
@@ -122,7 +133,7 @@ class Exporter:
             except FileNotFoundError:
                 return self._made(node, signature, axis, entry)
 
-    def _made(self, node: Mapping[str, Any], signature: CallSignature, axis: int | None, folder: Path) -> Exported:
+    def _made(self, node: Mapping[str, object], signature: CallSignature, axis: int | None, folder: Path) -> Exported:
         folder.mkdir(parents=True, exist_ok=True)
         request = {
             "node": dict(node),
@@ -176,5 +187,47 @@ def message_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}"[:300] if lines else type(error).__name__
 
 
-def _not_a_model(model: Any) -> str:
+def _not_a_model(model: object) -> str:
     return f"the model's builder returned a {type(model).__name__}, not a torch or Keras model or an OnnxFile"
+
+
+def exported(request: ChildRequest) -> ChildFailure | None:
+    """Build, export, and say what failed."""
+    try:
+        model = _built(request["node"], request["seed"])
+    except Exception as error:  # a builder may raise anything
+        return ChildFailure.of("build", error)
+    try:
+        _exported(model, request).write_facts()
+    except Exception as error:  # and so may the exporter
+        kind, _, message = message_of(error).partition(": ")
+        return ChildFailure("export", kind, message)
+    return None
+
+
+def _built(node: Mapping[str, object], seed: int) -> Any:
+    import torch
+
+    from sweeprof.backends.onnxruntime.torch_export import is_keras, is_module
+
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    model = instantiate(node)
+    if not is_module(model) and not is_keras(model):
+        raise TypeError(_not_a_model(model))
+    return model
+
+
+def _exported(model: Any, request: ChildRequest) -> Exported:
+    from sweeprof.backends.onnxruntime.torch_export import exported_keras, exported_module, is_keras
+
+    given = request["signature"]
+    signature, folder = CallSignature(tuple(given["args"]), given["kwargs"]), Path(request["folder"])
+    if is_keras(model):
+        return exported_keras(model, signature, request["channel_axis"], folder, request["opset"])
+    return exported_module(model, signature, folder, request["opset"])
+
+
+if __name__ == "__main__":
+    answer(exported)

@@ -9,12 +9,13 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from sweeprof.backends import AnyArray
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.files import read_json, write_json
 
 Channels = Literal["first", "last"]
-Role = Literal["parameter", "frozen", "buffer"]
+WeightRole = Literal["parameter", "frozen", "buffer"]
 """What an initializer is: a parameter that would learn, one that would not, or state that no optimizer sees."""
 
 MODEL, FACTS = "model.onnx", "facts.json"
@@ -50,7 +51,7 @@ class Exported:
     """The only size of the first axes that the graph takes; None: any."""
     paths: Mapping[str, str] | None = None
     """Path of the module that a node belongs to, by the node's name; None: only the graph tells."""
-    weights: Mapping[str, Role] = field(default_factory=dict)
+    weights: Mapping[str, WeightRole] = field(default_factory=dict)
     """Role by initializer; one that is the same tensor as another has none."""
     types: Mapping[str, str] = field(default_factory=dict)
     """Class name by module path, of all modules."""
@@ -107,12 +108,12 @@ class CallSignature:
         args = tuple(example(leaf) for leaf in self.args)
         return replace(self, args=args, kwargs={key: example(leaf) for key, leaf in self.kwargs.items()})
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """Plain JSON data."""
         return {"args": list(self.args), "kwargs": dict(self.kwargs)}
 
 
-def is_tensor(leaf: Any) -> bool:
+def is_tensor(leaf: object) -> bool:
     """True if an argument in a signature is a tensor."""
     return isinstance(leaf, dict)
 
@@ -140,13 +141,13 @@ def _leaf(value: Any) -> Any:
     raise Unsupported(f"an argument of a graph is a tensor or a constant, not a {type(value).__name__}")
 
 
-def arrays(inputs: Inputs) -> tuple[list[Any], dict[str, Any]]:
+def arrays(inputs: Inputs) -> tuple[list[AnyArray], dict[str, AnyArray]]:
     """The tensors of a call as arrays: the positional ones in their order, and those with a name; constants are in the graph."""
     positional = [_array(value) for value in inputs.args if is_tensor(_leaf(value))]
     return positional, {key: _array(value) for key, value in inputs.kwargs.items() if is_tensor(_leaf(value))}
 
 
-def _array(value: Any) -> Any:
+def _array(value: Any) -> AnyArray:
     if isinstance(value, TensorSpec):
         random = np.random.default_rng(0)
         made = random.standard_normal(value.shape) if "float" in value.dtype else np.zeros(value.shape)

@@ -2,7 +2,7 @@
 
 The graph is the one that the run-time has optimised, as it runs without the profiler: a module whose nodes are fused into another's
 has no time of its own. What a step takes beside its nodes, the run-time's own walk over the graph, is the root's. What the profiler
-costs for each node is calibrated (``calibration.py``), corrected by what it added to the steps, and subtracted.
+costs for each node is calibrated (``profiler.py``), corrected by what it added to the steps, and subtracted.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 
-from sweeprof.backends.onnxruntime.calibration import ProfilerOverhead, calibrated
 from sweeprof.backends.onnxruntime.counting import NEVER_CALLED, ordered
 from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.backends.onnxruntime.model import OnnxModel, SessionFeed
-from sweeprof.backends.onnxruntime.profile import NodeRun, Profiled, profiled
+from sweeprof.backends.onnxruntime.profiler import NodeRun, Profiled, ProfilerOverhead, calibrated, profiled
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.layer_timing import MOST_ATTEMPTS, bounded
 from sweeprof.measuring.timing import Clock, Protocol, without_collection

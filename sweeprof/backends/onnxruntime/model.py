@@ -1,21 +1,100 @@
-"""A model in ONNX Runtime, ready to step. What a process has loaded by then is the run-time and numpy."""
+"""A model in ONNX Runtime, ready to step: a session of a file, prepared for a device with the settings of a backend.
+
+What a process has loaded by then is the run-time and numpy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
+from sweeprof.backends import AnyArray
 from sweeprof.backends.onnxruntime.files import Exported, arrays, by_name
-from sweeprof.backends.onnxruntime.session import SessionSettings
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import WallClock
+
+OptionsChange = Callable[[onnxruntime.SessionOptions], object]
+Optimization = Literal["disabled", "basic", "extended", "layout", "all"]
+
+_LEVELS = {
+    "disabled": onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "basic": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "layout": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_LAYOUT,
+    "all": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+_ERRORS_ONLY = 3
+_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """Settings of a session."""
+
+    threads: int
+    optimization: Optimization
+    provider: str | None
+    arena: bool
+
+    def provider_on(self, device: str) -> str:
+        """The execution provider that runs models on ``device``.
+
+        Raises:
+            Unsupported: this build of ONNX Runtime does not have it.
+        """
+        provider = self.provider or _PROVIDERS.get(device.partition(":")[0], f"provider for {device}")
+        available = onnxruntime.get_available_providers()
+        if provider not in available:
+            raise Unsupported(f"this ONNX Runtime has no {provider}, only {', '.join(available)}")
+        return provider
+
+    def open(
+        self, model: str | bytes, device: str, change: OptionsChange | None = None
+    ) -> onnxruntime.InferenceSession:
+        """An ``InferenceSession``.
+
+        Args:
+            model: path of a file, or its content.
+            device: as the backend calls it.
+            change: sets further options in what it is given.
+
+        Raises:
+            Unsupported: this build of ONNX Runtime has no such provider, or it cannot start.
+            Exception: the file is none that ONNX Runtime can run.
+        """
+        kind, _, number = device.partition(":")
+        provider = self.provider_on(device)
+        settings = {"device_id": number or "0"} if kind == "cuda" else {}
+        session = onnxruntime.InferenceSession(
+            model, self._options(change), providers=[(provider, settings), *_fallback(provider)]
+        )
+        if session.get_providers()[0] != provider:  # it falls back to the processor and says so in its log only
+            raise Unsupported(f"{provider} did not start: what it needs is not installed on this host")
+        return session
+
+    def _options(self, change: OptionsChange | None) -> onnxruntime.SessionOptions:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+        options.graph_optimization_level = _LEVELS[self.optimization]
+        options.enable_cpu_mem_arena = self.arena
+        options.log_severity_level = _ERRORS_ONLY
+        if change is not None:
+            change(options)
+        return options
+
+
+def _fallback(provider: str) -> list[str]:
+    """Return the providers that run the operators which ``provider`` lacks."""
+    return [] if provider == "CPUExecutionProvider" else ["CPUExecutionProvider"]
+
 
 Export = Callable[[Inputs], AbstractContextManager[Exported]]
 
@@ -24,7 +103,7 @@ Export = Callable[[Inputs], AbstractContextManager[Exported]]
 class SessionFeed:
     """A batch on the device, by the names of the graph's inputs."""
 
-    values: Mapping[str, Any]
+    values: Mapping[str, onnxruntime.OrtValue]
     """``OrtValue`` each."""
     shapes: Mapping[str, tuple[int, ...]]
     rows: int | None = None
@@ -87,7 +166,7 @@ class OnnxModel:
         values = {name: self._on_device(array) for name, array in given.items()}
         return SessionFeed(values, {name: array.shape for name, array in given.items()}, rows)
 
-    def fed(self, inputs: Inputs) -> dict[str, Any]:
+    def fed(self, inputs: Inputs) -> dict[str, AnyArray]:
         """The arrays by the names of the graph's inputs, in the layout and data type that it wants.
 
         Raises:
@@ -101,10 +180,10 @@ class OnnxModel:
         return {slot.name: _as_wanted(given[slot.name], slot.type) for slot in wanted}
 
     @contextmanager
-    def stepping(self, batch: SessionFeed) -> Iterator[Callable[[], Any]]:
+    def stepping(self, batch: SessionFeed) -> Iterator[Callable[[], object]]:
         yield self.steps_of(self._session, batch)
 
-    def steps_of(self, session: Any, batch: SessionFeed) -> Callable[[], Any]:
+    def steps_of(self, session: onnxruntime.InferenceSession, batch: SessionFeed) -> Callable[[], object]:
         """A function that runs one forward of ``batch`` in a session; when its outputs are complete it returns ``batch.rows``
         and them.
         """
@@ -116,11 +195,11 @@ class OnnxModel:
             binding.bind_output(slot.name, place, number)
         run, rows = session.run_with_iobinding, batch.rows
 
-        def step() -> Any:
+        def step() -> object:
             run(binding)
             return rows, binding.get_outputs()
 
-        def synchronised_step() -> Any:
+        def synchronised_step() -> object:
             run(binding)
             binding.synchronize_outputs()
             return rows, binding.get_outputs()
@@ -144,7 +223,7 @@ class OnnxModel:
             "d2h": lambda: [value.numpy() for value in values],
         }
 
-    def _on_device(self, array: Any) -> Any:
+    def _on_device(self, array: AnyArray) -> onnxruntime.OrtValue:
         return onnxruntime.OrtValue.ortvalue_from_numpy(array, *_place(self.device))
 
 
@@ -153,7 +232,9 @@ def _place(device: str) -> tuple[str, int]:
     return kind, int(number or 0)
 
 
-def _filled(given: Mapping[str, Any], slots: Sequence[Any], batch: int | None) -> tuple[Mapping[str, Any], int | None]:
+def _filled(
+    given: Mapping[str, AnyArray], slots: Sequence[onnxruntime.NodeArg], batch: int | None
+) -> tuple[Mapping[str, AnyArray], int | None]:
     """The arrays, filled up with their last sample to the only batch that the graph takes; and the samples that count, if not all.
 
     Args:
@@ -170,7 +251,9 @@ def _filled(given: Mapping[str, Any], slots: Sequence[Any], batch: int | None) -
     return {slot.name: _stretched(given[slot.name], slot.shape, same, rows[0], size) for slot in slots}, rows[0]
 
 
-def _stretched(array: Any, wanted: Sequence[Any], same: set[Any], rows: int, size: int) -> Any:
+def _stretched(
+    array: AnyArray, wanted: Sequence[int | str | None], same: set[int | str | None], rows: int, size: int
+) -> AnyArray:
     """An array whose batch is filled up, on whichever axis it has it: the state of a recurrent network has it on its second."""
     for axis, (found, length) in enumerate(zip(array.shape, wanted, strict=False)):
         if length in same and found == rows:
@@ -178,11 +261,11 @@ def _stretched(array: Any, wanted: Sequence[Any], same: set[Any], rows: int, siz
     return array
 
 
-def _channels_last(array: Any, axis: int) -> Any:
+def _channels_last(array: AnyArray, axis: int) -> AnyArray:
     return np.moveaxis(array, axis, -1) if array.ndim > axis else array
 
 
-def _as_wanted(array: Any, kind: str) -> Any:
+def _as_wanted(array: AnyArray, kind: str) -> AnyArray:
     """Contiguous, and of the graph's own floating-point type: ``tensor(float16)``."""
     name = {"float": "float32", "double": "float64"}.get(found := kind[7:-1], found)
     is_other = "float" in name and "float" in str(array.dtype) and str(array.dtype) != name

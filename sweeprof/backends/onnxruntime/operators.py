@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sweeprof.backends.onnxruntime.model import OnnxModel, SessionFeed
-from sweeprof.backends.onnxruntime.profile import NodeRun, profiled
+from sweeprof.backends.onnxruntime.profiler import NodeRun, profiled
 from sweeprof.results.layers import Shapes
 from sweeprof.results.operators import OperatorRow, Operators
 

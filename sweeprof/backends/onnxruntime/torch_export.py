@@ -11,15 +11,18 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sweeprof.backends.onnxruntime.files import MODEL, CallSignature, Exported, Role, is_tensor
+from sweeprof.backends.onnxruntime.files import MODEL, CallSignature, Exported, WeightRole, is_tensor
 from sweeprof.backends.onnxruntime.graph import tidy
 
+if TYPE_CHECKING:
+    import keras
 
-def is_module(model: Any) -> bool:
+
+def is_module(model: object) -> bool:
     """True if torch's exporter accepts the model."""
     return isinstance(model, torch.nn.Module)
 
@@ -111,7 +114,7 @@ def _in_inference(module: torch.nn.Module) -> Iterator[None]:
             inner.__dict__["training"] = mode
 
 
-def _roles(module: torch.nn.Module, program: torch.onnx.ONNXProgram) -> dict[str, Role]:
+def _roles(module: torch.nn.Module, program: torch.onnx.ONNXProgram) -> dict[str, WeightRole]:
     parameters = dict(module.named_parameters(remove_duplicate=False))
     buffers = dict(module.named_buffers(remove_duplicate=False))
     return roles(program, parameters, buffers)
@@ -119,9 +122,9 @@ def _roles(module: torch.nn.Module, program: torch.onnx.ONNXProgram) -> dict[str
 
 def roles(
     program: torch.onnx.ONNXProgram, parameters: Mapping[str, torch.Tensor], buffers: Mapping[str, torch.Tensor]
-) -> dict[str, Role]:
+) -> dict[str, WeightRole]:
     """Return the roles of the graph's initializers by name; a tensor with several names has a role under the first."""
-    found: dict[str, Role] = {}
+    found: dict[str, WeightRole] = {}
     seen: set[int] = set()
     for name in program.model.graph.initializers:
         tensor = parameters.get(name, buffers.get(name))
@@ -132,14 +135,14 @@ def roles(
     return found
 
 
-def is_keras(model: Any) -> bool:
+def is_keras(model: object) -> bool:
     """True if the model is a Keras layer or model."""
     keras = sys.modules.get("keras")
     return keras is not None and isinstance(model, keras.Layer)
 
 
 def exported_keras(
-    model: Any, signature: CallSignature, channel_axis: int | None, folder: Path, opset: int
+    model: keras.Model, signature: CallSignature, channel_axis: int | None, folder: Path, opset: int
 ) -> Exported:
     """The file of a Keras model, which wants the channels of an image last.
 
@@ -172,7 +175,7 @@ def _channels_last(leaf: Any, axis: int | None) -> Any:
     return {**leaf, "shape": shape}
 
 
-def _layers(model: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+def _layers(model: keras.Layer, above: str = "") -> Iterator[tuple[str, keras.Layer]]:
     """Every layer below ``model`` with its path; one that is held twice comes with the first."""
     for layer in model._layers:
         name = layer.name.replace(".", "_")
@@ -187,14 +190,14 @@ class _Shim(torch.nn.Module):
         super().__init__()
         self._call = call
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: object, **kwargs: object) -> Any:
         return self._call(*args, **kwargs)
 
 
 @contextmanager
-def _layers_as_modules(model: Any) -> Iterator[torch.nn.Module]:
+def _layers_as_modules(model: keras.Layer) -> Iterator[torch.nn.Module]:
     root = _Shim(lambda *args, **kwargs: model(*args, training=False, **kwargs))
-    changed: list[Any] = []
+    changed: list[keras.Layer] = []
     try:
         for path, layer in _layers(model):
             if "call" in layer.__dict__:  # held a second time
@@ -210,13 +213,13 @@ def _layers_as_modules(model: Any) -> Iterator[torch.nn.Module]:
             del layer.__dict__["call"]
 
 
-def _named(program: torch.onnx.ONNXProgram, model: Any) -> dict[str, Role]:
+def _named(program: torch.onnx.ONNXProgram, model: keras.Model) -> dict[str, WeightRole]:
     """Give the initializers that are variables of Keras the variables' names, and tell what they are."""
     initializers = program.model.graph.initializers
     constants = program.exported_program.constants  # type: ignore[union-attr]
     by_place = {tensor.data_ptr(): name for name, tensor in constants.items() if isinstance(tensor, torch.Tensor)}
     trainable = {id(variable) for variable in model.trainable_variables}
-    found: dict[str, Role] = {}
+    found: dict[str, WeightRole] = {}
     for path, layer in [("", model), *_layers(model)]:
         for variables, role in ((layer._trainable_variables, "parameter"), (layer._non_trainable_variables, "buffer")):
             for variable in variables:

@@ -9,16 +9,14 @@ from typing import Any, ClassVar, Literal
 
 import tensorflow as tf
 
-from sweeprof.backends import Build
-from sweeprof.backends.gaps import Gap
+from sweeprof.backends import Build, Gap
 from sweeprof.backends.keras.tensors import channels_last, in_precision
 from sweeprof.backends.tensorflow import runtime
 from sweeprof.backends.tensorflow.counting import count_layers, count_training
-from sweeprof.backends.tensorflow.model import TensorflowModel
+from sweeprof.backends.tensorflow.model import ExecutionMode, TensorflowModel, TensorflowPrecision, TensorflowVariant
 from sweeprof.backends.tensorflow.runtime import kernel
 from sweeprof.backends.tensorflow.state import device_of, unchanged
 from sweeprof.backends.tensorflow.training import EagerTraining, FusedTraining, training
-from sweeprof.backends.tensorflow.variants import ExecutionMode, TensorflowPrecision, TensorflowVariant
 from sweeprof.counting.formulas import Formulas
 from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.inputs import Inputs
@@ -86,10 +84,10 @@ class TensorflowBackend:
 
         return own_counts(*self._described(build, inputs, channel_axis))
 
-    def device_of(self, model: Any) -> str:
+    def device_of(self, model: object) -> str:
         return device_of(model)
 
-    def borrowed(self, model: Any, is_trained: bool = False) -> AbstractContextManager[None]:
+    def borrowed(self, model: object, is_trained: bool = False) -> AbstractContextManager[None]:
         return unchanged(model, is_trained)
 
     def memory_meter(self) -> ProcessMemory:
@@ -98,7 +96,7 @@ class TensorflowBackend:
     # The passes that take a step apart are imported when they run: measured processes do not carry what they need.
 
     def training(
-        self, model: TensorflowModel, batch: Inputs, targets: Any, recipe: Recipe
+        self, model: TensorflowModel, batch: Inputs, targets: object, recipe: Recipe
     ) -> AbstractContextManager[EagerTraining | FusedTraining]:
         return training(model, batch, targets, recipe)
 
@@ -120,7 +118,7 @@ class TensorflowBackend:
     def kernel(self, model: TensorflowModel, wanted: KernelName | None) -> Kernel:
         return kernel(model.native, model.device, wanted)
 
-    def peak_settings(self, device: str, model: Any = None) -> PeakSettings:
+    def peak_settings(self, device: str, model: object = None) -> PeakSettings:
         from sweeprof.backends.tensorflow.peaks import settings
 
         return settings(device, self._variant().dtype, model)
@@ -141,7 +139,7 @@ class TensorflowBackend:
     def _variant(self) -> TensorflowVariant:
         return TensorflowVariant(self.mode, self.precision)
 
-    def _described(self, build: Build, inputs: Inputs, channel_axis: int | None) -> tuple[Any, Inputs]:
+    def _described(self, build: Build, inputs: Inputs, channel_axis: int | None) -> tuple[object, Inputs]:
         """The model, and the shapes and data types that it is called with."""
         variant, axis = self._variant(), self._moved(channel_axis)
         described = inputs.map(lambda value: in_precision(channels_last(value, axis), variant.dtype))

@@ -11,23 +11,32 @@ import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from sweeprof.backends.tensorflow.attribution import Attribution, AttributionByScope, PhaseBoundaries, Untouched
 from sweeprof.backends.tensorflow.model import TensorflowModel, tensors_in
 from sweeprof.backends.tensorflow.probes import LayerProbes
 from sweeprof.backends.tensorflow.runtime import sweeprof_name
 from sweeprof.backends.tensorflow.state import native
+from sweeprof.backends.tensorflow.tracing import (
+    Attribution,
+    AttributionByScope,
+    PhaseBoundaries,
+    Untouched,
+    profiled,
+    statistics_of,
+)
 from sweeprof.backends.tensorflow.training import FusedTraining, training
-from sweeprof.backends.tensorflow.xplane import profiled, statistics_of
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.allocations import Change, course
 from sweeprof.measuring.timing import without_collection
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import OUTSIDE, above
 from sweeprof.results.memory import Allocations, Kind, TensorRow, largest_first
+
+if TYPE_CHECKING:
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 STEPS = 3
 """As many as on PyTorch: the first is traced and compiled, the third is like all that follow."""
@@ -89,7 +98,7 @@ class _PlaneChanges:
         self.ends: list[int] = []
         self._path_of = path_of
 
-    def read(self, planes: list[Any]) -> None:
+    def read(self, planes: list[xplane_pb2.XPlane]) -> None:
         """Add every event, in the order of time."""
         events = [
             (line.timestamp_ns * 1000 + event.offset_ps, plane, event)
@@ -137,7 +146,7 @@ def _tensors(model: TensorflowModel, work: Work) -> tuple[TensorRow, ...]:
     return largest_first([*rows, *(_row(f"input[{i}]", "input", tensor) for i, tensor in enumerate(inputs))])
 
 
-def _row(name: str, kind: Kind, tensor: Any) -> TensorRow:
+def _row(name: str, kind: Kind, tensor: tf.Variable | tf.Tensor) -> TensorRow:
     shape = tuple(tensor.shape)
     size = tensor.shape.num_elements() * tensor.dtype.size
     return TensorRow((name,), kind, shape, tensor.dtype.name, sweeprof_name(tensor.device), size)

@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import log2, prod
-from typing import Any
+from typing import TYPE_CHECKING
 
-from sweeprof.backends.keras.costs.pointwise import each_of, pointwise
-from sweeprof.backends.keras.costs.products import einsum
-from sweeprof.backends.keras.costs.rule import (
+from sweeprof.backends.keras.costs import (
     NOTHING,
-    Cost,
     arithmetic,
     batch_normalised,
+    each_of,
+    einsum,
     elements,
     parts,
+    pointwise,
     product,
     softmaxed,
 )
+from sweeprof.counting.formulas import OperatorCost
 
-Rule = Callable[[Any], Cost]
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+TensorflowRule = Callable[["tf.Operation"], OperatorCost]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +35,20 @@ class Sized:
     dtype: str
 
 
-def sized(tensor: Any) -> Sized:
+def sized(tensor: tf.Tensor) -> Sized:
     """Return the shape and data type of a tensor whose shape is known."""
     return Sized(tuple(int(size) for size in tensor.shape), tensor.dtype.name)
 
 
-def _made(operator: Any) -> Sized:
+def _made(operator: tf.Operation) -> Sized:
     return sized(operator.outputs[0])
 
 
-def _given(operator: Any, position: int = 0) -> Sized:
+def _given(operator: tf.Operation, position: int = 0) -> Sized:
     return sized(operator.inputs[position])
 
 
-def _positions(operator: Any) -> Sized:
+def _positions(operator: tf.Operation) -> Sized:
     """Result of a convolution; a dilated one computes padding between SpaceToBatchND and BatchToSpaceND, which is cut."""
     consumers = operator.outputs[0].consumers()
     while len(consumers) == 1 and consumers[0].type == "Squeeze":
@@ -53,52 +57,52 @@ def _positions(operator: Any) -> Sized:
     return _made(consumers[0] if is_cut else operator)
 
 
-def _convolution(operator: Any) -> Cost:
+def _convolution(operator: tf.Operation) -> OperatorCost:
     """Kernel ``(*space, in/groups, out)``: each output element is a sum over space and in/groups."""
     made = _positions(operator)
     return product(elements(made) * prod(_given(operator, 1).shape[:-1]), elements(made), made)
 
 
-def _depthwise(operator: Any) -> Cost:
+def _depthwise(operator: tf.Operation) -> OperatorCost:
     """Kernel ``(height, width, in, multiplier)``: each output element is a sum over space alone."""
     made = _positions(operator)
     return product(elements(made) * prod(_given(operator, 1).shape[:2]), elements(made), made)
 
 
-def _transposed(operator: Any) -> Cost:
+def _transposed(operator: tf.Operation) -> OperatorCost:
     """Inputs are (output shape, kernel ``(*space, out, in)``, values): each value is spread over space and out."""
     made = _made(operator)
     return product(elements(_given(operator, 2)) * prod(_given(operator, 1).shape[:-1]), elements(made), made)
 
 
-def _matmul(operator: Any) -> Cost:
+def _matmul(operator: tf.Operation) -> OperatorCost:
     left, made = _given(operator), _made(operator)
     transposed = operator.get_attr("transpose_a" if operator.type == "MatMul" else "adj_x")
     return product(elements(made) * left.shape[-2 if transposed else -1], elements(made), made)
 
 
-def _einsum(operator: Any) -> Cost:
+def _einsum(operator: tf.Operation) -> OperatorCost:
     return einsum(
         operator.get_attr("equation").decode(), [sized(tensor).shape for tensor in operator.inputs], _made(operator)
     )
 
 
-def _elementwise(flops: int, ops: int) -> Rule:
+def _elementwise(flops: int, ops: int) -> TensorflowRule:
     rule = pointwise(flops, ops)
     return lambda operator: rule(None, (), {}, _made(operator))
 
 
-def _sum_of_all(operator: Any) -> Cost:
+def _sum_of_all(operator: tf.Operation) -> OperatorCost:
     """``AddN``."""
     made = _made(operator)
     work = (len(operator.inputs) - 1) * elements(made)
     return (0, work, work) if arithmetic(made) else NOTHING
 
 
-def _folded(each: int, rest: int) -> Rule:
+def _folded(each: int, rest: int) -> TensorflowRule:
     """So many operations for each input and ``rest`` for each output."""
 
-    def rule(operator: Any) -> Cost:
+    def rule(operator: tf.Operation) -> OperatorCost:
         given, made = _given(operator), _made(operator)
         work = each * elements(given) * parts(given)
         return (0, work, max(0, work + rest * elements(made) * parts(given))) if arithmetic(made) else NOTHING
@@ -106,10 +110,10 @@ def _folded(each: int, rest: int) -> Rule:
     return rule
 
 
-def _fourier(axes: int, each: float) -> Rule:
+def _fourier(axes: int, each: float) -> TensorflowRule:
     """``5 n log₂ n`` for a complex transform over n points, half of it where one side is real."""
 
-    def rule(operator: Any) -> Cost:
+    def rule(operator: tf.Operation) -> OperatorCost:
         larger = max(_given(operator).shape, _made(operator).shape, key=prod)
         points = prod(larger[-axes:])
         work = round(each * prod(larger) * log2(points)) if points > 1 else 0
@@ -118,23 +122,23 @@ def _fourier(axes: int, each: float) -> Rule:
     return rule
 
 
-def _softmax(operator: Any) -> Cost:
+def _softmax(operator: tf.Operation) -> OperatorCost:
     return softmaxed(elements(_given(operator)), _given(operator).shape[-1])
 
 
-def _log_softmax(operator: Any) -> Cost:
+def _log_softmax(operator: tf.Operation) -> OperatorCost:
     return 0, elements(_given(operator)), 4 * elements(_given(operator))
 
 
-def _average_pool(operator: Any) -> Cost:
+def _average_pool(operator: tf.Operation) -> OperatorCost:
     return 0, elements(_given(operator)), elements(_made(operator)) * prod(operator.get_attr("ksize"))
 
 
-def _max_pool(operator: Any) -> Cost:
+def _max_pool(operator: tf.Operation) -> OperatorCost:
     return 0, elements(_given(operator)), elements(_made(operator))
 
 
-def _batch_norm(operator: Any) -> Cost:
+def _batch_norm(operator: tf.Operation) -> OperatorCost:
     training = operator.get_attr("is_training")
     return batch_normalised(elements(_given(operator)), elements(_given(operator, 1)), affine=True, training=training)
 
@@ -159,13 +163,13 @@ Softsign: softsign
 """
 
 
-def _elementwise_rules() -> dict[str, Rule]:
+def _elementwise_rules() -> dict[str, TensorflowRule]:
     each = each_of()
     lines = (line.partition(": ") for line in _SAME_AS.strip().split("\n"))
     return {name: _elementwise(*each[known]) for names, _, known in lines for name in names.split()}
 
 
-COSTS: dict[str, Rule] = {
+COSTS: dict[str, TensorflowRule] = {
     **_elementwise_rules(),
     "Relu": _elementwise(1, 1),
     "SquaredDifference": _elementwise(2, 2),

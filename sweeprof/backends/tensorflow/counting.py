@@ -8,7 +8,7 @@ a formula, known to do no arithmetic, or listed as uncovered. Loops are uncovere
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,17 +20,17 @@ from tensorflow.python.ops import handle_data_util
 from sweeprof.backends.keras import counting as of_keras
 from sweeprof.backends.keras import training as training_of_keras
 from sweeprof.backends.keras.calls import as_called
-from sweeprof.backends.keras.patching import replaced
+from sweeprof.backends.keras.symbolic_trace import replaced
 from sweeprof.backends.keras.tensors import symbolic
 from sweeprof.backends.tensorflow.costs import COSTS, FREE, sized
-from sweeprof.counting.formulas import DEFAULTS, Formulas
+from sweeprof.counting.formulas import DEFAULTS, Args, Formulas, Kwargs
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.operators import OwnCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from sweeprof.backends.keras.symbolic_trace import SymbolicTrace
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 PREFIX = "tensorflow::"
 
 
-def count_layers(model: Any, inputs: Inputs, formulas: Formulas = DEFAULTS) -> LayerTable:
+def count_layers(model: object, inputs: Inputs, formulas: Formulas = DEFAULTS) -> LayerTable:
     """The layers of a Keras model, or of any callable of tensors, for ``inputs`` in the layout that the model expects.
 
     Raises:
@@ -47,7 +47,7 @@ def count_layers(model: Any, inputs: Inputs, formulas: Formulas = DEFAULTS) -> L
     return of_keras.count_layers(model, inputs, formulas, count_graph)
 
 
-def count_training(model: Any, inputs: Inputs, formulas: Formulas = DEFAULTS) -> Training:
+def count_training(model: object, inputs: Inputs, formulas: Formulas = DEFAULTS) -> Training:
     """One training step of a Keras model.
 
     Raises:
@@ -57,15 +57,13 @@ def count_training(model: Any, inputs: Inputs, formulas: Formulas = DEFAULTS) ->
     return training_of_keras.count_training(model, inputs, formulas, count_graph)
 
 
-def count_graph(
-    trace: SymbolicTrace, compute: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def count_graph(trace: SymbolicTrace, compute: Callable[..., object], args: Args, kwargs: Kwargs) -> object:
     """Count ``compute`` into the call that is running, and return what it does as symbolic tensors."""
     leaves = keras.tree.flatten((args, kwargs))
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, keras.KerasTensor)]
     start_over = tf.autograph.experimental.do_not_convert(trace.beginning())
 
-    def run(*tensors: Any) -> Any:
+    def run(*tensors: object) -> object:
         start_over()  # a function that makes variables is traced twice
         entering.clear()
         filled = list(leaves)
@@ -86,7 +84,7 @@ def count_graph(
     return outputs
 
 
-def _symbolic(value: Any) -> Any:
+def _symbolic(value: object) -> Any:
     return symbolic(value) if tf.is_tensor(value) else value
 
 
@@ -97,7 +95,7 @@ def _tensor(value: Any) -> Any:
     return keras.KerasTensor(value.shape if value.shape.rank is not None else (None,), value.dtype)
 
 
-def _sized(trace: SymbolicTrace, outputs: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _sized(trace: SymbolicTrace, outputs: object, args: Args, kwargs: Kwargs) -> object:
     """Outputs whose sizes are known: the graph may not know what the layer itself says.
 
     Raises:
@@ -114,20 +112,20 @@ def _sized(trace: SymbolicTrace, outputs: Any, args: tuple[Any, ...], kwargs: di
     return outputs
 
 
-def _are_known(outputs: Any) -> bool:
+def _are_known(outputs: object) -> bool:
     return all(
         None not in tensor.shape for tensor in keras.tree.flatten(outputs) if isinstance(tensor, keras.KerasTensor)
     )
 
 
 @contextmanager
-def _layers_apart(trace: SymbolicTrace) -> Iterator[list[Any]]:
+def _layers_apart(trace: SymbolicTrace) -> Iterator[list[tf.Tensor]]:
     """Within it, layers that are called on tensors of a graph are counted by the trace; gives the tensors that they were given."""
     call = keras.Layer.__call__
-    entering: list[Any] = []
+    entering: list[tf.Tensor] = []
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def apart(layer: Any, *args: Any, **kwargs: Any) -> Any:
+    def apart(layer: keras.Layer, *args: object, **kwargs: object) -> object:
         tensors = [leaf for leaf in keras.tree.flatten((args, kwargs)) if tf.is_tensor(leaf)]
         if not tensors or not trace.sees():
             return call(layer, *args, **kwargs)
@@ -140,7 +138,7 @@ def _layers_apart(trace: SymbolicTrace) -> Iterator[list[Any]]:
         yield entering
 
 
-def _reachable(graph: Any, outputs: Any) -> Iterator[Any]:
+def _reachable(graph: tf.Graph, outputs: Sequence[tf.Tensor]) -> Iterator[tf.Operation]:
     """Everything the outputs depend on; Keras leaves other operators behind in the graph."""
     waiting = [tensor.op for tensor in outputs]
     found = set()
@@ -159,7 +157,7 @@ def _reachable(graph: Any, outputs: Any) -> Iterator[Any]:
             yield operator
 
 
-def _body(graph: Any, operator: Any) -> tuple[Any, list[Any]]:
+def _body(graph: tf.Graph, operator: tf.Operation) -> tuple[tf.Graph, list[tf.Tensor]]:
     """The graph of the function that an operator calls, and its outputs, in the shapes that it is called with.
 
     A function from a file may have been traced for any size of the batch.
@@ -178,7 +176,7 @@ def _body(graph: Any, operator: Any) -> tuple[Any, list[Any]]:
         return body, [given[name] if name in given else body.get_tensor_by_name(name) for name in returned]
 
 
-def _count(trace: SymbolicTrace, operator: Any) -> None:
+def _count(trace: SymbolicTrace, operator: tf.Operation) -> None:
     """Add an operator of a graph to the call that is running."""
     rule, name = COSTS.get(operator.type), PREFIX + operator.type
     written = trace.formula_of(name)
@@ -202,7 +200,7 @@ def _count(trace: SymbolicTrace, operator: Any) -> None:
 NAME = "tfprof"
 
 
-def own_counts(model: Any, inputs: Inputs) -> OwnCounts:
+def own_counts(model: object, inputs: Inputs) -> OwnCounts:
     """Float operations of one forward on ``inputs``, two for a multiply-accumulate.
 
     Raises:
@@ -214,7 +212,7 @@ def own_counts(model: Any, inputs: Inputs) -> OwnCounts:
     leaves = tf.nest.flatten((step.args, dict(step.kwargs)))
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, tf.TensorSpec)]
 
-    def run(*tensors: Any) -> Any:
+    def run(*tensors: object) -> object:
         filled = list(leaves)
         for place, tensor in zip(places, tensors, strict=True):
             filled[place] = tensor
@@ -233,6 +231,6 @@ _NOTHING = (
 )
 
 
-def _specified(value: Any) -> Any:
+def _specified(value: object) -> Any:
     tensor = symbolic(value)
     return tf.TensorSpec(tensor.shape, tensor.dtype) if isinstance(tensor, keras.KerasTensor) else value

@@ -15,7 +15,7 @@ SERVED = ("serve", "serving_default")
 """What a SavedModel is called by, where nothing else is said: as ``model.export`` writes it, as TensorFlow does."""
 
 
-def load(path: str, endpoint: str | None = None) -> Any:
+def load(path: str, endpoint: str | None = None) -> keras.Layer:
     """The Keras model in a ``.keras`` or ``.h5`` file, or a layer that runs a SavedModel.
 
     Args:
@@ -57,7 +57,7 @@ class SavedModel(keras.Layer):  # type: ignore[misc]
             self._track_variable(_as_keras(variable))
         self.built = True
 
-    def call(self, *args: Any, **kwargs: Any) -> Any:
+    def call(self, *args: object, **kwargs: object) -> object:
         """The function's outputs; those of a signature by name, or the only one itself."""
         if self._names is None:
             return self._function(*args, **kwargs)
@@ -79,14 +79,14 @@ def _endpoint(loaded: Any, path: str, wanted: str | None) -> tuple[Any, list[str
     raise _problem(path, f"has no function or signature {wanted or ' or '.join(SERVED)}. Its signatures: {known}.")
 
 
-def _variables(function: Any) -> list[Any]:
+def _variables(function: object) -> list[tf.Variable]:
     """Return the variables that the function reads, each once."""
     concrete = getattr(function, "concrete_functions", None) or [function]
     found = {id(variable): variable for each in concrete for variable in each.variables}
     return list(found.values())
 
 
-def _as_keras(variable: Any) -> Any:
+def _as_keras(variable: tf.Variable) -> keras.Variable:
     """The same variable in Keras's hands, whose names have no slashes."""
     return keras.Variable(
         variable, dtype=variable.dtype.name, trainable=variable.trainable, name=variable.name.replace("/", "_")

@@ -11,7 +11,6 @@ import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 from unittest.mock import patch
 
 import keras
@@ -36,7 +35,7 @@ def calibrated(is_eager: bool, with_backward: bool) -> Cost:
     """The cost of the probes of a call, and with ``with_backward`` of a mark in the backward; seconds."""
     weight, root = tf.Variable(1.0), _EmptyLayers()
 
-    def forward() -> Any:
+    def forward() -> object:
         outputs = root(weight * tf.ones((4, 4)))
         return tf.reduce_mean(outputs) if with_backward else outputs
 
@@ -58,7 +57,7 @@ def _without_keras() -> Iterator[None]:
     """Within it an empty layer is called without what Keras does around a call, which would be taken for the probes' cost."""
     call = keras.Layer.__call__
 
-    def called(layer: keras.Layer, *args: Any, **kwargs: Any) -> Any:
+    def called(layer: keras.Layer, *args: object, **kwargs: object) -> object:
         return args[0] if isinstance(layer, _EmptyLayer) else call(layer, *args, **kwargs)
 
     with patch.object(keras.Layer, "__call__", called):
@@ -92,7 +91,7 @@ class _EmptyLayers(keras.Layer):  # type: ignore[misc]
         self.built = True  # it has no weights
         self.inner = [_EmptyLayer(name=f"empty_{number}") for number in range(CALLS)]
 
-    def call(self, x: Any) -> Any:
+    def call(self, x: tf.Tensor) -> tf.Tensor:
         for layer in self.inner:
             x = layer(x)
         return x

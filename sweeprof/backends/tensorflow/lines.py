@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FunctionType
-from typing import Any
 
 import keras
 
@@ -52,7 +51,7 @@ def _steps(model: TensorflowModel, work: Work) -> Iterator[Callable[[], object]]
         yield phases.all_phases
 
 
-def _call_of(model: Any) -> FunctionType:
+def _call_of(model: object) -> FunctionType:
     function = python_function(model.call if isinstance(model, keras.Layer) else model)
     if function is None:
         raise Unsupported(f"the call of {type(model).__name__} is no Python function: it has no source lines to watch")

@@ -1,4 +1,4 @@
-"""A Keras model on a device, ready to step."""
+"""A Keras model on a device, ready to step: operator by operator, as a graph, compiled by XLA, in another precision."""
 
 from __future__ import annotations
 
@@ -6,18 +6,137 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal, get_args
 
 import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from sweeprof.backends import Build
 from sweeprof.backends.keras.calls import as_called
-from sweeprof.backends.tensorflow.variants import AS_IT_IS, Program, TensorflowVariant
-from sweeprof.errors import Unsupported
+from sweeprof.counting.formulas import Args, Kwargs
+from sweeprof.errors import Unsupported, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import Clock, WallClock
+
+
+class Program:
+    """Calls ``function`` as a ``tf.function``; what it raises while it is traced comes through as it was raised."""
+
+    def __init__(self, function: Callable[..., object], by_xla: bool) -> None:
+        self._function = graph_of(function, jit_compile=by_xla)
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        return _as_raised(self._function, args, kwargs)
+
+    def trace(self, *args: object, **kwargs: object) -> None:
+        """Make the graph for such arguments, without running or compiling it; once made it is kept."""
+        _as_raised(self._function.get_concrete_function, args, kwargs)
+
+
+def graph_of(function: Callable[..., object], **options: object) -> Any:
+    """A ``tf.function`` that does not warn of frequent tracing.
+
+    TensorFlow counts traces by the code of a function, which is the same for every model that is profiled in a process.
+    """
+    found = tf.function(function, **options)
+    found._omit_frequent_tracing_warning = True
+    return found
+
+
+def _as_raised(function: Callable[..., object], args: Args, kwargs: Kwargs) -> object:
+    """Call it; AutoGraph's version of an error, whose message is its own traceback, becomes the error itself again."""
+    try:
+        return function(*args, **kwargs)
+    except tf.errors.InvalidArgumentError as error:
+        if "unsupported operations" in str(error):
+            raise Unsupported(f"XLA does not compile this model: {_sentence(str(error))}") from error
+        raise
+    except Exception as error:
+        original = error.__context__ if hasattr(error, "ag_error_metadata") else None
+        if original is None:
+            raise
+        raise original from None
+
+
+def _sentence(message: str) -> str:
+    """The one that says which operators."""
+    return next(line for line in message.splitlines() if "unsupported operations" in line).strip()
+
+
+ExecutionMode = Literal["eager", "function", "xla"]
+"""``eager``: operator by operator; ``function``: traced once per shape, as serving does; ``xla``: that, compiled by XLA."""
+TensorflowPrecision = Literal["fp32", "bf16", "fp16"]
+PRECISIONS: dict[str, str] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+"""Data type of weights, computation and floating-point inputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorflowVariant:
+    """The mode, precision and layout in which a model runs.
+
+    Raises:
+        UserError: there is no such mode or precision.
+    """
+
+    mode: ExecutionMode = "function"
+    precision: str | None = None
+    """One of :data:`PRECISIONS`; None: as the model is."""
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.mode not in get_args(ExecutionMode):
+            problems.append(choice_problem("backend.mode", self.mode, "mode", get_args(ExecutionMode)))
+        if self.precision is not None and self.precision not in PRECISIONS:
+            problems.append(choice_problem("backend.precision", self.precision, "precision", PRECISIONS))
+        if problems:
+            raise UserError(problems)
+
+    @property
+    def dtype(self) -> str | None:
+        """The data type of weights and floating-point inputs; None leaves them unchanged."""
+        return None if self.precision is None else PRECISIONS[self.precision]
+
+    def built(self, build: Build) -> Any:
+        """Return the builder's model with its layers in this precision.
+
+        Raises:
+            TypeError: that cannot be called.
+            Unsupported: the builder sets other data types itself.
+        """
+        with _dtype_policy(self.dtype):
+            model = build()
+        if not callable(model):
+            raise TypeError(f"the model's builder returned a {type(model).__name__}, which cannot be called")
+        other = _other_dtype(model, self.dtype)
+        if other is not None:
+            raise Unsupported(f"the model's builder makes weights of {other}, and backend.precision={self.precision}")
+        return model
+
+    def runs(self, function: Callable[..., object]) -> Program | Callable[..., object]:
+        """``function`` as this variant runs it."""
+        return function if self.mode == "eager" else Program(function, by_xla=self.mode == "xla")
+
+
+AS_IT_IS = TensorflowVariant()
+
+
+def _other_dtype(model: object, wanted: str | None) -> str | None:
+    """A data type among the model's weights that is not the wanted one; of numbers that are no floats any is right."""
+    weights = model.weights if wanted is not None and isinstance(model, keras.Layer) else ()
+    return next((v.dtype for v in weights if "float" in v.dtype and v.dtype != wanted), None)
+
+
+@contextmanager
+def _dtype_policy(dtype: str | None) -> Iterator[None]:
+    before = keras.config.dtype_policy()
+    if dtype is not None:
+        keras.config.set_dtype_policy(dtype)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 def on_device(inputs: Inputs, device: str, channel_axis: int | None = None, dtype: str | None = None) -> Inputs:
@@ -32,7 +151,7 @@ def on_device(inputs: Inputs, device: str, channel_axis: int | None = None, dtyp
         return inputs.map(partial(_tensor, channel_axis=channel_axis, dtype=dtype))
 
 
-def as_tensor(values: Any, device: str) -> Any:
+def as_tensor(values: object, device: str) -> Any:
     """Targets as tensors on ``device``; None stays None."""
     return on_device(Inputs((values,)), device).args[0]
 
@@ -89,7 +208,7 @@ class TensorflowModel:
     variant: TensorflowVariant = AS_IT_IS
     channel_axis: int | None = None
     """Where arrays that are put have the channels that the model expects last."""
-    _programs: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+    _programs: dict[object, Program | Callable[..., object]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def compiles(self) -> bool:
@@ -102,7 +221,7 @@ class TensorflowModel:
         return as_called(self.native, on_device(inputs, self.device, self.channel_axis, self.variant.dtype))
 
     @contextmanager
-    def stepping(self, batch: Inputs) -> Iterator[Callable[[], Any]]:
+    def stepping(self, batch: Inputs) -> Iterator[Callable[[], object]]:
         step = self._running(batch)
 
         def synchronised_step() -> Any:
@@ -118,7 +237,7 @@ class TensorflowModel:
         program = self._program(batch.forward)
         return partial(program.trace, *batch.args, **batch.kwargs) if isinstance(program, Program) else None
 
-    def called(self, forward: Callable[..., Any] | None = None, training: bool = False) -> Callable[..., Any]:
+    def called(self, forward: Callable[..., object] | None = None, training: bool = False) -> Callable[..., object]:
         """Return the function that a step calls with its arguments: the model, or the caller's own ``forward`` function.
 
         It runs operator by operator, or becomes part of a graph that is being traced.
@@ -127,24 +246,24 @@ class TensorflowModel:
         if forward is not None:
             return partial(forward, model)
         if not isinstance(model, keras.Layer):
-            called: Callable[..., Any] = model
+            called: Callable[..., object] = model
             return called
 
-        def run(*args: Any, **kwargs: Any) -> Any:
+        def run(*args: object, **kwargs: object) -> Any:
             return model(*args, **{"training": training, **kwargs})
 
         return run
 
-    def _running(self, batch: Inputs) -> Callable[[], Any]:
+    def _running(self, batch: Inputs) -> Callable[[], object]:
         return partial(self._program(batch.forward), *batch.args, **batch.kwargs)
 
-    def _program(self, forward: Callable[..., Any] | None) -> Any:
+    def _program(self, forward: Callable[..., object] | None) -> Any:
         """One for all batches: TensorFlow keeps a graph for each of their shapes."""
         if forward not in self._programs:
             self._programs[forward] = self.variant.runs(self.called(forward))
         return self._programs[forward]
 
-    def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
+    def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
         if self.device == "cpu":
             return {}
         host = on_device(inputs, "cpu", self.channel_axis, self.variant.dtype)
@@ -155,12 +274,12 @@ class TensorflowModel:
 
         return {"h2d": to_device, "d2h": lambda: [tensor.numpy() for tensor in tensors_in(outputs)]}
 
-    def host_outputs(self, outputs: Any) -> npt.NDArray[np.float32]:
+    def host_outputs(self, outputs: object) -> npt.NDArray[np.float32]:
         answer: npt.NDArray[np.float32] = first_tensor(outputs).numpy().astype(np.float32)
         return answer
 
 
-def tensors_in(outputs: Any) -> list[Any]:
+def tensors_in(outputs: object) -> list[tf.Tensor]:
     """The tensors in what a model returned, in their order; those of a mapping by its keys, as it lists them."""
     if isinstance(outputs, Mapping):
         return [tensor for value in outputs.values() for tensor in tensors_in(value)]
@@ -169,7 +288,7 @@ def tensors_in(outputs: Any) -> list[Any]:
     return [outputs] if tf.is_tensor(outputs) else []
 
 
-def first_tensor(outputs: Any) -> Any:
+def first_tensor(outputs: object) -> tf.Tensor:
     """The first tensor in what a model returned.
 
     Raises:

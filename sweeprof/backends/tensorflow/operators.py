@@ -8,26 +8,26 @@ them. Run one by one, operators belong to the layer whose call, or whose backwar
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import tensorflow as tf
 
-from sweeprof.backends.tensorflow.attribution import (
+from sweeprof.backends.tensorflow.model import TensorflowModel, graph_of
+from sweeprof.backends.tensorflow.probes import LayerProbes
+from sweeprof.backends.tensorflow.steps import taping
+from sweeprof.backends.tensorflow.tracing import (
     Attribution,
     AttributionByName,
     GraphPositions,
     HostTimestamps,
     LayerPhase,
+    OperatorRun,
     PhaseBoundaries,
+    TensorflowTrace,
+    traced,
 )
-from sweeprof.backends.tensorflow.model import TensorflowModel
-from sweeprof.backends.tensorflow.probes import LayerProbes
-from sweeprof.backends.tensorflow.steps import taping
 from sweeprof.backends.tensorflow.training import StepPhases, step_phases_of
-from sweeprof.backends.tensorflow.variants import graph_of
-from sweeprof.backends.tensorflow.xplane import OperatorRun, TensorflowTrace, traced
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.layers import Shapes
@@ -103,8 +103,8 @@ class _Graph:
         self._program = graph_of(self._step, autograph=False)
         self._owners: AttributionByName | None = None
 
-    def _step(self, *fed: Any) -> Any:
-        places, results = GraphPositions(), list[Any]()
+    def _step(self, *fed: object) -> object:
+        places, results = GraphPositions(), list[tf.Tensor]()
         probes = LayerProbes(self._task.root, places, self._task.parameters)
         turns = _stepped(self._task, fed, probes, places.now, results)
         self._owners = AttributionByName(Attribution(probes, turns), places.graph.get_operations())
@@ -126,7 +126,11 @@ class _Graph:
 
 
 def _stepped(
-    task: StepPhases, fed: Any, probes: LayerProbes, now: Callable[[], int], results: list[Any] | None = None
+    task: StepPhases,
+    fed: Sequence[object],
+    probes: LayerProbes,
+    now: Callable[[], int],
+    results: list[tf.Tensor] | None = None,
 ) -> PhaseBoundaries:
     """One whole step, its outputs added to ``results``."""
     begin = now()

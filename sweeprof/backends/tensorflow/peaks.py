@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
 
 import psutil
 import tensorflow as tf
@@ -24,7 +23,7 @@ COPIED_BYTES = 1 << 28
 """At least; more where the last-level cache is larger."""
 
 
-def settings(device: str, dtype: str | None, model: Any) -> PeakSettings:
+def settings(device: str, dtype: str | None, model: object) -> PeakSettings:
     """Return the settings of this process.
 
     Args:
@@ -63,7 +62,7 @@ def _product_rate(device: str, dtype: str) -> float:
     while True:
         left, right = (tf.cast(_numbers(size, seed), dtype) for seed in (0, 1))
 
-        def multiply(left: Any = left, right: Any = right) -> object:
+        def multiply(left: tf.Tensor = left, right: tf.Tensor = right) -> object:
             return tf.matmul(left, right)
 
         seconds = _best(multiply, device)
@@ -73,7 +72,7 @@ def _product_rate(device: str, dtype: str) -> float:
         size *= 2
 
 
-def _numbers(size: int, seed: int) -> Any:
+def _numbers(size: int, seed: int) -> tf.Tensor:
     """Zeros or ones would let a GPU clock higher than numbers do. No generator of the caller's is drawn from."""
     return tf.random.stateless_normal((size, size), seed=(seed, size))
 

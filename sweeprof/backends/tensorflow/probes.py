@@ -25,6 +25,7 @@ from tensorflow.python.autograph.impl.api import autograph_artifact
 from tensorflow.python.eager import record
 
 from sweeprof.backends.keras.calls import Paths
+from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.measuring.layer_timing import LEFT, Event
 from sweeprof.results.layer_times import OUTSIDE
 
@@ -35,7 +36,7 @@ class Marks(Protocol):
     def is_here(self) -> bool:
         """True if the running code is part of the step itself, not of a loop or branch within its graph."""
 
-    def at(self, tensors: Sequence[Any], is_entry: bool) -> tuple[Any, list[Any]]:
+    def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[object, list[tf.Tensor]]:
         """A mark that comes after ``tensors``, and the same tensors, which come after the mark."""
 
 
@@ -48,7 +49,7 @@ class LayerProbes:
         parameters: variables, as TensorFlow has them, that a tape around the model watches; none: there is no backward.
     """
 
-    def __init__(self, root: keras.Layer, marks: Marks, parameters: Collection[Any]) -> None:
+    def __init__(self, root: keras.Layer, marks: Marks, parameters: Collection[tf.Variable]) -> None:
         self._root, self._marks = root, marks
         self._parameters = {parameter.ref() for parameter in parameters}
         self._paths = Paths()
@@ -64,14 +65,14 @@ class LayerProbes:
         self.backward: list[Event] = []
 
     @contextmanager
-    def attached(self, tape: Any = None) -> Iterator[None]:
+    def attached(self, tape: tf.GradientTape | None = None) -> Iterator[None]:
         """Within it calls of layers leave marks; afterwards Keras is as it was. ``tape`` is the one that follows the model.
 
         A layer that the backward calls once more leaves none, and is part of what calls it.
         """
         call = keras.Layer.__call__
 
-        def called(layer: keras.Layer, *args: Any, **kwargs: Any) -> Any:
+        def called(layer: keras.Layer, *args: object, **kwargs: object) -> object:
             return self._probed(call, layer, args, kwargs) if self._sees(layer) else call(layer, *args, **kwargs)
 
         self.forward, self.backward, self._running, self._is_closed = [], [], [], False
@@ -88,7 +89,7 @@ class LayerProbes:
             and self._marks.is_here()
         )
 
-    def _probed(self, call: Callable[..., Any], layer: keras.Layer, args: tuple[Any, ...], kwargs: Any) -> Any:
+    def _probed(self, call: Callable[..., object], layer: keras.Layer, args: Args, kwargs: Kwargs) -> object:
         index, path = self._placed(layer)
         given, around = _Tensors((args, kwargs)), self._tape
         wanted = [around is not None and _is_followed(tensor) for tensor in given.found]
@@ -119,7 +120,7 @@ class LayerProbes:
             self.described.append(([path], type(layer).__name__))
         return index, path
 
-    def _passed(self, tensors: list[Any], what: int) -> tuple[int, list[Any]]:
+    def _passed(self, tensors: list[tf.Tensor], what: int) -> tuple[int, list[tf.Tensor]]:
         """The number of an event of the forward, and the tensors beyond its mark, of which no tape knows."""
         with record.stop_recording():
             mark, after = self._marks.at(tensors, what != LEFT)
@@ -137,14 +138,14 @@ class LayerProbes:
             return
         self._tape.watch(variables)
 
-        def gradient(*given: Any) -> list[Any]:
+        def gradient(*given: tf.Tensor) -> list[tf.Tensor]:
             begun = self._turned(list(given), call.entered)
             found = call.tape.gradient([output for output, _ in pairs], inner, output_gradients=begun)
             return self._turned(found, call.left)
 
         record.record_operation("Layer", [outside for _, outside in pairs], outer, gradient)
 
-    def _turned(self, gradients: list[Any], number: int) -> list[Any]:
+    def _turned(self, gradients: list[tf.Tensor], number: int) -> list[tf.Tensor]:
         """The gradients beyond a mark of the backward; from there on it belongs to whom the forward did from ``number`` on."""
         dense = [place for place, gradient in enumerate(gradients) if isinstance(gradient, tf.Tensor)]
         mark, after = self._marks.at([gradients[place] for place in dense], True)
@@ -158,12 +159,12 @@ class LayerProbes:
 class _CallGradients:
     """The values that the backward pass of a call needs."""
 
-    tape: Any
+    tape: tf.GradientTape
     """It has seen the call, and nothing else."""
-    sources: list[tuple[Any, Any]]
+    sources: list[tuple[tf.Tensor, tf.Tensor]]
     """Tensors that the call was given and that need a gradient, before the mark and after it."""
-    outputs: list[Any]
-    outside: list[Any]
+    outputs: list[tf.Tensor]
+    outside: list[tf.Tensor]
     """The outputs beyond the mark."""
     entered: int
     left: int
@@ -172,15 +173,15 @@ class _CallGradients:
 class _Tensors:
     """The tensors in a structure."""
 
-    def __init__(self, structure: Any) -> None:
+    def __init__(self, structure: object) -> None:
         self._structure, self._leaves = structure, keras.tree.flatten(structure)
         self._places = [place for place, leaf in enumerate(self._leaves) if isinstance(leaf, tf.Tensor)]
 
     @property
-    def found(self) -> list[Any]:
+    def found(self) -> list[tf.Tensor]:
         return [self._leaves[place] for place in self._places]
 
-    def replaced(self, tensors: Sequence[Any]) -> Any:
+    def replaced(self, tensors: Sequence[tf.Tensor]) -> Any:
         """The structure with others instead, which have the same masks."""
         leaves = list(self._leaves)
         for place, tensor in zip(self._places, tensors, strict=True):
@@ -191,15 +192,15 @@ class _Tensors:
         return keras.tree.pack_sequence_as(self._structure, leaves)
 
 
-def _paused(tape: Any) -> Any:
+def _paused(tape: tf.GradientTape | None) -> Any:
     """Within it a tape sees nothing: where two follow a loop, TensorFlow computes its gradient as if for a second derivative."""
     return nullcontext() if tape is None else tape.stop_recording()
 
 
-def _is_followed(tensor: Any) -> bool:
+def _is_followed(tensor: tf.Tensor) -> bool:
     """True if the running tape needs a gradient of the tensor."""
     return _has_gradient(tensor) and bool(record.should_record_backprop([tensor]))
 
 
-def _has_gradient(tensor: Any) -> bool:
+def _has_gradient(tensor: tf.Tensor) -> bool:
     return bool(tensor.dtype.is_floating or tensor.dtype.is_complex)

@@ -82,7 +82,7 @@ def sweeprof_name(device: str) -> str:
     return "cpu" if found.device_type in (None, "CPU") else f"cuda:{found.device_index}"
 
 
-def kernel(model: Any, device: str, wanted: KernelName | None) -> Kernel:
+def kernel(model: object, device: str, wanted: KernelName | None) -> Kernel:
     """The kernel on ``device``; always in single precision, so that variants have the same.
 
     Args:

@@ -17,7 +17,7 @@ from sweeprof.backends.tensorflow.runtime import sweeprof_name
 
 
 @contextmanager
-def unchanged(model: Any, is_trained: bool) -> Iterator[None]:
+def unchanged(model: object, is_trained: bool) -> Iterator[None]:
     """Put back everything that happens to ``model`` within it, also after an error.
 
     Restored: the values of its variables (those of the optimizer that it was compiled with too, where it is trained), the
@@ -40,23 +40,23 @@ def unchanged(model: Any, is_trained: bool) -> Iterator[None]:
             native(variable).assign(value)
 
 
-def device_of(model: Any) -> str:
+def device_of(model: object) -> str:
     """Return the device of the model's first variable; ``cpu`` if it has none."""
     found = next(iter(getattr(model, "variables", ())), None)
     return "cpu" if found is None else sweeprof_name(native(found).device)
 
 
-def native(variable: Any) -> Any:
+def native(variable: keras.Variable | tf.Variable) -> tf.Variable:
     """A variable as TensorFlow has it."""
     return variable.value if isinstance(variable, keras.Variable) else variable
 
 
-def _copy(variable: Any) -> Any:
+def _copy(variable: keras.Variable | tf.Variable) -> Any:
     """Memory of its own: an identity would share the variable's, and every update would have to write elsewhere."""
     return tf.raw_ops.DeepCopy(x=native(variable))
 
 
-def _written(model: Any, is_trained: bool) -> list[Any]:
+def _written(model: object, is_trained: bool) -> list[keras.Variable]:
     """The variables that a forward may write to, or also those that an optimizer may."""
     variables = list(getattr(model, "variables", ()))
     if is_trained:
@@ -65,7 +65,7 @@ def _written(model: Any, is_trained: bool) -> list[Any]:
     return [variable for variable in variables if id(variable) not in trained]
 
 
-def _holders(model: Any) -> list[Any]:
+def _holders(model: object) -> list[object]:
     """The layers of a model, and what Keras keeps of each to know its weights by."""
     layers = list(model._flatten_layers()) if isinstance(model, keras.Layer) else []
     return [*layers, *(layer._tracker for layer in layers)]
@@ -103,7 +103,7 @@ class _ObjectAttributes:
             _refill(value, content)
 
 
-def _is_container(value: Any) -> bool:
+def _is_container(value: object) -> bool:
     """Proxies of TensorFlow's, which only look like a container, are none."""
     return issubclass(type(value), list | dict | set)
 

@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import tensorflow as tf
 
+from sweeprof.backends.tensorflow.model import graph_of
 from sweeprof.backends.tensorflow.probes import LayerProbes
 from sweeprof.backends.tensorflow.training import StepPhases
-from sweeprof.backends.tensorflow.variants import graph_of
 from sweeprof.measuring.layer_timing import Event
 
 UNORDERED = {"Placeholder", "Const", "VarHandleOp"}
@@ -24,12 +24,12 @@ class Timestamps:
 
     def __init__(self) -> None:
         self._graph = tf.compat.v1.get_default_graph()
-        self.taken: list[Any] = []
+        self.taken: list[tf.Tensor] = []
 
     def is_here(self) -> bool:
         return tf.compat.v1.get_default_graph() is self._graph
 
-    def at(self, tensors: Sequence[Any], is_entry: bool = False) -> tuple[int, list[Any]]:
+    def at(self, tensors: Sequence[tf.Tensor], is_entry: bool = False) -> tuple[int, list[tf.Tensor]]:
         """The mark is the timestamp's index."""
         # What made a tensor can be fused with what is before it only if no timestamp waits for it directly.
         before = [tf.identity(tensor) for tensor in tensors]
@@ -40,7 +40,7 @@ class Timestamps:
         self.taken.append(stamp)
         return len(self.taken) - 1, after
 
-    def hold(self, results: Any, from_both_sides: bool) -> None:
+    def hold(self, results: object, from_both_sides: bool) -> None:
         """Hold everything that ``results`` or the state of a variable depend on to its stretch.
 
         Args:
@@ -50,14 +50,14 @@ class Timestamps:
         operators = list(self._graph.get_operations())
         stamps = [stamp.op for stamp in self.taken]
         needed = _needed(operators, [leaf.op for leaf in tf.nest.flatten(results) if isinstance(leaf, tf.Tensor)])
-        stretches: list[set[Any]] = [set() for _ in range(len(stamps) + 1)]
+        stretches: list[set[tf.Operation]] = [set() for _ in range(len(stamps) + 1)]
         for operator, number in _numbered(operators, stamps, needed).items():
             stretches[number].add(operator)
         for stretch, before, after in zip(stretches, [None, *stamps], [*stamps, None], strict=True):
             _hold(stretch, before if from_both_sides else None, after)
 
 
-def _needed(operators: Sequence[Any], results: Sequence[Any]) -> set[Any]:
+def _needed(operators: Sequence[tf.Operation], results: Sequence[tf.Operation]) -> set[tf.Operation]:
     """Return the operators that the results need; timestamps must not make others run, such as unused gradients."""
     waiting = [*results, *(operator for operator in operators if operator.op_def.is_stateful)]
     needed = set()
@@ -69,12 +69,14 @@ def _needed(operators: Sequence[Any], results: Sequence[Any]) -> set[Any]:
     return {operator for operator in needed if operator.type not in UNORDERED}
 
 
-def _numbered(operators: Sequence[Any], stamps: Sequence[Any], needed: set[Any]) -> dict[Any, int]:
+def _numbered(
+    operators: Sequence[tf.Operation], stamps: Sequence[tf.Operation], needed: set[tf.Operation]
+) -> dict[tf.Operation, int]:
     """The stretch of every operator: that in which it was made, or an earlier one where something there needs it.
 
     So it is with what the gradient of a loop adds to the loop afterwards, for it to remember what the gradient needs.
     """
-    numbers: dict[Any, int] = {}
+    numbers: dict[tf.Operation, int] = {}
     ended, left = set(stamps), 0
     for operator in operators:
         if operator in ended:
@@ -91,9 +93,9 @@ def _numbered(operators: Sequence[Any], stamps: Sequence[Any], needed: set[Any])
     return numbers
 
 
-def _hold(stretch: set[Any], before: Any, after: Any) -> None:
+def _hold(stretch: set[tf.Operation], before: tf.Operation | None, after: tf.Operation | None) -> None:
     """Let what waits for nothing in the stretch wait for the timestamp before it, and that after it for what nothing waits for."""
-    awaited = set[Any]()
+    awaited = set[tf.Operation]()
     for operator in stretch:
         sources = [source for source in _sources(operator) if source in stretch]
         awaited.update(sources)
@@ -104,7 +106,7 @@ def _hold(stretch: set[Any], before: Any, after: Any) -> None:
             after._add_control_input(operator)
 
 
-def _sources(operator: Any) -> list[Any]:
+def _sources(operator: tf.Operation) -> list[tf.Operation]:
     return [*(tensor.op for tensor in operator.inputs), *operator.control_inputs]
 
 
@@ -116,7 +118,7 @@ class TimedStep:
     turned: float
     """When its forward was over; of inference all of it."""
     end: float
-    results: Any
+    results: object
     """The outputs, or the loss and the gradients."""
     forward: Sequence[Event] = ()
     backward: Sequence[Event] = ()
@@ -150,7 +152,7 @@ class HostMarks:
     def is_here(self) -> bool:
         return bool(tf.executing_eagerly())
 
-    def at(self, tensors: Sequence[Any], is_entry: bool) -> tuple[float, list[Any]]:
+    def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[float, list[tf.Tensor]]:
         """Return the time and the tensors, passed on; the time that this takes is outside of the call's own window."""
         if not self._with_backward:
             return time.perf_counter(), list(tensors)
@@ -208,7 +210,7 @@ class _Program:
         self.probes: LayerProbes | None = None
         """Those of the graph, once it is made."""
 
-    def _step(self, *fed: Any) -> Any:
+    def _step(self, *fed: object) -> object:
         task, stamps = self._task, Timestamps()
         probes = self.probes = LayerProbes(task.root, stamps, task.parameters)
         with taping(task) as tape, probes.attached(tape) if self._is_probed else nullcontext():
@@ -235,7 +237,7 @@ class _Program:
 
 
 @contextmanager
-def taping(task: StepPhases) -> Iterator[Any]:
+def taping(task: StepPhases) -> Iterator[tf.GradientTape | None]:
     """Within it a tape follows what the parameters of a task do, where it has any."""
     if not task.trains:
         yield None

@@ -7,23 +7,29 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
 
 import keras
 import tensorflow as tf
 
-from sweeprof.backends.tensorflow.model import TensorflowModel, as_tensor, first_tensor, tensors_in
+from sweeprof.backends.tensorflow.model import (
+    Program,
+    TensorflowModel,
+    TensorflowVariant,
+    as_tensor,
+    first_tensor,
+    tensors_in,
+)
 from sweeprof.backends.tensorflow.state import native
-from sweeprof.backends.tensorflow.variants import Program, TensorflowVariant
+from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS, Recipe, Work
 
-Loss = Callable[[Any, Any], Any]
+Loss = Callable[[object, tf.Tensor | None], tf.Tensor]
 """From what the model returned, and the targets, to a scalar."""
 
 
-def loss_of(given: str | Callable[..., Any], has_targets: bool) -> Loss:
+def loss_of(given: str | Callable[..., object], has_targets: bool) -> Loss:
     """The loss that is given.
 
     Args:
@@ -45,11 +51,11 @@ def loss_of(given: str | Callable[..., Any], has_targets: bool) -> Loss:
     return lambda outputs, targets: compare(first_tensor(outputs), targets)
 
 
-def _by_name(function: Callable[..., Any]) -> Loss:
+def _by_name(function: Callable[..., object]) -> Loss:
     return lambda outputs, targets: tf.reduce_mean(function(y_true=targets, y_pred=first_tensor(outputs)))
 
 
-def _cross_entropy(outputs: Any, targets: Any) -> Any:
+def _cross_entropy(outputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
     """Return the loss of logits, classes along their last axis; targets are classes, or a probability for each."""
     if targets.dtype.is_floating:
         _belong("cross_entropy", targets.shape, outputs.shape, outputs.shape)
@@ -60,7 +66,7 @@ def _cross_entropy(outputs: Any, targets: Any) -> Any:
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(targets, outputs))
 
 
-def _mse(outputs: Any, targets: Any) -> Any:
+def _mse(outputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
     """The mean squared error; where targets are classes, against 1 for the class and 0 for the others."""
     if targets.shape != outputs.shape and targets.shape.num_elements() == outputs.shape.num_elements():
         targets = tf.reshape(targets, outputs.shape)
@@ -70,13 +76,13 @@ def _mse(outputs: Any, targets: Any) -> Any:
     return tf.reduce_mean(tf.math.squared_difference(outputs, tf.cast(targets, outputs.dtype)))
 
 
-def _belong(loss: str, shape: Any, wanted: Any, outputs: Any) -> None:
+def _belong(loss: str, shape: tf.TensorShape, wanted: tf.TensorShape, outputs: tf.TensorShape) -> None:
     if shape != wanted:  # TensorFlow would stretch one along the other, or say something else
         shapes = f"{tuple(shape)} and the outputs of {tuple(outputs)}"
         raise Unsupported(f"training.loss={loss}: targets of shape {shapes} do not belong together")
 
 
-def _mean(outputs: Any) -> Any:
+def _mean(outputs: object) -> tf.Tensor:
     """The sum of the means of every output that is a number with a fraction."""
     means = [tf.reduce_mean(tensor) for tensor in tensors_in(outputs) if tensor.dtype.is_floating]
     if not means:
@@ -84,7 +90,7 @@ def _mean(outputs: Any) -> Any:
     return tf.add_n(means) if len({mean.dtype for mean in means}) == 1 else sum(tf.cast(m, tf.float32) for m in means)
 
 
-def _own(outputs: Any) -> Any:
+def _own(outputs: object) -> tf.Tensor:
     """The loss that a model returns which is given labels: by its name, or first of a tuple."""
     found = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
     if found is None and (tf.is_tensor(outputs) or isinstance(outputs, tuple)):
@@ -94,8 +100,8 @@ def _own(outputs: Any) -> Any:
     return found
 
 
-_TARGETED: dict[str, Callable[[Any, Any], Any]] = {"cross_entropy": _cross_entropy, "mse": _mse}
-_UNTARGETED: dict[str, Callable[[Any], Any]] = {"mean": _mean, "own": _own}
+_TARGETED: dict[str, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {"cross_entropy": _cross_entropy, "mse": _mse}
+_UNTARGETED: dict[str, Callable[[object], tf.Tensor]] = {"mean": _mean, "own": _own}
 
 
 assert {*_TARGETED, *_UNTARGETED} == set(LOSSES)
@@ -112,43 +118,43 @@ EPSILON = 1e-4
 class Parts:
     """The parts of a training step; each part can also run within a graph that is being traced."""
 
-    forward: Callable[..., Any]
+    forward: Callable[..., object]
     """The model's outputs for its arguments, in training mode."""
     loss: Loss
-    fed: tuple[Any, Any, Any]
+    fed: tuple[Args, Kwargs, tf.Tensor | None]
     """Positional arguments, keyword arguments and targets: handed to a program, which would take what it finds for constant."""
-    variables: list[Any]
+    variables: list[keras.Variable]
     """Those that are trained, as Keras has them."""
-    optimizer: Any
+    optimizer: keras.optimizers.Optimizer | None
     """None: nothing is updated."""
 
     @cached_property
-    def watched(self) -> list[Any]:
+    def watched(self) -> list[tf.Variable]:
         """The variables as TensorFlow has them."""
         return [native(variable) for variable in self.variables]
 
-    def lost(self, args: Any, kwargs: Any, targets: Any) -> Any:
+    def lost(self, args: Args, kwargs: Kwargs, targets: tf.Tensor | None) -> tf.Tensor:
         """The loss of one forward."""
         return self.loss(self.forward(*args, **kwargs), targets)
 
-    def taped(self, args: Any, kwargs: Any, targets: Any) -> tuple[Any, Any]:
+    def taped(self, args: Args, kwargs: Kwargs, targets: tf.Tensor | None) -> tuple[tf.Tensor, tf.GradientTape]:
         """The loss, and the tape from which its gradients can be had."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self.watched)
             return self.lost(args, kwargs, targets), tape
 
-    def gradients(self, loss: Any, tape: Any) -> list[Any]:
+    def gradients(self, loss: tf.Tensor, tape: tf.GradientTape) -> list[tf.Tensor | None]:
         """One for each variable, None for those that the loss does not depend on.
 
         Raises:
             Unsupported: it depends on none.
         """
-        found: list[Any] = tape.gradient(loss, self.watched)
+        found: list[tf.Tensor | None] = tape.gradient(loss, self.watched)
         if all(gradient is None for gradient in found):
             raise Unsupported("no output depends on a trainable variable")
         return found
 
-    def update(self, gradients: list[Any]) -> None:
+    def update(self, gradients: list[tf.Tensor | None]) -> None:
         """The optimizer's step."""
         if self.optimizer is not None:
             pairs = [(g, v) for g, v in zip(gradients, self.variables, strict=True) if g is not None]
@@ -160,15 +166,15 @@ class EagerTraining:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._tape: Any = None
-        self._gradients: list[Any] = []
+        self._tape: tf.GradientTape | None = None
+        self._gradients: list[tf.Tensor | None] = []
 
-    def forward(self) -> Any:
+    def forward(self) -> tf.Tensor:
         self._gradients = []
         loss, self._tape = self._parts.taped(*self._parts.fed)
         return loss
 
-    def backward(self, loss: Any) -> None:
+    def backward(self, loss: tf.Tensor) -> None:
         tape, self._tape = self._tape, None
         self._gradients = self._parts.gradients(loss, tape)
 
@@ -187,11 +193,11 @@ class FusedTraining:
     def __init__(self, parts: Parts, variant: TensorflowVariant, is_on_host: bool) -> None:
         self._fed, self._is_on_host = parts.fed, is_on_host
 
-        def backward(args: Any, kwargs: Any, targets: Any) -> Any:
+        def backward(args: Args, kwargs: Kwargs, targets: tf.Tensor | None) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
             loss, tape = parts.taped(args, kwargs, targets)
             return loss, parts.gradients(loss, tape)
 
-        def whole(args: Any, kwargs: Any, targets: Any) -> Any:
+        def whole(args: Args, kwargs: Kwargs, targets: tf.Tensor | None) -> tf.Tensor:
             loss, gradients = backward(args, kwargs, targets)
             parts.update(gradients)
             return loss
@@ -219,7 +225,7 @@ class FusedTraining:
 
 @contextmanager
 def training(
-    model: TensorflowModel, batch: Inputs, targets: Any, recipe: Recipe
+    model: TensorflowModel, batch: Inputs, targets: object, recipe: Recipe
 ) -> Iterator[EagerTraining | FusedTraining]:
     """The model trains on one batch again and again; what it learns is its owner's to take back.
 
@@ -235,7 +241,7 @@ def training(
             yield FusedTraining(made, model.variant, model.device == "cpu")
 
 
-def parts(model: TensorflowModel, batch: Inputs, targets: Any, recipe: Recipe) -> Parts:
+def parts(model: TensorflowModel, batch: Inputs, targets: object, recipe: Recipe) -> Parts:
     """Return the parts of a training step of ``model``, with the optimizer's variables built. Raises as :func:`training`."""
     native = model.native
     if not getattr(native, "built", True):
@@ -252,7 +258,7 @@ def parts(model: TensorflowModel, batch: Inputs, targets: Any, recipe: Recipe) -
     return Parts(model.called(batch.forward, training=True), loss, fed, variables, optimizer)
 
 
-_OPTIMIZERS: dict[str, Callable[[], Any]] = {
+_OPTIMIZERS: dict[str, Callable[[], keras.optimizers.Optimizer | None]] = {
     "sgd": partial(keras.optimizers.SGD, RATE),
     "momentum": partial(keras.optimizers.SGD, RATE, momentum=0.9),
     "adam": partial(keras.optimizers.Adam, RATE, epsilon=EPSILON),
@@ -261,7 +267,9 @@ _OPTIMIZERS: dict[str, Callable[[], Any]] = {
 }
 
 
-def _optimizer(given: str | Callable[..., Any], variables: list[Any]) -> Any:
+def _optimizer(
+    given: str | Callable[..., object], variables: list[keras.Variable]
+) -> keras.optimizers.Optimizer | None:
     """Keras's optimizers are made without the variables, a function of the caller's own is given them."""
     if isinstance(given, str):
         return _OPTIMIZERS[given]()
@@ -279,13 +287,13 @@ class StepPhases:
 
     root: keras.Layer
     """The model."""
-    forward: Callable[..., Any]
+    forward: Callable[..., object]
     """Returns the outputs, or with parameters the loss; it also runs within a graph that is being traced."""
-    fed: tuple[Any, ...]
+    fed: Args
     """Its arguments."""
-    parameters: tuple[Any, ...] = ()
+    parameters: tuple[tf.Variable, ...] = ()
     """Variables, as TensorFlow has them, that gradients are asked for; none: inference."""
-    update: Callable[[list[Any]], None] | None = None
+    update: Callable[[list[tf.Tensor | None]], None] | None = None
     """Applies the gradients."""
 
     @property

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from sweeprof.backends import Build
-from sweeprof.backends.gaps import Gap
+from sweeprof.backends import Build, Gap
 from sweeprof.backends.torch.building import built, device_of
 from sweeprof.backends.torch.counting import count_built, in_inference
-from sweeprof.backends.torch.model import TorchModel
+from sweeprof.backends.torch.model import INT8, TorchModel, TorchPrecision, TorchVariant
 from sweeprof.backends.torch.state import parameters_kept, unchanged
 from sweeprof.backends.torch.training import TorchTraining, count_built_training, training
-from sweeprof.backends.torch.variants import INT8, TorchPrecision, TorchVariant
 from sweeprof.counting.formulas import Formulas
 from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.inputs import Inputs
@@ -125,7 +123,7 @@ class TorchBackend:
     # The passes that take a step apart are imported when they run: measured processes do not carry what they need.
 
     def training(
-        self, model: TorchModel, batch: Inputs, targets: Any, recipe: Recipe
+        self, model: TorchModel, batch: Inputs, targets: object, recipe: Recipe
     ) -> AbstractContextManager[TorchTraining]:
         return training(model, batch, targets, recipe)
 
@@ -150,17 +148,17 @@ class TorchBackend:
         return allocations(model, work)
 
     def kernel(self, model: TorchModel, wanted: KernelName | None) -> Kernel:
-        from sweeprof.backends.torch.kernel import kernel
+        from sweeprof.backends.torch.benchmarks import kernel
 
         return kernel(model, wanted)
 
     def peak_settings(self, device: str, model: torch.nn.Module | None = None) -> PeakSettings:
-        from sweeprof.backends.torch.peaks import settings
+        from sweeprof.backends.torch.benchmarks import settings
 
         return settings(device, TorchVariant(self.precision).dtype, model)
 
     def peaks(self, settings: PeakSettings) -> Peaks:
-        from sweeprof.backends.torch.peaks import peaks
+        from sweeprof.backends.torch.benchmarks import peaks
 
         return peaks(settings)
 

@@ -7,11 +7,13 @@ import warnings
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sweeprof.backends import Build
 from sweeprof.backends.torch.state import tensors_of
+from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.measuring.inputs import Inputs
 
 
@@ -71,7 +73,7 @@ class NoInitialisation(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _should_skip_dynamo(cls) -> bool:
         return False
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         filled = args[0] if args and func._schema.name in _FILLS else None
         if isinstance(filled, torch.Tensor) and filled.is_meta:
             return filled

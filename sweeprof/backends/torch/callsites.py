@@ -10,13 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Any
 
 import torch
 
-from sweeprof.backends.torch import costs
 from sweeprof.backends.torch.state import forwards_wrapped
-from sweeprof.counting.formulas import Cost, Formula, Formulas, cost_by_formula
+from sweeprof.counting.formulas import Args, Cost, Formula, Formulas, OperatorCost, cost_by_formula
 from sweeprof.measuring.layer_timing import path_below
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import OperatorCount, Shapes
@@ -54,7 +52,7 @@ class ModuleCall:
 _NOTHING = TensorShapes()
 
 
-def described(tree: Any) -> TensorShapes:
+def described(tree: object) -> TensorShapes:
     """Return a description of every tensor in ``tree``."""
     if isinstance(tree, tuple) and len(tree) == 1:
         tree = tree[0]
@@ -95,12 +93,12 @@ class CallSites:
         with forwards_wrapped(modules, lambda module: self._following(module, module.forward)):
             yield
 
-    def _following(self, module: torch.nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
+    def _following(self, module: torch.nn.Module, forward: Callable[..., object]) -> Callable[..., object]:
         names = self.paths[module]
         alone = names[0] if len(names) == 1 else None
         formula = self._formula(module)
 
-        def followed(*args: Any, **kwargs: Any) -> Any:
+        def followed(*args: object, **kwargs: object) -> object:
             parent = self.current
             call = ModuleCall(module, alone or path_below(names, parent.path), parent)
             call.inputs = described((args, kwargs) if kwargs else args)
@@ -124,7 +122,7 @@ class CallSites:
             self._formula_of[kind] = self._formulas.of_module(module)
         return self._formula_of[kind]
 
-    def count(self, name: str, cost: costs.Cost, args: tuple[Any, ...], output: Any) -> None:
+    def count(self, name: str, cost: OperatorCost, args: Args, output: object) -> None:
         """Add an operator to the call that is running."""
         figures = self.current.operators.get(name)
         if figures is None:
@@ -181,7 +179,7 @@ def operator_counts(call: ModuleCall) -> tuple[OperatorCount, ...]:
     )
 
 
-def costs_of(call: ModuleCall) -> costs.Cost:
+def costs_of(call: ModuleCall) -> OperatorCost:
     """MACs, FLOPs and ops of a call: those of its operators, or what a formula says instead."""
     macs = flops = ops = 0
     for figures in call.operators.values():
@@ -198,7 +196,7 @@ def costs_of(call: ModuleCall) -> costs.Cost:
     )
 
 
-def tensors_in(tree: Any) -> list[torch.Tensor]:
+def tensors_in(tree: object) -> list[torch.Tensor]:
     """Every tensor in nested containers, dataclasses and mappings, in their order."""
     if isinstance(tree, torch.Tensor):
         return [tree]
@@ -207,7 +205,7 @@ def tensors_in(tree: Any) -> list[torch.Tensor]:
     return found
 
 
-def _collect(tree: Any, found: list[torch.Tensor]) -> None:
+def _collect(tree: object, found: list[torch.Tensor]) -> None:
     if isinstance(tree, torch.Tensor):
         found.append(tree)
     elif isinstance(tree, list | tuple | set | frozenset):

@@ -1,29 +1,217 @@
-"""Counts a torch module in one dispatch pass over shapes."""
+"""Counts a torch module in one dispatch pass over shapes, and makes the rows of its table.
+
+The parameters and buffers of every module are counted with it, each tensor in memory once.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.utils.flop_counter import FlopCounterMode
 
 from sweeprof.backends import Build
 from sweeprof.backends.torch.building import build_on_meta, built, copied_to_meta, device_of, materialised
-from sweeprof.backends.torch.callsites import CallSites, tensors_in
+from sweeprof.backends.torch.callsites import CallSites, ModuleCall, costs_of, dtype_name, operator_counts, tensors_in
 from sweeprof.backends.torch.dispatch import CountingMode, NotOnShapes
 from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.model import on_device
-from sweeprof.backends.torch.rows import rows_of
-from sweeprof.backends.torch.state import modules_of, tensors_among, unchanged
-from sweeprof.counting.formulas import DEFAULTS, FormulaFailed, Formulas
+from sweeprof.backends.torch.state import children_of, modules_of, tensors_among, unchanged
+from sweeprof.counting.formulas import DEFAULTS, Cost, FormulaFailed, Formulas
+from sweeprof.counting.parameters import Variable, added, summed
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import without_collection
-from sweeprof.results.layers import LayerTable
+from sweeprof.results.layer_times import OUTSIDE, ROOT, above
+from sweeprof.results.layers import LayerRow, LayerTable, Weights
 from sweeprof.results.operators import OwnCounts
+
+StorageKey = tuple[int, int, int]
+
+
+Held = dict[torch.nn.Module, list[Variable]]
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleWeights:
+    """The weights of every module."""
+
+    own: dict[torch.nn.Module, Weights]
+    """Without what a module before it holds already."""
+    subtree: dict[torch.nn.Module, Weights]
+    """With everything below, each tensor once."""
+
+
+def inventory(
+    modules: Mapping[torch.nn.Module, Sequence[str]], sizes: Mapping[torch.nn.Module, Mapping[str, float]]
+) -> ModuleWeights:
+    """The weights of every module.
+
+    Args:
+        modules: a root and everything below it, parents first, each with the paths under which it is held.
+        sizes: bytes per element by parameter name, of modules that declare them.
+    """
+    held: Held = {module: _tensors(module, sizes.get(module, {})) for module in modules}
+    places = {tensor.key for tensors in held.values() for tensor in tensors}
+    shares_tensors = len(places) != sum(len(tensors) for tensors in held.values())
+    shares_modules = any(len(paths) > 1 for paths in modules.values())
+    return _of_graph(held) if shares_tensors or shares_modules else _of_tree(held)
+
+
+def _of_tree(held: Held) -> ModuleWeights:
+    """Return the weights if nothing is shared: they simply add up."""
+    own = {module: summed(tensors) for module, tensors in held.items()}
+    subtree = dict(own)
+    for module in reversed(held):  # children come after their parents
+        children = children_of(module)
+        if children:
+            subtree[module] = added([own[module], *(subtree[child] for child in children)])
+    return ModuleWeights(own, subtree)
+
+
+def _of_graph(held: Held) -> ModuleWeights:
+    """Return the weights if tensors or modules are shared: each tensor counts once, with its first module and in each subtree."""
+    before: set[Hashable] = set()
+    own: dict[torch.nn.Module, Weights] = {}
+    for module, tensors in held.items():
+        fresh = {tensor.key: tensor for tensor in tensors if tensor.key not in before}
+        before.update(fresh)
+        own[module] = summed(fresh.values())
+    subtree = {}
+    for module in held:
+        below = {tensor.key: tensor for inner in modules_of(module) for tensor in held[inner]}
+        subtree[module] = summed(below.values())
+    return ModuleWeights(own, subtree)
+
+
+def _tensors(module: torch.nn.Module, sizes: Mapping[str, float]) -> list[Variable]:
+    found = [
+        _described(name, parameter, sizes, False)
+        for name, parameter in module._parameters.items()
+        if parameter is not None and not is_lazy(parameter)
+    ]
+    for name, buffer in module._buffers.items():
+        if buffer is not None and not is_lazy(buffer) and name not in module._non_persistent_buffers_set:
+            found.append(_described(name, buffer, sizes, True))
+    if _may_be_packed(type(module).__module__):
+        found += [_described(name, packed, sizes, False) for name, packed in _packed(module)]
+    return found
+
+
+@cache
+def _may_be_packed(package: str) -> bool:
+    return "ao.nn" in package or "nn.quantized" in package
+
+
+def _packed(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Weights of torch's quantised modules, which hold them in an object of their own and give them by a method."""
+    for name in ("weight", "bias"):
+        give: Any = getattr(module, name, None)
+        value = give() if callable(give) else None
+        if isinstance(value, torch.Tensor):
+            yield name, value
+    for name in ("get_weight", "get_bias"):
+        give = getattr(module, name, None)
+        if callable(give):
+            yield from ((key, value) for key, value in give().items() if isinstance(value, torch.Tensor))
+
+
+def _described(name: str, tensor: torch.Tensor, sizes: Mapping[str, float], is_buffer: bool) -> Variable:
+    place = place_of(tensor)
+    return Variable(
+        place,
+        place[2],
+        sizes.get(name, tensor.itemsize),
+        dtype_name(tensor.dtype),
+        tensor.requires_grad,
+        is_buffer,
+    )
+
+
+def place_of(tensor: torch.Tensor) -> StorageKey:
+    """Return a key that is equal for tensors which share memory, whatever their shapes; on meta there are no addresses."""
+    try:
+        return tensor.untyped_storage()._cdata, int(tensor.storage_offset()), tensor.numel()
+    except (RuntimeError, NotImplementedError):  # sparse and other layouts have no storage of their own
+        return id(tensor), 0, tensor.numel()
+
+
+_AS_COUNTED = Cost()
+_NO_WEIGHTS = Weights()
+
+
+def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
+    """One row per call in the order of the calls; a list of modules comes before the first call below it."""
+    declared = {c.module: c.counted.param_size for c in sites.calls if c.module is not None and c.counted is not None}
+    weights = inventory(sites.paths, declared)
+    called = {call.path for call in sites.calls}
+    waiting = {names[0]: module for module, names in sites.paths.items() if names[0] not in called}
+    lists = {path for path, module in waiting.items() if children_of(module)}
+    position: dict[ModuleCall | None, int] = {}
+    times: Counter[str] = Counter()
+    rows: list[LayerRow] = []
+
+    def add(call: ModuleCall, module: torch.nn.Module, index: int) -> None:
+        position[call] = len(rows)
+        own = weights.own.pop(module, _NO_WEIGHTS)
+        rows.append(
+            _row(call, type(module).__name__, own, weights.subtree.get(module), index, position.get(call.parent))
+        )
+
+    for call in sites.calls:
+        for path in above(call.path)[1:] if lists else ():
+            if path in lists:
+                lists.discard(path)
+                add(ModuleCall(None, path, None), waiting.pop(path), -1)
+        if call.module is not None:
+            add(call, call.module, times[call.path])
+            times[call.path] += 1
+    for path, module in waiting.items():
+        add(ModuleCall(None, path, None), module, -1)
+    if sites.outside.operators:
+        rows.append(_row(sites.outside, "", _NO_WEIGHTS, None, 0, None))
+    return tuple(rows)
+
+
+def _row(
+    call: ModuleCall, kind: str, own: Weights, subtree: Weights | None, index: int, parent: int | None
+) -> LayerRow:
+    macs, flops, ops = costs_of(call)
+    inputs, outputs, said = call.inputs, call.outputs, call.counted or _AS_COUNTED
+    scale = said.activation_size
+    output_bytes = outputs.nbytes if scale is None else outputs.elements * scale
+    return LayerRow(
+        path=call.path,
+        type=kind,
+        depth=0 if call.path in (ROOT, OUTSIDE) else call.path.count(".") + 1,
+        call=index,
+        params=own.params,
+        trainable=own.trainable,
+        params_bytes=own.params_bytes,
+        buffers=own.buffers,
+        macs=macs,
+        input_shapes=said.input_shapes or inputs.shapes,
+        output_shapes=said.output_shapes or outputs.shapes,
+        flops=flops,
+        ops=ops,
+        act_bytes=0 if call.children else output_bytes,
+        input_bytes=inputs.nbytes,
+        output_bytes=output_bytes,
+        input_dtypes=inputs.dtypes,
+        output_dtypes=outputs.dtypes,
+        buffers_bytes=own.buffers_bytes,
+        dtypes=own.dtypes,
+        subtree=subtree,
+        parent=parent,
+        operators=operator_counts(call),
+    )
+
 
 __all__ = ["build_on_meta", "count_built", "count_layers", "in_inference"]
 

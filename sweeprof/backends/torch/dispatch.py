@@ -8,29 +8,88 @@ parts that autograd sees.
 Over shapes, the model's parameters may stay where they are: what is computed from meta tensors is a meta tensor, a real tensor
 that meets one is taken for its shape, and only constants are computed for real, so that a forward may ask for their values, or
 remember them for the next call (an index of positions, a mask).
+
+Operators that take functions: control flow, attention with a score function, and what else torch calls higher-order. Their
+functions are run while they are counted, so that the body of a loop counts as often as it runs, and of ``torch.cond`` the
+branch that is taken. Where neither is known, because a value decides and there are only shapes, the operator cannot be counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sweeprof.backends.torch import higher_order
 from sweeprof.backends.torch.callsites import CallSites, tensors_in
-from sweeprof.backends.torch.costs import COSTS, Rule
+from sweeprof.backends.torch.costs import COSTS, backward, products
 from sweeprof.backends.torch.costs.free import does_no_arithmetic
 from sweeprof.backends.torch.costs.pointwise import ONE_EACH
+from sweeprof.backends.torch.costs.rule import TorchRule
 from sweeprof.backends.torch.liveness import LiveBytes
-from sweeprof.backends.torch.recurrent_shapes import RECURRENT
-from sweeprof.backends.torch.shapes import SHORTCUTS, Shortcut
-from sweeprof.counting.formulas import Formula, Formulas, cost_by_formula
+from sweeprof.backends.torch.shapes import RECURRENT, SHORTCUTS, Shortcut
+from sweeprof.counting.formulas import Args, Formula, Formulas, Kwargs, OperatorCost, cost_by_formula
+
+# every rule takes an operator's arguments, keyword arguments and result
+
+
+TorchFunction = Callable[..., Any]
+
+
+def _flex_attention(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
+    """``(query, key, value, score_mod, block_mask, ...)``: every query by every key, as ``torch.utils.flop_counter`` counts it.
+
+    A block mask saves nothing, as a causal mask does not; what the score function does is counted as it runs.
+    """
+    return products.attention(args[:3], {}, output)
+
+
+def _flex_attention_backward(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
+    """``(query, key, value, out, logsumexp, grad_out, ...)``."""
+    return backward.attention((args[5], *args[:3]), {}, output)
+
+
+HIGHER_ORDER_COSTS: dict[str, TorchRule] = {
+    "higher_order::flex_attention": _flex_attention,
+    "higher_order::flex_attention_backward": _flex_attention_backward,
+}
+"""What an operator costs beside its functions, by qualified name."""
+
+
+def with_functions(tree: Any, change: Callable[[TorchFunction], TorchFunction]) -> Any:
+    """The arguments of an operator with every function among them replaced by ``change(function)``."""
+    if isinstance(tree, list | tuple):
+        return type(tree)(with_functions(item, change) for item in tree)
+    if isinstance(tree, dict):
+        return {key: with_functions(item, change) for key, item in tree.items()}
+    is_function = callable(tree) and not isinstance(tree, type | OpOverload | OpOverloadPacket | HigherOrderOperator)
+    return change(tree) if is_function else tree
+
+
+def without_values(name: str, args: Args) -> Callable[[], Any] | None:
+    """A function that returns what control flow returns on shapes, where a value that is not there decides; else None."""
+    if name == "higher_order::cond":
+        decides, branch, _, operands = args
+        return partial(branch, *operands) if _is_unknown(decides) else None
+    if name == "higher_order::while_loop":
+        condition, _, carried, further = args
+        return partial(_same, carried) if _is_unknown(condition(*carried, *further)) else None
+    return None
+
+
+def _is_unknown(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_meta
+
+
+def _same(carried: Iterable[object]) -> Args:
+    """The results of a loop, which are like what it began with."""
+    return tuple(torch.empty_like(value) if isinstance(value, torch.Tensor) else value for value in carried)
+
 
 CONSTANT_ELEMENTS = 2**22
 """Tensors up to this size that depend on no input and no weight are computed for real: a forward may remember them."""
@@ -50,7 +109,7 @@ class _Operator:
     """Properties of an operator overload, looked up once."""
 
     name: str
-    cost: Rule | None
+    cost: TorchRule | None
     shortcut: Shortcut | None
     is_composite: bool
     is_covered: bool
@@ -97,7 +156,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # Nothing is compiled here; being wrapped for it would import the compiler, two seconds in every process.
         return False
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         kwargs = kwargs or {}
         if isinstance(func, HigherOrderOperator):
             return self._higher_order(func, args, kwargs)
@@ -125,7 +184,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._live.saw(output)
         return output
 
-    def _higher_order(self, func: HigherOrderOperator, args: Any, kwargs: Mapping[str, Any]) -> Any:
+    def _higher_order(self, func: HigherOrderOperator, args: Args, kwargs: Kwargs) -> Any:
         """Run an operator that takes functions, in which operators are counted as they come.
 
         Raises:
@@ -134,12 +193,12 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = f"{func.namespace}::{func.name()}"  # type: ignore[no-untyped-call]
         self.higher_order.add(name)
         written = self._formulas.of_operator(name)
-        cost = higher_order.COSTS.get(name) if written is None else _as_rule(written)
+        cost = HIGHER_ORDER_COSTS.get(name) if written is None else _as_rule(written)
         ran = False
 
-        def counting(function: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(function: Callable[..., object]) -> Callable[..., object]:
             @wraps(function)
-            def counted(*args: Any, **kwargs: Any) -> Any:
+            def counted(*args: object, **kwargs: object) -> object:
                 nonlocal ran
                 ran = True
                 with self:
@@ -147,7 +206,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
             return counted
 
-        args, kwargs = (higher_order.with_functions(tree, counting) for tree in (args, kwargs))
+        args, kwargs = (with_functions(tree, counting) for tree in (args, kwargs))
         with self._silently() if written is not None else nullcontext():
             output = self._skipped(name, args) if self._on_shapes else None
             if output is None:
@@ -163,10 +222,10 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._live.saw(output)
         return output
 
-    def _skipped(self, name: str, args: Any) -> Any:
+    def _skipped(self, name: str, args: Args) -> Any:
         """Return the result of control flow that depends on values, without counting it; None for any other operator."""
         with self._silently():
-            skip = higher_order.without_values(name, args)
+            skip = without_values(name, args)
             if skip is None:
                 return None
             if not self._skips_branches:
@@ -181,12 +240,12 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         finally:
             self._is_silent = was_silent
 
-    def _looked_up(self, func: Any) -> _Operator:
+    def _looked_up(self, func: OpOverload) -> _Operator:
         written = self._formulas.of_operator(func._schema.name)
         known = known_operator(func)
         return known if written is None else replace(known, cost=_as_rule(written), is_composite=False, is_covered=True)
 
-    def _on_meta(self, func: Any, operator: _Operator, args: Any, kwargs: Mapping[str, Any]) -> Any:
+    def _on_meta(self, func: OpOverload, operator: _Operator, args: Args, kwargs: Kwargs) -> Any:
         real, meta = _devices(args, kwargs)
         if not real and not meta:
             return self._constant(func, operator, args, kwargs)
@@ -205,12 +264,12 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         is_constant = self._constants and not meta and not self._is_of_model(args)
         return func(*args, **kwargs) if is_constant and _elements((output,)) <= CONSTANT_ELEMENTS else output
 
-    def _is_of_model(self, args: Any) -> bool:
+    def _is_of_model(self, args: Sequence[object]) -> bool:
         """True if a tensor of the model is among the real arguments."""
         storages = {tensor.untyped_storage()._cdata for tensor in tensors_in(args) if tensor.layout == torch.strided}
         return not storages.isdisjoint(self._protected)
 
-    def _constant(self, func: Any, operator: _Operator, args: Any, kwargs: Mapping[str, Any]) -> Any:
+    def _constant(self, func: OpOverload, operator: _Operator, args: Args, kwargs: Kwargs) -> Any:
         """A new tensor that depends on no other: for real only where it is small and asked for on a real device."""
         if not operator.takes_device:
             return func(*args, **kwargs)
@@ -219,7 +278,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         small = self._constants and isinstance(output, torch.Tensor) and output.numel() <= CONSTANT_ELEMENTS
         return func(*args, **kwargs) if small and (wanted is None or wanted.type != "meta") else output
 
-    def _written(self, func: Any, targets: list[torch.Tensor], args: Any, kwargs: Mapping[str, Any]) -> Any:
+    def _written(self, func: OpOverload, targets: list[torch.Tensor], args: Args, kwargs: Kwargs) -> Any:
         """Write into tensors in form only; real ones keep their values.
 
         Raises:
@@ -236,7 +295,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 @cache
-def known_operator(func: Any) -> _Operator:
+def known_operator(func: OpOverload) -> _Operator:
     """Return the properties of an overload, independent of user formulas."""
     qualified = func._schema.name
     namespace, _, name = qualified.partition("::")
@@ -270,7 +329,7 @@ def known_operator(func: Any) -> _Operator:
 _DEVICES = ("Device", "Optional[Device]")
 
 
-def functional_of(func: Any) -> Any:
+def functional_of(func: OpOverload) -> Any:
     """The overload that returns what ``func`` writes in place or into ``out``; None where there is none."""
     if not func._schema.is_mutable:
         return None
@@ -286,8 +345,8 @@ def functional_of(func: Any) -> Any:
     return None
 
 
-def _as_rule(formula: Formula) -> Rule:
-    def rule(args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> tuple[int, int, int]:
+def _as_rule(formula: Formula) -> TorchRule:
+    def rule(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
         cost = cost_by_formula(formula, args, kwargs, output)
         macs = cost.macs or 0
         flops = 2 * macs if cost.flops is None else cost.flops
@@ -296,7 +355,7 @@ def _as_rule(formula: Formula) -> Rule:
     return rule
 
 
-def _targets(operator: _Operator, args: Any, kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+def _targets(operator: _Operator, args: Args, kwargs: Kwargs) -> list[torch.Tensor]:
     """The tensors that an operator writes to."""
     found: list[torch.Tensor] = []
     for position, name in operator.written:
@@ -305,7 +364,7 @@ def _targets(operator: _Operator, args: Any, kwargs: Mapping[str, Any]) -> list[
     return found
 
 
-def _devices(args: Any, kwargs: Mapping[str, Any]) -> tuple[bool, bool]:
+def _devices(args: Args, kwargs: Kwargs) -> tuple[bool, bool]:
     """Return whether the arguments contain real tensors, and whether they contain meta tensors."""
     real = meta = False
     for argument in (*args, *kwargs.values()) if kwargs else args:
@@ -318,7 +377,7 @@ def _devices(args: Any, kwargs: Mapping[str, Any]) -> tuple[bool, bool]:
     return real, meta
 
 
-def _elements(args: Any) -> int:
+def _elements(args: Args) -> int:
     return sum(
         item.numel()
         for argument in args
@@ -327,7 +386,7 @@ def _elements(args: Any) -> int:
     )
 
 
-def _mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
+def _mapped(tree: object, change: Callable[[Any], object]) -> Any:
     if isinstance(tree, list | tuple):
         return type(tree)(_mapped(item, change) for item in tree)
     if isinstance(tree, dict):
@@ -335,11 +394,11 @@ def _mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
     return change(tree)
 
 
-def _shapes_of(tree: Any) -> Any:
+def _shapes_of(tree: object) -> Any:
     return _mapped(tree, _shape_of)
 
 
-def _shape_of(item: Any) -> Any:
+def _shape_of(item: object) -> Any:
     if isinstance(item, torch.Tensor) and not item.is_meta:
         return torch.empty_strided(item.shape, item.stride(), dtype=item.dtype, device=_META)
     return _META if isinstance(item, torch.device) else item

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 
@@ -32,7 +31,7 @@ class LiveBytes:
         self._live = self.peak = 0
         self.peak_at = where()
 
-    def saw(self, output: Any) -> None:
+    def saw(self, output: object) -> None:
         """Take note of what an operator returned."""
         if isinstance(output, list | tuple):
             for part in output:
@@ -52,7 +51,7 @@ class LiveBytes:
             self.peak = self._live
             self.peak_at = self._where()
 
-    def _gone(self, reference: Any) -> None:
+    def _gone(self, reference: _Alive) -> None:
         self._live -= reference.nbytes
         self._alive.pop(reference.key, None)
 

@@ -23,7 +23,6 @@ from typing import Any
 
 import torch
 
-from sweeprof.backends.torch import costs
 from sweeprof.backends.torch.callsites import CallSites
 from sweeprof.backends.torch.counting import message_of, slow_paths
 from sweeprof.backends.torch.dispatch import CountingMode
@@ -31,7 +30,7 @@ from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.model import TorchModel
 from sweeprof.backends.torch.tracing import TorchTrace, TracedOperator, traced
 from sweeprof.backends.torch.training import Steps, stepping
-from sweeprof.counting.formulas import DEFAULTS, Formulas
+from sweeprof.counting.formulas import DEFAULTS, Args, Formulas, OperatorCost
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import is_below
 from sweeprof.results.layers import Shapes
@@ -87,12 +86,12 @@ class _Counting(CallSites):
         self._phase = phase
         yield
 
-    def count(self, name: str, cost: costs.Cost, args: tuple[Any, ...], output: Any) -> None:
+    def count(self, name: str, cost: OperatorCost, args: Args, output: object) -> None:
         shapes = tuple(tuple(tensor.shape) for tensor in _tensors(args) if tensor.dim())
         self.found[_key(self._phase, self.current.path, name, shapes)].append(cost[1])
 
 
-def _tensors(args: Sequence[Any]) -> Iterator[torch.Tensor]:
+def _tensors(args: Sequence[object]) -> Iterator[torch.Tensor]:
     for argument in args:
         for item in argument if isinstance(argument, list | tuple) else (argument,):
             if isinstance(item, torch.Tensor):

@@ -1,22 +1,102 @@
-"""Output shapes of the most frequent operators on the meta device, without torch's own shape functions.
+"""Output shapes and memory layouts of operators on the meta device, without torch's own shape functions.
 
-Those are Python references that take up to a millisecond a call, and most of a model is a handful of operators. A rule here
-answers only where it is exactly right (``tests/unit/backends/test_torch_shapes.py`` holds it against the real one) and
-returns None everywhere else: other layouts, type promotion, anything broadcast that is not contiguous.
+The most frequent operators, and whole recurrent networks, where torch itself would run every time step.
+
+Torch's own shape functions are Python references that take up to a millisecond a call, and most of a model is a handful of
+operators. A rule here answers only where it is exactly right (``tests/unit/backends/test_torch_shapes.py`` holds it against the
+real one) and returns None everywhere else: other layouts, type promotion, anything broadcast that is not contiguous.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
 
 import torch
 
-from sweeprof.backends.torch.layouts import META, is_dense, is_new, is_plain, like, new, packed_strides
-from sweeprof.counting.formulas import Args
+from sweeprof.counting.formulas import Args, Kwargs
 
-Shortcut = Callable[[Args, Mapping[str, Any]], Any]
+META = torch.device("meta")
+
+
+def new(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A contiguous tensor on meta."""
+    return torch.empty_strided(shape, _strides(tuple(shape)), dtype=dtype, device=META)
+
+
+@lru_cache(maxsize=4096)  # a model has few shapes and many tensors
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of a new tensor."""
+    strides = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size if size > 1 else 1
+    return tuple(reversed(strides))
+
+
+def _channels_last(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor ``(N, C, H, W)`` on meta whose channels are side by side in memory."""
+    samples, channels, height, width = shape
+    return new((samples, height, width, channels), dtype).permute(0, 3, 1, 2)
+
+
+def like(given: torch.Tensor, shape: Sequence[int]) -> torch.Tensor | None:
+    """A tensor of ``shape`` in the layout of ``given``, contiguous or channels-last; None for any other."""
+    if given.dim() == 4 and _suggests_channels_last(given):
+        return _channels_last(shape, given.dtype) if given.is_contiguous(memory_format=torch.channels_last) else None
+    return new(shape, given.dtype) if is_new(given) else None
+
+
+def is_new(tensor: torch.Tensor) -> bool:
+    """True if the strides are those of a new tensor: torch treats others as another layout even where an axis has length one."""
+    return tensor.stride() == _strides(tensor.shape)
+
+
+def _suggests_channels_last(given: torch.Tensor) -> bool:
+    """True if torch reads channels-last from the strides; with a single sample, channel or pixel they fit both layouts."""
+    strides, shape = given.stride(), given.shape
+    least = strides[1]
+    if not least:
+        return False
+    for axis in (1, 3, 2, 0):
+        if not shape[axis] or strides[axis] < least or (axis == 0 and least == strides[1]):
+            return False
+        least = strides[axis] * shape[axis] if shape[axis] > 1 else strides[axis]
+    return True
+
+
+def packed_strides(tensor: torch.Tensor) -> Sequence[int] | None:
+    """Strides of a new tensor with the axes in the order that they have in memory; None where elements may overlap.
+
+    That is the layout that torch gives to what has a result for each element of ``tensor``.
+    """
+    if tensor.is_contiguous():
+        return tensor.stride()
+    strides = list(tensor.stride())
+    expected = least = 1
+    for stride, size, axis in sorted(zip(tensor.stride(), tensor.shape, range(tensor.dim()), strict=True)):
+        if size > 1:
+            if stride < least:
+                return None
+            least = stride * size
+            strides[axis] = expected
+            expected *= size
+    return strides
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """True if the elements lie in memory without gaps or overlaps, in any order of the axes."""
+    return tensor.is_contiguous() or packed_strides(tensor) == list(tensor.stride())
+
+
+def is_plain(tensor: object) -> bool:
+    """True if the value is a contiguous meta tensor."""
+    return isinstance(tensor, torch.Tensor) and tensor.is_meta and tensor.is_contiguous()
+
+
+Shortcut = Callable[[Args, Kwargs], object]
+"""From the arguments and keyword arguments of an operator to what it returns; None where that is not certain."""
 
 _NUMBERS = (int, float)
 
@@ -26,7 +106,7 @@ def _weighs(tensor: torch.Tensor, given: torch.Tensor) -> bool:
     return tensor.dtype == given.dtype and is_new(tensor)
 
 
-def _same(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _same(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """Elementwise with one tensor whose floating-point type the result keeps."""
     given = args[0]
     if not given.is_meta or not given.is_floating_point():
@@ -35,13 +115,13 @@ def _same(args: Args, kwargs: Mapping[str, Any]) -> Any:
     return None if strides is None else torch.empty_strided(given.shape, strides, dtype=given.dtype, device=META)
 
 
-def _same_contiguous(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _same_contiguous(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """The shape and type of the first argument; contiguous."""
     given = args[0]
     return new(given.shape, given.dtype) if given.is_meta and given.is_floating_point() else None
 
 
-def _in_place(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _in_place(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """Elementwise on the first argument, which is returned; the other one, a number or a tensor, must fit into it."""
     given = args[0]
     if not given.is_meta or not given.is_floating_point() or not is_dense(given):
@@ -52,7 +132,7 @@ def _in_place(args: Args, kwargs: Mapping[str, Any]) -> Any:
     return given if type(other) in _NUMBERS else None
 
 
-def _binary(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _binary(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """Elementwise with a number or a tensor of the same type, broadcast where both are contiguous."""
     left, right = args[0], args[1]
     if type(right) in _NUMBERS:
@@ -90,14 +170,14 @@ def _broadcast(left: Sequence[int], right: Sequence[int]) -> list[int] | None:
     return shape
 
 
-def _pair(value: Any, spatial: int) -> Sequence[int]:
+def _pair(value: int | Sequence[int], spatial: int) -> Sequence[int]:
     if isinstance(value, int):
         return (value,) * spatial
     return value if len(value) == spatial else tuple(value) * spatial
 
 
 def _conv(spatial: int) -> Shortcut:
-    def shortcut(args: Args, kwargs: Mapping[str, Any]) -> Any:
+    def shortcut(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
         given, weight = args[0], args[1]
         if not given.is_meta or not _weighs(weight, given):
             return None
@@ -110,9 +190,7 @@ def _conv(spatial: int) -> Shortcut:
 
 
 @lru_cache(maxsize=4096)
-def _convolved(
-    spatial: int, shape: tuple[int, ...], kernel: tuple[int, ...], rest: tuple[Any, ...]
-) -> tuple[int, ...] | None:
+def _convolved(spatial: int, shape: tuple[int, ...], kernel: tuple[int, ...], rest: Args) -> tuple[int, ...] | None:
     """Shape of a convolution's result; ``rest`` is stride, padding, dilation and groups, as far as given."""
     if len(shape) != spatial + 2 or len(kernel) != spatial + 2:
         return None
@@ -127,7 +205,7 @@ def _convolved(
     return tuple(made) if min(made) > 0 else None
 
 
-def _linear(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _linear(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     given, weight = args[0], args[1]
     shape = given.shape
     if not given.is_meta or not _weighs(weight, given) or weight.dim() != 2 or not shape:
@@ -137,7 +215,7 @@ def _linear(args: Args, kwargs: Mapping[str, Any]) -> Any:
     return new((*shape[:-1], weight.shape[0]), given.dtype)
 
 
-def _matmul(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _matmul(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     left, right = args[0], args[1]
     a, b = left.shape, right.shape
     if len(a) != len(b) or len(a) < 2 or a[:-2] != b[:-2] or a[-1] != b[-2]:
@@ -147,14 +225,14 @@ def _matmul(args: Args, kwargs: Mapping[str, Any]) -> Any:
     return new((*a[:-1], b[-1]), left.dtype)
 
 
-def _addmm(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _addmm(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     bias, left, right = args[0], args[1], args[2]
     if bias.dtype != left.dtype or bias.shape != right.shape[1:]:
         return None
     return _matmul((left, right), kwargs)
 
 
-def _attention(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _attention(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """The query's layout, as the fused CPU kernel leaves it: in most models ``(N, L, heads, E)`` in memory.
 
     That kernel takes four axes, a mask of two or four, no dropout, and keys and values of the query's width; the rest is left to
@@ -178,7 +256,9 @@ def _attention(args: Args, kwargs: Mapping[str, Any]) -> Any:
     return None if strides is None else torch.empty_strided(query.shape, strides, dtype=query.dtype, device=META)
 
 
-def _attention_by_products(query: torch.Tensor, key: torch.Tensor, mask: Any, kwargs: Mapping[str, Any]) -> Any:
+def _attention_by_products(
+    query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, kwargs: Kwargs
+) -> torch.Tensor | None:
     if kwargs.get("enable_gqa") or query.shape[:-2] != key.shape[:-2] or query.shape[-1] != key.shape[-1]:
         return None
     if mask is not None and _broadcast(query.shape[:-2], mask.shape[:-2]) != list(query.shape[:-2]):
@@ -186,7 +266,7 @@ def _attention_by_products(query: torch.Tensor, key: torch.Tensor, mask: Any, kw
     return new(query.shape, query.dtype)
 
 
-def _grouped_matmul(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _grouped_matmul(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """``(a, b, offsets, ...)`` of types other than bfloat16, which torch's shape function rejects and its kernels accept.
 
     Kernels need rows (or columns) that begin at multiples of 16 bytes, and leave the rows of the result so.
@@ -215,7 +295,7 @@ def _grouped_matmul(args: Args, kwargs: Mapping[str, Any]) -> Any:
     return torch.empty_strided(shape, strides, dtype=left.dtype, device=META)
 
 
-def _batch_norm(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _batch_norm(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """``(input, weight, bias, mean, ...)``: the layout is kept."""
     given = args[0]
     if not given.is_meta or not given.is_floating_point():
@@ -225,7 +305,7 @@ def _batch_norm(args: Args, kwargs: Mapping[str, Any]) -> Any:
     return like(given, given.shape)
 
 
-def _layer_norm(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _layer_norm(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     given, normalized = args[0], args[1]
     if tuple(given.shape[-len(normalized) :]) != tuple(normalized):
         return None
@@ -233,16 +313,16 @@ def _layer_norm(args: Args, kwargs: Mapping[str, Any]) -> Any:
     return None if weight is not None and weight.dtype != given.dtype else _same_contiguous(args, kwargs)
 
 
-def _dropout(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _dropout(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """In inference the very tensor that was given."""
     return args[0] if not args[2] else None
 
 
-def _softmax(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _softmax(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     return _same_contiguous(args, kwargs) if len(args) < 3 or args[2] in (None, args[0].dtype) else None
 
 
-def _concatenation(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _concatenation(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     tensors = args[0]
     axis = args[1] if len(args) > 1 else 0
     first = tensors[0]
@@ -261,18 +341,18 @@ def _concatenation(args: Args, kwargs: Mapping[str, Any]) -> Any:
     return new(shape, first.dtype)
 
 
-def _average_pool(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _average_pool(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """``(input, kernel, stride, padding, ceil_mode, ...)``."""
     return None if len(args) > 4 and args[4] else _pooled(args)
 
 
-def _max_pool(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _max_pool(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """``(input, kernel, stride, padding, dilation, ceil_mode)``."""
     dilated = len(args) > 4 and any(step != 1 for step in _pair(args[4], 2))
     return None if dilated or (len(args) > 5 and args[5]) else _pooled(args)
 
 
-def _pooled(args: Args) -> Any:
+def _pooled(args: Args) -> torch.Tensor | None:
     given = args[0]
     shape = given.shape
     if len(shape) != 4 or not given.is_meta:
@@ -286,14 +366,14 @@ def _pooled(args: Args) -> Any:
     return like(given, (shape[0], shape[1], *made)) if min(made) > 0 else None
 
 
-def _adaptive_pool(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _adaptive_pool(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     given, size = args[0], args[1]
     if given.dim() != 4 or not given.is_meta or len(size) != 2 or None in size:
         return None
     return like(given, (*given.shape[:2], *size))
 
 
-def _reduced(given: Any, axes: Any, keep: Any, kwargs: Mapping[str, Any]) -> Any:
+def _reduced(given: torch.Tensor, axes: Sequence[int] | None, keep: bool, kwargs: Kwargs) -> torch.Tensor | None:
     """A floating-point tensor folded over some of its axes."""
     if not axes or not is_plain(given) or not given.is_floating_point() or kwargs.get("dtype"):
         return None
@@ -302,22 +382,22 @@ def _reduced(given: Any, axes: Any, keep: Any, kwargs: Mapping[str, Any]) -> Any
     return new(kept, given.dtype)
 
 
-def _mean(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _mean(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """``(input, axes, keep)``."""
     return _reduced(args[0], args[1] if len(args) > 1 else None, len(args) > 2 and args[2], kwargs)
 
 
-def _vector_norm(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _vector_norm(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """``(input, order, axes, keep)``."""
     return _reduced(args[0], args[2] if len(args) > 2 else None, len(args) > 3 and args[3], kwargs)
 
 
-def _with_numbers(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _with_numbers(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """Elementwise with numbers, which do not change a floating-point type."""
     return _same(args, kwargs) if all(type(number) in _NUMBERS for number in args[1:] if number is not None) else None
 
 
-def _stack(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _stack(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     tensors, axis = args[0], args[1] if len(args) > 1 else 0
     first = tensors[0]
     if any(not is_plain(t) or t.dtype != first.dtype or t.shape != first.shape for t in tensors):
@@ -327,12 +407,12 @@ def _stack(args: Args, kwargs: Mapping[str, Any]) -> Any:
     return new(shape, first.dtype)
 
 
-def _roll(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _roll(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     given = args[0]
     return new(given.shape, given.dtype) if given.is_meta and is_new(given) else None
 
 
-def _contiguous(args: Args, kwargs: Mapping[str, Any]) -> Any:
+def _contiguous(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """The very tensor where it is contiguous."""
     given = args[0]
     if kwargs or len(args) > 1 or not given.is_meta:
@@ -379,3 +459,41 @@ SHORTCUTS: dict[str, Shortcut] = {
     "aten::contiguous": _contiguous,
 }
 """Shortcut by qualified name of the overload, e.g. ``aten::add.Tensor``; a default overload has no suffix."""
+
+
+def _padded(args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...] | None:
+    """``(input, hx, params, has_biases, layers, dropout, train, bidirectional, batch_first)``; an LSTM's ``hx`` is a pair.
+
+    The output lies in memory time step by time step, also where the batch comes first.
+    """
+    given, states, bidirectional, batch_first = args[0], args[1], args[7], args[8]
+    if not given.is_meta or given.dim() != 3:
+        return None
+    hidden = states if isinstance(states, torch.Tensor) else states[0]
+    width = hidden.shape[-1] * (2 if bidirectional else 1)
+    samples, steps = given.shape[:2] if batch_first else reversed(given.shape[:2])
+    output = new((steps, samples, width), given.dtype)
+    return (output.transpose(0, 1) if batch_first else output, *_final(states, given))
+
+
+def _packed(args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...] | None:
+    """``(data, batch_sizes, hx, params, has_biases, layers, dropout, train, bidirectional)``."""
+    data, states, bidirectional = args[0], args[2], args[8]
+    if not data.is_meta:
+        return None
+    hidden = states if isinstance(states, torch.Tensor) else states[0]
+    output = new((data.shape[0], hidden.shape[-1] * (2 if bidirectional else 1)), data.dtype)
+    return (output, *_final(states, data))
+
+
+def _final(states: torch.Tensor | Sequence[torch.Tensor], given: torch.Tensor) -> list[torch.Tensor]:
+    """States after the last step, in the shapes of those before the first."""
+    before = [states] if isinstance(states, torch.Tensor) else states
+    return [new(tuple(state.shape), given.dtype) for state in before]
+
+
+RECURRENT = {
+    **{f"aten::{kind}.input": _padded for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
+    **{f"aten::{kind}.data": _packed for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
+}
+"""Shortcut by qualified name of the overload, like those of shapes.py."""

@@ -64,10 +64,10 @@ def unchanged(
 class WrappedForward(partial[Any]):
     """A forward in the place of another; a copy or a pickle of its module has the other one."""
 
-    original: Callable[..., Any]
+    original: Callable[..., object]
 
     @classmethod
-    def of(cls, original: Callable[..., Any], wrapping: Callable[..., Any]) -> WrappedForward:
+    def of(cls, original: Callable[..., object], wrapping: Callable[..., object]) -> WrappedForward:
         """``wrapping`` in the place of ``original``."""
         made = cls(wrapping)
         made.original = original
@@ -76,11 +76,11 @@ class WrappedForward(partial[Any]):
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return copy.deepcopy(self.original, memo)
 
-    def __reduce_ex__(self, _protocol: Any) -> Any:
+    def __reduce_ex__(self, _protocol: object) -> Any:
         return _itself, (self.original,)
 
 
-def _itself(forward: Callable[..., Any]) -> Callable[..., Any]:
+def _itself(forward: Callable[..., object]) -> Callable[..., object]:
     return forward
 
 

@@ -28,7 +28,7 @@ _COMPRESSED = {
 
 
 def live_tensors(
-    model: torch.nn.Module, optimizer: Any = None, inputs: Any = (), besides: Iterable[StorageWeakRef] = ()
+    model: torch.nn.Module, optimizer: Any = None, inputs: object = (), besides: Iterable[StorageWeakRef] = ()
 ) -> tuple[TensorRow, ...]:
     """Every storage that a Python object refers to, largest first; sizes are those of whole storages, views included.
 
@@ -110,7 +110,7 @@ def _add_optimizer(table: _Table, optimizer: Any, names: dict[torch.Tensor, str]
                 _add_all(table, value, f"optimizer.{names.get(parameter, 'state')}.{key}")
 
 
-def _add_all(table: _Table, value: Any, name: str) -> None:
+def _add_all(table: _Table, value: object, name: str) -> None:
     """Add a tensor, or those in a container, as the optimizer's."""
     found = tensors_in(value)
     for index, tensor in enumerate(found):

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch._C._autograd import DeviceType, _profiler_enabled
+from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
 from sweeprof.backends.torch.callsites import paths_of
@@ -42,7 +43,7 @@ annotation: Any = torch._C._profiler._RecordFunctionFast
 class TracedOperator:
     """One operator that ran once."""
 
-    event: Any
+    event: FunctionEvent
     """A ``torch.autograd.profiler_util.FunctionEvent``: times in microseconds, calls within it, shapes, bytes."""
     path: str
     phase: Phase
@@ -88,8 +89,8 @@ def check_no_profiler() -> None:
         raise Unsupported("a profiler of torch is running, and there can be only one: trace outside it")
 
 
-def _phase(name: Phase) -> AbstractContextManager[Any]:
-    within: AbstractContextManager[Any] = annotation(PHASE + name)
+def _phase(name: Phase) -> AbstractContextManager[object]:
+    within: AbstractContextManager[object] = annotation(PHASE + name)
     return within
 
 
@@ -103,10 +104,10 @@ def annotated(root: torch.nn.Module) -> Iterator[None]:
         yield
 
 
-def _annotating(names: list[str], running: list[str], forward: Callable[..., Any]) -> Callable[..., Any]:
+def _annotating(names: list[str], running: list[str], forward: Callable[..., object]) -> Callable[..., object]:
     alone = names[0] if len(names) == 1 else None
 
-    def annotated(*args: Any, **kwargs: Any) -> Any:
+    def annotated(*args: object, **kwargs: object) -> object:
         path = alone or path_below(names, running[-1])
         running.append(path)
         try:
@@ -136,10 +137,10 @@ def _attributed(events: Sequence[Any]) -> tuple[tuple[TracedOperator, ...], dict
     return tuple(operators), entered
 
 
-def _paths(events: Sequence[Any]) -> list[str]:
+def _paths(events: Sequence[FunctionEvent]) -> list[str]:
     """The module that each event belongs to."""
     of_event: dict[int, str] = {}
-    of_node: dict[tuple[int, int], str] = {}
+    of_node: dict[tuple[int | None, int], str] = {}
     """By thread and number, which the operators know that were about to make the node: the last of them made it."""
     of_last_node: dict[int, str] = {}
     """By thread."""

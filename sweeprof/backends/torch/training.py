@@ -17,9 +17,8 @@ from sweeprof.backends.torch.callsites import CallSites, costs_of, tensors_in
 from sweeprof.backends.torch.counting import count_layers, message_of, slow_paths, uncompiled
 from sweeprof.backends.torch.dispatch import CountingMode, NotOnShapes
 from sweeprof.backends.torch.liveness import LiveBytes
-from sweeprof.backends.torch.model import TorchModel, first_tensor, on_device
+from sweeprof.backends.torch.model import INT8, TorchModel, first_tensor, on_device
 from sweeprof.backends.torch.state import modules_of
-from sweeprof.backends.torch.variants import INT8
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
@@ -106,7 +105,7 @@ def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) -> Tra
     )
 
 
-def _loss(outputs: Any) -> torch.Tensor:
+def _loss(outputs: object) -> torch.Tensor:
     """The sum of everything that has a gradient.
 
     Raises:
@@ -154,8 +153,8 @@ class TorchTraining:
 
     def __init__(
         self,
-        step: Callable[[], Any],
-        loss: Callable[[Any], torch.Tensor],
+        step: Callable[[], object],
+        loss: Callable[[object], torch.Tensor],
         optimizer: Any,
         parameters: list[torch.nn.Parameter],
     ) -> None:
@@ -180,7 +179,7 @@ class TorchTraining:
 
 
 @contextmanager
-def training(model: TorchModel, batch: Inputs, targets: Any, recipe: Recipe) -> Iterator[TorchTraining]:
+def training(model: TorchModel, batch: Inputs, targets: object, recipe: Recipe) -> Iterator[TorchTraining]:
     """The module trains on one batch again and again; what it learns is its owner's to take back.
 
     Afterwards its modes are what they were, and its parameters have no gradients.
@@ -226,7 +225,7 @@ class _NoOptimizer:
         """Nothing."""
 
 
-_OPTIMIZERS: dict[str, Callable[[list[torch.nn.Parameter]], Any]] = {
+_OPTIMIZERS: dict[str, Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer | _NoOptimizer]] = {
     "sgd": partial(torch.optim.SGD, lr=RATE),
     "momentum": partial(torch.optim.SGD, lr=RATE, momentum=0.9),
     "adam": partial(torch.optim.Adam, lr=RATE, eps=EPSILON),
@@ -235,11 +234,15 @@ _OPTIMIZERS: dict[str, Callable[[list[torch.nn.Parameter]], Any]] = {
 }
 
 
-def _optimizer(given: str | Callable[[Any], Any], parameters: list[torch.nn.Parameter]) -> Any:
+def _optimizer(
+    given: str | Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer], parameters: list[torch.nn.Parameter]
+) -> torch.optim.Optimizer | _NoOptimizer:
     return _OPTIMIZERS[given](parameters) if isinstance(given, str) else given(parameters)
 
 
-def _loss_function(given: str | Callable[[Any, Any], Any], targets: Any) -> Callable[[Any], torch.Tensor]:
+def _loss_function(
+    given: str | Callable[[object, object], torch.Tensor], targets: object
+) -> Callable[[object], torch.Tensor]:
     if not isinstance(given, str):
         return lambda outputs: given(outputs, targets)
     if given in _UNTARGETED:
@@ -268,7 +271,7 @@ _TARGETED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 }
 
 
-def _mean(outputs: Any) -> torch.Tensor:
+def _mean(outputs: object) -> torch.Tensor:
     """The sum of the means of every output that has a gradient."""
     means = [tensor.mean() for tensor in tensors_in(outputs) if tensor.requires_grad]
     if not means:
@@ -277,7 +280,7 @@ def _mean(outputs: Any) -> torch.Tensor:
     return total.real if total.is_complex() else total
 
 
-def _own(outputs: Any) -> torch.Tensor:
+def _own(outputs: object) -> torch.Tensor:
     """The loss that a model such as those of Hugging Face returns when it is given labels: by its name, or first of a tuple."""
     found = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
     if found is None and isinstance(outputs, torch.Tensor | tuple):
@@ -303,7 +306,7 @@ class Steps:
     """The phases of a step, none of which waits for the device; of inference it is the first alone."""
 
     device: torch.device
-    forward: Callable[[], Any]
+    forward: Callable[[], object]
     """Returns the outputs, or with a backward the loss."""
     backward: Callable[[Any], None] | None = None
     update: Callable[[], None] | None = None

@@ -18,10 +18,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from sweeprof.backends.torch.building import device_of
 from sweeprof.backends.torch.callsites import tensors_in
-from sweeprof.backends.torch.clock import clock_of
-from sweeprof.backends.torch.layer_times import calibrated
-from sweeprof.backends.torch.model import on_device
-from sweeprof.backends.torch.probes import ModuleProbes
+from sweeprof.backends.torch.layer_times import ModuleProbes, calibrated
+from sweeprof.backends.torch.model import clock_of, on_device
 from sweeprof.backends.torch.state import WrappedForward, forwards_wrapped, is_compiled, modules_of
 from sweeprof.errors import Problem, Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs
@@ -103,9 +101,9 @@ class TorchTrainingHooks:
 
     def _begin_iteration(self) -> None:
         self._new: list[_Read] = []
-        self._updates: list[tuple[Any, Any]] = []
+        self._updates: list[tuple[object, object]] = []
         self._updating: list[Any] = []
-        self._own_work: list[tuple[Any, Any]] = []
+        self._own_work: list[tuple[object, object]] = []
         self._began = self._clock.mark()
 
     def start(self) -> None:
@@ -193,8 +191,8 @@ class TorchTrainingHooks:
         self._begin_iteration()
         return made
 
-    def _stepping(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        def step(*args: Any, **kwargs: Any) -> Any:
+    def _stepping(self, forward: Callable[..., object]) -> Callable[..., object]:
+        def step(*args: object, **kwargs: object) -> object:
             if self._is_paused:
                 return forward(*args, **kwargs)
             with self._working():
@@ -229,7 +227,7 @@ class TorchTrainingHooks:
         finally:
             self._own_work.append((begin, self._clock.mark()))
 
-    def _follow(self, outputs: Any) -> None:
+    def _follow(self, outputs: object) -> None:
         """Follow the backward of a call, if there will be one."""
         self._probes.follow(outputs)
         for tensor in tensors_in(outputs):
@@ -237,7 +235,7 @@ class TorchTrainingHooks:
                 self._probes.hold(tensor.grad_fn.register_prehook(self._backward_begins))
                 self._seen.is_followed = True
 
-    def _backward_begins(self, _gradients: Any) -> None:
+    def _backward_begins(self, _gradients: object) -> None:
         backwards = self._seen.backwards
         if backwards and backwards[-1].end is None:
             return
@@ -252,10 +250,10 @@ class TorchTrainingHooks:
             last.end, last.after = self._clock.mark(), len(self._probes.events)
             self._probes.is_in_backward = False
 
-    def _update_begins(self, *_: Any) -> None:
+    def _update_begins(self, *_: object) -> None:
         self._updating.append(self._clock.mark())
 
-    def _update_ends(self, *_: Any) -> None:
+    def _update_ends(self, *_: object) -> None:
         begin = self._updating.pop() if self._updating else None
         if begin is not None and not self._updating:  # an optimizer may step another one, as a subclass does its parent
             self._updates.append((begin, self._clock.mark()))
@@ -286,6 +284,6 @@ class TorchTrainingHooks:
         self._new.append(read)
 
 
-def _batch_size(arguments: Any) -> int | None:
+def _batch_size(arguments: object) -> int | None:
     tensors = tensors_in(arguments)
     return int(tensors[0].shape[0]) if tensors and tensors[0].dim() else None

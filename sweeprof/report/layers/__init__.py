@@ -1,1 +1,1 @@
-"""A layer table in the formats that people pass on, one file each, and what they share."""
+"""A layer table as text, as HTML and as tables for other programs; its columns, nesting, sums and remarks."""

@@ -1,17 +1,21 @@
-"""A layer table as one self-contained HTML page."""
+"""Layer tables in HTML: one as a self-contained page, and many in one page.
+
+Combinations of one model share nearly all values: a page with many tables has each list of values once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sweeprof.report.cells import one_line
 from sweeprof.report.layers import cells
-from sweeprof.report.layers.figures import Figures
-from sweeprof.report.layers.nesting import nodes
-from sweeprof.report.pages import render
-from sweeprof.report.times.notes import timing_lines
+from sweeprof.report.layers.cells import Figures
+from sweeprof.report.layers.nesting import TreeNode, nodes
+from sweeprof.report.layers.notes import timing_lines
+from sweeprof.report.pages import StringTable, render
 from sweeprof.results.layers import LayerRow, LayerTable
+from sweeprof.results.measurement import Number
 
 COLUMNS = (
     "input_shapes output_shapes params params_share trainable macs macs_share flops ops act_bytes params_bytes buffers dtypes"
@@ -66,3 +70,82 @@ def _cell(figures: Figures, row: LayerRow, column: str) -> dict[str, Any]:
         "value": figures.number(row, column) if numeric else None,
         "reason": cells.why_missing(figures.table, row, column),
     }
+
+
+EMBEDDED_COLUMNS = ("macs", "flops", "params", "act_bytes")
+EMBEDDED_TIMES = ("forward_s", "forward_self_s", "flops_per_s", "backward_s", "backward_self_s")
+"""Shown where any of the tables has them."""
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def embedded(tables: Mapping[str, LayerTable]) -> dict[str, Any]:
+    """Return the data that ``templates/layers.js`` reads.
+
+    ``tables`` has for each combination its label, its totals, a note or null, and positions in ``vectors``: the label, type,
+    depth, call and output shape of every node in the order of the tree, then the figures of ``columns``. Labels, types and
+    shapes are positions in ``strings``. A vector of whole numbers is a text, see :func:`packed`. ``reasons`` is the position
+    of a vector with the string that says why a row lacks times, or null; ``timing`` the lines that are to be said of the times.
+    """
+    columns = _columns(tables.values())
+    strings, vectors = StringTable(), StringTable()
+    found = []
+    for label, table in tables.items():
+        shown, reason = cells.with_figures(table)
+        figures, drawn = Figures(shown), nodes(shown)
+        lists: list[list[Number | None]] = [
+            [strings.place(node.label) for node in drawn],
+            [strings.place(one_line(node.row.type)) for node in drawn],
+            [node.depth for node in drawn],
+            [node.row.call for node in drawn],
+            [strings.place(cells.shape_text(node.row.output_shapes)) for node in drawn],
+            *([_short(figures.number(node.row, column)) for node in drawn] for column in columns),
+        ]
+        found.append(
+            {
+                "label": one_line(label),
+                "vectors": [vectors.place(packed(values)) for values in lists],
+                "totals": [_short(figures.total(column)) for column in columns],
+                "note": reason,
+                "reasons": vectors.place(packed(_reasons(table, drawn, strings))) if table.timing else None,
+                "timing": timing_lines(table),
+            }
+        )
+    named = [
+        {
+            "title": cells.title(column),
+            "unit": cells.FIGURES[column][1],
+            "isTime": cells.time_column(column) is not None,
+        }
+        for column in columns
+    ]
+    return {"columns": named, "strings": strings.values, "vectors": vectors.values, "tables": found}
+
+
+def _columns(tables: Iterable[LayerTable]) -> list[str]:
+    measured = {column for table in tables for column in EMBEDDED_TIMES if cells.timed(table, (column,))}
+    return [*EMBEDDED_COLUMNS, *(column for column in EMBEDDED_TIMES if column in measured)]
+
+
+def _reasons(table: LayerTable, drawn: Sequence[TreeNode], strings: StringTable) -> list[Number | None]:
+    reasons = [cells.why_missing(table, node.row, "backward_s") for node in drawn]
+    return [None if reason is None else strings.place(reason) for reason in reasons]
+
+
+def _short(value: Number | None) -> Number | None:
+    """Measured values to six significant digits, more than any clock is good for; sixteen would make the page larger."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def packed(values: Sequence[Number | None]) -> str | tuple[Number | None, ...]:
+    """Whole numbers as one text, base 36, ``_`` for None: a third smaller than JSON. Other numbers as they are."""
+    if any(value is not None and not isinstance(value, int) for value in values):
+        return tuple(values)
+    return ",".join("_" if value is None else _base36(int(value)) for value in values)
+
+
+def _base36(value: int) -> str:
+    sign, rest, text = "-" if value < 0 else "", abs(value), ""
+    while rest >= 36:
+        rest, digit = divmod(rest, 36)
+        text = _DIGITS[digit] + text
+    return sign + _DIGITS[rest] + text

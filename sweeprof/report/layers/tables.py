@@ -12,10 +12,10 @@ from sweeprof.errors import UserError
 from sweeprof.report.cells import one_line
 from sweeprof.report.csv import csv_lines
 from sweeprof.report.layers import cells
-from sweeprof.report.layers.figures import Figures
+from sweeprof.report.layers.cells import Figures
 from sweeprof.report.layers.nesting import nodes
+from sweeprof.report.layers.notes import missing_lines, remarks_on
 from sweeprof.report.markdown import escaped as markdown_escaped
-from sweeprof.report.times.notes import missing_lines, remarks_on
 from sweeprof.results import layers
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import FRAME_COLUMNS, LayerTable

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from sweeprof.report.figure import ABOVE, Annotation, Axis, Bars, Block, Blocks, Picture, Plot, Series
-from sweeprof.report.pictures.canvas import ink_on
+from sweeprof.report.images import ink_on
 
 _ROW_HEIGHT, _BAR_HEIGHT = 46, 26
 """Pixels of a level and of a bar."""

@@ -1,21 +1,166 @@
-"""Pictures of a layer table: time by depth as stacked bars, and icicles of self time and of MACs."""
+"""Pictures of a layer table: time by depth as stacked bars, and icicles of self time and of MACs.
+
+Both are drawn from nested blocks whose sizes add up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from sweeprof.errors import Problem, UserError, choice_problem
-from sweeprof.report.figure import BarDirection, Block, Blocks
-from sweeprof.report.pictures.blocks import SMALLEST, Own, blocks, carried, legend
-from sweeprof.report.png import drawn
+from sweeprof.report.cells import one_line
+from sweeprof.report.figure import OTHER_COLOUR, BarDirection, Block, BlockKind, Blocks, backend_colour
+from sweeprof.report.images import drawn
+from sweeprof.report.layers.nesting import TreeNode, nodes
 from sweeprof.report.units import scaled
+from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+SMALLEST = 0.002
+"""Share of the whole below which the layers within one parent are drawn as one block: two pixels of a picture."""
+COLOURED_TYPES = 6
+PARENT_COLOUR = "#ccd5df"
+SELF_COLOUR = "#a9b1ba"
+
+Own = Callable[[LayerRow], float | None]
+"""What a call itself took or did, without the calls within it; None where that is not known."""
+
+
+def blocks(table: LayerTable, own: Own, shown: Callable[[float], str]) -> list[Block]:
+    """A block for every call, each before those within it; sizes are percent of the whole.
+
+    A call and a list of modules are as large as what they do themselves and the calls within them together. What a call with
+    calls within does itself is a block ``other`` beside them. Layers of less than :data:`SMALLEST` are gathered.
+
+    Args:
+        table: the rows.
+        own: what is drawn, at least 0; what is None has no size.
+        shown: a size as text.
+    """
+    tree = _Tree(table, own)
+    found: list[Block] = []
+    _place(tree.parts(None), found, lambda size: (100 * size / tree.whole, shown(size)))
+    return found
+
+
+def carried(found: Sequence[Block]) -> list[Block]:
+    """The blocks, with those that have none within them repeated at every level down to the deepest: each level is whole."""
+    deepest = max((block.level for block in found), default=0)
+    repeats = [
+        dataclasses.replace(block, level=level, kind="carried", parent=index)
+        for index, block in enumerate(found)
+        if block.kind != "parent"
+        for level in range(block.level + 1, deepest + 1)
+    ]
+    return [*found, *repeats]
+
+
+def legend(table: LayerTable, found: Sequence[Block]) -> tuple[tuple[str, str], ...]:
+    """Names with their colours, those that are drawn."""
+    drawn = {block.colour for block in found}
+    names = {one_line(name): colour for name, colour in _type_colours(nodes(table)).items()}
+    names |= {"other types": OTHER_COLOUR, "with layers within": PARENT_COLOUR, "itself, or smaller": SELF_COLOUR}
+    return tuple((name, colour) for name, colour in names.items() if colour in drawn)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A block without its place."""
+
+    label: str
+    what: str
+    size: float
+    colour: str
+    kind: BlockKind
+    parts: Sequence[_Part] = ()
+
+
+class _Tree:
+    """The nodes of a table with their sizes."""
+
+    def __init__(self, table: LayerTable, own: Own) -> None:
+        self.nodes = nodes(table)
+        self.owns = [own(node.row) or 0.0 for node in self.nodes]
+        self.sizes = list(self.owns)
+        for index in range(len(self.nodes) - 1, -1, -1):  # a node comes after the one it is drawn in
+            parent = self.nodes[index].parent
+            if parent is not None:
+                self.sizes[parent] += self.sizes[index]
+        self.children: dict[int | None, list[int]] = defaultdict(list)
+        for index, node in enumerate(self.nodes):
+            if self.sizes[index] > 0:
+                self.children[node.parent].append(index)
+        self.whole = sum(self.sizes[index] for index in self.children[None])
+        self.colours = _type_colours(self.nodes)
+
+    def parts(self, around: int | None) -> list[_Part]:
+        """Return the parts of a node: its large children, the small ones together, and its own share."""
+        large = [i for i in self.children[around] if self.sizes[i] >= SMALLEST * self.whole]
+        small = [self.sizes[i] for i in self.children[around] if self.sizes[i] < SMALLEST * self.whole]
+        found = [self._layer(index) for index in large]
+        if small:
+            found.append(
+                _Part(f"{len(small)} smaller", f"{len(small)} smaller layers", sum(small), SELF_COLOUR, "small")
+            )
+        if found and around is not None and self.owns[around] > 0:
+            what = f"{_path_text(self.nodes[around].row)} itself"
+            found.append(_Part("other", what, self.owns[around], SELF_COLOUR, "other"))
+        return found
+
+    def _layer(self, index: int) -> _Part:
+        node, parts = self.nodes[index], self.parts(index)
+        label = (node.label or "model") + (f" #{node.row.call + 1}" if node.row.call > 0 else "")
+        what = f"{_path_text(node.row)}\n{one_line(node.row.type)}"
+        if parts:
+            return _Part(label, what, self.sizes[index], PARENT_COLOUR, "parent", parts)
+        return _Part(label, what, self.sizes[index], self.colours.get(node.row.type, OTHER_COLOUR), "leaf")
+
+
+def _place(
+    parts: Sequence[_Part],
+    found: list[Block],
+    measured: Callable[[float], tuple[float, str]],
+    level: int = 0,
+    start: float = 0.0,
+    parent: int | None = None,
+) -> None:
+    for part in parts:
+        size, text = measured(part.size)
+        what = f"{part.what}\n{text}, {size:.1f} %"
+        found.append(Block(part.label, what, level, start, size, part.colour, part.kind, parent))
+        _place(part.parts, found, measured, level + 1, start, len(found) - 1)
+        start += size
+
+
+def _type_colours(drawn: Sequence[TreeNode]) -> dict[str, str]:
+    """A colour for each of the types that take the most time, or MACs where none was timed: alike in all pictures of a table.
+
+    No type of a call with calls within takes one.
+    """
+    sums: dict[str, tuple[float, int]] = {}
+    for node in drawn:
+        if not node.holds_calls:
+            seconds, macs = sums.get(node.row.type, (0.0, 0))
+            timed = (node.row.forward_self_s or 0.0) + (node.row.backward_self_s or 0.0)
+            sums[node.row.type] = (seconds + timed, macs + (node.row.macs or 0))
+    ranked = sorted((name for name in sums if any(sums[name])), key=lambda name: sums[name], reverse=True)
+    return {name: backend_colour(name, ranked) for name in ranked[:COLOURED_TYPES]}
+
+
+def _path_text(row: LayerRow) -> str:
+    path = "model" if row.path == ROOT else one_line(row.path)
+    return f"{path}, call {row.call + 1}" if row.call > 0 else path
+
 
 Channel = Literal["forward", "backward"]
 CHANNELS: tuple[Channel, ...] = ("forward", "backward")

@@ -21,11 +21,10 @@ from torch import nn
 from sweeprof import Profiler
 from sweeprof.backends.onnxruntime import layer_times
 from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
-from sweeprof.backends.onnxruntime.calibration import ProfilerOverhead, calibrated
 from sweeprof.backends.onnxruntime.exporting import Exporter
 from sweeprof.backends.onnxruntime.files import Exported, OnnxFile
 from sweeprof.backends.onnxruntime.model import OnnxModel
-from sweeprof.backends.onnxruntime.profile import NodeRun
+from sweeprof.backends.onnxruntime.profiler import NodeRun, ProfilerOverhead, calibrated
 from sweeprof.backends.torch.counting import count_layers
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported

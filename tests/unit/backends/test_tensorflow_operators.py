@@ -17,8 +17,8 @@ import tensorflow as tf
 from keras import layers
 
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
+from sweeprof.backends.tensorflow.model import ExecutionMode
 from sweeprof.backends.tensorflow.operators import TRACED_STEPS
-from sweeprof.backends.tensorflow.variants import ExecutionMode
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import Recipe, Work

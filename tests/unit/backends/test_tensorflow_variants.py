@@ -15,8 +15,7 @@ import torch
 import sweeprof
 from sweeprof.backends.tensorflow import runtime
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
-from sweeprof.backends.tensorflow.model import SynchronisedClock, tensors_in
-from sweeprof.backends.tensorflow.variants import TensorflowPrecision
+from sweeprof.backends.tensorflow.model import SynchronisedClock, TensorflowPrecision, tensors_in
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import Protocol, Timing

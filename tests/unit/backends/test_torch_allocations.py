@@ -16,8 +16,7 @@ import sweeprof
 from support.step_memory import compiler, observed
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.memory import STEPS, CudaMeter, meter_of
-from sweeprof.backends.torch.model import TorchModel
-from sweeprof.backends.torch.variants import TorchVariant
+from sweeprof.backends.torch.model import TorchModel, TorchVariant
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import Recipe, Work

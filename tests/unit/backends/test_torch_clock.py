@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from sweeprof.backends.torch.clock import EventClock, clock_of
-from sweeprof.backends.torch.model import TorchModel
+from sweeprof.backends.torch.model import EventClock, TorchModel, clock_of
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import Protocol, WallClock, measure_training
 

@@ -24,9 +24,8 @@ import sweeprof
 from support.configs import composed
 from sweeprof.backends.torch import layer_times as pass_module
 from sweeprof.backends.torch import model as model_module
-from sweeprof.backends.torch.clock import EventClock
-from sweeprof.backends.torch.layer_times import calibrated
-from sweeprof.backends.torch.probes import ModuleProbes
+from sweeprof.backends.torch.layer_times import ModuleProbes, calibrated
+from sweeprof.backends.torch.model import EventClock
 from sweeprof.backends.torch.training import TorchTraining
 from sweeprof.errors import Unsupported
 from sweeprof.measuring import layer_timing

@@ -15,9 +15,8 @@ from torch import nn
 from torch.nn import functional
 
 from sweeprof.backends.torch.adapter import TorchBackend
-from sweeprof.backends.torch.model import TorchModel
+from sweeprof.backends.torch.model import TorchModel, TorchVariant
 from sweeprof.backends.torch.training import training
-from sweeprof.backends.torch.variants import TorchVariant
 from sweeprof.datasets.digits import Digits
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pack_sequence
 
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.counting import count_built
-from sweeprof.backends.torch.variants import PRECISIONS, TorchPrecision, TorchVariant
+from sweeprof.backends.torch.model import PRECISIONS, TorchPrecision, TorchVariant
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import Protocol, Timing

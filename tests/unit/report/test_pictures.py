@@ -19,15 +19,14 @@ from support.nets import HOSTILE, hostile, lenet5, reused, untold
 from support.seen import PEAKS, allocations, operators, timed
 from sweeprof.errors import UserError
 from sweeprof.report.figure import Bars, Blocks, Picture, Plot
-from sweeprof.report.pictures.canvas import ink_on
+from sweeprof.report.images import drawn as on_paper
+from sweeprof.report.images import ink_on, png
 from sweeprof.report.pictures.details import Observed, details, pictures
 from sweeprof.report.pictures.interactive import interactive
 from sweeprof.report.pictures.layers import macs_icicle, stacked, time_by_depth, time_icicle, timed_channels
 from sweeprof.report.pictures.memory import memory_over_time, thinned
 from sweeprof.report.pictures.operators import top_operators
 from sweeprof.report.pictures.roofline import layer_points, notes, roofline
-from sweeprof.report.png import drawn as on_paper
-from sweeprof.report.png import png
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable, Liveness, Training, Weights
 from sweeprof.results.memory import Allocations, Moment

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from support.odd import build, hostile, renamed
 from support.samples import comparison
 from sweeprof.report.figure import OTHER_COLOUR
+from sweeprof.report.images import png
 from sweeprof.report.plots import backend_colour, numeric_axis, plots
-from sweeprof.report.png import png
 from sweeprof.report.selection import pareto_front
 from sweeprof.results.compare import Comparison
 
@@ -118,9 +118,9 @@ def test_pictures(sample: Comparison) -> None:
 def test_pictures_do_not_touch_pyplot() -> None:
     code = (
         "import sys; from support.samples import comparison;"
-        "from sweeprof.report import html, plots, png, table, terminal;"
+        "from sweeprof.report import html, images, plots, table, terminal;"
         "assert not {'matplotlib', 'plotly'} & set(sys.modules), 'heavy imports';"
-        "png.png(plots.plots(comparison())[0]); assert 'matplotlib.pyplot' not in sys.modules"
+        "images.png(plots.plots(comparison())[0]); assert 'matplotlib.pyplot' not in sys.modules"
     )
     environment = {"PYTHONPATH": ":".join(path for path in sys.path if path)}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)

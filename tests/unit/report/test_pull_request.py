@@ -12,8 +12,8 @@ from markdown_it import MarkdownIt
 
 from support.odd import LONG, SCRIPT, hostile, renamed, with_cells
 from support.samples import comparison
+from sweeprof.report.markdown import Comment, sanitised
 from sweeprof.report.pull_request import pull_request
-from sweeprof.report.sanitise import Comment, sanitised
 from sweeprof.results.compare import Comparison
 from sweeprof.results.cross_sweep import set_against
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from support.nets import lenet5, reused, untold
 from sweeprof.errors import UserError
-from sweeprof.report.layers.embed import embedded, packed
-from sweeprof.report.side_by_side import FigurePair, side_by_side
+from sweeprof.report.layers.html import embedded, packed
+from sweeprof.report.layers.side_by_side import FigurePair, side_by_side
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
 

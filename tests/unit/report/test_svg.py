@@ -8,9 +8,8 @@ import matplotlib as mpl
 
 from support.odd import renamed
 from support.samples import comparison
+from sweeprof.report.images import png, svg
 from sweeprof.report.plots import plots
-from sweeprof.report.png import png
-from sweeprof.report.svg import svg
 
 SHAPES = {"svg", "metadata", "defs", "style", "g", "path", "use", "clipPath", "rect"}
 

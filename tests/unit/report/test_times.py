@@ -20,11 +20,10 @@ from sweeprof.errors import UserError
 from sweeprof.measuring.timing import Protocol
 from sweeprof.profiling.layers import Layers
 from sweeprof.profiling.profiler import Profiler
-from sweeprof.report.aggregate import by_type, summary_lines, top_layers
-from sweeprof.report.layers.embed import embedded
-from sweeprof.report.layers.html import to_html
-from sweeprof.report.side_by_side import side_by_side
-from sweeprof.report.tree import tree
+from sweeprof.report.layers.aggregate import by_type, summary_lines, top_layers
+from sweeprof.report.layers.html import embedded, to_html
+from sweeprof.report.layers.side_by_side import side_by_side
+from sweeprof.report.layers.text import tree
 from sweeprof.results.layer_times import ROOT, CallTime, LayerTimes, Mode, PhaseTimes
 
 approx: Any = pytest.approx

@@ -11,7 +11,7 @@ from support.nets import hostile, lenet5, reused, untold
 from sweeprof.errors import UserError
 from sweeprof.profiling.layers import Layers
 from sweeprof.report.layers.nesting import nodes
-from sweeprof.report.tree import tree
+from sweeprof.report.layers.text import tree
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
 

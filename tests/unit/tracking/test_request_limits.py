@@ -14,10 +14,9 @@ import pytest
 
 from support.misbehaving import BEHAVIOURS, Behaviour, misbehaving
 from support.samples import comparison
-from sweeprof.tracking import SweepInfo, request_limits, rest
+from sweeprof.tracking import SweepInfo, rest
 from sweeprof.tracking.mlflow import MlflowTracker, TrackingError
-from sweeprof.tracking.request_limits import within
-from sweeprof.tracking.rest import ServerUnreachable, experiment_id, is_healthy
+from sweeprof.tracking.rest import ServerUnreachable, experiment_id, is_healthy, within
 
 ENDS_S = 15.0
 """Many times the limits that are set here, and less than a server needs that sends a byte at a time."""
@@ -45,11 +44,11 @@ def _no_request_is_left() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _short_limits(monkeypatch: pytest.MonkeyPatch, tracker_environment: None) -> None:
-    for module in (rest, request_limits):
-        monkeypatch.setattr(module, "ANSWER_BYTES", 1 << 20)
+    for name in ("ANSWER_BYTES", "REST_ANSWER_BYTES"):
+        monkeypatch.setattr(rest, name, 1 << 20)
     monkeypatch.setattr(rest, "ANSWER_S", 0.3)
     monkeypatch.setattr(rest, "HEALTH_S", 0.3)
-    monkeypatch.setattr(request_limits, "REQUEST_S", 0.3)
+    monkeypatch.setattr(rest, "REQUEST_S", 0.3)
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)

@@ -12,18 +12,16 @@ docs/counting.md is the table for readers. One file per family; a rule is a func
 
 from __future__ import annotations
 
-from sweeprof.backends.torch.costs import backward, losses, pointwise, products, quantized, recurrent, reductions
-from sweeprof.backends.torch.costs.rule import Cost, Rule
+from sweeprof.backends.torch.costs import backward, pointwise, products, recurrent, reductions
+from sweeprof.backends.torch.costs.rule import TorchRule
 
-__all__ = ["COSTS", "Cost", "Rule"]
-
-COSTS: dict[str, Rule] = {
+COSTS: dict[str, TorchRule] = {
     **pointwise.RULES,
     **reductions.RULES,
-    **losses.RULES,
+    **reductions.LOSS_RULES,
     **products.RULES,
     **recurrent.RULES,
     **backward.RULES,
-    **quantized.RULES,
+    **products.QUANTIZED_RULES,
 }
 """Rule by qualified name, e.g. ``aten::linear``."""

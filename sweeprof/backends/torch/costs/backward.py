@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from sweeprof.backends.torch.costs.pointwise import pointwise
-from sweeprof.backends.torch.costs.rule import Cost, Rule, first_tensor
-from sweeprof.counting.formulas import Args, Kwargs
+from sweeprof.backends.torch.costs.rule import TensorOrTensors, TorchRule, first_tensor
+from sweeprof.counting.formulas import Args, Kwargs, OperatorCost
 
 
-def _convolution(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _convolution(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """``(grad, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask)``.
 
     The gradient of the input and that of the weight each take as many products as the forward, groups or not; that of the bias
@@ -24,7 +23,7 @@ def _convolution(args: Args, kwargs: Kwargs, output: Any) -> Cost:
     return macs, 2 * macs + bias, 2 * macs + bias
 
 
-def attention(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def attention(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """``(grad, query, key, value, ...)``: four products, for the gradients of v, of the scores, of q and of k.
 
     What a fused kernel computes again of its forward is not counted, as it is not in any other recomputation.
@@ -35,50 +34,50 @@ def attention(args: Args, kwargs: Kwargs, output: Any) -> Cost:
     return macs, 2 * macs + 4 * scores, 2 * macs + 4 * scores
 
 
-def _norm(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _norm(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """Two sums over the gradient and a combination of three terms, and the gradients of weight and bias: 8 an element."""
     work = 8 * args[0].numel()
     return 0, work, work
 
 
-def _batch_norm_inference(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _batch_norm_inference(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     work = 4 * args[0].numel()
     return 0, work, work
 
 
-def _pool(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _pool(args: Args, kwargs: Kwargs, output: TensorOrTensors) -> OperatorCost:
     """Every element of the input's gradient is written or added to once."""
     elements = first_tensor(output).numel()
     return 0, elements, elements
 
 
-def _softmax(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _softmax(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """Multiply, sum, subtract, multiply."""
     return 0, 4 * args[0].numel(), 4 * args[0].numel()
 
 
-def _embedding(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _embedding(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """Each row of the gradient is added to its place."""
     return 0, args[0].numel(), args[0].numel()
 
 
-def _embedding_bag(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _embedding_bag(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """``(grad, indices, ...)``: the gradient of a bag is added to each of its rows."""
     work = args[1].numel() * args[0].shape[-1]
     return 0, work, work
 
 
-def _distances(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _distances(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """``(grad, points, ...)``: for each coordinate of each pair a difference, a product and an addition."""
     work = 3 * args[0].numel() * args[1].shape[-1]
     return 0, work, work
 
 
-def _rules(function: Rule, names: str) -> dict[str, Rule]:
+def _rules(function: TorchRule, names: str) -> dict[str, TorchRule]:
     return {f"aten::{name}": function for name in names.split()}
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, TorchRule] = {
     **_rules(_convolution, "convolution_backward convolution_backward_overrideable"),
     **_rules(
         attention,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
+from torch._ops import OpOverload
 
 _FREE = frozenset(
     """
@@ -54,7 +53,7 @@ _FREE = frozenset(
 _NAMESPACES = frozenset({"prim", "profiler", "c10d_functional_trace"})
 
 
-def does_no_arithmetic(func: Any) -> bool:
+def does_no_arithmetic(func: OpOverload) -> bool:
     """True if the operator overload is a view, or one of the listed operators or their variants: in place, or a view's copy."""
     namespace, _, name = func._schema.name.partition("::")
     if func.is_view or namespace in _NAMESPACES:

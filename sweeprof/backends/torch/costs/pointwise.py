@@ -3,10 +3,12 @@
 # every rule takes an operator's arguments, keyword arguments and result
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
-from sweeprof.backends.torch.costs.rule import NOTHING, Cost, Rule, arithmetic, first_tensor
+import torch
+
+from sweeprof.backends.torch.costs.rule import NOTHING, TensorOrTensors, TorchRule, arithmetic, first_tensor
+from sweeprof.counting.formulas import Args, Kwargs, OperatorCost
 
 _TABLE = """
 sigmoid 1 3
@@ -59,14 +61,14 @@ acos asin atan ceil cos cosh erf erfc expm1 floor frac lgamma log10 log1p log2 r
 """Operators that exist for a list of tensors too."""
 
 
-def pointwise(flops: int, ops: int, complex_each: int = 2) -> Rule:
+def pointwise(flops: int, ops: int, complex_each: int = 2) -> TorchRule:
     """The rule of an operator that does this for each element of a floating-point result, and nothing for any other.
 
     Args:
         complex_each: how many times as much it does for a complex element.
     """
 
-    def rule(args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Cost:
+    def rule(args: Args, kwargs: Kwargs, output: TensorOrTensors) -> OperatorCost:
         tensor = first_tensor(output)
         elements = tensor.numel() * (complex_each if tensor.is_complex() else 1)
         return (0, flops * elements, ops * elements) if arithmetic(tensor) else NOTHING
@@ -74,17 +76,17 @@ def pointwise(flops: int, ops: int, complex_each: int = 2) -> Rule:
     return rule
 
 
-def _for_each(rule: Rule) -> Rule:
+def _for_each(rule: TorchRule) -> TorchRule:
     """``rule`` for every tensor of a list; one that works in place returns nothing."""
 
-    def summed(args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Cost:
+    def summed(args: Args, kwargs: Kwargs, output: Sequence[torch.Tensor] | None) -> OperatorCost:
         costs = [rule((), {}, tensor) for tensor in (args[0] if output is None else output)]
         return 0, sum(cost[1] for cost in costs), sum(cost[2] for cost in costs)
 
     return summed
 
 
-def _table() -> dict[str, Rule]:
+def _table() -> dict[str, TorchRule]:
     rules = {}
     for line in _TABLE.split("\n"):
         *names, flops, ops = line.split() or ("0", "0")
@@ -96,20 +98,20 @@ def _table() -> dict[str, Rule]:
     return rules
 
 
-def _gelu(args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Cost:
+def _gelu(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
     """With ``approximate='tanh'``: ``x/2·(1 + tanh(√(2/π)·(x + 0.0447·x³)))``."""
     elements = output.numel()
     return 0, elements, elements * (15 if kwargs.get("approximate") == "tanh" else 5)
 
 
-def _grid_sampler(args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Cost:
+def _grid_sampler(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
     """``(input, grid, interpolation, ...)``: what the upsampling of that kind does; the nearest neighbour is merely read."""
     linear = 7 if output.dim() == 4 else 15
     work = {0: linear, 1: 0, 2: 31}[args[2]] * output.numel()
     return 0, work, work
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, TorchRule] = {
     **_table(),
     "aten::gelu": _gelu,
     **dict.fromkeys(("aten::grid_sampler", "aten::grid_sampler_2d", "aten::grid_sampler_3d"), _grid_sampler),

@@ -3,16 +3,14 @@
 # every rule takes an operator's arguments, keyword arguments and result
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from sweeprof.backends.torch.costs.rule import Cost, Rule, argument
-from sweeprof.counting.formulas import Args, Kwargs
+from sweeprof.backends.torch.costs.rule import TorchRule, argument
+from sweeprof.counting.formulas import Args, Kwargs, OperatorCost
 from sweeprof.counting.recurrent_cells import GRU, LSTM, RELU, TANH, RecurrentCell, cost_of_steps
 
 
-def _network(kind: RecurrentCell, steps: int, weights: list[torch.Tensor], has_biases: bool) -> Cost:
+def _network(kind: RecurrentCell, steps: int, weights: list[torch.Tensor], has_biases: bool) -> OperatorCost:
     """Every layer and direction of a network; ``weights`` as torch lays them out: ``w_ih, w_hh[, b_ih, b_hh][, w_hr]`` each."""
     total = (0, 0, 0)
     index = 0
@@ -25,8 +23,8 @@ def _network(kind: RecurrentCell, steps: int, weights: list[torch.Tensor], has_b
     return total
 
 
-def _rnn(kind: RecurrentCell) -> Rule:
-    def rule(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _rnn(kind: RecurrentCell) -> TorchRule:
+    def rule(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
         """``(input, hx, params, has_biases, ...)``, packed: ``(data, batch_sizes, hx, params, has_biases, ...)``."""
         given = args[0]
         packed = isinstance(args[3], list | tuple)
@@ -36,8 +34,8 @@ def _rnn(kind: RecurrentCell) -> Rule:
     return rule
 
 
-def _cell(kind: RecurrentCell) -> Rule:
-    def rule(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _cell(kind: RecurrentCell) -> TorchRule:
+    def rule(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
         """``(input, hx, w_ih, w_hh, b_ih, b_hh)``."""
         given, w_ih, w_hh = args[0], args[2], args[3]
         biases = sum(argument(args, position) is not None for position in (4, 5))
@@ -48,7 +46,7 @@ def _cell(kind: RecurrentCell) -> Rule:
     return rule
 
 
-def _mkldnn(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _mkldnn(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """One layer and direction.
 
     ``(input, w_ih, w_hh, b_ih, b_hh, hx, cx, reverse, batch_sizes, mode, hidden, layers, has_biases, ...)``.
@@ -59,17 +57,17 @@ def _mkldnn(args: Args, kwargs: Kwargs, output: Any) -> Cost:
     return cost_of_steps(kind, steps, w_ih.shape[1], hidden, hidden, 2 if args[12] else 0)
 
 
-def _thnn_lstm(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _thnn_lstm(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """CUDA's fused gates, after the matrix products: ``(input_gates, hidden_gates, cx, input_bias, hidden_bias)``."""
     units = args[2].numel()
     added = 4 * sum(argument(args, position) is not None for position in (3, 4))
     return 0, units * (LSTM.flops + added), units * (LSTM.ops + added)
 
 
-def _quantized(kind: RecurrentCell) -> Rule:
+def _quantized(kind: RecurrentCell) -> TorchRule:
     """Weights of 8 bits, packed: an integer multiply-accumulate is one, and no FLOP. The rest is done in floating point."""
 
-    def rule(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+    def rule(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
         """``(input, hx, params, has_biases, layers, dropout, train, bidirectional, ...)``; packed: one more before hx."""
         first = 2 if isinstance(args[1], torch.Tensor) and not args[1].is_floating_point() else 1
         hidden = (args[first] if isinstance(args[first], torch.Tensor) else args[first][0]).shape[-1]
@@ -86,8 +84,8 @@ def _quantized(kind: RecurrentCell) -> Rule:
     return rule
 
 
-def _quantized_cell(kind: RecurrentCell) -> Rule:
-    def rule(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _quantized_cell(kind: RecurrentCell) -> TorchRule:
+    def rule(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
         """``(input, hx, w_ih, w_hh, b_ih, b_hh)``, where the weights are packed."""
         hidden = (args[1] if isinstance(args[1], torch.Tensor) else args[1][0]).shape[-1]
         size = args[0].shape[-1]
@@ -98,13 +96,13 @@ def _quantized_cell(kind: RecurrentCell) -> Rule:
     return rule
 
 
-def _mkldnn_backward(args: Args, kwargs: Kwargs, output: Any) -> Cost:
+def _mkldnn_backward(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
     """``(input, w_ih, w_hh, b_ih, b_hh, ..., reverse, mode, hidden, layers, has_biases, ...)``: twice the forward's products."""
     macs, flops, ops = _mkldnn((*args[:8], None, *args[14:]), kwargs, output)
     return 2 * macs, 2 * flops, 2 * ops
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, TorchRule] = {
     "aten::rnn_tanh": _rnn(TANH),
     "aten::rnn_relu": _rnn(RELU),
     "aten::gru": _rnn(GRU),

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 import torch
 
-Cost = tuple[int, int, int]
-"""MACs, FLOPs, ops."""
-Rule = Callable[[tuple[Any, ...], Mapping[str, Any], Any], Cost]
+from sweeprof.counting.formulas import Args, Kwargs, OperatorCost
 
-NOTHING: Cost = (0, 0, 0)
+TensorOrTensors = torch.Tensor | Sequence[torch.Tensor]
+TorchRule = Callable[[Args, Kwargs, Any], OperatorCost]
+"""From the arguments, the keyword arguments and the result of an operator: a tensor, or several."""
+
+NOTHING: OperatorCost = (0, 0, 0)
 _COMPLEX_MAC = 4
 """A complex multiplication and addition are 8 real operations where a real pair is 2."""
 
 
-def argument(args: tuple[Any, ...], position: int, default: Any = None) -> Any:
+def argument(args: Args, position: int, default: Any = None) -> Any:
     """An operator's argument; the dispatcher leaves trailing defaults out."""
     return args[position] if len(args) > position else default
 
 
-def product(macs: int, outputs: int, tensor: torch.Tensor, *, bias: bool) -> Cost:
+def product(macs: int, outputs: int, tensor: torch.Tensor, *, bias: bool) -> OperatorCost:
     """``outputs`` sums that take ``macs`` products together, each begun by its bias where there is one.
 
     A sum of n products takes n - 1 additions, with a bias n. On integers there are operations, but no FLOPs.
@@ -45,10 +47,9 @@ def parts(tensor: torch.Tensor) -> int:
     return 2 if tensor.is_complex() else 1
 
 
-def first_tensor(output: Any) -> torch.Tensor:
+def first_tensor(output: TensorOrTensors) -> torch.Tensor:
     """The first tensor of an operator's result."""
-    found: torch.Tensor = output if isinstance(output, torch.Tensor) else output[0]
-    return found
+    return output if isinstance(output, torch.Tensor) else output[0]
 
 
 def per_row(tensor: torch.Tensor, normalized: int) -> tuple[int, int]:

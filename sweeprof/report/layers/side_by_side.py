@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sweeprof.report.layers import cells
-from sweeprof.report.layers.figures import Figures
+from sweeprof.report.layers.cells import Figures
 from sweeprof.results.layers import TIMES, LayerRow, LayerTable
 from sweeprof.results.measurement import Number
 

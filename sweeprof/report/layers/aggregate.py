@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from sweeprof.errors import Problem, UserError
 from sweeprof.report.cells import MISSING, one_line
 from sweeprof.report.layers import cells
-from sweeprof.report.layers.figures import Figures
+from sweeprof.report.layers.cells import Figures
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.measurement import Number
 

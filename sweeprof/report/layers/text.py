@@ -1,4 +1,7 @@
-"""The module tree of a layer table as text: like ``repr(model)``, or as an indented table."""
+"""A layer table as text: the module tree, like ``repr(model)`` or as an indented table, and an overview of a model.
+
+The overview has totals, the module tree, and the largest sums at every depth.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 from sweeprof.errors import UserError, choice_problem
-from sweeprof.report.aggregate import level
-from sweeprof.report.cells import one_line
+from sweeprof.report.cells import MISSING, one_line
 from sweeprof.report.layers import cells
-from sweeprof.report.layers.figures import Figures
+from sweeprof.report.layers.aggregate import level, summary_lines
+from sweeprof.report.layers.cells import Figures
 from sweeprof.report.layers.nesting import TreeNode, nodes
+from sweeprof.report.layers.notes import remarks_on, timing_lines
 from sweeprof.report.scaled import scaled
-from sweeprof.report.times.notes import remarks_on
 from sweeprof.results.layers import LayerTable
 
 STYLES = ("table", "repr")
@@ -74,7 +77,7 @@ def _table(
         rule,
         *(_aligned(line, widths) for line in lines),
         rule,
-        *_totals(figures, unit),
+        *_tree_totals(figures, unit),
     ]
 
 
@@ -106,7 +109,7 @@ def _name(node: TreeNode, rows: Sequence[str]) -> str:
     return " ".join([*parts, cells.call_text(row, node.holds_calls)]).rstrip()
 
 
-def _totals(figures: Figures, unit: str | None) -> list[str]:
+def _tree_totals(figures: Figures, unit: str | None) -> list[str]:
     """Return lines with the sums of the rows, and with amounts that belong to no row."""
     table = figures.table
     live = table.liveness
@@ -177,3 +180,65 @@ def _figure(column: str, text: str) -> str:
     if not cells.is_numeric(column) or column == "trainable":
         return f"{title} {text}"
     return text if text.endswith(title) else f"{text} {title}"
+
+
+def overview(table: LayerTable, depth: int | None = None, top: int | None = 3, detailed: bool = True) -> str:
+    """Totals, the largest sums by class name at every depth, and the annotated tree.
+
+    Args:
+        table: with times or without; leave modules out by ``table.where(…)``.
+        depth: the deepest level of the tree and of the sums; None and -1 are all of them, the innermost included.
+        top: how many classes are named per depth and figure; None names all.
+        detailed: whether the tree is in it.
+    """
+    depth = level(table, depth)
+    shown, reason = cells.with_figures(table)
+    parts = [_overview_totals(shown)]
+    if reason is None:
+        deepest = max((row.depth for row in table.rows), default=-1)
+        last = deepest if depth is None else min(depth, deepest)
+        parts += [[f"depth {level}:", *_indented(summary_lines(table, level, top))] for level in range(last + 1)]
+    else:
+        parts.append(["every depth:", *_indented(summary_lines(table, None, top))])
+    if detailed:
+        parts.append([tree(table, depth, style="repr")])  # with what is to be said of the times
+    else:
+        parts.append([*timing_lines(table), *([reason] if reason else [])])
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return [f"  {line}" for line in lines]
+
+
+def _overview_totals(table: LayerTable) -> list[str]:
+    figures = Figures(table)
+    lines = [
+        ("params", figures.total_text("params")),
+        ("forward MACs", figures.total_text("macs")),
+        ("forward FLOPs", figures.total_text("flops")),
+        ("forward time", _time_text(figures, "forward_s")),
+        ("forward FLOP/s", figures.total_text("flops_per_s")),
+    ]
+    forward, backward, flops = figures.total("forward_s"), figures.total("backward_s"), table.flops
+    if forward and backward and flops is not None:
+        # The usual estimate: a backward does each multiplication twice, once for the inputs, once for the weights.
+        lines += [
+            ("backward time", _time_text(figures, "backward_s")),
+            ("backward FLOP/s", f"{_rate(2 * flops / backward)}, if it does twice the forward's FLOPs"),
+            ("both FLOP/s", f"{_rate(3 * flops / (forward + backward))}, likewise"),
+        ]
+    elif backward:
+        lines.append(("backward time", _time_text(figures, "backward_s")))
+    width = max(len(name) for name, _ in lines)
+    return [f"{name:<{width}}  {text}" for name, text in lines]
+
+
+def _rate(flops_per_s: float) -> str:
+    return cells.text_of(flops_per_s, "flops_per_s")
+
+
+def _time_text(figures: Figures, column: str) -> str:
+    if figures.total(column) is None:
+        return f"{MISSING} (not measured)"
+    return figures.total_text(column)

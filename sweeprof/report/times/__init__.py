@@ -1,1 +1,0 @@
-"""Views on how long layers take."""
