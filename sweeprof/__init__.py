@@ -23,8 +23,8 @@ if TYPE_CHECKING:
         WorkerError,
     )
     from sweeprof.measuring.inputs import Inputs, TensorSpec, pattern_of
-    from sweeprof.measuring.timing import Protocol, Timing
-    from sweeprof.measuring.training_config import Recipe
+    from sweeprof.measuring.timing import Timing
+    from sweeprof.measuring.training_config import TrainingConfig
     from sweeprof.metrics.evaluation import evaluation
     from sweeprof.metrics.metric import Estimate, Metric, Missing, metric, metric_group
     from sweeprof.profiling.data import Data
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from sweeprof.results.memory import Allocations, TensorDifference, TensorRow, tensor_difference
     from sweeprof.results.operators import Operators
     from sweeprof.results.peaks import Peaks
+    from sweeprof.results.protocol import Protocol
     from sweeprof.results.record import Record
     from sweeprof.results.verdicts import Difference
     from sweeprof.tracking.log_layers import log_layers
@@ -76,8 +77,8 @@ _HOMES = {
     "Problem": "sweeprof.errors",
     "Profile": "sweeprof.profiling.profile",
     "Profiler": "sweeprof.profiling.profiler",
-    "Protocol": "sweeprof.measuring.timing",
-    "Recipe": "sweeprof.measuring.training_config",
+    "Protocol": "sweeprof.results.protocol",
+    "TrainingConfig": "sweeprof.measuring.training_config",
     "Record": "sweeprof.results.record",
     "SweeprofError": "sweeprof.errors",
     "TensorDifference": "sweeprof.results.memory",
@@ -135,7 +136,6 @@ __all__ = [
     "Profile",
     "Profiler",
     "Protocol",
-    "Recipe",
     "Record",
     "SweeprofError",
     "TensorDifference",
@@ -143,6 +143,7 @@ __all__ = [
     "TensorSpec",
     "Timing",
     "Training",
+    "TrainingConfig",
     "TrainingProfiler",
     "Uncounted",
     "UncountedWarning",

@@ -21,8 +21,7 @@ from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import MemoryMeter
 from sweeprof.measuring.timing import Clock, FusedStep
-from sweeprof.measuring.timing import Protocol as TimingProtocol
-from sweeprof.measuring.training_config import Recipe, Work
+from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.artifact import Artifact
 from sweeprof.results.iteration import Iteration
 from sweeprof.results.layer_times import LayerTimes
@@ -31,6 +30,7 @@ from sweeprof.results.lines import Lines
 from sweeprof.results.memory import Allocations
 from sweeprof.results.operators import Operators, OwnCounts
 from sweeprof.results.peaks import Peaks, PeakSettings
+from sweeprof.results.protocol import Protocol as TimingProtocol
 
 AnyArray = npt.NDArray[Any]
 Build = Callable[[], Any]
@@ -218,7 +218,7 @@ class Trains(Protocol):
     """Can train a loaded model."""
 
     def training(
-        self, model: LoadedModel, batch: Any, targets: Any, recipe: Recipe
+        self, model: LoadedModel, batch: Any, targets: Any, config: TrainingConfig
     ) -> AbstractContextManager[TrainingStep | FusedStep]:
         """Within the context the model is in training mode; its weights learn, and are the caller's to restore."""
 

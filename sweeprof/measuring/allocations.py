@@ -43,7 +43,7 @@ class Course:
     timeline: tuple[Moment, ...]
     by_layer: tuple[LayerMemory, ...]
 
-    def told(self, mode: Mode, tensors: tuple[TensorRow, ...], device: Mapping[str, int]) -> Allocations:
+    def to_allocations(self, mode: Mode, tensors: tuple[TensorRow, ...], device: Mapping[str, int]) -> Allocations:
         """The result of a pass: the course with the tensors that were alive after it and what the device's allocator says."""
         return Allocations(
             mode=mode,

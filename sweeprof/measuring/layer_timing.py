@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sweeprof.measuring.timing import Protocol
 from sweeprof.results.layer_times import OUTSIDE, ROOT, CallTime, LayerTimes, PhaseTimes
+from sweeprof.results.protocol import Protocol
 
 LEFT = -1
 """Instead of a module's index: the innermost call has been left."""

@@ -16,6 +16,7 @@ from typing import Any, Literal, runtime_checkable
 from typing import Protocol as TypingProtocol
 
 from sweeprof.measuring.calibration import Kernel, KernelTimes
+from sweeprof.results.protocol import Protocol
 from sweeprof.results.record import Warning
 from sweeprof.results.statistics import spread
 from sweeprof.results.validation import damaged, validated
@@ -177,32 +178,6 @@ class WallClock:
 
     def between(self, begin: float, end: float) -> float:
         return end - begin
-
-
-@dataclass(frozen=True, slots=True)
-class Protocol:
-    """Duration and number of measurements; one YAML under ``conf/protocol/``."""
-
-    rounds: int = 1
-    """Fresh processes."""
-    threshold: float | None = None
-    """Relative difference below which two values are called the same; None: no verdicts."""
-    warmup_steps: int = 3
-    warmup_s: float = 0.2
-    """Warm-up lasts for at least this many steps and this many seconds."""
-    sample_s: float = 0.001
-    """A sample repeats the step until it lasts this long."""
-    min_samples: int = 10
-    min_s: float = 0.5
-    """Both minimums must be met …"""
-    max_s: float = 5.0
-    """… unless this is reached first, which leaves a warning."""
-    target_spread: float | None = None
-    """Also go on until IQR/median is below this or has settled."""
-    interleave: typing.Literal["rounds", "duel"] = "rounds"
-    """Of what is compared, take turns round by round, or sample by sample in processes that exist at the same time."""
-    kernel: typing.Literal["auto", "convolution", "matmul"] | None = None
-    """The calibration kernel that is timed between samples; ``auto``: the one that resembles the model. None: there is none."""
 
 
 @dataclass(frozen=True, slots=True)

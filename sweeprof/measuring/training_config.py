@@ -16,7 +16,7 @@ LOSSES = ("mean", "cross_entropy", "mse", "own")
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class TrainingConfig:
     """Optimizer and loss, by a name that the backend knows or as the framework's own.
 
     Raises:
@@ -36,7 +36,7 @@ class Recipe:
             raise UserError(problems)
 
     @classmethod
-    def from_config(cls, node: Mapping[str, Any]) -> Recipe:
+    def from_config(cls, node: Mapping[str, Any]) -> TrainingConfig:
         """Each key is a name or a node with ``_target_``.
 
         An optimizer's target is called with the parameters; a loss's with outputs and targets, or, where it is a class, what
@@ -69,10 +69,10 @@ def _made(loss: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The step that is repeated: a forward, or with a recipe a whole training step."""
+    """The step that is repeated: a forward, or with a training config a whole training step."""
 
     batch: Any
     """As :meth:`LoadedModel.put` gave it."""
     targets: Any = None
-    recipe: Recipe | None = None
+    training: TrainingConfig | None = None
     """None: inference."""

@@ -64,7 +64,7 @@ def run(session: Session, backend: MeasuresMemory) -> Memory:
 @contextmanager
 def _whole_steps(session: Session, model: LoadedModel, work: Work) -> Iterator[Callable[[], object]]:
     """Within the context: a function that runs one forward, or in training one whole training step."""
-    if work.recipe is None:
+    if work.training is None:
         with model.stepping(work.batch) as step:
             yield step
         return

@@ -24,11 +24,12 @@ from sweeprof.backends.gaps import lacking
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.errors import Uncounted, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.timing import FusedStep, Participant, Protocol
-from sweeprof.measuring.training_config import Recipe, Work
+from sweeprof.measuring.timing import FusedStep, Participant
+from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.passes.registry import PassResult, passes
 from sweeprof.results.compare import Deviations, deviations_of
 from sweeprof.results.layer_times import Mode
+from sweeprof.results.protocol import Protocol
 from sweeprof.results.record import PassName, Warning
 
 Strict = Literal["error", "warn", "ignore"]
@@ -87,7 +88,7 @@ class Session(ABC):
     """For an operator without a formula: ``error`` fails the pass, ``warn`` marks the numbers, ``ignore`` does neither."""
     mode: Mode = "inference"
     """The kind of step: a forward or a whole training step; counting and evaluating are the same in both."""
-    recipe: Recipe = field(default_factory=Recipe)
+    training_config: TrainingConfig = field(default_factory=TrainingConfig)
     """Optimizer and loss of training steps."""
     functions: Sequence[str] = ()
     """Dotted names of the functions that the ``lines`` pass observes; none: the forward of the model."""
@@ -197,14 +198,16 @@ class Session(ABC):
     def work(self, model: LoadedModel, inputs: Inputs) -> Work:
         """Return the step that is repeated: a forward, or in training a whole training step."""
         is_training = self.mode == "training"
-        return Work(model.put(inputs), self.targets() if is_training else None, self.recipe if is_training else None)
+        return Work(
+            model.put(inputs), self.targets() if is_training else None, self.training_config if is_training else None
+        )
 
     def training_step(self, model: LoadedModel, work: Work) -> AbstractContextManager[TrainingStep | FusedStep]:
         """Within the context: the model's training step."""
         if not isinstance(self.backend, Trains):
             raise lacking(self.backend, Trains)
-        assert work.recipe is not None
-        return self.backend.training(model, work.batch, work.targets, work.recipe)
+        assert work.training is not None
+        return self.backend.training(model, work.batch, work.targets, work.training)
 
     @contextmanager
     def working(self) -> Iterator[tuple[LoadedModel, Work]]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sweeprof.counting.formulas import Formula
-from sweeprof.measuring.timing import Protocol
 from sweeprof.metrics.select import Entry, mode_of
 from sweeprof.passes.session import Strict
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.report.units import scaled
 from sweeprof.results.layer_times import Mode
 from sweeprof.results.measurement import Measurement, Measurements
+from sweeprof.results.protocol import Protocol
 from sweeprof.results.verdicts import Difference, differences
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from sweeprof.errors import (
 )
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.instantiate import builder, chosen_builder, instantiate
-from sweeprof.measuring.timing import Protocol
-from sweeprof.measuring.training_config import Recipe
+from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.metrics.evaluate import argument_from, measured, model_functions
 from sweeprof.metrics.metric import BATCH_SIZE, Metric, Missing, builtin_metrics, declared, parameter_name
 from sweeprof.metrics.select import Entry, Selected, metric_set, select
@@ -34,6 +33,7 @@ from sweeprof.profiling.session import BuiltSession, LiveSession
 from sweeprof.results.layer_times import LayerTimes, Mode
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import Measurement, Measurements
+from sweeprof.results.protocol import Protocol
 from sweeprof.results.record import PassName
 from sweeprof.results.verdicts import Difference, differences
 
@@ -98,7 +98,7 @@ class Profiler:
             formulas=DEFAULTS if formulas is None else Formulas(formulas, DEFAULTS),
             strict=strict,
             mode=mode,
-            recipe=Recipe(optimizer, loss),
+            training_config=TrainingConfig(optimizer, loss),
             functions=(functions,) if isinstance(functions, str) else tuple(functions),
             model=model,
             given=None if inputs is None else Inputs.of(inputs),
@@ -134,7 +134,7 @@ class Profiler:
                 protocol=Protocol(**config["protocol"]),
                 strict=chosen.get("strict", "warn"),
                 mode=config["mode"],
-                recipe=Recipe.from_config(config["training"]),
+                training_config=TrainingConfig.from_config(config["training"]),
                 functions=chosen.get("functions", ()),
                 model_metrics=model_functions(select(chosen.get("select", ()))),
                 build=builder(node),
@@ -278,8 +278,8 @@ class Profiler:
             forward=session.forward,
             strict=session.strict,
             mode=session.mode,
-            optimizer=session.recipe.optimizer,
-            loss=session.recipe.loss,
+            optimizer=session.training_config.optimizer,
+            loss=session.training_config.loss,
             functions=session.functions,
         )
         made.session.formulas = session.formulas

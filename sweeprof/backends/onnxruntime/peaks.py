@@ -12,8 +12,9 @@ from onnx import TensorProto, helper
 
 from sweeprof.backends.onnxruntime.kernel import IR_VERSION, OPSET, one_node
 from sweeprof.backends.onnxruntime.session import SessionSettings
-from sweeprof.measuring.timing import Protocol, WallClock, sampled
+from sweeprof.measuring.timing import WallClock, sampled
 from sweeprof.results.peaks import Peaks, PeakSettings
+from sweeprof.results.protocol import Protocol
 
 SHORT = Protocol(sample_s=0.005, min_samples=5)
 """Of each benchmark the best sample counts: whatever disturbs one makes it slower."""

@@ -141,7 +141,7 @@ def allocations(model: TorchModel, work: Work) -> Allocations:
     if model.device.type != "cpu" and not any(change.bytes for change in trace.changes):
         raise Unsupported(f"torch's profiler shows no allocations on {model.device.type}")
     found = course(trace.changes, trace.begins, trace.ends)
-    return found.told("inference" if work.recipe is None else "training", tensors, device)
+    return found.to_allocations("inference" if work.training is None else "training", tensors, device)
 
 
 class _EventChanges:

@@ -10,8 +10,9 @@ import torch
 
 from sweeprof.backends.torch.callsites import dtype_name
 from sweeprof.backends.torch.state import tensors_of
-from sweeprof.measuring.timing import Protocol, WallClock, sampled
+from sweeprof.measuring.timing import WallClock, sampled
 from sweeprof.results.peaks import Peaks, PeakSettings
+from sweeprof.results.protocol import Protocol
 
 SHORT = Protocol(sample_s=0.005, min_samples=5)
 """Of each benchmark the best sample counts: whatever disturbs one makes it slower."""
