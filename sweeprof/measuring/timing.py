@@ -11,13 +11,13 @@ import time
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, runtime_checkable
 from typing import Protocol as TypingProtocol
 
 from sweeprof.measuring.calibration import Kernel, KernelTimes
 from sweeprof.results.protocol import Protocol
-from sweeprof.results.record import Warning
+from sweeprof.results.record import Stored, Warning
 from sweeprof.results.statistics import spread
 from sweeprof.results.validation import damaged, validated
 
@@ -98,11 +98,6 @@ class InterleavedRun:
     processors: tuple[int, ...] = ()
     """Where it was kept, the same for all with as many threads: processors of one machine may differ in what else they bear."""
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> InterleavedRun:
-        """Return the interleaved run in the observations of a record."""
-        return validated(cls, data)
-
 
 class Participant(TypingProtocol):
     """Says when to take a sample; between the calls the process may have to wait."""
@@ -181,8 +176,10 @@ class WallClock:
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Stored):
     """One round of timing; all times in seconds."""
+
+    NOT_STORED = ("rival",)
 
     first_step_s: float
     """The very first step of the process: tracing, compiling, allocation and lazy initialisation included."""
@@ -223,7 +220,7 @@ class Timing:
         return statistics.median(self.samples)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], round: int = 0) -> Timing:
+    def from_dict(cls, data: Mapping[str, object], round: int = 0) -> Timing:
         """The timing in the observations of the record of a round."""
         timing = validated(cls, data)
         if not timing.samples:
@@ -237,12 +234,6 @@ class Timing:
         if timing.loops < 1:
             raise damaged(timing.loops, "a number of steps per sample", ["loops"])
         return replace(timing, round=round, warnings=(), rival=None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for a record."""
-        data = asdict(self)
-        del data["rival"]
-        return data
 
 
 def measure(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from sweeprof.backends import LoadedModel, MeasuresMemory
 from sweeprof.errors import Unsupported
@@ -14,14 +13,14 @@ from sweeprof.measuring.timing import FusedStep
 from sweeprof.measuring.training_config import Work
 from sweeprof.passes.registry import Parameter, Pass
 from sweeprof.passes.session import Session
-from sweeprof.results.validation import validated
+from sweeprof.results.record import Stored
 
 MEMORY_STEPS = 5
 """Enough for allocators to reach their high-water mark."""
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Stored):
     """Resident set of a process that did nothing but load the model and step it; bytes."""
 
     rss_baseline_bytes: int
@@ -33,11 +32,6 @@ class Memory:
     steps: int
     rss_stepping_bytes: int | None = None
     """Highest during stepping alone; None in records of an earlier version."""
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Memory:
-        """Return the memory in a record's observations."""
-        return validated(cls, data)
 
 
 def run(session: Session, backend: MeasuresMemory) -> Memory:

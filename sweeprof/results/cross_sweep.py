@@ -5,9 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from sweeprof.results.compare import THREADS, ComparedSweep, Comparison, Row, ValuePair, changed, compared_row, key_of
+from sweeprof.results.compare import (
+    THREADS,
+    ComparedSweep,
+    Comparison,
+    Row,
+    ValuePair,
+    changed,
+    compared_row,
+    distinct,
+    key_of,
+)
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import Json
 
@@ -58,7 +67,7 @@ def _environment(comparison: Comparison, row: Row) -> Json:
     return key if threads is None else {**key, "threads": threads}
 
 
-def setting(comparison: Comparison, row: Row, key: str) -> Any:
+def setting(comparison: Comparison, row: Row, key: str) -> object:
     """Return the value of a dotted key in the config of a row; None if the comparison does not contain it."""
     return row.axes.get(key, row.settings.get(key, comparison.settings.get(key)))
 
@@ -66,19 +75,17 @@ def setting(comparison: Comparison, row: Row, key: str) -> Any:
 def _partners(own: Comparison, base: Comparison) -> dict[str, Row]:
     """The rows of ``base`` by the ids of their counterparts; none has two."""
     theirs = {row.combination_id: row for row in base.rows}
-    found = {row.combination_id: theirs[row.combination_id] for row in own.rows if row.combination_id in theirs}
+    partners = {row.combination_id: theirs[row.combination_id] for row in own.rows if row.combination_id in theirs}
     axes = sorted({*own.axes, *base.axes})
-    taken = {row.combination_id for row in found.values()}
-    free: dict[str, Row] = {}
+    unmatched: dict[str, Row] = {}
     for row in base.rows:
-        if row.combination_id not in taken:
-            free.setdefault(_place(base, row, axes), row)
+        if row.combination_id not in partners:
+            unmatched.setdefault(_place(base, row, axes), row)
     for row in own.rows:
-        if row.combination_id not in found:
-            partner = free.pop(_place(own, row, axes), None)
-            if partner is not None:
-                found[row.combination_id] = partner
-    return found
+        partner = None if row.combination_id in partners else unmatched.pop(_place(own, row, axes), None)
+        if partner is not None:
+            partners[row.combination_id] = partner
+    return partners
 
 
 def _place(comparison: Comparison, row: Row, axes: Sequence[str]) -> str:
@@ -87,23 +94,23 @@ def _place(comparison: Comparison, row: Row, axes: Sequence[str]) -> str:
 
 
 def _settings(own: Comparison, base: Comparison, partners: Mapping[str, Row]) -> dict[str, tuple[ValuePair, ...]]:
-    found: dict[str, list[ValuePair]] = {}
+    """Return what differs in the configs of combinations that were matched, by dotted key."""
     if not own.settings or not base.settings:  # of a version that kept none
         return {}
     known = {*own.settings, *base.settings}
     for row in (*own.rows, *base.rows):
         known.update(row.settings)
     keys = [key for key in sorted(known) if set(key.split(".")).isdisjoint(_IGNORED)]
+    changes: list[tuple[str, ValuePair]] = []
     for row in own.rows:
         partner = partners.get(row.combination_id)
-        if partner is None or partner.combination_id == row.combination_id:  # one id, one config
-            continue
-        for key in keys:
-            change = (_configured(base, partner, key), _configured(own, row, key))
-            if change[0] != change[1] and change not in found.setdefault(key, []):
-                found[key].append(change)
-    return {key: tuple(changes) for key, changes in found.items() if changes}
+        if partner is not None and partner.combination_id != row.combination_id:  # one id, one config
+            for key in keys:
+                before, now = _configured(base, partner, key), _configured(own, row, key)
+                if before != now:
+                    changes.append((key, (before, now)))
+    return {key: tuple(pairs) for key, pairs in distinct(changes).items()}
 
 
-def _configured(comparison: Comparison, row: Row, key: str) -> Any:
+def _configured(comparison: Comparison, row: Row, key: str) -> object:
     return row.settings.get(key, comparison.settings.get(key))

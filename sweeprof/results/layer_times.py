@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from sweeprof.errors import Problem, UserError
-from sweeprof.results.record import Json, Warning
+from sweeprof.results.record import Json, Stored, Warning
 from sweeprof.results.validation import damaged, validated
 
 if TYPE_CHECKING:
@@ -140,14 +140,9 @@ class TimingSummary:
     unplaced: tuple[str, ...] = ()
     """Paths of calls that were timed, but have no row: the analysis did not see them."""
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, object]) -> TimingSummary:
-        """Read the data of ``dataclasses.asdict``."""
-        return validated(cls, data)
-
 
 @dataclass(frozen=True)
-class LayerTimes:
+class LayerTimes(Stored):
     """Every call, in the order of the calls, and how accurate the times are."""
 
     mode: Mode
@@ -207,9 +202,7 @@ class LayerTimes:
 
     def _doubt(self, name: PhaseName, phase: PhaseTimes) -> str | None:
         parts = self._totals(name)
-        if not parts:
-            return None
-        ratio = disagreement(phase.plain or phase.probed, parts)
+        ratio = disagreement(phase.plain or phase.probed, parts) if parts else None
         if ratio is None:
             return None
         share = "more than 1000 %" if ratio > 10 else f"{100 * ratio:.0f} %"
@@ -292,10 +285,6 @@ class LayerTimes:
                 sums[parent] = (sums[parent] or 0.0) + seconds
         return sums
 
-    def to_dict(self) -> Json:
-        """Plain JSON data."""
-        return dataclasses.asdict(self)
-
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> LayerTimes:
         """Read the data of :meth:`to_dict`."""
@@ -359,40 +348,39 @@ def total_frame(times: LayerTimes, aggr: bool = True) -> pandas.DataFrame:
     """
     if not times.forward.plain:
         raise UserError("every step had probes, so that there are no seconds without them")
-    phases = {"forward": times.forward, **({"backward": times.backward} if times.backward else {})}
-    return _frame(_lines(times.warmup, {}, {name: list(phase.plain) for name, phase in phases.items()}, aggr, {}))
+    phases = {"forward": times.forward.plain}
+    if times.backward:
+        phases["backward"] = times.backward.plain
+    return _frame(_lines(times.warmup, {}, phases, aggr, {}))
 
 
-def _per_repeat(times: LayerTimes, phase: str, inclusive: bool) -> list[list[float]]:
+def _per_repeat(times: LayerTimes, phase: PhaseName, inclusive: bool) -> list[list[float]]:
     """Per call its seconds, repeat by repeat; empty where they are not known."""
     sums = [list(getattr(call, phase)) for call in times.calls]
-    for index in range(len(sums) - 1 if inclusive else -1, -1, -1):  # a call comes after the one it was made in
-        parent = times.calls[index].parent
-        if parent is not None and sums[index]:
-            above = sums[parent] or [0.0] * len(sums[index])
-            sums[parent] = [a + b for a, b in zip(above, sums[index], strict=True)]
+    if inclusive:
+        for call, own in zip(
+            reversed(times.calls), reversed(sums), strict=True
+        ):  # a call comes after the one it was made in
+            if call.parent is not None and own:
+                above = sums[call.parent] or [0.0] * len(own)
+                sums[call.parent] = [a + b for a, b in zip(above, own, strict=True)]
     return sums
 
 
-def _lines(warmup: int, named: Json, phases: dict[str, list[float]], aggr: bool, after: Json) -> list[Json]:
+def _lines(warmup: int, named: Json, phases: Mapping[str, Sequence[float]], aggr: bool, after: Json) -> list[Json]:
     count = len(phases["forward"])
-    if not aggr:
-        return [
-            {
-                **named,
-                "repeat": repeat,
-                "warmup": repeat < warmup,
-                **{f"{name}_s": values[repeat] if values else None for name, values in phases.items()},
-                **after,
-            }
-            for repeat in range(count)
-        ]
-    figures = {
-        f"{name}_{statistic}_s": of(values[warmup:]) if values else None
-        for name, values in phases.items()
-        for statistic, of in STATISTICS.items()
-    }
-    return [{**named, "repeats": count - warmup, **figures, **after}]
+    lines = []
+    if aggr:
+        line = {**named, "repeats": count - warmup}
+        for name, values in phases.items():
+            for statistic, compute in STATISTICS.items():
+                line[f"{name}_{statistic}_s"] = compute(values[warmup:]) if values else None
+        lines.append({**line, **after})
+    else:
+        for repeat in range(count):
+            seconds = {f"{name}_s": values[repeat] if values else None for name, values in phases.items()}
+            lines.append({**named, "repeat": repeat, "warmup": repeat < warmup, **seconds, **after})
+    return lines
 
 
 def _frame(lines: list[Json]) -> pandas.DataFrame:

@@ -33,7 +33,7 @@ def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def watch(module: nn.Module, *inputs: torch.Tensor, functions: tuple[str, ...] = (), training: bool = False) -> Lines:
-    work = Work(Inputs(inputs), training_config=TrainingConfig() if training else None)
+    work = Work(Inputs(inputs), training=TrainingConfig() if training else None)
     return lines(TorchModel(module.eval(), CPU), work, functions)
 
 
