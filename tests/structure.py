@@ -178,9 +178,14 @@ def import_graph(sources: list[Source]) -> dict[str, set[str]]:
 
 
 def package_graph(graph: dict[str, set[str]]) -> dict[str, set[str]]:
-    """Return the graph of the packages directly in ``sweeprof/``; a file there is a package of its own."""
+    """Return the graph of the packages directly in ``sweeprof/``; a file there is a package of its own.
+
+    Modules called ``__main__`` are left out: they start the command for ``python -m PACKAGE``, and nothing imports them.
+    """
     packages: dict[str, set[str]] = defaultdict(set)
     for module, imported in graph.items():
+        if module.endswith(".__main__"):
+            continue
         package = ".".join(module.split(".")[:2])
         packages[package].update(".".join(name.split(".")[:2]) for name in imported)
         packages[package].discard(package)

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from sweeprof.backends import Build
-from sweeprof.config import folder
 from sweeprof.measuring.instantiate import instantiate
+from sweeprof.paths import cache_folder as default_cache_folder
 from sweeprof.tracebacks import formatted, located_at, location_of, message_of, original
 
 LOCK_S = 600.0
@@ -123,7 +123,7 @@ def cache_folder(name: str, wanted: str | None) -> Path | None:
     """``wanted``, or the folder of that name where the XDG base directory specification has caches; None without a home."""
     if wanted is not None:
         return Path(wanted).expanduser().absolute()
-    return folder.cache_folder(name)
+    return default_cache_folder(name)
 
 
 def key_of(node: Mapping[str, Any], makers: Sequence[str], *more: Any) -> str:

@@ -15,10 +15,10 @@ from sweeprof.errors import ExitCode, Problem, UserError
 from sweeprof.plan.plan import Plan
 from sweeprof.results.files import is_full
 from sweeprof.run import driver
-from sweeprof.run.folder import Folder
 from sweeprof.run.locks import driver_lock
-from sweeprof.run.tracking import stored_tracker
+from sweeprof.run.tracking_file import stored_tracker
 from sweeprof.slurm.launcher import follow
+from sweeprof.storage.folder import Folder
 from sweeprof.terminal import console, error_console
 
 

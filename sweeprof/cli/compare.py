@@ -10,7 +10,6 @@ from pathlib import Path
 
 from sweeprof.cli.folder import add_output, add_trust, sweep_folder
 from sweeprof.errors import ExitCode, Problem, UserError, choice_problem
-from sweeprof.plan.references import Place, located, read_sweep, set_tag
 from sweeprof.report.changes import KINDS, Changes, changes_of, headline, markdown, print_changes
 from sweeprof.report.columns import shown_metrics
 from sweeprof.report.selection import metric_names
@@ -18,6 +17,7 @@ from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.cross_sweep import set_against
 from sweeprof.results.files import write_atomically, write_json
 from sweeprof.results.measurement import MetricInfo
+from sweeprof.run.references import Place, located, read_sweep, set_tag
 from sweeprof.terminal import console
 
 PIPED_WIDTH = 160

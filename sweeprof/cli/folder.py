@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from sweeprof.errors import Damaged, Problem, UserError
-from sweeprof.run.folder import Folder, sweeps
+from sweeprof.storage.folder import Folder, sweeps
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

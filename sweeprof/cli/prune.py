@@ -14,13 +14,13 @@ from pathlib import Path
 from sweeprof.cli.common import print_error
 from sweeprof.cli.folder import add_output
 from sweeprof.errors import ExitCode, Problem, UserError, choice_problem
-from sweeprof.plan.references import Place, tagged
 from sweeprof.report.units import scaled
 from sweeprof.results.files import read_json
-from sweeprof.run.folder import Folder, created_at, sweeps
 from sweeprof.run.locks import all_locks
-from sweeprof.run.tracking import is_unsent, sending_command
+from sweeprof.run.references import Place, tagged
+from sweeprof.run.tracking_file import is_unsent, sending_command
 from sweeprof.slurm.launcher import may_be_at_work
+from sweeprof.storage.folder import Folder, created_at, sweeps
 
 GOING = ".going-"
 """Prefix of the name of a folder that is being deleted: hidden, so that it is not taken for a sweep."""

@@ -12,9 +12,9 @@ from sweeprof.cli.folder import add_output, add_trust, sweep_folder
 from sweeprof.errors import ExitCode, UserError, choice_problem
 from sweeprof.report.terminal import Report
 from sweeprof.report.tidy import NEEDS, has_parquet
-from sweeprof.run.exports import FORMATS, Format, left_out, standing
-from sweeprof.run.finish import comparison_of, write_reports
+from sweeprof.run.comparison import comparison_of
 from sweeprof.run.locks import has_driver, report_lock
+from sweeprof.run.reports import FORMATS, Format, left_out, standing, write_reports
 from sweeprof.terminal import console
 
 EPILOG = f"""\

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from sweeprof import __version__
 from sweeprof.cli import completion
 from sweeprof.cli.common import COMMANDS, exit_codes, print_error, run_subcommand
-from sweeprof.config.folder import conf_folder
 from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP
 from sweeprof.config.reference import help_lines
 from sweeprof.config.schema import GROUPS, TOP_LEVEL, is_merged
 from sweeprof.errors import ExitCode, Problem, SweeprofError, UserError, choice_problem, nearest
+from sweeprof.paths import conf_folder
 from sweeprof.terminal import guard_output
 
 if TYPE_CHECKING:
@@ -261,9 +261,9 @@ def _raised_by_hydra(error: BaseException) -> bool:
 
 def task(config: DictConfig) -> None:
     """One job of a launcher: a shard of the plan that the sweeper wrote."""
-    from sweeprof.run.folder import Folder
     from sweeprof.run.launchers import restore_gpus
     from sweeprof.run.shard import run_shard
+    from sweeprof.storage.folder import Folder
 
     if config.job.folder is None:
         raise UserError("sweeprof always runs as a sweep: leave out --run and hydra.mode=RUN")

@@ -17,16 +17,16 @@ import yaml
 
 from sweeprof.cli.common import print_error
 from sweeprof.cli.folder import add_output, add_trust, sweep_folder
-from sweeprof.config.folder import conf_folder
 from sweeprof.config.schema import constraint_problems
 from sweeprof.errors import Damaged, ExitCode, Problem, SweeprofError, UserError, key_problem
+from sweeprof.paths import conf_folder
 from sweeprof.results.record import Json
-from sweeprof.run.finish import comparison_of, write_reports
-from sweeprof.run.folder import Folder
+from sweeprof.run.comparison import comparison_of
 from sweeprof.run.interrupts import terminable
 from sweeprof.run.locks import has_driver, report_lock
-from sweeprof.run.tracker import TrackerProcess
-from sweeprof.run.tracking import (
+from sweeprof.run.reports import write_reports
+from sweeprof.run.tracker_process import TrackerProcess
+from sweeprof.run.tracking_file import (
     HIDDEN,
     StoredTracker,
     noted_ending,
@@ -37,6 +37,7 @@ from sweeprof.run.tracking import (
     viewing_command,
 )
 from sweeprof.slurm.launcher import live_jobs
+from sweeprof.storage.folder import Folder
 from sweeprof.tracking.credentials import same_address
 
 MISSING = "it was not measured"

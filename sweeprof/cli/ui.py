@@ -23,10 +23,10 @@ from sweeprof.cli.folder import add_output, sweep_folder
 from sweeprof.config.schema import constraint_problems
 from sweeprof.errors import Damaged, ExitCode, Problem, SweeprofError, UserError
 from sweeprof.plan.plan import Plan
-from sweeprof.run.folder import Folder
+from sweeprof.processes import die_with
 from sweeprof.run.interrupts import terminable
-from sweeprof.run.protocol import die_with
-from sweeprof.run.tracking import read_tracking, stored_tracker
+from sweeprof.run.tracking_file import read_tracking, stored_tracker
+from sweeprof.storage.folder import Folder
 from sweeprof.tracking import MLFLOW
 from sweeprof.tracking.credentials import logins, same_address, without_credentials
 from sweeprof.tracking.pages import pages_of

@@ -19,13 +19,13 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from sweeprof.config.folder import conf_folder
+from sweeprof.config.backend_settings import is_setting, unknown_setting
 from sweeprof.config.groups import NOUNS, VERSION_BASE, config_file, leaf_keys, plain_message
 from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP
 from sweeprof.config.schema import is_merged, is_open
 from sweeprof.config.validation import config_problems
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem, nearest
-from sweeprof.plan.backend_settings import is_setting, unknown_setting
+from sweeprof.paths import conf_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +260,7 @@ def _override_problems(line: str, base: DictConfig, extra: Path | None) -> Itera
     except HydraException as error:
         yield Problem(line.partition("=")[0], line.partition("=")[2], f"cannot be read: {plain_message(error)}")
         return
-    # `app.py` takes a key that it does not know for the name of an axis.
+    # `cli/run.py` takes a key that it does not know for the name of an axis.
     is_known = not line.startswith("++axes.")
     key = override.key_or_group if is_known else override.key_or_group.removeprefix("axes.")
     groups = loader.list_groups("")

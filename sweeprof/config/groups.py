@@ -13,7 +13,7 @@ from hydra.core.config_loader import ConfigLoader
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from sweeprof.config.folder import conf_folder
+from sweeprof.paths import conf_folder
 
 VERSION_BASE: dict[str, Any] = {} if hydra.__version__ >= "1.4" else {"version_base": "1.3"}
 """Hydra 1.3 wants to be told which defaults to have, and 1.4 not to be."""

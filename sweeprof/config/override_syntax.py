@@ -10,7 +10,7 @@ from sweeprof.tracking.credentials import without_credentials
 CONFIG_DIR = ("--config-dir", "-cd")
 """The flags that name a folder of the user's configs."""
 SWEEP_GROUP = "sweep@_global_"
-"""The group of sweep files, with the package that `app.py` puts them into."""
+"""The group of sweep files, with the package that `cli/run.py` puts them into."""
 
 
 def spelled(value: Any) -> str:
@@ -36,7 +36,7 @@ def quoted(text: str) -> str:
 
 
 def as_typed(override: str) -> str:
-    """An override as the user would type it; undoes what `app.py` does for Hydra."""
+    """An override as the user would type it; undoes what `cli/run.py` does for Hydra."""
     return override.removeprefix("++").replace(SWEEP_GROUP, "sweep")
 
 

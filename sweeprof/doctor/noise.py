@@ -18,11 +18,11 @@ import numpy as np
 import yaml
 from scipy import special
 
-from sweeprof.config.folder import conf_folder
 from sweeprof.doctor.host import GOOD_CLOCKS, Advice, Finding, known
+from sweeprof.paths import conf_folder
+from sweeprof.processes import child_environment
 from sweeprof.results import environment
 from sweeprof.results.statistics import CONFIDENCE, spread
-from sweeprof.run.fork_server import child_environment
 
 SIZE = 192
 """Of the square matrices that are multiplied: about a millisecond's work on one thread."""

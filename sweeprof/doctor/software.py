@@ -21,12 +21,12 @@ from typing import Any
 
 import yaml
 
-from sweeprof.config.folder import conf_folder
 from sweeprof.config.override_syntax import redacted
 from sweeprof.doctor.host import Advice, Finding, known
 from sweeprof.measuring.instantiate import instantiate
-from sweeprof.run.fork_server import child_environment
-from sweeprof.run.isolation import environment
+from sweeprof.paths import conf_folder
+from sweeprof.plan.process_environment import environment
+from sweeprof.processes import child_environment
 from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.request_limits import within
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
-from sweeprof.config.folder import conf_folder
 from sweeprof.errors import Problem, UserError, choice_problem
 from sweeprof.metrics.metric import FAMILIES, Metric, builtin_metrics
 from sweeprof.passes.registry import passes
+from sweeprof.paths import conf_folder
 from sweeprof.results.layer_times import Mode
 from sweeprof.results.record import PassName
 from sweeprof.tracebacks import described

@@ -9,9 +9,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from sweeprof.backends import MeasuresPeaks
-from sweeprof.config.folder import cache_folder
 from sweeprof.passes.registry import Parameter, Pass
 from sweeprof.passes.session import Session
+from sweeprof.paths import cache_folder
 from sweeprof.results.environment import capture
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.peaks import Peaks, PeakSettings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,17 @@ from typing import Any
 from sweeprof.config.schema import KEYS
 from sweeprof.config.validation import baseline_problems
 from sweeprof.errors import Problem, UserError, choice_problem
-from sweeprof.plan.comparing import BASELINE_FILE
-from sweeprof.plan.plan import Combination, Plan
-from sweeprof.plan.references import Place, located, read_sweep
+from sweeprof.plan.plan import Combination
 from sweeprof.report.selection import conditions, metric_names
-from sweeprof.results.files import write_json
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Json
-from sweeprof.run.folder import Folder
 
 KEY = "compare.baseline"
+FindSweep = Callable[[str, str], Path]
+"""Returns the folder or the ``comparison.json`` of another sweep, by its reference and the name of this sweep.
+
+Raises a :class:`UserError` if there is none that can be read.
+"""
 _ID = re.compile(r"c[0-9a-f]{12}")
 
 
@@ -34,7 +35,7 @@ class Named:
     """Of another sweep: ``label`` as it was written and ``file``, which is copied into the sweep's folder."""
 
 
-def named_baseline(text: str, combinations: Sequence[Combination], place: Place) -> Named:
+def named_baseline(text: str, combinations: Sequence[Combination], find_sweep: FindSweep, name: str) -> Named:
     """The combination, or the other sweep, that ``compare.baseline=text`` means.
 
     Raises:
@@ -47,9 +48,7 @@ def named_baseline(text: str, combinations: Sequence[Combination], place: Place)
                 [choice_problem(KEY, text, "id of a combination of this sweep", [c.id for c in combinations])]
             )
         return Named(dict(found.axes), None)
-    path = located(text, place, KEY)
-    read_sweep(path, text, KEY)
-    return Named(None, {"label": text, "file": str(path)})
+    return Named(None, {"label": text, "file": str(find_sweep(text, name))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,25 +61,22 @@ class Chosen:
 
 
 def chosen_baseline(
-    given: Any, default: Json, combinations: Sequence[Combination], axes: Mapping[str, list[Any]], place: Place
+    given: Any,
+    default: Json,
+    combinations: Sequence[Combination],
+    axes: Mapping[str, list[Any]],
+    find_sweep: FindSweep,
+    name: str,
 ) -> Chosen:
     """The baseline that a config gives, as axis values or as a text; beside another sweep the sweep keeps its default one."""
     if not isinstance(given, str):
         problems = list(baseline_problems(given, axes))
         return Chosen({} if problems else given, None, problems)
     try:
-        named = named_baseline(given, combinations, place)
+        named = named_baseline(given, combinations, find_sweep, name)
     except UserError as error:
         return Chosen({}, None, error.problems)
     return Chosen(named.axes or default, named.against)
-
-
-def keep_baseline(folder: Folder, plan: Plan, trust: bool = False) -> None:
-    """Copy the other sweep's comparison, where there is one, into the folder, unless it is there already."""
-    against = plan.compare.get("against")
-    if against and not (folder.path / BASELINE_FILE).exists():
-        other = read_sweep(Path(against["file"]), against["label"], KEY, trust)
-        write_json(folder.path / BASELINE_FILE, other.to_dict())
 
 
 def compare_problems(

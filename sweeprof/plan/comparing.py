@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from sweeprof.errors import Damaged
+from sweeprof.metrics.metric import Metric
+from sweeprof.passes.registry import exclusive_passes
 from sweeprof.plan.plan import Combination, Plan
 from sweeprof.report.selection import metric_names, with_selection
 from sweeprof.results.compare import Comparison, comparison_from
@@ -17,6 +19,8 @@ from sweeprof.results.record import Json
 
 BASELINE_FILE = "baseline.json"
 """Beside the plan: a copy of the other sweep's comparison, so that reports can be written again without that sweep."""
+OUTPUT_DIFFERENCE = "quality/agreement"
+"""The metric that a sweep over several frameworks has without being asked to."""
 
 
 def judged(comparison: Comparison, plan: Plan, folder: Path, damaged: list[str]) -> Comparison:
@@ -52,3 +56,11 @@ def protocol_of(combinations: Sequence[Combination]) -> Json:
             if protocol.get(key) not in values:
                 values.append(protocol.get(key))
     return {key: [value for value in values if value is not None] for key, values in found.items()}
+
+
+def compares_outputs(combinations: Sequence[Combination], tolerance: float | None, metrics: Sequence[Metric]) -> bool:
+    """True if a sweep is to compare outputs without being asked to: it times one model on several frameworks."""
+    if tolerance is None or not any(metric.passes & exclusive_passes() for metric in metrics):
+        return False
+    frameworks = {c.config["backend"].get("framework") for c in combinations if c.unsupported is None}
+    return len(frameworks) > 1 and all(metric.info.name != OUTPUT_DIFFERENCE for metric in metrics)

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
@@ -33,18 +32,16 @@ from sweeprof.config.schema import CLOSED_PARTS, GROUPS, IDENTITY, PARTS, SHAPE_
 from sweeprof.config.validation import part_problems, training_problems
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.select import passes_of, select
-from sweeprof.plan.baseline import Chosen, chosen_baseline, compare_problems
-from sweeprof.plan.plan import Combination, Plan, in_shards, without_repeats
+from sweeprof.plan.baseline import Chosen, FindSweep, chosen_baseline, compare_problems
+from sweeprof.plan.comparing import OUTPUT_DIFFERENCE, compares_outputs
+from sweeprof.plan.plan import Combination, Plan, without_repeats
 from sweeprof.plan.probe import probe
-from sweeprof.plan.references import Place
+from sweeprof.plan.progress import PlanningDisplay
 from sweeprof.plan.shape import distinct
+from sweeprof.plan.shards import BASIC, SLURM, Shards, asked_for, in_shards, in_tasks, parallel_jobs
 from sweeprof.plan.sweep_file import Section, plain_node
 from sweeprof.results.compare import Excluded
 from sweeprof.results.record import Json, PassName
-from sweeprof.run import finish
-from sweeprof.run.launchers import BASIC, SLURM, parallel_jobs
-from sweeprof.run.progress import PlanningDisplay
-from sweeprof.slurm.resources import Shards, asked_for, in_tasks
 
 DEFAULT_BASELINE = {"backend": "torch", "backend.precision": "fp32", "backend.channels_last": False}
 """The plainest value of each axis."""
@@ -59,6 +56,8 @@ class Composer:
     loader: ConfigLoader
     config: DictConfig
     arguments: Arguments
+    find_sweep: FindSweep
+    """Finds the other sweep that ``compare.baseline`` names."""
     live: Console | None = None
     """Shows how far planning is, where that takes long."""
 
@@ -122,10 +121,9 @@ class Composer:
             found += some
             excluded += left_out
             problems += [*section.problems, *training_problems(section.keys, [c.config["mode"] for c in some])]
-        place = Place(
-            Path(str(self.config.output)).absolute(), OmegaConf.select(self.config, "tracking.uri"), self.name()
+        baseline = chosen_baseline(
+            self._baseline(), self._default_baseline(), found, self.axes, self.find_sweep, self.name()
         )
-        baseline = chosen_baseline(self._baseline(), self._default_baseline(), found, self.axes, place)
         problems += [*baseline.problems, *self._comparing_problems(found)]
         if not found and not problems:
             problems.append(Problem("exclude", self._plain("exclude"), "leaves nothing to measure."))
@@ -162,8 +160,8 @@ class Composer:
         self, combinations: tuple[Combination, ...], excluded: tuple[Excluded, ...], baseline: Chosen
     ) -> Plan:
         entries = distinct(entry for c in combinations for entry in c.config["metrics"]["select"])
-        if finish.is_wanted(combinations, self._plain("compare.tolerance"), [s.metric for s in select(entries)]):
-            entries.append(finish.METRIC)
+        if compares_outputs(combinations, self._plain("compare.tolerance"), [s.metric for s in select(entries)]):
+            entries.append(OUTPUT_DIFFERENCE)
         passes = tuple(passes_of(select(entries)))
         shards, cluster = self.sharded(combinations, baseline.axes, passes)
         now = datetime.now(UTC)

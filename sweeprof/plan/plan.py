@@ -334,19 +334,6 @@ def pair_key(axes: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
     return json.dumps({key: value for key, value in axes.items() if key not in baseline}, sort_keys=True, default=str)
 
 
-def in_shards(
-    combinations: Sequence[Combination], baseline: Mapping[str, Any], count: int
-) -> tuple[tuple[str, ...], ...]:
-    """Ids in at most ``count`` shards; what the baseline is compared with stays together, because it must share a host."""
-    groups: dict[str, int] = {}
-    shards: list[list[str]] = [[] for _ in range(max(1, count))]
-    for combination in combinations:
-        if combination.unsupported is None:
-            place = groups.setdefault(pair_key(combination.axes, baseline), len(groups)) % len(shards)
-            shards[place].append(combination.id)
-    return tuple(tuple(shard) for shard in shards if shard)
-
-
 def estimated_seconds(plan: Plan) -> float:
     """Roughly how long the plan takes: what the protocols ask for, and a second per process for what surrounds it."""
     return sum(expected_seconds(c, name) for c in plan.combinations if c.unsupported is None for name in plan.passes)

@@ -20,9 +20,8 @@ from sweeprof.datasets.checks import checked_split
 from sweeprof.errors import DatasetError, Problem, Unsupported, WorkerError, choice_problem
 from sweeprof.measuring.instantiate import chosen_builder, instantiate
 from sweeprof.plan.plan import Combination
-from sweeprof.run.fork_server import child_environment
-from sweeprof.run.isolation import environment
-from sweeprof.run.protocol import Child, inherited_connection
+from sweeprof.plan.process_environment import environment
+from sweeprof.processes import Child, child_environment, inherited_connection
 from sweeprof.tracebacks import described
 
 PROBE_S = 120.0

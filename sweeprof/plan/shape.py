@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from sweeprof.config.expression import Expression, parse
 from sweeprof.errors import Problem, choice_problem, nearest
 from sweeprof.plan.plan import Point
+from sweeprof.results.expression import Expression, parse
 
 GRID_KEYS = ("axes", "zip", "include", "exclude")
 """The keys of one of several grids."""

@@ -16,6 +16,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from sweeprof.config.backend_settings import Fitted, fitted, is_setting, unknown_setting
 from sweeprof.config.groups import Groups, plain_message
 from sweeprof.config.override_syntax import as_typed, spelled
 from sweeprof.config.overrides import Arguments, Expander
@@ -24,7 +25,6 @@ from sweeprof.config.signatures import given_arguments
 from sweeprof.config.validation import part_problems
 from sweeprof.errors import Problem, Unsupported
 from sweeprof.measuring.instantiate import builders_of, chosen_builder
-from sweeprof.plan.backend_settings import Fitted, fitted, is_setting, unknown_setting
 from sweeprof.plan.models import custom_model, framework_problems, without_other_builders
 from sweeprof.plan.plan import Combination, Point, identity
 from sweeprof.plan.resolve import Resolver

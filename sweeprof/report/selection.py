@@ -11,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 
-from sweeprof.config.expression import Expression, parse
 from sweeprof.report.batches import TITLE, batch_lines
 from sweeprof.report.cells import axis_text, measured_of, one_line, reason_of, rounds_text, value_of
 from sweeprof.report.columns import baseline_text, metric_title, plain_title
@@ -19,6 +18,7 @@ from sweeprof.report.table import sorted_rows
 from sweeprof.report.units import scaled, text_unit
 from sweeprof.report.verdict_summary import ReportSection, against_lines, combination_namer, means_lines, tests_text
 from sweeprof.results.compare import Comparison, Row
+from sweeprof.results.expression import Expression, parse
 from sweeprof.results.measurement import MetricInfo
 
 Direction = Literal["lower", "higher"]

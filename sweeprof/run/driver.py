@@ -19,23 +19,24 @@ from rich.text import Text
 
 from sweeprof.errors import ExitCode, Problem, SweeprofError, UserError
 from sweeprof.metrics.select import needs_trust
-from sweeprof.plan.baseline import keep_baseline
 from sweeprof.plan.plan import Plan
 from sweeprof.report.terminal import Report
 from sweeprof.results.compare import Comparison
 from sweeprof.results.environment import capture
 from sweeprof.results.files import unwritable, write_json
 from sweeprof.results.record import Json
+from sweeprof.run.comparison import comparison_of
 from sweeprof.run.devices import warn_of_oversubscription
-from sweeprof.run.finish import comparison_of, write_reports
-from sweeprof.run.folder import Folder, stamp_of
 from sweeprof.run.interrupts import heard_by_the_main_thread, terminable
 from sweeprof.run.launchers import Launch, error_line, launch_shards
 from sweeprof.run.locks import driver_lock, report_lock
 from sweeprof.run.progress import ProgressDisplay
-from sweeprof.run.tracker import TrackerProcess, sending_s
-from sweeprof.run.tracking import StoredTracker, keep_config, note_ending, sending_command, viewing_command
+from sweeprof.run.references import keep_baseline
+from sweeprof.run.reports import write_reports
+from sweeprof.run.tracker_process import TrackerProcess, sending_s
+from sweeprof.run.tracking_file import StoredTracker, keep_config, note_ending, sending_command, viewing_command
 from sweeprof.slurm.launcher import Detached
+from sweeprof.storage.folder import Folder, stamp_of
 from sweeprof.tracking import Links, SweepOutcome
 
 EXIT_OK, EXIT_SOME_FAILED, EXIT_INTERRUPTED = ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.INTERRUPTED

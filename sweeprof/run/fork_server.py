@@ -34,20 +34,19 @@ import psutil
 
 from sweeprof.errors import WorkerError
 from sweeprof.measuring import interference
-from sweeprof.results.files import is_full
-from sweeprof.results.validation import validated
-from sweeprof.run.locks import work_lock
-from sweeprof.run.protocol import (
-    DISK_FULL,
+from sweeprof.processes import (
     Child,
     Connection,
     NoAnswer,
-    ProcessExit,
-    Request,
+    child_environment,
     die_with,
     inherited_connection,
     is_stopped,
 )
+from sweeprof.results.files import is_full
+from sweeprof.results.validation import validated
+from sweeprof.run.locks import work_lock
+from sweeprof.run.request import DISK_FULL, ProcessExit, Request
 from sweeprof.run.worker import redirect_output, run_trial
 from sweeprof.tracebacks import described, formatted
 
@@ -57,11 +56,6 @@ GRACE_S = 30.0
 """How long a fork server may take to fork a child, and to answer when a trial's time limit has passed."""
 F_SETSIG = 10
 """fcntl(2): the signal that is sent when a descriptor becomes ready, instead of SIGIO; Python has no name for it."""
-THREADS = (
-    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS"),
-    *("NUMEXPR_NUM_THREADS", "KMP_INIT_AT_FORK"),
-)
-"""Environment variables that joblib, and some of which Ray, sets for its workers."""
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2): processes that lose their parent become children of this one."""
 
@@ -139,15 +133,6 @@ class ForkServer:
     def close(self) -> None:
         """End the fork server and whatever it runs."""
         self._child.close()
-
-
-def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """Return this process's environment for a fork server: without what a launcher may have set for threads, and with ``extra``.
-
-    Threads are set by the backend in each worker; numpy's own pool is kept from existing before the fork.
-    """
-    inherited = {key: value for key, value in os.environ.items() if key not in THREADS}
-    return {**inherited, "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **extra}
 
 
 def serve(connection: Connection, preload: Sequence[str]) -> None:

@@ -28,7 +28,8 @@ from typing import Any
 
 from sweeprof.measuring.interference import become_quiet
 from sweeprof.measuring.timing import InterleavedRun, State
-from sweeprof.run.protocol import Connection, Interleaved, Isolation, ProcessExit, Request
+from sweeprof.processes import Connection
+from sweeprof.run.request import Interleaved, Isolation, ProcessExit, Request
 
 KILLED_S = 10.0
 """How long a killed process may take until it is gone."""

@@ -5,26 +5,18 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from sweeprof.errors import WorkerError
-from sweeprof.metrics.metric import FAMILIES
+from sweeprof.plan.process_environment import environment, preload
 from sweeprof.run.fork_server import ForkServer
-from sweeprof.run.protocol import Isolation, ProcessExit, Request
+from sweeprof.run.request import Isolation, ProcessExit, Request
 from sweeprof.run.worker import run_trial
-
-EVERY_TRIAL = (
-    "hydra.utils",
-    *(f"sweeprof.metrics.{family}" for family in FAMILIES),
-    "sweeprof.datasets.synthetic",
-    "sweeprof.zoo.loading",
-)
-"""Modules that every worker needs, or so many that each trial would import them again."""
 
 
 class _Served:
@@ -119,20 +111,6 @@ def isolation(name: str, logs: Path) -> Isolation:
             return Inline()
         case _:
             return Fork(logs)
-
-
-def preload(config: Mapping[str, Any], pass_name: str) -> list[str]:
-    """Return the modules that the fork server for this combination and pass imports."""
-    backend, dataset = config["backend"], config["dataset"]
-    special = backend.get("preload_for", {}).get(pass_name, [])
-    return [*EVERY_TRIAL, *backend.get("preload", []), *special, *dataset.get("preload", [])]
-
-
-def environment(config: Mapping[str, Any], pass_name: str = "") -> dict[str, str]:
-    """Return the environment variables that the backend asks for, including those for one pass."""
-    backend = config["backend"]
-    asked = {**(backend.get("environment") or {}), **backend.get("environment_for", {}).get(pass_name, {})}
-    return {key: str(value) for key, value in asked.items()}
 
 
 class WorkerPool:

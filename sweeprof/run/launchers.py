@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,14 +20,11 @@ from rich.text import Text
 from sweeprof.errors import Damaged, SweeprofError
 from sweeprof.plan.plan import Plan, Trial
 from sweeprof.results.files import unwritable
-from sweeprof.run.events import TrialKey, begun, events_of
-from sweeprof.run.folder import Folder
 from sweeprof.run.locks import read_driver, wait_until_idle
-from sweeprof.run.lost_records import leave_record
+from sweeprof.storage.events import TrialKey, begun, events_of
+from sweeprof.storage.folder import Folder
+from sweeprof.storage.missing_results import leave_record
 
-BASIC = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
-SLURM = "hydra_plugins.sweeprof_plugins.slurm.SlurmLauncher"
-"""sweeprof's own, which ``cluster=slurm`` selects; submitit has one of the same class name."""
 GPUS = "CUDA_VISIBLE_DEVICES"
 RAY: dict[str, dict[str, Any]] = {
     # Ray's workers yield to everything else on the host, and are what the system ends first when memory is short.
@@ -38,22 +35,6 @@ RAY: dict[str, dict[str, Any]] = {
 """Defaults of Ray's options; only for a Ray that the launcher starts itself."""
 MOST_FAILURES = 10
 """The sweep ends with what it has when launching has failed so often."""
-
-
-def parallel_jobs(launcher: Mapping[str, Any]) -> int:
-    """Return how many jobs a launcher of this config runs at once: the value of its option, else one per processor."""
-    processors = os.cpu_count() or 1
-    package, _, kind = str(launcher.get("_target_", "")).rpartition(".")
-    if kind == "BasicLauncher":
-        return 1
-    if kind == "JoblibLauncher":
-        jobs = launcher.get("n_jobs") or processors
-        return int(jobs) if jobs > 0 else max(1, processors + 1 + jobs)
-    if kind == "RayLauncher":
-        return int(launcher["ray"]["init"].get("num_cpus") or processors)
-    if package.endswith("submitit_launcher") and kind == "SlurmLauncher":
-        return min(processors, int(launcher.get("array_parallelism") or processors))
-    return processors
 
 
 def set_defaults(launcher: MutableMapping[str, Any]) -> None:

@@ -35,16 +35,15 @@ import psutil
 
 from sweeprof.errors import Damaged, Problem, UserError, WorkerError
 from sweeprof.plan.plan import Plan
+from sweeprof.processes import PR_SET_PDEATHSIG
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.validation import validated
-from sweeprof.run.protocol import PR_SET_PDEATHSIG
+from sweeprof.storage.folder import DRIVER
 
 ENDING_S = 30.0
 """How long processes of a run that was killed may take to end."""
 PROBE_S = 1.0
 """Longer than a driver takes to see that no process runs trials, and about as long as a process takes to end."""
-DRIVER = "SWEEPROF_DRIVER"
-"""Environment variable with the driver's token: a process whose parent died before it began tells by it whose it is."""
 DRIVER_DIED = 70
 """Exit code of a shard whose driver is gone; nobody reads it."""
 _ACTIVITIES = {

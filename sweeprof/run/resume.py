@@ -19,20 +19,20 @@ from sweeprof.config.validation import config_problems
 from sweeprof.errors import Damaged, Problem, UserError, choice_problem
 from sweeprof.passes.registry import checked_record
 from sweeprof.plan.compose import Composer
-from sweeprof.plan.dry_run import print_plan
 from sweeprof.plan.plan import Combination, Plan
+from sweeprof.plan.shards import Shards
 from sweeprof.results.environment import capture
 from sweeprof.results.files import read_json, remove_unfinished, write_bytes, write_json
 from sweeprof.results.record import FINE, STATUSES, Json, Status, check_environment, outcome
 from sweeprof.run import driver
-from sweeprof.run.folder import Folder, sweeps
+from sweeprof.run.dry_run import print_plan
 from sweeprof.run.launchers import Launch
 from sweeprof.run.locks import driver_lock
-from sweeprof.run.tracking import StoredTracker, stored_tracker
+from sweeprof.run.tracking_file import StoredTracker, stored_tracker
 from sweeprof.slurm.commands import SlurmError
-from sweeprof.slurm.jobs import Jobs
 from sweeprof.slurm.launcher import live_jobs
-from sweeprof.slurm.resources import Shards
+from sweeprof.storage.folder import Folder, sweeps
+from sweeprof.storage.jobs import Jobs
 
 MOST_KEYS = 8
 """Changed keys that are listed."""

@@ -25,16 +25,18 @@ from sweeprof.config.units import parse_size
 from sweeprof.errors import Damaged, WorkerError
 from sweeprof.passes.registry import exclusive_passes
 from sweeprof.plan.plan import Combination, Plan, Trial, TrialGroup
+from sweeprof.plan.process_environment import environment, preload
+from sweeprof.processes import NoAnswer, signal_name
 from sweeprof.results.environment import capture, oom_kills
 from sweeprof.results.files import tail_lines
 from sweeprof.results.record import FINE, Record, Status, outcome, stored_record
 from sweeprof.run.devices import HostSlot, HostSlots, host_slots
-from sweeprof.run.events import EventLog
-from sweeprof.run.folder import Folder
 from sweeprof.run.interleave import Coordinator
-from sweeprof.run.isolation import WorkerPool, environment, preload
+from sweeprof.run.isolation import WorkerPool
 from sweeprof.run.locks import Holder, end_with_driver, exclusive_lock, host_lock, work_lock
-from sweeprof.run.protocol import DISK_FULL, Isolation, NoAnswer, ProcessExit, Request, signal_name
+from sweeprof.run.request import DISK_FULL, Isolation, ProcessExit, Request
+from sweeprof.storage.events import EventLog
+from sweeprof.storage.folder import Folder
 
 
 def run_shard(folder: Folder, index: int, wait_s: float = 0) -> bool:

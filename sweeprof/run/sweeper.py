@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,15 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from sweeprof.config.override_syntax import quoted
 from sweeprof.config.overrides import Arguments
 from sweeprof.plan.compose import Composer
-from sweeprof.plan.dry_run import print_plan
 from sweeprof.plan.plan import Plan
+from sweeprof.plan.shards import SLURM
 from sweeprof.run import driver
-from sweeprof.run.folder import Folder
-from sweeprof.run.launchers import SLURM, set_defaults
+from sweeprof.run.dry_run import print_plan
+from sweeprof.run.launchers import set_defaults
+from sweeprof.run.references import find_baseline
 from sweeprof.run.resume import resume_sweep
 from sweeprof.slurm.commands import check_installed
+from sweeprof.storage.folder import Folder
 from sweeprof.terminal import console, error_console
 
 PIPED_WIDTH = 120
@@ -38,7 +41,10 @@ def sweep(
     """
     out = console(PIPED_WIDTH)
     live = error_console()
-    composer = Composer(context.config_loader, config, Arguments.parsed(context.config_loader, arguments, params), live)
+    output = Path(str(config.output)).absolute()
+    find_sweep = partial(find_baseline, output, OmegaConf.select(config, "tracking.uri"))
+    parsed = Arguments.parsed(context.config_loader, arguments, params)
+    composer = Composer(context.config_loader, config, parsed, find_sweep, live)
 
     def launch(folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
         _launch(context, task, config, folder, plan, shards)
@@ -52,7 +58,6 @@ def sweep(
             return
         if plan.cluster:
             check_installed()
-        output = Path(str(config.output)).absolute()
         tracking: dict[str, Any] = OmegaConf.to_container(config.tracking, resolve=True)  # type: ignore[assignment]
         code = driver.run(plan, output, tracking, launch, out, live).exit_code
     if code:

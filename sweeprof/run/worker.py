@@ -24,7 +24,7 @@ from sweeprof.results.environment import gpu_processes, gpu_warnings, load
 from sweeprof.results.files import write_bytes
 from sweeprof.results.record import Json, Record, Status, Warning
 from sweeprof.run.interleave import Participant, joined
-from sweeprof.run.protocol import Request
+from sweeprof.run.request import Request
 from sweeprof.text import LONGEST_TRACEBACK, stored
 from sweeprof.tracebacks import described, formatted, location_of, original
 

@@ -16,10 +16,10 @@ from typing import Any
 
 from sweeprof.config.units import parse_minutes, parse_size
 from sweeprof.errors import SweeprofError, UserError
-from sweeprof.run.locks import DRIVER
-from sweeprof.slurm.jobs import Submission
+from sweeprof.storage.folder import DRIVER
+from sweeprof.storage.jobs import Submission
 
-MODULE = "sweeprof.slurm.task"
+MODULE = "sweeprof.run.slurm_task"
 """What a job runs."""
 ANSWER_S = 60.0
 """Time limit of a command; the controller may be busy, and sbatch itself retries for a while."""

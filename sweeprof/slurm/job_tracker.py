@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sweeprof.plan.plan import Plan, Trial
-from sweeprof.run.events import begun
-from sweeprof.run.folder import Folder
-from sweeprof.run.lost_records import leave_record
 from sweeprof.slurm import commands
 from sweeprof.slurm.commands import UNKNOWN, VANISHED, SlurmError, TaskState, is_limit, sbatch, script
-from sweeprof.slurm.jobs import HELD, Jobs, Note, ShardOutcome, Submission
+from sweeprof.storage.events import begun
+from sweeprof.storage.folder import Folder
+from sweeprof.storage.jobs import HELD, Jobs, Note, ShardOutcome, Submission
+from sweeprof.storage.missing_results import leave_record
 
 EXCEEDED = re.compile(r"exceeded (?:job |step )?memory limit", re.IGNORECASE)
 """What Slurm writes into the output of a task that it ends itself for its memory."""

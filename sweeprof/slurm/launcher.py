@@ -6,11 +6,11 @@ import logging
 from pathlib import Path
 
 from sweeprof.errors import SweeprofError
-from sweeprof.run.folder import Folder
 from sweeprof.slurm import commands
 from sweeprof.slurm.commands import SlurmError
 from sweeprof.slurm.job_tracker import JobTracker
-from sweeprof.slurm.jobs import Jobs
+from sweeprof.storage.folder import Folder
+from sweeprof.storage.jobs import Jobs
 
 log = logging.getLogger(__name__)
 

@@ -28,15 +28,16 @@ from support.plans import fake_plan, sweep_folder
 from sweeprof.config.schema import IDENTITY
 from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.select import select
-from sweeprof.plan.plan import Combination, Plan, in_shards
+from sweeprof.plan.plan import Combination, Plan
+from sweeprof.plan.shards import in_shards
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.results.files import write_json
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.protocol import Protocol
 from sweeprof.run import shard
-from sweeprof.run.folder import Folder
 from sweeprof.run.isolation import WorkerPool
 from sweeprof.run.shard import run_shard
+from sweeprof.storage.folder import Folder
 
 REPEATS = int(os.environ.get("INTERLEAVING_REPEATS", "10"))
 SECONDS = float(os.environ.get("INTERLEAVING_SECONDS", "0.4"))

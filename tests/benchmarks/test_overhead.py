@@ -13,10 +13,10 @@ import pytest
 
 from support.command import run_command
 from support.configs import composed
+from sweeprof.plan.process_environment import environment, preload
 from sweeprof.results.record import Record, read_records
 from sweeprof.run.fork_server import ForkServer
-from sweeprof.run.isolation import environment, preload
-from sweeprof.run.protocol import Request
+from sweeprof.run.request import Request
 
 REPEATS = 10
 CHEAPER = 20

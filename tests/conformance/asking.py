@@ -19,8 +19,8 @@ from filelock import FileLock
 
 from support.fakes import composed_of
 from sweeprof.passes.registry import passes
+from sweeprof.plan.process_environment import environment, preload
 from sweeprof.results.record import PassName
-from sweeprof.run.isolation import environment, preload
 
 TESTS = Path(__file__).parents[1]
 GUIDE = TESTS.parent / "docs" / "backends.md"

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from support.command import run_command
-from sweeprof.config.folder import conf_folder
+from sweeprof.paths import conf_folder
 
 SWEEP: dict[str, Any] = yaml.safe_load((conf_folder() / "sweep" / "backends.yaml").read_text(encoding="utf-8"))
 

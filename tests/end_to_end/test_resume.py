@@ -17,7 +17,7 @@ import pytest
 
 from support.command import Command, environment, start_command
 from support.processes import left_after, of_kind
-from sweeprof.run.events import begun
+from sweeprof.storage.events import begun
 
 FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "compare.baseline={batch_size: 1}")
 UNTRACKED = (*FAKE, "tracking=none")

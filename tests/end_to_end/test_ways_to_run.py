@@ -178,7 +178,7 @@ def test_the_wheel_runs_from_any_directory(tmp_path: Path) -> None:
     (folder,) = (away / "outputs" / "adhoc").iterdir()
     assert list(_table(folder)["status"]) == ["ok"]
     where = subprocess.run(
-        [sys.executable, "-c", "from sweeprof.config.folder import conf_folder; print(conf_folder())"],
+        [sys.executable, "-c", "from sweeprof.paths import conf_folder; print(conf_folder())"],
         cwd=away,
         env={**environment(away), "PYTHONPATH": str(tmp_path / "site")},
         capture_output=True,

@@ -16,7 +16,7 @@ import pandas as pd
 
 from support.command import Ran, environment, run_command, start_command
 from support.slurm import Lab
-from sweeprof.slurm.jobs import Jobs
+from sweeprof.storage.jobs import Jobs
 
 MODEL = '''
 import os, sys, time

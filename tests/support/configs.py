@@ -7,8 +7,8 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from sweeprof.config.folder import conf_folder
 from sweeprof.config.groups import VERSION_BASE
+from sweeprof.paths import conf_folder
 
 
 def composed(**overrides: Any) -> dict[str, Any]:

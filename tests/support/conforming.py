@@ -35,7 +35,7 @@ def observed(config: Mapping[str, Any], pass_name: Any) -> Any:
 
 @task
 def run_pass(question: Mapping[str, Any]) -> Any:
-    from sweeprof.run.isolation import environment
+    from sweeprof.plan.process_environment import environment
 
     os.environ.update(environment(question["config"], question["pass"]))  # a sweep has a fork server for each
     return observed(question["config"], question["pass"])

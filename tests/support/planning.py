@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from hydra import version
@@ -12,11 +13,12 @@ from hydra.core.plugins import Plugins
 from hydra.types import RunMode
 
 from sweeprof.cli.run import hydra_arguments
-from sweeprof.config.folder import conf_folder
 from sweeprof.config.groups import VERSION_BASE
 from sweeprof.config.overrides import Arguments
+from sweeprof.paths import conf_folder
 from sweeprof.plan.compose import Composer
 from sweeprof.plan.plan import Plan
+from sweeprof.run.references import find_baseline
 
 
 def composer(arguments: Sequence[str], configs: Path | None = None) -> Composer:
@@ -31,7 +33,8 @@ def composer(arguments: Sequence[str], configs: Path | None = None) -> Composer:
         path.prepend("command-line", f"file://{configs}", anchor="schema")
     loader = ConfigLoaderImpl(path)
     config = loader.load_configuration("config", lines, RunMode.MULTIRUN)
-    return Composer(loader, config, Arguments.parsed(loader, lines, config.hydra.sweeper.params))
+    find_sweep = partial(find_baseline, Path(str(config.output)).absolute(), config.tracking.get("uri"))
+    return Composer(loader, config, Arguments.parsed(loader, lines, config.hydra.sweeper.params), find_sweep)
 
 
 def planned(arguments: Sequence[str], configs: Path | None = None) -> Plan:

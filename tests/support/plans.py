@@ -8,10 +8,11 @@ from typing import Any
 
 from support.fakes import fake_config
 from sweeprof.config.schema import IDENTITY
-from sweeprof.plan.plan import Combination, Plan, in_shards
+from sweeprof.plan.plan import Combination, Plan
+from sweeprof.plan.shards import in_shards
 from sweeprof.results.files import write_json
 from sweeprof.results.record import PassName
-from sweeprof.run.folder import Folder
+from sweeprof.storage.folder import Folder
 
 QUICK = {"warmup_steps": 0, "warmup_s": 0, "sample_s": 0, "min_samples": 3, "min_s": 0, "max_s": 5}
 

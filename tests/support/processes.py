@@ -29,7 +29,7 @@ def kind_of(process: psutil.Process) -> Kind:
         parent = process.parent()
         inner = parent is not None and "sweeprof.run.fork_server" in " ".join(parent.cmdline())
         return "worker" if inner else "fork_server"
-    if "sweeprof.run.tracker" in line:
+    if "sweeprof.run.tracker_process" in line:
         return "tracker"
     if "popen_loky_posix" in line:
         return "shard"

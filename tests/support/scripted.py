@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeprof.slurm.jobs import Submission
+from sweeprof.storage.jobs import Submission
 
 SCRIPTS = {
     "sbatch": """

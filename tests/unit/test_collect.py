@@ -13,10 +13,10 @@ from support.subcommands import subcommand
 from sweeprof.errors import ExitCode
 from sweeprof.results.files import read_json
 from sweeprof.results.record import Record
-from sweeprof.run.folder import Folder
 from sweeprof.run.locks import driver_lock
-from sweeprof.run.tracking import keep_config
-from sweeprof.slurm.jobs import Jobs, Submission
+from sweeprof.run.tracking_file import keep_config
+from sweeprof.storage.folder import Folder
+from sweeprof.storage.jobs import Jobs, Submission
 from sweeprof.tracking import MLFLOW
 
 main = subcommand("collect")

@@ -12,9 +12,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from support.fakes import composed_of
-from sweeprof.config.folder import conf_folder
 from sweeprof.config.groups import packaged_targets
 from sweeprof.config.validation import config_problems
+from sweeprof.paths import conf_folder
 from sweeprof.plan.shape import read_shape
 
 CONF = Path(conf_folder())

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from support.subcommands import subcommand
-from sweeprof.plan.references import Place, located, set_tag
 from sweeprof.results.files import write_json
-from sweeprof.run.folder import Folder, sweeps
 from sweeprof.run.locks import driver_lock
-from sweeprof.run.tracking import keep_config, note_sent
-from sweeprof.slurm.jobs import Jobs, Note
+from sweeprof.run.references import Place, located, set_tag
+from sweeprof.run.tracking_file import keep_config, note_sent
+from sweeprof.storage.folder import Folder, sweeps
+from sweeprof.storage.jobs import Jobs, Note
 
 main = subcommand("prune")
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from sweeprof.config.folder import conf_folder
 from sweeprof.config.reference import help_lines, page
 from sweeprof.config.schema import GROUPS, KEYS, PARTS, TOP_LEVEL, keys_below
+from sweeprof.paths import conf_folder
 
 ROOT = Path(__file__).parents[2]
 

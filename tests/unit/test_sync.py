@@ -13,9 +13,9 @@ from support.plans import fake_plan, sweep_folder
 from support.scripted import ScriptedSlurm
 from support.subcommands import subcommand
 from sweeprof.results.files import read_json, write_json
-from sweeprof.run.folder import Folder
-from sweeprof.run.tracking import keep_config, note_ending
-from sweeprof.slurm.jobs import Jobs
+from sweeprof.run.tracking_file import keep_config, note_ending
+from sweeprof.storage.folder import Folder
+from sweeprof.storage.jobs import Jobs
 
 NOTING = """
 import json

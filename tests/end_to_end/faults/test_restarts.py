@@ -245,7 +245,7 @@ def test_no_password_is_anywhere(front: Proxy, server: MlflowServer, tmp_path: P
     seen = stored + behind + json.dumps([run.to_dictionary() for run in found]).encode()
     text = seen.decode(errors="replace") + out + err + "\n".join(lines)
     assert "took no saved view" in text
-    assert any("sweeprof.run.tracker" in line for line in lines)
+    assert any("sweeprof.run.tracker_process" in line for line in lines)
     assert all(samples < 20 for samples in copies.values()), copies
     for secret in (*secrets, secrets[0].replace("/", "%2F")):
         assert secret not in text, text[text.index(secret) - 200 :][:400]

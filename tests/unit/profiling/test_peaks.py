@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sweeprof.config.folder import cache_folder
 from sweeprof.passes.peaks import cached_peaks
+from sweeprof.paths import cache_folder
 from sweeprof.results.environment import capture
 from sweeprof.results.peaks import Peaks, PeakSettings
 

@@ -16,7 +16,7 @@ from sweeprof.report.pictures.details import Observed, details
 from sweeprof.results.compare import Comparison
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
-from sweeprof.run.finish import MOST_LAYERS
+from sweeprof.run.reports import MOST_LAYERS
 
 LAYERS_OF_ONE = 500
 MOST_BYTES = 6_000_000

@@ -13,10 +13,12 @@ from support.plans import fake_plan, sweep_folder
 from sweeprof.measuring.timing import Timing
 from sweeprof.metrics.select import select
 from sweeprof.passes.quality import Quality
+from sweeprof.plan.comparing import METRIC, is_wanted
 from sweeprof.plan.plan import Plan
 from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
-from sweeprof.run.finish import METRIC, comparison_of, disagreement, is_wanted, tolerance_of, unjudged
+from sweeprof.run.comparison import comparison_of
+from sweeprof.run.output_difference import disagreement, tolerance_of, unjudged
 
 BASE = np.array([[1.0, -2.0], [0.5, 0.25]], dtype=np.float32)
 

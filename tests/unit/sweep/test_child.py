@@ -13,11 +13,11 @@ import psutil
 import pytest
 
 from sweeprof.errors import WorkerError
-from sweeprof.run.protocol import Child, NoAnswer
+from sweeprof.processes import Child, NoAnswer
 
 ECHO = """
 import os, sys, time
-from sweeprof.run.protocol import inherited_connection
+from sweeprof.processes import inherited_connection
 connection = inherited_connection()
 for message in connection.messages():
     match message["do"]:
@@ -105,7 +105,7 @@ def test_closing_ends_it(child: Child) -> None:
 
 
 def test_closing_ends_one_that_does_not_listen(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweeprof.run.protocol.CLOSING_S", 0.2)
+    monkeypatch.setattr("sweeprof.processes.CLOSING_S", 0.2)
     with pytest.raises(WorkerError):
         child.ask({"do": "sleep"}, 0.2)
     child.close()

@@ -26,10 +26,10 @@ from sweeprof.results import files
 from sweeprof.results.compare import comparison_from
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Json
-from sweeprof.run.events import Event, events_of, parsed
-from sweeprof.run.finish import comparison_of
-from sweeprof.run.folder import Folder
+from sweeprof.run.comparison import comparison_of
 from sweeprof.run.resume import count_trials, restore_environment, retry_statuses
+from sweeprof.storage.events import Event, events_of, parsed
+from sweeprof.storage.folder import Folder
 
 report = subcommand("report")
 

@@ -8,7 +8,7 @@ import io
 from rich.console import Console
 
 from support.plans import fake_plan
-from sweeprof.plan.dry_run import print_plan
+from sweeprof.run.dry_run import print_plan
 
 
 def test_ids_are_whole_however_many_axes_there_are() -> None:

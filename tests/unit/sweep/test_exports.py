@@ -17,10 +17,10 @@ from sweeprof.cli import report as report_module
 from sweeprof.measuring.timing import Timing
 from sweeprof.report.tidy import Tidy
 from sweeprof.results.record import Record
-from sweeprof.run import exports
-from sweeprof.run.exports import left_out, standing
-from sweeprof.run.finish import comparison_of, write_reports
-from sweeprof.run.folder import Folder
+from sweeprof.run import reports
+from sweeprof.run.comparison import comparison_of
+from sweeprof.run.reports import left_out, standing, write_reports
+from sweeprof.storage.folder import Folder
 
 report = subcommand("report")
 
@@ -61,7 +61,7 @@ def test_samples_are_in_the_order_of_the_rounds(tmp_path: Path) -> None:
 
 
 def test_a_large_sweep_has_its_large_files_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exports, "MOST_UNASKED", 1)
+    monkeypatch.setattr(reports, "MOST_UNASKED", 1)
     folder = measured(tmp_path)
     comparison = comparison_of(folder)
     write_reports(folder, comparison)
@@ -106,7 +106,7 @@ def test_a_table_is_whole_or_as_it_was(tmp_path: Path) -> None:
 
     (tmp_path / "t.csv").write_text("before")
     with pytest.raises(OSError, match="the disk is gone"):
-        exports._write_table(tmp_path, lambda: Tidy("t", {"n": "whole"}, rows()), False)
+        reports._write_table(tmp_path, lambda: Tidy("t", {"n": "whole"}, rows()), False)
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
     assert (tmp_path / "t.csv").read_text() == "before"
 

@@ -24,9 +24,10 @@ from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.record import Record, Status, Warning
 from sweeprof.results.statistics import ratio_interval
-from sweeprof.run import finish
-from sweeprof.run.finish import SEVERITY, comparison_of, write_reports
-from sweeprof.run.folder import Folder
+from sweeprof.run import comparison
+from sweeprof.run.comparison import SEVERITY, comparison_of
+from sweeprof.run.reports import write_reports
+from sweeprof.storage.folder import Folder
 
 TABLE = LayerTable((LayerRow(ROOT, "Net", 0, 0, 10, 10, 40, 0, 100),))
 
@@ -185,7 +186,7 @@ def test_rankings_of_an_interrupted_sweep_say_what_they_leave_out(tmp_path: Path
 def test_outputs_that_differ_hide_the_values_of_an_incomplete_row_too(tmp_path: Path) -> None:
     row = by_id(compared(tmp_path, fake_plan({"a": {}}, rounds=2), [analysis("ca"), timing("ca", 1.0)]))["ca"]
     assert row.has_values
-    judged = finish._judged_by(row, "outputs differ by up to 3")
+    judged = comparison._judged_by(row, "outputs differ by up to 3")
     assert (judged.status, judged.reason, judged.has_values) == ("failed", "outputs differ by up to 3", False)
 
 

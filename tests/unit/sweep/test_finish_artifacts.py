@@ -14,9 +14,9 @@ from support.nets import lenet5
 from support.plans import fake_plan, sweep_folder
 from support.seen import PEAKS, allocations, layer_times, operators
 from sweeprof.results.record import PassName, Record
-from sweeprof.run.exports import observed
-from sweeprof.run.finish import comparison_of, write_reports
-from sweeprof.run.folder import Folder
+from sweeprof.run.comparison import comparison_of
+from sweeprof.run.reports import observed, write_reports
+from sweeprof.storage.folder import Folder
 
 SEEN: dict[PassName, Any] = {
     "analysis": lenet5(8),

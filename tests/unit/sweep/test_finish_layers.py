@@ -10,9 +10,9 @@ from pathlib import Path
 from support.nets import lenet5
 from support.plans import fake_plan, sweep_folder
 from sweeprof.results.record import Record, Status
-from sweeprof.run.exports import observed
-from sweeprof.run.finish import comparison_of, write_reports
-from sweeprof.run.folder import Folder
+from sweeprof.run.comparison import comparison_of
+from sweeprof.run.reports import observed, write_reports
+from sweeprof.storage.folder import Folder
 
 
 def finished(path: Path, batches: dict[str, int], status: Status = "ok") -> Folder:

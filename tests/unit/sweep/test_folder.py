@@ -13,10 +13,10 @@ import pytest
 from support.plans import fake_plan
 from support.subcommands import subcommand
 from sweeprof.plan.plan import Plan
-from sweeprof.plan.references import Place, located
 from sweeprof.results.files import write_json
 from sweeprof.run import driver
-from sweeprof.run.folder import Folder, created_at, sweeps
+from sweeprof.run.references import Place, located
+from sweeprof.storage.folder import Folder, created_at, sweeps
 
 prune = subcommand("prune")
 

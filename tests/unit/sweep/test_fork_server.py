@@ -21,12 +21,13 @@ import pytest
 
 from support.plans import fake_plan
 from sweeprof.errors import WorkerError
+from sweeprof.processes import NoAnswer, child_environment
 from sweeprof.results.files import read_json
 from sweeprof.results.record import PassName, Record
 from sweeprof.run import fork_server
-from sweeprof.run.fork_server import ForkServer, child_environment
+from sweeprof.run.fork_server import ForkServer
 from sweeprof.run.isolation import Fork, Inline, Spawn
-from sweeprof.run.protocol import NoAnswer, ProcessExit, Request
+from sweeprof.run.request import ProcessExit, Request
 
 PRELOAD = ["sweeprof.backends.fake"]
 
@@ -343,7 +344,7 @@ SHARD = """
 import json, pathlib, sys, time
 from sweeprof.run.isolation import Fork, Inline
 from sweeprof.run.fork_server import ForkServer
-from sweeprof.run.protocol import Request
+from sweeprof.run.request import Request
 server = ForkServer(["sweeprof.backends.fake"], {}, pathlib.Path(sys.argv[1], "fork-server.log"))
 print(server.pid, flush=True)
 server.run(Request(**json.loads(sys.stdin.readline())))

@@ -19,9 +19,9 @@ from support.subcommands import subcommand
 from sweeprof.report.csv import csv_lines
 from sweeprof.results.record import read_records
 from sweeprof.run import locks
-from sweeprof.run.folder import Folder
 from sweeprof.run.progress import ProgressDisplay
 from sweeprof.run.shard import run_shard
+from sweeprof.storage.folder import Folder
 from sweeprof.terminal import console, guard_output
 from sweeprof.text import printable
 from sweeprof.tracking.descriptions import TAG_LIMIT, capped

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from sweeprof.plan.shards import parallel_jobs
 from sweeprof.results.files import write_json
-from sweeprof.run.launchers import GPUS, parallel_jobs, restore_gpus, set_defaults
+from sweeprof.run.launchers import GPUS, restore_gpus, set_defaults
 
 PLUGINS = "hydra_plugins.hydra_"
 

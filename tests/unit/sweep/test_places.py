@@ -8,7 +8,7 @@ from support.samples import comparison
 from sweeprof.report.explore.overview import places
 from sweeprof.report.summary import environment_items
 from sweeprof.results.record import Json, Record
-from sweeprof.run.finish import of_cluster, seen_hosts
+from sweeprof.run.comparison import of_cluster, seen_hosts
 
 HEAD = {"host": "login", "cpu": {"model": "old"}, "os": "Linux 5"}
 

@@ -24,10 +24,10 @@ from sweeprof.plan.plan import (
     Trial,
     estimated_seconds,
     identity,
-    in_shards,
     trial_groups,
     without_repeats,
 )
+from sweeprof.plan.shards import in_shards
 from sweeprof.results.compare import Excluded
 from sweeprof.results.record import PassName
 

@@ -13,9 +13,9 @@ from rich.console import Console
 from support.plans import fake_plan
 from sweeprof.results.record import PassName
 from sweeprof.run import progress
-from sweeprof.run.events import Event, EventKind
-from sweeprof.run.folder import Folder
 from sweeprof.run.progress import ProgressDisplay, State
+from sweeprof.storage.events import Event, EventKind
+from sweeprof.storage.folder import Folder
 
 
 def event(kind: EventKind, id: str, pass_name: PassName = "timing", time: float = 0, **fields: Any) -> Event:

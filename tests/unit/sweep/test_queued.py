@@ -9,9 +9,8 @@ import pytest
 from support.plans import fake_plan, sweep_folder
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Json
-from sweeprof.run.folder import Folder
 from sweeprof.run.locks import driver_lock, sending_lock
-from sweeprof.run.tracking import (
+from sweeprof.run.tracking_file import (
     keep_config,
     note_ending,
     note_sent,
@@ -21,6 +20,7 @@ from sweeprof.run.tracking import (
     unsent,
     viewing_command,
 )
+from sweeprof.storage.folder import Folder
 
 MLFLOW: Json = {"_target_": "sweeprof.tracking.mlflow.MlflowTracker", "uri": None}
 

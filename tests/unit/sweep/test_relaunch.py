@@ -14,9 +14,9 @@ from support.plans import fake_plan, sweep_folder
 from sweeprof.errors import WorkerError
 from sweeprof.plan.plan import Plan, Trial
 from sweeprof.results.record import Record, read_records
-from sweeprof.run.events import EventKind, EventLog
-from sweeprof.run.folder import Folder
 from sweeprof.run.launchers import MOST_FAILURES, error_line, launch_shards
+from sweeprof.storage.events import EventKind, EventLog
+from sweeprof.storage.folder import Folder
 
 PLAN = dataclasses.replace(
     fake_plan({name: {} for name in "abcdef"}, passes=("timing",)), shards=(("ca", "cb", "cc"), ("cd", "ce", "cf"))

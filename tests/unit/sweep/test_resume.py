@@ -16,9 +16,7 @@ from sweeprof.plan.plan import Trial
 from sweeprof.results.files import write_json
 from sweeprof.results.record import Record, Status
 from sweeprof.run import resume
-from sweeprof.run.events import EventLog, begun, events_of
-from sweeprof.run.folder import Folder, sweeps
-from sweeprof.run.locks import DRIVER, driver_lock, has_driver, report_lock, work_lock
+from sweeprof.run.locks import driver_lock, has_driver, report_lock, work_lock
 from sweeprof.run.resume import (
     changes_measurement,
     count_trials,
@@ -28,6 +26,8 @@ from sweeprof.run.resume import (
     store_plan,
     with_settings,
 )
+from sweeprof.storage.events import EventLog, begun, events_of
+from sweeprof.storage.folder import DRIVER, Folder, sweeps
 
 ONE = Trial("ca", "timing", 1)
 

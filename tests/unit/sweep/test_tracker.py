@@ -19,12 +19,12 @@ from sweeprof.plan.plan import Plan
 from sweeprof.results.compare import Comparison
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Record, read_records
-from sweeprof.run import driver, tracker
-from sweeprof.run.folder import Folder
+from sweeprof.run import driver, tracker_process
 from sweeprof.run.locks import driver_lock
 from sweeprof.run.shard import run_shard
-from sweeprof.run.tracker import TrackerProcess
-from sweeprof.run.tracking import StoredTracker, keep_config
+from sweeprof.run.tracker_process import TrackerProcess
+from sweeprof.run.tracking_file import StoredTracker, keep_config
+from sweeprof.storage.folder import Folder
 from sweeprof.tracking import Links, SweepInfo, SweepOutcome
 
 SCRIPTED = """
@@ -59,7 +59,7 @@ def test_a_tracker_is_given_every_record_and_not_what_fills_the_memory(tmp_path:
         record = Record("s1", id, "analysis", "failed", "why", observations={"rows": [1]}, environment={"host": "h"})
         record.write(folder.records)
     seen = Seen()
-    tracker._close(seen, folder, "failed", "it was not measured")
+    tracker_process._close(seen, folder, "failed", "it was not measured")
     assert [(r.combination_id, r.status, r.reason) for r in seen.records] == [
         ("ca", "failed", "why"),
         ("cb", "failed", "why"),
@@ -123,7 +123,7 @@ def test_a_process_that_was_killed_is_replaced_before_it_is_needed(make: Make, f
     with make() as process:
         process.open(folder.read_plan())
         assert process.opened(60) == Links(False, "opened")
-        (child,) = (c for c in psutil.Process().children() if "sweeprof.run.tracker" in " ".join(c.cmdline()))
+        (child,) = (c for c in psutil.Process().children() if "sweeprof.run.tracker_process" in " ".join(c.cmdline()))
         child.kill()
         child.wait(10)
         assert process.close("finished", "") == Links(False, "closed with 2, finished")
@@ -133,7 +133,7 @@ def test_a_process_that_was_killed_is_replaced_before_it_is_needed(make: Make, f
 def test_a_tracker_that_hangs_when_it_is_opened_delays_nothing_and_is_replaced(
     make: Make, folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracker, "OPEN_S", 0.5)
+    monkeypatch.setattr(tracker_process, "OPEN_S", 0.5)
     with make(on_open="time.sleep(600)") as process:
         process.open(folder.read_plan())
         assert process.opened(0) is None  # measuring begins
@@ -162,20 +162,20 @@ def test_the_time_at_the_end_of_a_sweep_is_bounded(
     trouble: str,
 ) -> None:
     idle_s, limit_s = limits
-    monkeypatch.setattr(tracker, "IDLE_S", idle_s)
+    monkeypatch.setattr(tracker_process, "IDLE_S", idle_s)
     with make(on_close=on_close) as process:
         process.open(folder.read_plan())  # how long the process takes to start is not what is tested here
         opened = process.opened(60)
         assert process.close("finished", "", limit_s) == opened
         assert process.trouble == trouble
-        assert not any("sweeprof.run.tracker" in " ".join(c.cmdline()) for c in psutil.Process().children())
+        assert not any("sweeprof.run.tracker_process" in " ".join(c.cmdline()) for c in psutil.Process().children())
     assert (stored(folder)["sent"], stored(folder)["trouble"]) == (None, trouble)
 
 
 def test_a_slow_tracker_that_makes_progress_may_finish(
     make: Make, folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracker, "IDLE_S", 1.5)
+    monkeypatch.setattr(tracker_process, "IDLE_S", 1.5)
     with make(on_close="for _ in range(8): time.sleep(0.25); self.on_progress()") as process:
         process.open(folder.read_plan())
         process.opened(60)
@@ -190,7 +190,7 @@ def test_a_sweep_is_measured_while_its_tracker_hangs(
     measured: list[float] = []
 
     def launch(folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
-        (child,) = (c for c in psutil.Process().children() if "sweeprof.run.tracker" in " ".join(c.cmdline()))
+        (child,) = (c for c in psutil.Process().children() if "sweeprof.run.tracker_process" in " ".join(c.cmdline()))
         run_shard(folder, 0)
         measured.append(time.monotonic())
         assert child.is_running()

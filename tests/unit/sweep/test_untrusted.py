@@ -15,11 +15,11 @@ import pytest
 from support.plans import fake_plan, sweep_folder
 from support.subcommands import subcommand
 from sweeprof.errors import UserError
-from sweeprof.plan.references import read_sweep
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Json
-from sweeprof.run.folder import Folder
-from sweeprof.run.tracking import stored_tracker
+from sweeprof.run.references import read_sweep
+from sweeprof.run.tracking_file import stored_tracker
+from sweeprof.storage.folder import Folder
 from sweeprof.tracking import MLFLOW
 from sweeprof.tracking.credentials import LOGINS
 
@@ -250,7 +250,7 @@ def test_a_damaged_tracking_json_is_one_clear_error(
 
 def test_the_text_of_a_setting_stands_for_nothing_else(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hydra would put the variable into the address that the sweep is sent to."""
-    from sweeprof.run.tracker import _made
+    from sweeprof.run.tracker_process import _made
 
     monkeypatch.setenv("SECRET", "pa55word")
     config = {"_target_": MLFLOW, "uri": "http://host/${oc.env:SECRET}", "output": str(folder.path.parents[1])}

@@ -21,10 +21,10 @@ from sweeprof.results.compare import Comparison, comparison_from
 from sweeprof.results.files import read_json
 from sweeprof.results.record import PassName
 from sweeprof.run import driver, locks
-from sweeprof.run.finish import comparison_of
-from sweeprof.run.folder import Folder
+from sweeprof.run.comparison import comparison_of
 from sweeprof.run.resume import count_trials, retry_statuses
 from sweeprof.run.shard import run_shard
+from sweeprof.storage.folder import Folder
 
 MODULE = """
 import numpy as np

@@ -17,8 +17,8 @@ from support.fakes import composed_of
 from support.plans import QUICK, fake_plan, sweep_folder
 from sweeprof.results.files import read_json
 from sweeprof.results.record import PassName, Record
-from sweeprof.run.finish import comparison_of
-from sweeprof.run.protocol import Request
+from sweeprof.run.comparison import comparison_of
+from sweeprof.run.request import Request
 from sweeprof.run.shard import run_shard
 from sweeprof.run.worker import run_trial
 

@@ -11,7 +11,7 @@ import requests
 from mlflow.exceptions import MlflowException
 from mlflow.utils.rest_utils import verify_rest_response
 
-from sweeprof.run.tracker import trouble_of
+from sweeprof.run.tracker_process import trouble_of
 from sweeprof.tracking.rest import ServerUnreachable, experiment_id
 
 NAMES = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")

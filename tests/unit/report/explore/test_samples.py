@@ -13,8 +13,8 @@ from support.samples import comparison
 from sweeprof.measuring.timing import Timing
 from sweeprof.report.explore.data import LEAST_OF_A_ROUND, MOST_OF_ONE, MOST_SAMPLES, room, thinned
 from sweeprof.results.record import Record
-from sweeprof.run.finish import samples_of
-from sweeprof.run.folder import Folder
+from sweeprof.run.reports import samples_of
+from sweeprof.storage.folder import Folder
 
 
 def timing(number: int, samples: Any, status: Any = "ok", pass_name: Any = "timing") -> Record:

@@ -10,10 +10,10 @@ import yaml
 
 from support.plans import fake_plan, sweep_folder
 from support.scripted import ScriptedSlurm
-from sweeprof.config.folder import conf_folder
 from sweeprof.config.schema import RESOURCES
+from sweeprof.paths import conf_folder
 from sweeprof.results.record import Json
-from sweeprof.run.folder import Folder
+from sweeprof.storage.folder import Folder
 
 SHARDS = (("ca", "cb"), ("cc", "cd"), ("ce", "cf"))
 

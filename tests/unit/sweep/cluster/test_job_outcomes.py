@@ -8,7 +8,7 @@ import pytest
 
 from sweeprof.slurm.commands import TaskState
 from sweeprof.slurm.job_tracker import JobOutcome, job_outcome
-from sweeprof.slurm.jobs import HELD, Note
+from sweeprof.storage.jobs import HELD, Note
 
 BEGAN = Note("12_3", "n2", 0, 100.0)
 

@@ -9,12 +9,12 @@ import pytest
 from support.scripted import ScriptedSlurm
 from sweeprof.plan.plan import Trial
 from sweeprof.results.record import Record, read_records
-from sweeprof.run.events import EventLog
-from sweeprof.run.folder import Folder
 from sweeprof.slurm.commands import SlurmError
 from sweeprof.slurm.job_tracker import JobTracker
-from sweeprof.slurm.jobs import Note, Submission
 from sweeprof.slurm.launcher import job_tracker
+from sweeprof.storage.events import EventLog
+from sweeprof.storage.folder import Folder
+from sweeprof.storage.jobs import Note, Submission
 
 
 def submitted(folder: Folder) -> tuple[JobTracker, Submission, Submission]:

@@ -8,11 +8,11 @@ import pytest
 
 from support.scripted import ScriptedSlurm
 from sweeprof.errors import UserError
-from sweeprof.run.folder import Folder
 from sweeprof.slurm import commands
 from sweeprof.slurm.job_tracker import JobTracker
-from sweeprof.slurm.jobs import Jobs, Note
 from sweeprof.slurm.launcher import Detached, follow, job_tracker, launch, live_jobs, may_be_at_work
+from sweeprof.storage.folder import Folder
+from sweeprof.storage.jobs import Jobs, Note
 
 
 @pytest.fixture

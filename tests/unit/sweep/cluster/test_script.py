@@ -9,7 +9,7 @@ from typing import Any
 
 from support.planning import planned
 from sweeprof.slurm.commands import sbatch, script
-from sweeprof.slurm.jobs import Submission
+from sweeprof.storage.jobs import Submission
 
 
 def submission(*arguments: str, shards: tuple[int, ...] = (0, 1, 2)) -> tuple[Submission, dict[str, Any]]:
@@ -76,6 +76,6 @@ def test_the_script_needs_nothing_of_the_environment(tmp_path: Path) -> None:
     made, settings = submission('cluster.environment={A: "it\'s $x"}', "cluster.setup=['LOADED=yes; export LOADED']")
     text = script(made, settings, tmp_path / "a folder", str(fake), {"PYTHONPATH": "/a:/b c"})
     done = subprocess.run(["/bin/bash"], input=text, env={}, capture_output=True, text=True, check=True)
-    words = ["it's $x", "/a:/b c", "yes", "-m", "sweeprof.slurm.task", str(tmp_path / "a folder"), "ab12", ""]
+    words = ["it's $x", "/a:/b c", "yes", "-m", "sweeprof.run.slurm_task", str(tmp_path / "a folder"), "ab12", ""]
     assert done.stdout.split("|") == words
     assert shlex.split(text.splitlines()[-1])[0] == "exec"

@@ -1,4 +1,4 @@
-"""``python -m sweeprof.slurm.task FOLDER TOKEN``: run one shard, as a task of an array on its node."""
+"""``python -m sweeprof.run.slurm_task FOLDER TOKEN``: run one shard, as a task of an array on its node."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from sweeprof.errors import UserError
 from sweeprof.plan.plan import Plan
 from sweeprof.results.environment import scheduler
 from sweeprof.results.files import is_full
-from sweeprof.run.exports import observed, write_artifacts
-from sweeprof.run.finish import title_of
-from sweeprof.run.folder import Folder
 from sweeprof.run.locks import ENDING_S
-from sweeprof.run.protocol import DISK_FULL
+from sweeprof.run.reports import observed, title_of, write_artifacts
+from sweeprof.run.request import DISK_FULL
 from sweeprof.run.shard import run_shard
-from sweeprof.run.tracker import TrackerProcess, sending_s
-from sweeprof.run.tracking import stored_tracker
-from sweeprof.slurm.jobs import HELD, Jobs, Note
+from sweeprof.run.tracker_process import TrackerProcess, sending_s
+from sweeprof.run.tracking_file import stored_tracker
+from sweeprof.storage.folder import Folder
+from sweeprof.storage.jobs import HELD, Jobs, Note
 from sweeprof.terminal import guard_output
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -17,6 +18,40 @@ from sweeprof.plan.shape import Rule, read_rules
 from sweeprof.results.record import Json, PassName
 
 _KEY = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
+
+
+BASIC = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
+SLURM = "hydra_plugins.sweeprof_plugins.slurm.SlurmLauncher"
+"""sweeprof's own, which ``cluster=slurm`` selects; submitit has one of the same class name."""
+
+
+def parallel_jobs(launcher: Mapping[str, Any]) -> int:
+    """Return how many jobs a launcher of this config runs at once: the value of its option, else one per processor."""
+    processors = os.cpu_count() or 1
+    package, _, kind = str(launcher.get("_target_", "")).rpartition(".")
+    if kind == "BasicLauncher":
+        return 1
+    if kind == "JoblibLauncher":
+        jobs = launcher.get("n_jobs") or processors
+        return int(jobs) if jobs > 0 else max(1, processors + 1 + jobs)
+    if kind == "RayLauncher":
+        return int(launcher["ray"]["init"].get("num_cpus") or processors)
+    if package.endswith("submitit_launcher") and kind == "SlurmLauncher":
+        return min(processors, int(launcher.get("array_parallelism") or processors))
+    return processors
+
+
+def in_shards(
+    combinations: Sequence[Combination], baseline: Mapping[str, Any], count: int
+) -> tuple[tuple[str, ...], ...]:
+    """Ids in at most ``count`` shards; what the baseline is compared with stays together, because it must share a host."""
+    groups: dict[str, int] = {}
+    shards: list[list[str]] = [[] for _ in range(max(1, count))]
+    for combination in combinations:
+        if combination.unsupported is None:
+            place = groups.setdefault(pair_key(combination.axes, baseline), len(groups)) % len(shards)
+            shards[place].append(combination.id)
+    return tuple(tuple(shard) for shard in shards if shard)
 
 
 def asked_for(

@@ -1,4 +1,4 @@
-"""Files of a sweep beside its page: a comment for a pull request, tables for a paper, plots, all measurements as tidy tables."""
+"""The reports of a sweep, written into its folder: the page, tables, plots, files of every combination; needs only the folder."""
 
 from __future__ import annotations
 
@@ -10,28 +10,39 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from sweeprof.report.csv import csv_lines
+from sweeprof.plan.plan import Combination, Plan
+from sweeprof.report.cells import axes_text
+from sweeprof.report.csv import csv_lines, csv_text
+from sweeprof.report.explore.data import room, thinned
 from sweeprof.report.figure import Plot
+from sweeprof.report.html import html
 from sweeprof.report.latex import TABLES, document, latex
 from sweeprof.report.layers.html import to_html
 from sweeprof.report.layers.tables import to_csv
+from sweeprof.report.markdown import markdown
 from sweeprof.report.operators import to_csv as operators_csv
-from sweeprof.report.pictures.details import Observed, pictures
+from sweeprof.report.pictures.details import Observed, details, pictures
+from sweeprof.report.plots import plots
 from sweeprof.report.png import png
 from sweeprof.report.pull_request import pull_request
 from sweeprof.report.svg import svg
-from sweeprof.report.table import ReportTable
+from sweeprof.report.table import ReportTable, tables
 from sweeprof.report.tensors import to_csv as tensors_csv
 from sweeprof.report.tidy import Tidy, csv_chunks, has_parquet, measurements, problems, rounds, samples, write_parquet
 from sweeprof.results.compare import Comparison
-from sweeprof.results.files import write_atomically, write_bytes
+from sweeprof.results.files import write_atomically, write_bytes, write_json
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.memory import Allocations, LayerMemory, Moment
 from sweeprof.results.operators import Operators
 from sweeprof.results.peaks import Peaks
 from sweeprof.results.record import PassName, Record
-from sweeprof.run.folder import Folder
+from sweeprof.storage.folder import Folder
+
+MOST_INDENTED = 1000
+"""Rows of a ``comparison.json`` that people may want to read."""
+MOST_LAYERS = 10_000
+"""Rows of layer tables that the page takes; the tables of further combinations are in their files alone."""
 
 Format = Literal["samples", "svg", "parquet", "pictures"]
 MOST_UNASKED = 1000
@@ -44,6 +55,74 @@ FORMATS: dict[Format, str] = {
 }
 """Formats that are written on request, as they are large or rarely used."""
 _LARGE: tuple[Format, ...] = ("samples", "svg")
+
+
+def write_reports(folder: Folder, comparison: Comparison, formats: Collection[Format] = ()) -> Path:
+    """Write the reports of a sweep into its folder; returns the path of ``report.html``.
+
+    ``comparison.{json,csv,md}``, ``report.html``, what :func:`write_exports` names, and the files of every
+    combination that :func:`write_artifacts` names.
+
+    Args:
+        formats: what is written on request; what is there from an earlier time is made again unasked.
+    """
+    wanted = {*formats, *standing(folder)}
+    write_json(folder.path / "comparison.json", comparison, compact=len(comparison.rows) > MOST_INDENTED)
+    write_atomically(folder.path / "comparison.csv", csv_text(comparison))
+    made = tables(comparison)  # once: of ten thousand combinations they take seconds
+    write_atomically(folder.path / "comparison.md", markdown(comparison, made))
+    seen, links, left_out = _of_combinations(folder, _names(comparison), "pictures" in wanted)
+    layers = {name: one.layers for name, one in seen.items() if one.layers is not None}
+    report = folder.path / "report.html"
+    page = html(comparison, True, layers, details(seen, links), left_out, samples_of(folder, comparison), made)
+    write_atomically(report, page)
+    # Last: whatever may go wrong with a paper's tables, the page is there.
+    write_exports(folder, comparison, plots(comparison), wanted, made)
+    return report
+
+
+def _of_combinations(
+    folder: Folder, names: Mapping[str, str], vectors: bool
+) -> tuple[dict[str, Observed], dict[str, dict[str, str]], int]:
+    """Write the files of every combination; returns what the page is to show, by name, and how many it has no room for."""
+    seen: dict[str, Observed] = {}
+    links: dict[str, dict[str, str]] = {}
+    room = MOST_LAYERS
+    for id, name in names.items():
+        one = observed(folder, id)
+        written = write_artifacts(folder, id, one, name, vectors)
+        room -= max(1, len(one.layers.rows) if one.layers is not None else 0)
+        if room >= 0 or not seen:
+            seen[name], links[name] = one, written
+    return seen, links, len(names) - len(seen)
+
+
+def _names(comparison: Comparison) -> dict[str, str]:
+    """Return names that distinguish combinations: the axes that vary, or all of a sweep of one."""
+    varying = comparison.varying_axes() or list(comparison.axes)
+    return {row.combination_id: _title(row.axes, varying) for row in comparison.rows}
+
+
+def title_of(plan: Plan, combination: Combination) -> str:
+    """Return the name of one combination, before there is a comparison."""
+    varying = [axis for axis, values in plan.axes.items() if len(values) > 1] or list(plan.axes)
+    return _title(combination.axes, varying)
+
+
+def _title(axes: Mapping[str, Any], varying: Sequence[str]) -> str:
+    return axes_text({axis: axes[axis] for axis in varying if axis in axes})
+
+
+def samples_of(folder: Folder, comparison: Comparison) -> dict[str, list[list[float]]]:
+    """Return milliseconds of single steps by combination id and round, as many as the page has room for.
+
+    Only records of timing are read, one combination after another: those of all of them may not fit into memory.
+    """
+    most = room(len(comparison.rows))
+    found = {}
+    for row in comparison.rows:
+        found[row.combination_id] = thinned(folder.records_of(row.combination_id, "timing"), most)
+    return found
 
 
 def standing(folder: Folder) -> set[Format]:

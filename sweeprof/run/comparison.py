@@ -5,27 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from sweeprof.errors import Damaged
 from sweeprof.metrics.evaluate import evaluate
-from sweeprof.metrics.metric import Metric
 from sweeprof.metrics.select import select
-from sweeprof.passes.quality import Quality
 from sweeprof.passes.registry import exclusive_passes
 from sweeprof.plan.comparing import judged, protocol_of, thresholds_of
-from sweeprof.plan.plan import Combination, Plan, Trial
-from sweeprof.report.cells import axes_text
-from sweeprof.report.csv import csv_text
-from sweeprof.report.explore.data import room, thinned
-from sweeprof.report.html import html
-from sweeprof.report.markdown import markdown
-from sweeprof.report.pictures.details import Observed, details
-from sweeprof.report.plots import plots
-from sweeprof.report.table import tables
+from sweeprof.plan.plan import Combination, Trial
 from sweeprof.results.compare import (
     Comparison,
     Row,
@@ -35,14 +22,14 @@ from sweeprof.results.compare import (
     key_of,
     unsteady_warnings,
 )
-from sweeprof.results.files import read_json, write_atomically, write_json
+from sweeprof.results.files import read_json
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import FINE, Failure, Json, Record, Status, Warning, check_environment
-from sweeprof.run.events import begun
-from sweeprof.run.exports import Format, observed, standing, write_artifacts, write_exports
-from sweeprof.run.folder import Folder
-from sweeprof.run.lost_records import MissingResults
-from sweeprof.slurm.jobs import Jobs
+from sweeprof.run.output_difference import disagreement, tolerance_of, unjudged
+from sweeprof.storage.events import begun
+from sweeprof.storage.folder import Folder
+from sweeprof.storage.jobs import Jobs
+from sweeprof.storage.missing_results import MissingResults
 
 OF_A_TRIAL = ("scheduler", "session", "ran", "others", "threads", "load", "gpu", "settings", "deviations")
 """Keys of a record's environment that do not describe its host."""
@@ -66,94 +53,6 @@ def of_cluster(driver: Mapping[str, Any], hosts: Mapping[str, Json]) -> Json:
     return {**first, "host": ", ".join(sorted(hosts)), "cpu": cpu, "submitted_from": driver.get("host")}
 
 
-METRIC = "quality/agreement"
-INEXACT = {"quantization": ("dynamic", "int8"), "precision": ("int8-dynamic", "bf16", "fp16")}
-"""Settings of a backend by which it knowingly computes something else; what they lose is what the accuracy tells."""
-SAME = ("model", "dataset", "seed")
-"""Keys that two combinations must have in common for their outputs to be expected to agree."""
-
-
-def is_wanted(combinations: Sequence[Combination], tolerance: float | None, metrics: Sequence[Metric]) -> bool:
-    """True if a sweep is to compare outputs without being asked to: it times one model on several frameworks."""
-    if tolerance is None or not any(metric.passes & exclusive_passes() for metric in metrics):
-        return False
-    frameworks = {c.config["backend"].get("framework") for c in combinations if c.unsupported is None}
-    return len(frameworks) > 1 and all(metric.info.name != METRIC for metric in metrics)
-
-
-def tolerance_of(own: Json, base: Json, tolerance: float | None) -> float | None:
-    """Return how far the outputs of two configs may differ, relative to the largest; None if they are not expected to agree.
-
-    Only the same model, data and seed on different frameworks are. A backend's own ``tolerance`` goes before ``tolerance``.
-    """
-    if any(own.get(key) != base.get(key) for key in SAME):
-        return None
-    if own["backend"].get("framework") == base["backend"].get("framework"):
-        return None
-    if any(config["backend"].get(key) in values for config in (own, base) for key, values in INEXACT.items()):
-        return None
-    given = [config["backend"].get("tolerance", tolerance) for config in (own, base)]
-    return None if None in given else max(given)
-
-
-def disagreement(own: Sequence[Record], base: Sequence[Record], tolerance: float | None) -> str | None:
-    """Return how the outputs differ by more than ``tolerance``; None if they do not, or are not known."""
-    sides = [_quality(records) for records in (own, base)]
-    if tolerance is None or sides[0] is None or sides[1] is None:
-        return None
-    ours, theirs = (side.outputs.astype(np.float64) for side in sides if side is not None)
-    if ours.ndim > 2 and ours.shape == np.moveaxis(theirs, 1, -1).shape:
-        theirs = np.moveaxis(theirs, 1, -1)  # frameworks differ in where images have their channels
-    elif ours.ndim > 2 and theirs.shape == np.moveaxis(ours, 1, -1).shape:
-        ours = np.moveaxis(ours, 1, -1)
-    if ours.shape != theirs.shape:
-        return f"outputs differ: their shape is {ours.shape}, the baseline's {theirs.shape}"
-    if not np.isfinite(ours).all() or not np.isfinite(theirs).all():
-        return None if np.array_equal(ours, theirs, equal_nan=True) else "outputs differ: not all of them are finite"
-    apart, largest = float(np.abs(ours - theirs).max(initial=0)), float(np.abs(theirs).max(initial=0))
-    if apart <= tolerance * largest:
-        return None
-    return (
-        f"outputs differ by up to {apart:.3g}, and the baseline's are no larger than {largest:.3g}:"
-        f" more than compare.tolerance={tolerance:g} of that"
-    )
-
-
-def unjudged(own: Sequence[Record], base: Sequence[Record], tolerance: float | None) -> Warning | None:
-    """Return the warning for two sides whose outputs should agree and are not both known."""
-    missing = next((who for who, side in (("its", own), ("the baseline's", base)) if _quality(side) is None), None)
-    if tolerance is None or missing is None:
-        return None
-    return Warning(
-        "outputs_not_compared",
-        f"{missing} outputs are not known: that both sides compute the same is not shown",
-        "see the quality pass of that side, or set compare.tolerance=null",
-    )
-
-
-def _quality(records: Sequence[Record]) -> Quality | None:
-    found: Mapping[str, Any] | None = next(
-        (r.observations for r in records if r.pass_name == "quality" and r.status == "ok"), None
-    )
-    return None if found is None else Quality.from_dict(found)
-
-
-def samples_of(folder: Folder, comparison: Comparison) -> dict[str, list[list[float]]]:
-    """Return milliseconds of single steps by combination id and round, as many as the page has room for.
-
-    Only records of timing are read, one combination after another: those of all of them may not fit into memory.
-    """
-    most = room(len(comparison.rows))
-    found = {}
-    for row in comparison.rows:
-        found[row.combination_id] = thinned(folder.records_of(row.combination_id, "timing"), most)
-    return found
-
-
-MOST_INDENTED = 1000
-"""Rows of a ``comparison.json`` that people may want to read."""
-MOST_LAYERS = 10_000
-"""Rows of layer tables that the page takes; the tables of further combinations are in their files alone."""
 SEVERITY: tuple[Status, ...] = ("lost", "crashed", "oom", "timeout", "failed", "skipped", "unsupported", "ok")
 """The order of statuses; a combination has the most severe one of its trials."""
 
@@ -367,59 +266,3 @@ def _status(records: Sequence[Record]) -> tuple[Status, str | None]:
 
 def _without_repeats(warnings: Sequence[Warning]) -> tuple[Warning, ...]:
     return tuple(dict.fromkeys(warnings))
-
-
-def write_reports(folder: Folder, comparison: Comparison, formats: Collection[Format] = ()) -> Path:
-    """Write the reports of a sweep into its folder; returns the path of ``report.html``.
-
-    ``comparison.{json,csv,md}``, ``report.html``, what :func:`sweeprof.run.exports.write_exports` names, and the files of every
-    combination that :func:`sweeprof.run.exports.write_artifacts` names.
-
-    Args:
-        formats: what is written on request; what is there from an earlier time is made again unasked.
-    """
-    wanted = {*formats, *standing(folder)}
-    write_json(folder.path / "comparison.json", comparison, compact=len(comparison.rows) > MOST_INDENTED)
-    write_atomically(folder.path / "comparison.csv", csv_text(comparison))
-    made = tables(comparison)  # once: of ten thousand combinations they take seconds
-    write_atomically(folder.path / "comparison.md", markdown(comparison, made))
-    seen, links, left_out = _of_combinations(folder, _names(comparison), "pictures" in wanted)
-    layers = {name: one.layers for name, one in seen.items() if one.layers is not None}
-    report = folder.path / "report.html"
-    page = html(comparison, True, layers, details(seen, links), left_out, samples_of(folder, comparison), made)
-    write_atomically(report, page)
-    # Last: whatever may go wrong with a paper's tables, the page is there.
-    write_exports(folder, comparison, plots(comparison), wanted, made)
-    return report
-
-
-def _of_combinations(
-    folder: Folder, names: Mapping[str, str], vectors: bool
-) -> tuple[dict[str, Observed], dict[str, dict[str, str]], int]:
-    """Write the files of every combination; returns what the page is to show, by name, and how many it has no room for."""
-    seen: dict[str, Observed] = {}
-    links: dict[str, dict[str, str]] = {}
-    room = MOST_LAYERS
-    for id, name in names.items():
-        one = observed(folder, id)
-        written = write_artifacts(folder, id, one, name, vectors)
-        room -= max(1, len(one.layers.rows) if one.layers is not None else 0)
-        if room >= 0 or not seen:
-            seen[name], links[name] = one, written
-    return seen, links, len(names) - len(seen)
-
-
-def _names(comparison: Comparison) -> dict[str, str]:
-    """Return names that distinguish combinations: the axes that vary, or all of a sweep of one."""
-    varying = comparison.varying_axes() or list(comparison.axes)
-    return {row.combination_id: _title(row.axes, varying) for row in comparison.rows}
-
-
-def title_of(plan: Plan, combination: Combination) -> str:
-    """Return the name of one combination, before there is a comparison."""
-    varying = [axis for axis, values in plan.axes.items() if len(values) > 1] or list(plan.axes)
-    return _title(combination.axes, varying)
-
-
-def _title(axes: Mapping[str, Any], varying: Sequence[str]) -> str:
-    return axes_text({axis: axes[axis] for axis in varying if axis in axes})

@@ -19,8 +19,8 @@ from sweeprof.errors import Damaged, Problem, UserError
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Json
 from sweeprof.results.validation import damaged, validated
-from sweeprof.run.folder import Folder, sweeps
 from sweeprof.run.locks import has_driver
+from sweeprof.storage.folder import Folder, sweeps
 from sweeprof.tracking import KNOWN, SweepOutcome
 from sweeprof.tracking.credentials import knows_login, logins, same_address, without_credentials
 

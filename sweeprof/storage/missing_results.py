@@ -9,9 +9,9 @@ from typing import Any
 
 from sweeprof.plan.plan import Combination, Plan, Trial, trial_groups
 from sweeprof.results.record import Record, Status
-from sweeprof.run.events import EventLog, TrialKey
-from sweeprof.run.folder import Folder
-from sweeprof.slurm.jobs import ShardOutcome
+from sweeprof.storage.events import EventLog, TrialKey
+from sweeprof.storage.folder import Folder
+from sweeprof.storage.jobs import ShardOutcome
 
 KILLED = "the worker was killed"
 RUNNING = "it is being measured"

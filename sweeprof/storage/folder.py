@@ -16,6 +16,8 @@ from sweeprof.plan.plan import Plan, Trial
 from sweeprof.results.files import read_bytes, read_json, write_atomically
 from sweeprof.results.record import PassName, Record
 
+DRIVER = "SWEEPROF_DRIVER"
+"""Environment variable with the driver's token: a process whose parent died before it began tells by it whose it is."""
 MOST_REASON = 500
 """Characters of the reason for which a sweep is stopped."""
 _RECORD = re.compile(r"([^.]\w*)-r\d+\.json")
@@ -40,9 +42,9 @@ class Folder:
         records/ID/superseded/PASS-rK-aN.json  records of trials that were run again
         damaged/records/ID/PASS-rK-N.json  files that could not be read, set aside
         artifacts/ID/*       files that passes wrote beside their records
-        events/shard-I.jsonl begin and end of every trial (:mod:`sweeprof.run.events`)
+        events/shard-I.jsonl begin and end of every trial (:mod:`sweeprof.storage.events`)
         logs/                the output of processes
-        jobs/                jobs on a cluster (:mod:`sweeprof.slurm.jobs`)
+        jobs/                jobs on a cluster (:mod:`sweeprof.storage.jobs`)
         stop                 exists while the sweep is stopped; contains the reason
         head.json, *.lock    the driver, and locks (:mod:`sweeprof.run.locks`)
     """

@@ -1,6 +1,6 @@
-"""The protocol of a sweep's processes: lines of JSON over a socket, a child process at its other end, the request to run a trial.
+"""Child processes that answer messages: lines of JSON over a socket, which closes with whatever ends either side.
 
-A socket closes with whatever ends either side, so neither process can outlive the other, or wait for it, unnoticed.
+So neither process can outlive the other, or wait for it, unnoticed.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
 
 from sweeprof.errors import WorkerError
 from sweeprof.results.files import tail_lines
-from sweeprof.results.record import Json
 
 PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets when the thread that made it ends."""
 CLOSING_S = 10.0
 """How long a child may take to end after its socket has closed."""
-DISK_FULL = 74
-"""Exit code of a process that could not write its record."""
+THREADS = (
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS"),
+    *("NUMEXPR_NUM_THREADS", "KMP_INIT_AT_FORK"),
+)
+"""Environment variables that joblib, and some of which Ray, sets for its workers."""
 
 
 class Connection:
@@ -206,64 +206,10 @@ def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
         os._exit(1)
 
 
-@dataclass(frozen=True, slots=True)
-class Interleaved:
-    """How the process of a trial takes part in an interleaved run, see :mod:`sweeprof.run.interleave`."""
+def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """Return this process's environment for a fork server: without what a launcher may have set for threads, and with ``extra``.
 
-    address: str
-    """The coordinator's socket."""
-    id: str
-    """Of the interleaved run."""
-    partners: tuple[str, ...]
-    """Ids of the other combinations."""
-    processors: tuple[int, ...]
-    """The only processors that the trial may use."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One trial, as it travels from the shard to the process that runs it."""
-
-    blank: Json
-    """The record without its outcome: ids, axes, config, command, environment."""
-    records: str
-    """The folder ``records/``."""
-    log: str
-    """The file for the output of the process."""
-    timeout_s: float | None
-    memory: int | None
-    """Bytes the process may allocate above its start."""
-    asked: float
-    """``time.monotonic()`` when the shard asked for the process."""
-    interleaved: Interleaved | None = None
-    """None for a trial that runs alone."""
-    family: int = 0
-    """The shard's process id: its descendants belong to the sweep; 0: only this process does."""
-    environment: dict[str, str] = field(default_factory=dict)
-    """Environment variables of this trial's process, beside those that its backend asks for."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessExit:
-    """How the process of a trial ended."""
-
-    code: int
-    """Exit code; negative: the signal that ended it."""
-    timed_out: bool = False
-
-
-class Isolation(Protocol):
-    """Runs trials; a context that leaves no process behind."""
-
-    def __enter__(self) -> Isolation: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def run(self, request: Request) -> ProcessExit:
-        """Run the trial and wait for its end.
-
-        Raises:
-            WorkerError: no process for the trial could be started, or it did not answer.
-        """
+    Threads are set by the backend in each worker; numpy's own pool is kept from existing before the fork.
+    """
+    inherited = {key: value for key, value in os.environ.items() if key not in THREADS}
+    return {**inherited, "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **extra}

@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import TypedDict
 
 from sweeprof.errors import Damaged, Problem, UserError, nearest
+from sweeprof.plan.baseline import KEY as BASELINE_KEY
+from sweeprof.plan.comparing import BASELINE_FILE
+from sweeprof.plan.plan import Plan
 from sweeprof.results.compare import Comparison, comparison_from
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.validation import validated
-from sweeprof.run.finish import comparison_of
-from sweeprof.run.folder import Folder, sweeps
+from sweeprof.run.comparison import comparison_of
+from sweeprof.storage.folder import Folder, sweeps
 from sweeprof.tracking.process import ENVIRONMENT
 
 KNOWN = (
@@ -191,3 +194,22 @@ def _nearest(reference: str, place: Place) -> str | None:
     words = {**names, **{path: path for path in names.values()}, "last": "last", "last~1": "last~1"}
     close = nearest(reference, list(words)) or nearest(Path(reference).name, list(words))
     return words[close] if close else None
+
+
+def keep_baseline(folder: Folder, plan: Plan, trust: bool = False) -> None:
+    """Copy the other sweep's comparison, where there is one, into the folder, unless it is there already."""
+    against = plan.compare.get("against")
+    if against and not (folder.path / BASELINE_FILE).exists():
+        other = read_sweep(Path(against["file"]), against["label"], BASELINE_KEY, trust)
+        write_json(folder.path / BASELINE_FILE, other.to_dict())
+
+
+def find_baseline(output: Path, uri: str | None, text: str, name: str) -> Path:
+    """Return the folder or the file of the sweep that ``compare.baseline=text`` means for a sweep called ``name``.
+
+    Raises:
+        UserError: it means none, or none that this version reads.
+    """
+    path = located(text, Place(output, uri, name), BASELINE_KEY)
+    read_sweep(path, text, BASELINE_KEY)
+    return path

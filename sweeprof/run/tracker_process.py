@@ -26,12 +26,12 @@ from typing import Any, TextIO, cast
 from sweeprof.errors import UserError, WorkerError
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.plan.plan import Plan
+from sweeprof.processes import Child, Connection, NoAnswer, die_with, inherited_connection
 from sweeprof.results.record import Record
-from sweeprof.run.finish import comparison_of
-from sweeprof.run.folder import Folder
+from sweeprof.run.comparison import comparison_of
 from sweeprof.run.locks import sending_lock
-from sweeprof.run.protocol import Child, Connection, NoAnswer, die_with, inherited_connection
-from sweeprof.run.tracking import StoredTracker, note_sent
+from sweeprof.run.tracking_file import StoredTracker, note_sent
+from sweeprof.storage.folder import Folder
 from sweeprof.text import stored
 from sweeprof.tracking import KNOWN, Adder, Links, ReportsProgress, SweepInfo, SweepOutcome, Tracker
 from sweeprof.tracking.credentials import LOGIN, without_credentials, without_logins
@@ -146,7 +146,7 @@ class TrackerProcess:
         inherited = without_logins(os.environ) if self._confined else os.environ
         variables = {**inherited, **getattr(module, "ENVIRONMENT", {})}
         log = self._folder.logs / "tracker.log"
-        self._child = Child("sweeprof.run.tracker", [str(os.getpid())], variables, log)
+        self._child = Child("sweeprof.run.tracker_process", [str(os.getpid())], variables, log)
 
     def _ask(self, message: Mapping[str, Any], left_s: float, limit_s: float | None = None) -> Links | None:
         """Send a request; the process is killed if it does not answer within ``left_s`` of ``limit_s``, or makes no progress."""
