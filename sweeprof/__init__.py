@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from sweeprof.measuring.training_config import TrainingConfig
     from sweeprof.metrics.evaluation import evaluation
     from sweeprof.metrics.metric import Estimate, Metric, Missing, metric, metric_group
-    from sweeprof.profiling.data import Data
     from sweeprof.profiling.layers import Layers
-    from sweeprof.profiling.profile import Profile, compare, profile
-    from sweeprof.profiling.profiler import Profiler
+    from sweeprof.profiling.profiler import Profile, Profiler, compare, profile
     from sweeprof.profiling.training_loop import LoopSession, TrainingProfiler, session
     from sweeprof.report.scaled import scaled
     from sweeprof.report.side_by_side import side_by_side
@@ -54,7 +52,7 @@ _HOMES = {
     "Allocations": "sweeprof.results.memory",
     "Comparison": "sweeprof.results.compare",
     "Cost": "sweeprof.counting.formulas",
-    "Data": "sweeprof.profiling.data",
+    "Data": "sweeprof.profiling.session",
     "Difference": "sweeprof.results.verdicts",
     "Estimate": "sweeprof.metrics.metric",
     "Formulas": "sweeprof.counting.formulas",
@@ -75,7 +73,7 @@ _HOMES = {
     "OverrideError": "sweeprof.errors",
     "Peaks": "sweeprof.results.peaks",
     "Problem": "sweeprof.errors",
-    "Profile": "sweeprof.profiling.profile",
+    "Profile": "sweeprof.profiling.profiler",
     "Profiler": "sweeprof.profiling.profiler",
     "Protocol": "sweeprof.results.protocol",
     "TrainingConfig": "sweeprof.measuring.training_config",
@@ -92,7 +90,7 @@ _HOMES = {
     "Unsupported": "sweeprof.errors",
     "UserError": "sweeprof.errors",
     "WorkerError": "sweeprof.errors",
-    "compare": "sweeprof.profiling.profile",
+    "compare": "sweeprof.profiling.profiler",
     "evaluation": "sweeprof.metrics.evaluation",
     "live_tensors": "sweeprof.backends.torch.tensors",
     "log_layers": "sweeprof.tracking.log_layers",
@@ -101,7 +99,7 @@ _HOMES = {
     "module_formula": "sweeprof.counting.formulas",
     "operator_formula": "sweeprof.counting.formulas",
     "pattern_of": "sweeprof.measuring.inputs",
-    "profile": "sweeprof.profiling.profile",
+    "profile": "sweeprof.profiling.profiler",
     "scaled": "sweeprof.report.scaled",
     "session": "sweeprof.profiling.training_loop",
     "side_by_side": "sweeprof.report.side_by_side",

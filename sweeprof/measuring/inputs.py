@@ -47,9 +47,15 @@ class Inputs:
             return cls(tuple(_specified(value) for value in given))
         return cls((_specified(given),))
 
-    def map(self, change: Callable[[Any], Any]) -> Inputs:
-        """The same with every leaf of lists, tuples and dicts changed."""
+    def map(self, change: Callable[[Any], object]) -> Inputs:
+        """Return the same with every leaf of lists, tuples and dicts changed."""
         return Inputs(_mapped(self.args, change), _mapped(dict(self.kwargs), change), self.forward)
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Return the shapes of the tensors, in the order of the arguments."""
+        leaves: list[object] = []
+        self.map(leaves.append)
+        return [tuple(leaf.shape) for leaf in leaves if hasattr(leaf, "shape")]
 
 
 def pattern_of(*pattern: int | str) -> Callable[[Sequence[Any]], Inputs]:

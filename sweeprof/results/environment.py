@@ -14,8 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from pathlib import Path
-from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -390,7 +389,7 @@ def _members(processes: dict[int, Process], family: int) -> set[int]:
 INSTALL = "pip install nvidia-ml-py"
 
 
-def gpu_processes(uuid: str, library: ModuleType | None = None) -> Json:
+def gpu_processes(uuid: str, library: Any = None) -> Json:
     """``{"processes": [{pid, bytes}]}`` of the others on the GPU, or ``{"processes": None, "reason": …}``."""
     try:
         nvml = library or import_module("pynvml")
