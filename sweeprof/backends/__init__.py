@@ -20,7 +20,7 @@ from sweeprof.counting.formulas import Formulas
 from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import MemoryMeter
-from sweeprof.measuring.timing import Clock, FusedStep
+from sweeprof.measuring.timing import Clock, FusedStep, TrainingStep
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.artifact import Artifact
 from sweeprof.results.iteration import Iteration
@@ -70,19 +70,6 @@ class Traces(Protocol):
 
     def tracing(self, batch: Any) -> Callable[[], None] | None:
         """A function that makes the graph of a step on ``batch`` and neither runs nor compiles it; None: there is none."""
-
-
-class TrainingStep(Protocol):
-    """The three phases of a training step, in their order; none waits for the device."""
-
-    def forward(self) -> Any:
-        """Forward and loss, after the gradients of the step before are gone; returns the loss."""
-
-    def backward(self, loss: Any) -> None:
-        """The gradients."""
-
-    def update(self) -> None:
-        """The optimizer's step."""
 
 
 class TrainingHooks(Protocol):

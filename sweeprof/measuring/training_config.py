@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from sweeprof.errors import Problem, UserError, choice_problem
+from sweeprof.errors import UserError, choice_problem
+from sweeprof.results.layer_times import Mode
 
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "none")
 """Names that every backend which trains knows; ``none`` leaves the parameters as they are."""
@@ -24,19 +25,25 @@ class TrainingConfig:
         Exception: whatever a class that was given as the loss raised.
     """
 
-    optimizer: str | Callable[[Any], Any] = "sgd"
+    optimizer: str | Callable[..., object] = "sgd"
     """A name, or a function from the parameters to an optimizer of the framework."""
-    loss: str | Callable[[Any, Any], Any] = "mean"
+    loss: str | Callable[..., object] = "mean"
     """A name, a function of outputs and targets, or a class such as ``torch.nn.CrossEntropyLoss``, of which one is made."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "loss", _made(self.loss))
-        problems = [*_problems("optimizer", self.optimizer, OPTIMIZERS), *_problems("loss", self.loss, LOSSES)]
+        loss = self.loss
+        if isinstance(loss.func if isinstance(loss, partial) else loss, type):  # a class, with keywords or without
+            object.__setattr__(self, "loss", cast("Callable[[], Callable[..., object]]", loss)())
+        problems = []
+        for key, known in (("optimizer", OPTIMIZERS), ("loss", LOSSES)):
+            value = getattr(self, key)
+            if not callable(value) and value not in known:
+                problems.append(choice_problem(key, value, key, known))
         if problems:
             raise UserError(problems)
 
     @classmethod
-    def from_config(cls, node: Mapping[str, Any]) -> TrainingConfig:
+    def from_config(cls, node: Mapping[str, object]) -> TrainingConfig:
         """Each key is a name or a node with ``_target_``.
 
         An optimizer's target is called with the parameters; a loss's with outputs and targets, or, where it is a class, what
@@ -49,22 +56,13 @@ class TrainingConfig:
         return cls(_named(node["optimizer"]), _named(node["loss"]))
 
 
-def _problems(key: str, value: object, known: tuple[str, ...]) -> list[Problem]:
-    return [] if callable(value) or value in known else [choice_problem(key, value, key, known)]
-
-
-def _named(node: Any) -> Any:
+def _named(node: object) -> Any:
     if not isinstance(node, Mapping):
         return node
     from sweeprof.measuring.instantiate import located
 
     keywords = {key: value for key, value in node.items() if key != "_target_"}
     return partial(located(node["_target_"]), **keywords)
-
-
-def _made(loss: Any) -> Any:
-    """The loss itself, where a class was given, with keywords or without."""
-    return loss() if isinstance(loss.func if isinstance(loss, partial) else loss, type) else loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +74,8 @@ class Work:
     targets: Any = None
     training: TrainingConfig | None = None
     """None: inference."""
+
+    @property
+    def mode(self) -> Mode:
+        """The kind of step."""
+        return "inference" if self.training is None else "training"

@@ -17,14 +17,13 @@ from sweeprof.backends import (
     LoadedModel,
     Quantizes,
     ReportsSettings,
-    TrainingStep,
     Trains,
 )
 from sweeprof.backends.gaps import lacking
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.errors import Uncounted, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.timing import FusedStep, Participant
+from sweeprof.measuring.timing import FusedStep, Participant, TrainingStep
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.passes.registry import PassResult, passes
 from sweeprof.results.compare import Deviations, deviations_of

@@ -66,8 +66,7 @@ def allocations(model: TensorflowModel, work: Work) -> Allocations:
         tensors = _tensors(model, work)
     trace = _PlaneChanges(_stacks(probes, places))
     trace.read(events)
-    found = course(trace.changes, trace.begins, trace.ends)
-    return found.to_allocations("inference" if work.training is None else "training", tensors, device)
+    return course(trace.changes, trace.begins, trace.ends, mode=work.mode, tensors=tensors, device=device)
 
 
 @contextmanager

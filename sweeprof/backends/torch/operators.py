@@ -65,7 +65,7 @@ def operators(model: TorchModel, work: Work) -> Operators:
         if count:
             trace = traced(model.module, steps, count)
     return Operators(
-        mode="inference" if work.training is None else "training",
+        mode=work.mode,
         rows=_rows(trace, counted, model.device.type != "cpu"),
         steps=trace.steps,
         step_s=trace.step_s,

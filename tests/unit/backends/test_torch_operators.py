@@ -41,7 +41,7 @@ def traced(module: nn.Module, *given: Any, config: TrainingConfig | None = None,
 
 
 def trained(module: nn.Module, *given: Any, optimizer: str = "sgd") -> Operators:
-    return traced(module, *given, training_config=TrainingConfig(optimizer))
+    return traced(module, *given, config=TrainingConfig(optimizer))
 
 
 def rows_of(found: Operators, operator: str, phase: str = "forward") -> dict[str, OperatorRow]:
