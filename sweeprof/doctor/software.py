@@ -114,18 +114,18 @@ def _row(name: str, config: Mapping[str, object], answer: Answer | None) -> Find
     if "trouble" in answer:
         advice = Advice("install it anew", f"pip install --force-reinstall 'sweeprof[{framework}]'")
         return Finding("Backends", name, None, f"{framework} {version} {answer['trouble']}", advice)
-    said = f"{version}; devices {', '.join(answer['devices'])}; {answer['seconds']:.1f} s to import"
-    return known("Backends", name, said)
+    text = f"{version}; devices {', '.join(answer['devices'])}; {answer['seconds']:.1f} s to import"
+    return known("Backends", name, text)
 
 
 def versions() -> Iterator[Finding]:
     """Yield the versions of sweeprof's dependencies."""
     yield known("Versions", "python", sys.version.split()[0])
     for package in PACKAGES:
-        found = _version(package)
+        version = _version(package)
         extra = EXTRAS.get(package)
-        advice = Advice(f"install {package}", f"pip install 'sweeprof[{extra}]'") if extra and not found else None
-        yield Finding("Versions", package, found, None if found else "not installed", advice)
+        advice = Advice(f"install {package}", f"pip install 'sweeprof[{extra}]'") if extra and not version else None
+        yield Finding("Versions", package, version, None if version else "not installed", advice)
 
 
 def _version(package: str) -> str | None:

@@ -101,24 +101,24 @@ def source_lines(function: FunctionType) -> dict[int, str]:
 def _imported(name: str, classes: Sequence[type]) -> object:
     """Return the object with this dotted name, looked up from the longest part that is a module, or the problem."""
     parts = name.split(".")
-    found: object = None
+    value: object = None
     depth = 0
     for length in range(1, len(parts) if all(parts) else 0):
         path = ".".join(parts[:length])
         try:
-            found, depth = import_module(path), length
+            value, depth = import_module(path), length
         except Exception as error:  # importing a user's module may raise anything
             if isinstance(error, ModuleNotFoundError) and error.name == path:
                 break  # what follows are attributes
             return Problem(KEY, name, f"cannot be imported: {path} raised {described(error)}.")
-    if found is None:
+    if value is None:
         guesses = [f"{c.__name__}.forward" for c in classes]
         return Problem(KEY, name, "is not the dotted name of a function that can be imported.", nearest(name, guesses))
     for index in range(depth, len(parts)):
-        found = _attribute(found, ".".join(parts[:index]), parts[index], name)
-        if isinstance(found, Problem):
+        value = _attribute(value, ".".join(parts[:index]), parts[index], name)
+        if isinstance(value, Problem):
             break
-    return found
+    return value
 
 
 def _attribute(owner: object, path: str, attribute: str, name: str) -> object:
@@ -129,16 +129,16 @@ def _attribute(owner: object, path: str, attribute: str, name: str) -> object:
         return Problem(KEY, name, f"does not exist: {path} has no {attribute!r}.", f"{path}.{close}" if close else None)
 
 
-def _checked(name: str, found: object) -> FunctionType | Problem:
-    function = python_function(found)
+def _checked(name: str, value: object) -> FunctionType | Problem:
+    function = python_function(value)
     if function is not None:
         return function
-    if isinstance(found, type) or not callable(found):
-        kind = "class" if isinstance(found, type) else type(found).__name__
+    if isinstance(value, type) or not callable(value):
+        kind = "class" if isinstance(value, type) else type(value).__name__
         return Problem(
-            KEY, name, f"is a {kind}, not a function.", f"{name}.forward" if hasattr(found, "forward") else None
+            KEY, name, f"is a {kind}, not a function.", f"{name}.forward" if hasattr(value, "forward") else None
         )
-    raise Unsupported(f"{name} has no source lines to watch: it is a {type(found).__name__}, not a Python function")
+    raise Unsupported(f"{name} has no source lines to watch: it is a {type(value).__name__}, not a Python function")
 
 
 StepFunction = Callable[[], object]

@@ -130,10 +130,10 @@ def scores(operator: OperatorCount) -> int:
     extra = operator.flops - 2 * operator.macs
     beside = operator.ops - 2 * operator.macs + operator.outputs
     for each in (2, 3):
-        found = extra // each
-        rows = (each + 2) * found - beside
-        if rows > 0 and found * (operator.inputs + operator.outputs) == operator.macs * rows:
-            return found
+        elements = extra // each
+        rows = (each + 2) * elements - beside
+        if rows > 0 and elements * (operator.inputs + operator.outputs) == operator.macs * rows:
+            return elements
     return extra // 2
 
 
@@ -255,8 +255,8 @@ def _thop_operator(row: LayerRow, operator: OperatorCount) -> int:
     elif row.type in _THOP_ADAPTIVE:
         cost = (operator.inputs // operator.outputs + 1) * operator.outputs
     elif row.type in RECURRENT_TYPES and kind(operator) == "recurrent":
-        found = recurrent(row, operator)
-        cost = found.macs + found.biases + (found.gates + _THOP_CELL[found.gates]) * found.units
+        cell = recurrent(row, operator)
+        cost = cell.macs + cell.biases + (cell.gates + _THOP_CELL[cell.gates]) * cell.units
     return cost
 
 
@@ -389,8 +389,8 @@ def _f1(row: LayerRow, operator: OperatorCount) -> int:
 
 def cells(row: LayerRow, operator: OperatorCount) -> int:
     """MACs, both biases and what a cell does with its gates, as F1 and ptflops count a recurrent network."""
-    found = recurrent(row, operator)
-    return found.macs + found.biases + _F1_CELL_OPERATIONS[found.gates] * found.units
+    cell = recurrent(row, operator)
+    return cell.macs + cell.biases + _F1_CELL_OPERATIONS[cell.gates] * cell.units
 
 
 @convention(name="f2")

@@ -60,8 +60,8 @@ def _ranks(quality: Quality) -> tuple[int, ...] | Missing:
 @metric(name="quality/agreement", unit="abs", better="lower")
 def agreement(quality: Quality, baseline_quality: Quality) -> Result:
     """Largest absolute difference of the outputs to the baseline's on the same inputs."""
-    own, base = quality.outputs, baseline_quality.outputs
-    if own.shape != base.shape:
-        return Missing(f"outputs {own.shape} cannot be compared with the baseline's {base.shape}")
-    difference = float(np.abs(own.astype(np.float64) - base.astype(np.float64)).max())
+    outputs, base = quality.outputs, baseline_quality.outputs
+    if outputs.shape != base.shape:
+        return Missing(f"outputs {outputs.shape} cannot be compared with the baseline's {base.shape}")
+    difference = float(np.abs(outputs.astype(np.float64) - base.astype(np.float64)).max())
     return difference if np.isfinite(difference) else Missing("outputs are not finite")

@@ -149,28 +149,28 @@ def key_of(environments: Iterable[Mapping[str, object]]) -> Json:
     return key
 
 
-def differing(own: Mapping[str, object], base: Mapping[str, object]) -> dict[str, ValuePair]:
+def differing(key: Mapping[str, object], base: Mapping[str, object]) -> dict[str, ValuePair]:
     """Return the fields of two comparable keys that differ, with the baseline's value and this one.
 
     A field that only one side has does not differ.
     """
-    common = [field for field in own if field in base and field != DEVIATION]
-    fields = {field: (base[field], own[field]) for field in common if own[field] != base[field]}
-    if DEVIATION in own or DEVIATION in base:  # also where both deviate alike: what else the models did is not known
-        fields[DEVIATION] = base.get(DEVIATION, AS_REQUESTED), own.get(DEVIATION, AS_REQUESTED)
+    common = [field for field in key if field in base and field != DEVIATION]
+    fields = {field: (base[field], key[field]) for field in common if key[field] != base[field]}
+    if DEVIATION in key or DEVIATION in base:  # also where both deviate alike: what else the models did is not known
+        fields[DEVIATION] = base.get(DEVIATION, AS_REQUESTED), key.get(DEVIATION, AS_REQUESTED)
     return fields
 
 
-def changed(own: Mapping[str, object], base: Mapping[str, object]) -> dict[str, ValuePair]:
+def changed(environment: Mapping[str, object], base: Mapping[str, object]) -> dict[str, ValuePair]:
     """Return differences of two environments that do not prevent a comparison: system, Python, library versions, git revision."""
     sides = []
-    for environment in (base, own):
-        git = _part(environment, "git")
+    for side in (base, environment):
+        git = _part(side, "git")
         revision = str(git.get("revision") or "")[:12] or None
         if revision and git.get("dirty"):
             revision += " with uncommitted changes"
-        software = {"os": environment.get("os"), "python": environment.get("python"), "git": revision}
-        sides.append({**_part(environment, "versions"), **software})
+        software = {"os": side.get("os"), "python": side.get("python"), "git": revision}
+        sides.append({**_part(side, "versions"), **software})
     before, now = sides
     versions = {*before, *now} - {"os", "python", "git"}
     names = ("os", "python", *sorted(versions), "git")
@@ -376,7 +376,7 @@ def compare_rows(
 
 def compared_row(
     row: Row,
-    own: Mapping[str, Measurement],
+    measurements: Mapping[str, Measurement],
     base: Row | None,
     theirs: Mapping[str, Measurement],
     threshold: float | None,
@@ -396,14 +396,14 @@ def compared_row(
     if is_scattered:
         rounds = f"{len(apart)} of {len(apart) + len(paired)} rounds"
         advice = "measure both again, in a sweep of their own"
-        if not any(measurement.calibrated for measurement in own.values()):
+        if not any(measurement.calibrated for measurement in measurements.values()):
             advice += ", or use protocol=calibrated"
         text = f"{rounds} were timed in another run of the sweep than the baseline's: rounds are not paired"
         warnings = (*warnings, Warning("run_apart", text, advice))
     pairing = Pairing(is_interleaved and not differs and not is_scattered, tuple(differs), frozenset(apart))
     cells = {
         name: compare_cell(value, theirs.get(name), thresholds.get(name, threshold), pairing)
-        for name, value in own.items()
+        for name, value in measurements.items()
     }
     return dataclasses.replace(
         row,

@@ -128,11 +128,11 @@ def overheated(root: Path = ROOT) -> int | None:
 
 def gpus(root: Path = ROOT) -> list[Gpu]:
     """The GPUs that NVIDIA's driver lists."""
-    found = []
+    listed = []
     for file in sorted((root / "proc/driver/nvidia/gpus").glob("*/information")):
         lines = dict(re.findall(r"^([^:]+):\s*(.+)$", text(file) or "", re.MULTILINE))
-        found.append(Gpu(lines.get("GPU UUID", file.parent.name), lines.get("Model", "unknown")))
-    return found
+        listed.append(Gpu(lines.get("GPU UUID", file.parent.name), lines.get("Model", "unknown")))
+    return listed
 
 
 def _groups(controller: str, root: Path) -> Iterator[Path]:
@@ -222,10 +222,10 @@ def _git(folder: Path) -> Json | None:
     """Revision of the user's code in ``folder``; None where there is no repository or no git."""
     command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+        revision = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
-    return {"revision": found.removesuffix("-dirty"), "dirty": found.endswith("-dirty")}
+    return {"revision": revision.removesuffix("-dirty"), "dirty": revision.endswith("-dirty")}
 
 
 LOAD_WARNING = 0.25
@@ -273,11 +273,11 @@ def look(root: Path = ROOT) -> Look:
     idle = times.idle + getattr(times, "iowait", 0.0)
     # A guest's time is in the user's already.
     busy = sum(times) - idle - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
-    own = os.times()
+    spent = os.times()
     return Look(
         time=time.monotonic(),
         busy_s=busy,
-        own_s=sum(own[:4]),
+        own_s=sum(spent[:4]),
         processes=_processes(root),
         load=os.getloadavg()[0],
         throttled=throttled_periods(root),

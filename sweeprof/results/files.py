@@ -85,7 +85,7 @@ def write_json(path: Path, value: object, compact: bool = False) -> None:
     try:
         content = text.encode()
     except UnicodeEncodeError:  # a lone surrogate: readers get its spelling as text, which every file can hold
-        content = _SURROGATE.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text).encode()
+        content = _SURROGATE.sub(lambda match: f"\\\\u{ord(match[0]):04x}", text).encode()
     write_bytes(path, content)
 
 
@@ -133,19 +133,19 @@ def read_bytes(path: Path) -> bytes:
     """The content of a regular file of at most :data:`MOST_BYTES`; raises :class:`Damaged` for another one."""
     # O_NONBLOCK: or opening a fifo would wait for its other end.
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
             raise Damaged("is not a regular file")
-        if found.st_size > MOST_BYTES:
-            raise Damaged(f"has {found.st_size:,} bytes, more than the {MOST_BYTES:,} that are read")
+        if status.st_size > MOST_BYTES:
+            raise Damaged(f"has {status.st_size:,} bytes, more than the {MOST_BYTES:,} that are read")
         return file.read()
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    data = dict(pairs)
+    if len(data) < len(pairs):
         raise Damaged("repeats a key")
-    return found
+    return data
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -51,11 +51,11 @@ def largest_first(rows: Iterable[TensorRow]) -> tuple[TensorRow, ...]:
 
 def bytes_by_kind(rows: Iterable[TensorRow]) -> dict[Kind, int]:
     """Bytes in memory for every kind that there is, in the order of :data:`KINDS`; tensors without memory are left out."""
-    found = Counter[Kind]()
+    sizes = Counter[Kind]()
     for row in rows:
         if row.device != "meta":
-            found[row.kind] += row.bytes
-    return {kind: found[kind] for kind in KINDS if kind in found}
+            sizes[row.kind] += row.bytes
+    return {kind: sizes[kind] for kind in KINDS if kind in sizes}
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,8 +253,8 @@ def stored_record(path: Path) -> Record:
 
 def read_records(records: Path) -> list[Record]:
     """Every record below the folder, in the order of their paths; damaged files are left out."""
-    found = []
+    stored_records = []
     for path in sorted(records.glob("*/*-r*.json")):
         with suppress(Damaged, OSError):
-            found.append(stored_record(path))
-    return found
+            stored_records.append(stored_record(path))
+    return stored_records
