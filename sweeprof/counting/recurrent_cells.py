@@ -34,7 +34,7 @@ LSTM = RecurrentCell(4, 4 + 4 + 3 + 2, 4 + 3 * 3 + 7 + 3 + 8)
 def cost_of_steps(
     cell: RecurrentCell, steps: int, inputs: int, hidden: int, projected: int, biases: int
 ) -> tuple[int, int, int]:
-    """MACs, FLOPs and operations of ``steps`` cells with ``inputs`` inputs and ``hidden`` units, of which ``projected`` are fed back.
+    """Return MACs, FLOPs and operations of ``steps`` cells of ``hidden`` units, of which ``projected`` are fed back.
 
     Args:
         cell: which.
