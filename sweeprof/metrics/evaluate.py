@@ -21,12 +21,12 @@ from sweeprof.metrics.metric import (
     Function,
     Metric,
     Missing,
+    Selected,
     declared,
     is_metric,
     parameter_name,
     wrong_result,
 )
-from sweeprof.metrics.select import Selected
 from sweeprof.passes.model_metrics import ModelMetrics
 from sweeprof.passes.registry import Pass, PassResult, parameters
 from sweeprof.results.measurement import Measurement, Number

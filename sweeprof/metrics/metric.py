@@ -130,6 +130,19 @@ class Metric:
         return result.get(self.part, wrong_result(f"the function returned no {self.part!r}"))
 
 
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """A metric and the options that the metric set gives it."""
+
+    metric: Metric
+    options: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def options_key(self) -> str:
+        """The options as text, to be compared."""
+        return repr(sorted(self.options.items()))
+
+
 def wrong_result(reason: str) -> Missing:
     """No value, because a metric's function returned something else than it should."""
     return Missing(reason, Failure("", reason))
@@ -194,7 +207,9 @@ def metric_group(*infos: MetricInfo) -> Callable[[Callable[..., Mapping[str, obj
 def _made(info: MetricInfo, function: Function, part: str | None) -> Metric:
     """Return a metric, which other metrics can read from now on; raise as :func:`metric`."""
     reads, options = [], []
-    readable = _readable(function)
+    if not _is_builtin(function):
+        builtin_metrics()  # they can be read by all others
+    readable = dict(_DECLARED)
     known = ", ".join(known_parameters())
     start = f"metric {info.name!r}"
     for parameter in inspect.signature(function).parameters.values():
@@ -240,10 +255,3 @@ def _is_builtin(function: Function) -> bool:
 def _origin(function: Function) -> tuple[str, str]:
     """Return module and qualified name; a callable object may have neither."""
     return str(getattr(function, "__module__", "")), str(getattr(function, "__qualname__", id(function)))
-
-
-def _readable(function: Function) -> Mapping[str, Metric]:
-    """The metrics declared so far; the built-in ones too, for a function that is not one of them."""
-    if not _is_builtin(function):
-        builtin_metrics()
-    return _DECLARED

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from typing import TypedDict
@@ -11,7 +10,7 @@ from typing import TypedDict
 import yaml
 
 from sweeprof.errors import Problem, UserError, choice_problem
-from sweeprof.metrics.metric import FAMILIES, Metric, builtin_metrics
+from sweeprof.metrics.metric import FAMILIES, Metric, Selected, builtin_metrics
 from sweeprof.passes.registry import passes
 from sweeprof.paths import conf_folder
 from sweeprof.results.layer_times import Mode
@@ -19,19 +18,6 @@ from sweeprof.results.record import PassName
 from sweeprof.tracebacks import described
 
 Entry = str | Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class Selected:
-    """A metric and the options that the metric set gives it."""
-
-    metric: Metric
-    options: dict[str, object] = field(default_factory=dict)
-
-    @property
-    def options_key(self) -> str:
-        """The options as text, to be compared."""
-        return repr(sorted(self.options.items()))
 
 
 def select(entries: Sequence[Entry], trust: bool = True) -> list[Selected]:

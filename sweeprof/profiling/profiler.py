@@ -25,8 +25,8 @@ from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.instantiate import builder, chosen_builder, instantiate
 from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.metrics.evaluate import argument_from, measured, model_functions
-from sweeprof.metrics.metric import BATCH_SIZE, Metric, Missing, builtin_metrics, declared, parameter_name
-from sweeprof.metrics.select import Entry, Selected, metric_set, mode_of, select
+from sweeprof.metrics.metric import BATCH_SIZE, Metric, Missing, Selected, builtin_metrics, declared, parameter_name
+from sweeprof.metrics.select import Entry, metric_set, mode_of, select
 from sweeprof.passes.registry import PassResult, parameters
 from sweeprof.passes.session import Session, Strict
 from sweeprof.profiling.session import BuiltSession, Data, LiveSession
