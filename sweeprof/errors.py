@@ -2,11 +2,11 @@
 
     SweeprofError                 everything below; catch this one
     ├── UserError                 a mistake in a config or a command: printed without a traceback, exit code 1
-    │   └── DatasetError          a dataset returned something else than it should
+    │   └── DatasetError          a dataset returned invalid data
     ├── UnknownMetric             a metric that was not measured is looked up in results; also a KeyError
-    ├── Damaged                   a file does not hold what it should: it was cut, edited, or comes from a later version
+    ├── Damaged                   a file has invalid content: it was cut, edited, or comes from a later version
     ├── Unsupported               a combination that cannot exist (no builder for this backend, ...): a row with a reason
-    ├── Uncounted                 an operator has no formula, and `strict=error` was asked for
+    ├── Uncounted                 an operator has no formula, and `strict=error` is set
     ├── OverrideError             two metrics both override a third
     └── WorkerError               a process of the sweep failed; never the user's model
 
@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 _ALIKE = 0.75
-"""How alike keys of different groups must be for one to be taken for the other."""
+"""Minimum similarity of keys of different groups for one to be suggested for the other."""
 _LISTED = 400
 """Characters of a list of options; of a longer one, only the options most like what was given are listed."""
 _SHOWN = 8
-"""How many these are."""
+"""The number of these options."""
 
 
 class ExitCode(IntEnum):
@@ -51,7 +51,7 @@ class ExitCode(IntEnum):
 
 
 class SweeprofError(Exception):
-    """Base class of everything sweeprof raises on purpose."""
+    """Base class of all exceptions that sweeprof raises on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Problem:
     allowed: str
     """The accepted values, in words."""
     nearest: str | None = None
-    """The accepted value or key closest to what was given, when one is close."""
+    """The accepted value or key that is closest to the given one, if one is close."""
     source: str | None = None
     """The line of the user's file that has it, as ``conf/sweep/mine.yaml:7``; None if it was not read from a file."""
 
@@ -99,7 +99,7 @@ def _known(value: object, options: Sequence[str]) -> str:
 
 
 def key_problem(key: str, value: object, known: Iterable[str]) -> Problem:
-    """The problem of ``key`` not being one of the dotted keys ``known``; tells those beside it, and the nearest of all."""
+    """Return the problem of a ``key`` that is not one of the dotted keys ``known``; lists its siblings and the nearest key."""
     options = sorted(set(known))
     parent = key.rpartition(".")[0]
     beside = [option for option in options if option.rpartition(".")[0] == parent] or [
@@ -124,7 +124,7 @@ def _nearest_key(key: str, options: Sequence[str]) -> str | None:
 def nearest(word: str, options: Sequence[str], likeness: float = 0.6) -> str | None:
     """The option that ``word`` most probably misspells, or None when none is at least so alike, of 1."""
     close = difflib.get_close_matches(word, options, n=5, cutoff=likeness)
-    # `modle` is one slip away from `mode` and from `model`; only the second has the same letters.
+    # `modle` is one edit away from `mode` and from `model`; only the second has the same letters.
     return min(close, key=lambda option: (_slips(word, option), sorted(word) != sorted(option)), default=None)
 
 
@@ -168,11 +168,11 @@ class UnknownMetric(SweeprofError, KeyError):
 
 
 class Damaged(SweeprofError, ValueError):
-    """A file does not hold what it should: it was cut, edited, or comes from a later version."""
+    """A file has invalid content: it was cut, edited, or comes from a later version."""
 
 
 class Unsupported(SweeprofError):
-    """This combination cannot be measured, for a reason that is no one's mistake."""
+    """This combination cannot be measured, for a reason that is not a mistake."""
 
 
 class WorkerError(SweeprofError):
@@ -192,4 +192,4 @@ class UncountedWarning(UserWarning):
 
 
 class MetricWarning(UserWarning):
-    """A metric's function raised, or returned something else than a number, so that the metric has no value."""
+    """A metric's function raised, or did not return a number, so that the metric has no value."""

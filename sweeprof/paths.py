@@ -1,4 +1,4 @@
-"""Where the configs are that travel with the package, and where caches belong."""
+"""The folders of the package's configs and of caches."""
 
 from __future__ import annotations
 

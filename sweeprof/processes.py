@@ -1,6 +1,6 @@
-"""Child processes that answer messages: lines of JSON over a socket, which closes with whatever ends either side.
+"""Child processes that answer messages: lines of JSON over a socket, which closes when either side ends.
 
-So neither process can outlive the other, or wait for it, unnoticed.
+Therefore each process notices the end of the other.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class NoAnswer(WorkerError):
 
 
 class Child:
-    """``python -m MODULE DESCRIPTOR ARGUMENTS…`` in a session of its own, so that Ctrl-C reaches only the driver."""
+    """``python -m MODULE DESCRIPTOR ARGUMENTS…`` in a separate session, so that Ctrl-C reaches only the driver."""
 
     def __init__(self, module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         ours, theirs = socket.socketpair()
@@ -149,7 +149,8 @@ class Child:
         except subprocess.TimeoutExpired:
             return f"{self._module} closed its socket (see {self._log})"
         if code < 0:
-            return f"its {self._module.rpartition('.')[2]} process was killed by {signal_name(-code)} (signal {-code})"
+            name = self._module.rpartition(".")[2].removesuffix("_process").replace("_", " ")
+            return f"its {name} process was killed by {signal_name(-code)} (signal {-code})"
         return f"{self._module} ended with code {code}: {tail_lines(self._log, 1) or 'no output'} (see {self._log})"
 
     def kill(self) -> None:

@@ -1,4 +1,4 @@
-"""The terminal: whatever a command prints passes through here, so that no name or message can control the terminal."""
+"""Output to the terminal, without control characters from names and messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST_LINE = 10_000
 
 
 class _Printable:
-    """A stream that writes printable text only."""
+    """A stream that writes only printable text."""
 
     def __init__(self, stream: TextIO, longest: int | None) -> None:
         self.rich_proxied_file = stream  # where a console of rich writes, whose own control codes are meant

@@ -1,4 +1,4 @@
-"""Text from models, configs, folders and servers, made safe to show and to store."""
+"""Sanitised text from models, configs, folders and servers, for display and storage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNPRINTABLE = re.compile(f"(?![\n\t])[{CONTROL}]")
 
 
 def printable(text: str) -> str:
-    r"""``text`` without control over a terminal or a page: escapes, overrides and surrogates are spelled as ``\u001b``.
+    r"""Return ``text`` without control characters: escapes, overrides and surrogates are written as ``\u001b``.
 
     Line breaks and tabs stay. The spelling is the one of JSON, so that JSON remains valid and keeps its meaning.
     """
@@ -22,7 +22,7 @@ def printable(text: str) -> str:
 
 
 def limited(text: str, limit: int) -> str:
-    """``text`` if it has at most ``limit`` characters, else its beginning and its end with how much is left out."""
+    """``text`` if it has at most ``limit`` characters, else its beginning and its end with the number of omitted characters."""
     if len(text) <= limit:
         return text
     kept = limit // 2

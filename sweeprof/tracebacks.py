@@ -1,4 +1,4 @@
-"""The message of an exception and the line of the user's code that raised it, whichever framework wrapped it."""
+"""The message of an exception and the line of the user's code that raised it, even if a framework wrapped it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def original(error: BaseException) -> BaseException:
 
 
 def message_of(error: BaseException) -> str:
-    """The first line of what an error says, without what Keras and AutoGraph write around it."""
+    """Return the first line of an error's message, without the text that Keras and AutoGraph add."""
     try:
         metadata = getattr(error, "ag_error_metadata", None)
         if metadata is not None and str(error).startswith("in user code:"):
@@ -109,7 +109,7 @@ def located_at(error: BaseException, location: str | None) -> None:
 
 
 def definition_of(function: Callable[..., Any]) -> str | None:
-    """``file:line in function`` of where a function begins; None for one of sweeprof's, or without Python source."""
+    """Return ``file:line in function`` of a function's first line; None for a function of sweeprof, or without Python source."""
     code = getattr(function, "__code__", None)
     return (
         None

@@ -20,5 +20,5 @@ class SlurmLauncher(Launcher):
         # Hydra imports every plugin at each start, also for --help and for other applications.
         from sweeprof.slurm.launcher import launch
 
-        launch(self._config.hydra.sweep.dir, bool(self._config.wait))
+        launch(self._config.hydra.sweep.dir, bool(self._config.wait_for_jobs))
         return []

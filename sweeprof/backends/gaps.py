@@ -44,7 +44,9 @@ def gap_of(backend: object, capability: type) -> str:
     """Return the reason why ``backend`` lacks ``capability``, for the table."""
     gaps: Mapping[str, Gap] = getattr(backend, "gaps", {})
     name = capability.__name__
-    return str(gaps[name]) if name in gaps else f"this backend cannot {LACKS[name]}"
+    if name in gaps:
+        return str(gaps[name])
+    return f"this backend cannot {LACKS[name]}" if name in LACKS else f"this backend does not have {name}"
 
 
 def lacking(backend: object, capability: type) -> Unsupported:

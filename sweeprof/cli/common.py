@@ -12,9 +12,9 @@ from sweeprof.config.override_syntax import redacted
 from sweeprof.errors import ExitCode, SweeprofError, UserError
 
 COMMANDS = {
-    "report": "make every report of a sweep again, from its records",
+    "report": "write every report of a sweep again, from its records",
     "compare": "show what changed from one sweep to another",
-    "collect": "make the comparison of a sweep that runs, or ran, as jobs of a cluster",
+    "collect": "compare the results of a sweep that runs, or ran, as jobs on a cluster",
     "sync": "send a sweep to MLflow again",
     "ui": "open a sweep in MLflow's interface",
     "doctor": "check whether this machine can measure precisely",

@@ -29,9 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""
     parser.epilog = EPILOG
     parser.add_argument("base", metavar="BASE", help="the sweep to compare with, or with --tag alone the one to tag")
-    parser.add_argument("new", metavar="NEW", nargs="?", help="the sweep to judge")
-    parser.add_argument("--fail-on", metavar="KIND", help=f"exit 3 on any of: {', '.join(KINDS)}; several with commas")
-    parser.add_argument("--metric", metavar="NAME", action="append", default=[], help="count this metric; repeatable")
+    parser.add_argument("new", metavar="NEW", nargs="?", help="the sweep to compare")
+    parser.add_argument(
+        "--fail-on", metavar="KIND", help=f"exit with 3 on any of: {', '.join(KINDS)}; separate several by commas"
+    )
+    parser.add_argument(
+        "--metric", metavar="NAME", action="append", default=[], help="compare only this metric; repeatable"
+    )
     parser.add_argument(
         "--threshold",
         metavar="SHARE",
@@ -41,10 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", metavar="FILE", help="also write the comparison, with its changes")
     parser.add_argument("--markdown", metavar="FILE", help="also write what is printed as Markdown")
-    parser.add_argument("--tag", metavar="NAME", help="let tag:NAME mean NEW, or BASE where it stands alone")
+    parser.add_argument("--tag", metavar="NAME", help="tag NEW as tag:NAME, or BASE if NEW is not given")
     add_trust(parser)
     add_output(parser)
-    parser.add_argument("--uri", metavar="ADDRESS", help="of MLflow (MLFLOW_TRACKING_URI, else OUTPUT/mlflow.db)")
+    parser.add_argument(
+        "--uri", metavar="ADDRESS", help="address of MLflow (default: MLFLOW_TRACKING_URI, else OUTPUT/mlflow.db)"
+    )
 
 
 def run(options: argparse.Namespace) -> ExitCode:
@@ -53,7 +59,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     kinds = _kinds(options.fail_on)
     if options.new is None:
         if not options.tag:
-            raise UserError("NEW is missing: the sweep to judge; see sweeprof compare --help")
+            raise UserError("NEW is missing: the sweep to compare; see sweeprof compare --help")
         _tag(options.tag, options.base, "BASE", place)
         return ExitCode.OK
     base = read_sweep(located(options.base, place, "BASE"), options.base, "BASE", options.trust)
@@ -86,7 +92,7 @@ def _kinds(fail_on: str | None) -> list[str]:
 
 
 def _metrics(given: Sequence[str], new: Comparison) -> list[MetricInfo]:
-    """The metrics that count: those named, else those that the tables of the sweep show."""
+    """Return the metrics to compare: those named, else those that the tables of the sweep show."""
     if not given:
         return shown_metrics(new)
     names, infos = metric_names(new.metrics), {info.name: info for info in new.metrics}
@@ -97,7 +103,7 @@ def _metrics(given: Sequence[str], new: Comparison) -> list[MetricInfo]:
 
 
 def _with_thresholds(new: Comparison, given: Sequence[str]) -> Comparison:
-    """The comparison with the command line's thresholds; one for all takes the place of those of single metrics."""
+    """Return the comparison with the command line's thresholds; a threshold for all replaces those of single metrics."""
     names = metric_names(new.metrics)
     whole: float | None = None
     single: dict[str, float] = {}
@@ -107,7 +113,7 @@ def _with_thresholds(new: Comparison, given: Sequence[str]) -> Comparison:
         value = _share(share)
         if value is None:
             problems.append(
-                Problem("--threshold", text, "is not a share between 0 and 1, such as 0.03, 3% or latency=3%.")
+                Problem("--threshold", text, "is not a fraction between 0 and 1, such as 0.03, 3% or latency=3%.")
             )
         elif not name:
             whole = value
@@ -146,7 +152,7 @@ def _write(given: argparse.Namespace, compared: Comparison, changes: Changes) ->
 def _tag(name: str, reference: str, key: str, place: Place) -> None:
     folder = located(reference, place, key)
     if not (folder / "plan.json").is_file():
-        raise UserError([Problem(key, reference, "is not the folder of a sweep, which a tag must name.")])
+        raise UserError([Problem(key, reference, "is not the folder of a sweep; only a folder can be tagged.")])
     sweep_id = sweep_folder(str(folder), place.output).read_plan().sweep_id
     trouble = set_tag(name, folder, sweep_id, place)
     print(f"tag:{name} is {folder}" + (f"; not in MLflow: {trouble}" if trouble else ""))

@@ -1,4 +1,4 @@
-"""Shell completion: the script that ``-sc install=bash`` prints, and the words that it asks for while a user types.
+"""Shell completion: the script that ``-sc install=bash`` prints, and the completions that it requests while a user types.
 
 Hydra's own script does not complete ``python -m sweeprof``, and changes `COMP_WORDBREAKS` for all commands to complete what follows
 a ``=``.
@@ -52,10 +52,10 @@ unset -f _sweeprof_complete
 
 
 def complete(arguments: Sequence[str], run_hydra: Callable[[list[str]], None]) -> None:
-    """Print what ``-sc COMMAND=SHELL`` asks for; ``run_hydra`` runs Hydra with a command line.
+    """Print the result of ``-sc COMMAND=SHELL``; ``run_hydra`` runs Hydra with a command line.
 
     Raises:
-        UserError: it asks for nothing that there is.
+        UserError: the command or the shell is unknown.
     """
     words = [word for word in arguments if word not in FLAGS]
     command, _, shell = words[0].partition("=") if len(words) == 1 else ("", "", "")
@@ -91,5 +91,5 @@ def _query(shell: str, run_hydra: Callable[[list[str]], None]) -> None:
     given = ["--config-dir", str(folder)] if folder and folder.is_dir() else []
     try:
         run_hydra([FLAGS[1], f"query={shell}", *given])
-    except Exception:  # a line that is not finished need not be right
+    except Exception:  # an unfinished line may be invalid
         print()

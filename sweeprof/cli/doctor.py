@@ -1,4 +1,4 @@
-"""``sweeprof doctor``: what this machine offers, and what to change before trusting small differences on it."""
+"""``sweeprof doctor``: check this machine, and print what to change before small differences are measured."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ QUICK_PROCESSES, QUICK_SECONDS = 4, 0.15
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""
     parser.epilog = (
-        "Prints what this machine offers, how noisy it is, and what to change before trusting small differences.\n"
+        "Prints this machine's hardware and noise, and what to change before you measure small differences.\n"
     )
     parser.add_argument("--quick", action="store_true", help="import no framework, and measure noise briefly")
     parser.add_argument("--strict", action="store_true", help="exit with 2 if something would distort measurements")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
-    parser.add_argument("--uri", help="an MLflow server to ask whether it answers")
+    parser.add_argument("--uri", help="check whether this MLflow server answers")
     add_output(parser)
     parser.add_argument(
-        "--locks", type=Path, help="as limits.locks: the folder by which the sweeps of this host take turns"
+        "--locks", type=Path, help="the folder with the locks between sweeps of this host, as limits.locks"
     )
 
 
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 def examine(quick: bool, uri: str | None, output: Path, locks: Path | None) -> Iterator[Finding]:
-    """Everything there is to find; what measures waits for its turn on this host.
+    """Return all findings; measurements wait for the host lock.
 
     Raises:
         UserError: the folder of the locks cannot be used.
@@ -88,7 +88,7 @@ def show(found: Sequence[Finding], out: Console) -> None:
             table.add_row("" if i else section, row.name, value if row.value else Text(f"– {row.reason}", style="dim"))
     out.print(table)
     advised = sorted((row for row in found if row.advice), key=lambda row: not row.distorts)
-    for distorts, title in ((True, "Before trusting small differences"), (False, "Good to know")):
+    for distorts, title in ((True, "Before you measure small differences"), (False, "Good to know")):
         chosen = [row for row in advised if row.distorts == distorts]
         if not chosen:
             continue

@@ -28,7 +28,7 @@ GOING = ".going-"
 
 @dataclass(frozen=True, slots=True)
 class KeepRule:
-    """Which sweeps are recent enough to be kept."""
+    """The sweeps that are recent enough to be kept."""
 
     newest: int
     days: float | None = None
@@ -129,11 +129,11 @@ def _delete(path: Path, dry_run: bool) -> Pruned:
 
 
 EPILOG = """\
-Kept however old: a tagged sweep; one that is being measured, sent or reported, or whose jobs may still run; one that was not sent
-to its tracker yet (sweeprof sync unsent). What an interrupted run had begun to remove is removed first.
+Always kept: tagged sweeps; sweeps that are being measured, sent or reported, or whose jobs may still run; sweeps that were not sent
+to their tracker yet (sweeprof sync unsent). Sweeps whose removal was interrupted earlier are removed first.
 
 Only folders below OUTPUT/NAME are removed. MLflow keeps its runs, with their artifacts, and the experiment "NAME history":
-the trend goes back further than the folders do.
+the trend includes removed sweeps.
 """
 MOST_DAYS = 36_500
 
@@ -141,7 +141,7 @@ MOST_DAYS = 36_500
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""
     parser.epilog = EPILOG
-    parser.add_argument("name", metavar="NAME", help="whose sweeps: the folder below --output")
+    parser.add_argument("name", metavar="NAME", help="the name of the sweeps: a folder below --output")
     parser.add_argument("--keep", metavar="N", required=True, help="keep the newest N")
     parser.add_argument("--days", metavar="D", help="also keep those begun in the last D days")
     add_output(parser)

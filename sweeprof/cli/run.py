@@ -13,15 +13,18 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.text import Text
+
 from sweeprof import __version__
 from sweeprof.cli import completion
 from sweeprof.cli.common import COMMANDS, exit_codes, print_error, run_subcommand
 from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP
 from sweeprof.config.reference import help_lines
+from sweeprof.config.renames import with_present_name
 from sweeprof.config.schema import GROUPS, TOP_LEVEL, is_merged
 from sweeprof.errors import ExitCode, Problem, SweeprofError, UserError, choice_problem, nearest
 from sweeprof.paths import conf_folder
-from sweeprof.terminal import guard_output
+from sweeprof.terminal import error_console, guard_output
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -40,7 +43,7 @@ HYDRA_MODES = {
     "--shell-completion",
     "-sc",
 }
-"""Flags that tell Hydra what to do; without one of them it is told to sweep."""
+"""Flags that select Hydra's mode; without one of them the mode is multirun."""
 
 VALUED_FLAGS = {"--config-dir", "-cd", "--config-name", "-cn", "--cfg", "-c", "--info", "-i", "--package", "-p"}
 """Flags that are followed by a value."""
@@ -72,11 +75,11 @@ Subcommands (sweeprof SUBCOMMAND --help describes each)
 Choices
 {choices}
 
-Keys (docs/config.md describes each; with what they default to: --cfg job)
+Keys (docs/config.md describes each; --cfg job prints the defaults)
 {keys}
 
 Flags
-  --cfg job           print the composed config        --config-dir DIR   a folder with configs of your own
+  --cfg job           print the composed config        --config-dir DIR   a folder with your own configs
   --hydra-help        Hydra's own flags                --version          the version
   -sc install=bash    print the script that completes this command in bash (or zsh):
                       eval "$(sweeprof -sc install=bash)"
@@ -152,7 +155,15 @@ def hydra_arguments(arguments: Sequence[str]) -> list[str]:
         is_flag = argument.startswith("-") or (before in VALUED_FLAGS and "=" not in argument)
         (flags if is_flag else overrides).append(argument)
     known = _known_keys(flags)
-    return [*flags, *(_for_hydra(argument, known) for argument in overrides)]
+    return [*flags, *(_for_hydra(_with_present_name(argument), known) for argument in overrides)]
+
+
+def _with_present_name(override: str) -> str:
+    """Return the override with the present name of its key; prints a warning if it has an earlier one."""
+    present, warning = with_present_name(override)
+    if warning:
+        error_console().print(Text(warning, style="yellow"), soft_wrap=True)
+    return present
 
 
 def _known_keys(flags: Sequence[str]) -> set[str]:
@@ -178,11 +189,11 @@ def _for_hydra(argument: str, known: Collection[str]) -> str:
         return f"++{key}={value}"
     if re.fullmatch(r"[A-Za-z_]\w*", key) and key not in known and not _is_sweep(value):
         return (
-            f"++axes.{key}={value}"  # the name of an axis that a sweep file makes, or a slip, which the sweeper tells
+            f"++axes.{key}={value}"  # an axis that a sweep file defines, or a misspelt key, which the sweeper reports
         )
     if key == "name" and re.fullmatch(r"[\w.\-]+", value) and value != "null":
         value = f"'{value}'"  # 20240101 and 1e5 are names, too
-    # A sweep file speaks of the whole config. Hydra would take that from its first line, which is the command that runs it.
+    # A sweep file sets keys of the whole config. Hydra would read that from its first line, which is the command that runs it.
     key = re.sub(r"^\+?sweep$", f"+{SWEEP_GROUP}", key)
     return f"{key}={value}" if "=" in argument else key
 
@@ -192,7 +203,7 @@ def _is_sweep(value: str) -> bool:
 
 
 def _quoted_if_endless(found: re.Match[str]) -> str:
-    """A hash such as 9e51464034, which would be read as a number beyond all bounds, as text."""
+    """Return a hash such as 9e51464034, which would be read as an infinite number, as text."""
     return f"'{found[0]}'" if float(found[0]) == float("inf") else found[0]
 
 
@@ -202,7 +213,7 @@ def _quoted_baseline(value: str) -> str:
 
 
 def _run_plain_hydra(arguments: list[str]) -> None:
-    """Run Hydra with a command line, without explaining its errors."""
+    """Run Hydra with a command line; its errors are not explained."""
     import hydra
 
     from sweeprof.config.groups import VERSION_BASE
@@ -241,7 +252,7 @@ def _run_hydra(arguments: list[str]) -> None:
 
 
 def _unreadable_configs(error: ValueError) -> list[Problem]:
-    """The config files that are not UTF-8, if that is what the error is about."""
+    """Return the problems of config files that are not UTF-8, if the error is about that."""
     if not isinstance(error, UnicodeDecodeError):
         return []
     from sweeprof.config.errors import config_dir, encoding_problem
@@ -266,7 +277,7 @@ def task(config: DictConfig) -> None:
     from sweeprof.storage.folder import Folder
 
     if config.job.folder is None:
-        raise UserError("sweeprof always runs as a sweep: leave out --run and hydra.mode=RUN")
+        raise UserError("sweeprof always runs as a sweep: remove --run and hydra.mode=RUN")
     restore_gpus(Path(config.job.folder))
     run_shard(Folder(Path(config.job.folder)), int(config.job.shard))
 

@@ -1,6 +1,6 @@
 """``sweeprof sync DIR [uri=…]``: send the records of a sweep to a tracking server again.
 
-What is there already is updated and nothing is duplicated, so it can be run any number of times; `unsent` sends every sweep that
+Existing runs are updated and nothing is duplicated, so it can be run any number of times; `unsent` sends every sweep that
 was not sent.
 """
 
@@ -45,7 +45,7 @@ MISSING = "it was not measured"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""
-    parser.epilog = "What is missing in MLflow is created, the rest is updated, nothing is duplicated.\n"
+    parser.epilog = "Missing runs are created in MLflow, existing runs are updated, nothing is duplicated.\n"
     parser.add_argument(
         "folder",
         metavar="DIR",
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "settings",
         metavar="uri=…",
         nargs="*",
-        help="another address than the sweep had, or the same, so that your login is sent there: http://…, sqlite:///…; "
+        help="another address, or the sweep's own address so that your login is sent there: http://…, sqlite:///…; "
         "with `unsent`: of the sweeps that have this address",
     )
     add_trust(parser)
@@ -85,7 +85,7 @@ def _asked(settings: Sequence[str]) -> Json:
         asked["uri"] = None if value in ("", "null") else value
     problems = constraint_problems({"tracking": asked})
     if HIDDEN in str(asked.get("uri")):
-        problems.append(Problem("uri", asked["uri"], f"has {HIDDEN} where the user and the password belong."))
+        problems.append(Problem("uri", asked["uri"], f"has {HIDDEN} instead of the user and the password."))
     if problems:
         raise UserError(problems)
     return asked
@@ -95,10 +95,10 @@ def _send_all(output: Path, asked: Json, trust: bool) -> ExitCode:
     """Send every sweep that was not sent, each to its own address, also after one that failed; return the worst exit code."""
     found = [folder for folder in unsent(output) if not _is_at_work(folder)]
     if not found:
-        print(f"below {output} is no sweep that was not sent")
+        print(f"there is no unsent sweep below {output}")
     completed = [folder for folder in found if asked and _is_completed(folder, str(asked["uri"]))]
     if asked and found and not completed:
-        said = "completes the address of no sweep that waits; another address is given with one DIR."
+        said = "is not the address of an unsent sweep; to send to another address, name one DIR."
         raise UserError([Problem("uri", asked["uri"], said)])
     code = ExitCode.OK
     for folder in found:
@@ -120,7 +120,7 @@ def _is_completed(folder: Folder, uri: str) -> bool:
 
 
 def _tracker(folder: Folder, asked: Json, trust: bool) -> StoredTracker:
-    """How to reach the tracker: as the sweep did, or as the command line says.
+    """Return the tracker of the sweep, or that of the command line.
 
     Raises:
         UserError: what the folder names may not be used.
@@ -133,7 +133,7 @@ def _tracker(folder: Folder, asked: Json, trust: bool) -> StoredTracker:
                 default = settings_of(folder, stored, trust)
         return StoredTracker({**default, **asked}, confined=False)
     found = stored_tracker(folder, "uri", trust=trust)
-    if found.config["_target_"] is None:  # a sweep that was not tracked, or of before that was stored
+    if found.config["_target_"] is None:  # a sweep without tracking, or of a version that did not store it
         return StoredTracker(default, confined=True)
     problems = constraint_problems({"tracking": found.config})
     if problems:
@@ -154,7 +154,7 @@ def _send(folder: Folder, asked: Json, trust: bool) -> ExitCode:
         said = f"is being measured by jobs; send it with: sweeprof collect {shlex.quote(str(folder.path))}"
         raise UserError([Problem("DIR", str(folder.path), said)])
     if has_driver(folder.path):
-        said = "is being measured; its end sends it, or can be waited for."
+        said = "is being measured; it is sent at its end."
         raise UserError([Problem("DIR", str(folder.path), said)])
     ending, missing = noted_ending(folder) or (None, MISSING)
     with report_lock(folder.path):

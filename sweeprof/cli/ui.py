@@ -33,9 +33,8 @@ from sweeprof.tracking.pages import pages_of
 from sweeprof.tracking.rest import LOCAL, PORT, ServerUnreachable, is_healthy
 
 EPILOG = """\
-Starts MLflow's interface on the store of the sweep, prints the pages that show the sweep, and serves them until Ctrl-C.
-Where a server that has the sweep already listens at the port, it is used. Of a sweep that was sent to a server, the pages
-there are printed.
+Starts MLflow's interface on the store of the sweep, prints the addresses of the sweep's pages, and runs until Ctrl-C.
+If a server with the sweep already listens on the port, it is used. For a sweep on a server, only the addresses are printed.
 """
 SQLITE = "sqlite:///"
 POSTGRESQL = ("postgresql", "postgresql+psycopg")
@@ -67,7 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=int, default=PORT, metavar="N", help=f"where to listen ({PORT}); 0: any free port"
     )
-    parser.add_argument("--uri", metavar="ADDRESS", help="another store or server than the sweep was sent to")
+    parser.add_argument(
+        "--uri", metavar="ADDRESS", help="use another store or server than the one that the sweep was sent to"
+    )
 
 
 def run(options: argparse.Namespace) -> ExitCode:

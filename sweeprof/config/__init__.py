@@ -1,1 +1,1 @@
-"""Configs: where they are, what each key must hold, and what is said about mistakes."""
+"""Configs: the keys and their constraints, the validation of configs, and the messages about mistakes."""

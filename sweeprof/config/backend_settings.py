@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sweeprof.backends.lookup import TARGETS
 from sweeprof.config.override_syntax import spelled
@@ -76,7 +75,7 @@ def fitted(node: Json, name: str, targets: Callable[[], Collection[str]]) -> Fit
     return Fitted(kept, frozenset(dropped), "; ".join(reasons) or None, tuple(problems))
 
 
-def unknown_setting(key: str, value: Any, targets: Collection[str]) -> Problem:
+def unknown_setting(key: str, value: object, targets: Collection[str]) -> Problem:
     """The problem of a key that is a setting of none of the backends with these targets."""
     return key_problem(key, value, {f"backend.{name}" for target in targets for name in _arguments(target)})
 
@@ -89,12 +88,12 @@ def is_setting(key: str, targets: Collection[str]) -> bool:
     return accepted or name in (*NOT_ARGUMENTS, "_target_")
 
 
-def _choices(target: str, setting: str) -> tuple[Any, ...]:
+def _choices(target: str, setting: str) -> tuple[object, ...]:
     argument = _arguments(target).get(setting)
     return argument.kind.choices if argument and argument.kind else ()
 
 
-def _default(setting: str, argument: Argument) -> Any:
+def _default(setting: str, argument: Argument) -> object:
     return _DEFAULTS.get(setting) if argument.default is None else argument.default
 
 

@@ -1,4 +1,4 @@
-"""Constraints on the values of config keys, each with the words of its error message."""
+"""Constraints on the values of config keys, each with its error message."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 from sweeprof.config.units import is_gpus, parse_minutes, parse_size
 
@@ -16,14 +16,14 @@ from sweeprof.config.units import is_gpus, parse_minutes, parse_size
 class Constraint:
     """The values that a key accepts."""
 
-    accepts: Callable[[Any], bool]
+    accepts: Callable[[object], bool]
     message: str
     """The error message after the key and the value: "is not …"."""
     choices: tuple[str, ...] = ()
     """The accepted names, if these can be listed; the closest one is suggested for a misspelt one."""
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -49,7 +49,7 @@ def number(message: str, least: float = 0) -> Constraint:
     return Constraint(lambda value: _is_number(value) and value >= least, message)
 
 
-def is_fraction(value: Any) -> bool:
+def is_fraction(value: object) -> bool:
     """True for a number between 0 and 1."""
     return _is_number(value) and 0 < value < 1
 
@@ -59,12 +59,12 @@ def fraction(noun: str) -> Constraint:
     return Constraint(is_fraction, f"is not a {noun}: a number between 0 and 1.")
 
 
-def choice(noun: str, choices: Sequence[str], or_mapping: bool = False) -> Constraint:
-    """Accept some names, and with ``or_mapping`` mappings, too."""
+def choice(noun: str, choices: Sequence[str], or_mapping: bool = False, earlier: Sequence[str] = ()) -> Constraint:
+    """Accept some names, those of ``earlier`` releases, and with ``or_mapping`` mappings, too."""
     names = tuple(choices)
     article = "an" if noun[0] in "aeiou" else "a"
     return Constraint(
-        lambda value: value in names or (or_mapping and isinstance(value, Mapping)),
+        lambda value: value in (*names, *earlier) or (or_mapping and isinstance(value, Mapping)),
         f"is not {article} {noun}. Known: {', '.join(names)}.",
         names,
     )
@@ -90,18 +90,18 @@ def matching(pattern: str, message: str) -> Constraint:
     return Constraint(lambda value: isinstance(value, str) and re.match(pattern, value) is not None, message)
 
 
-def mapping(message: str, accepts: Callable[[Mapping[Any, Any]], bool] | None = None) -> Constraint:
+def mapping(message: str, accepts: Callable[[Mapping[object, object]], bool] | None = None) -> Constraint:
     """Accept mappings, of which ``accepts`` is true."""
     return Constraint(
         lambda value: isinstance(value, Mapping) and (accepts is None or accepts(value)), f"is not {message}."
     )
 
 
-def _is_folder_name(value: Any) -> bool:
+def _is_folder_name(value: object) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[\w.\- ]+", value) is not None and value.strip(". ") != ""
 
 
-def _is_folder(value: Any) -> bool:
+def _is_folder(value: object) -> bool:
     return isinstance(value, str) and value.startswith("/") and (Path(value).is_dir() or not Path(value).exists())
 
 
@@ -114,7 +114,7 @@ SIZE = Constraint(lambda value: parse_size(value) is not None, "is not a size, s
 FOLDER = Constraint(_is_folder, "is not the full path of a folder.")
 FOLDER_NAME = Constraint(
     _is_folder_name,
-    "is not a name: letters, digits, '.', '_', '-' and spaces, in quotes where it looks like a number.",
+    "is not a name: letters, digits, '.', '_', '-' and spaces, in quotes if it looks like a number.",
 )
 TRACKING_URI = matching(
     r"(https?|sqlite|postgresql|mysql|mssql)(\+\w+)?://",
@@ -125,7 +125,7 @@ JOB_TIME = Constraint(lambda value: parse_minutes(value) is not None, "is not a 
 JOB_MEMORY = Constraint(
     lambda value: (parse_size(value) or 0) >= 2**20, "is not a size of at least 1 MiB, such as 4GiB."
 )
-GPUS = Constraint(is_gpus, "is not a number of GPUs, as 1 or a100:1.")
+GPUS = Constraint(is_gpus, "is not a number of GPUs, such as 1 or a100:1.")
 THRESHOLDS = mapping("{metric: a number between 0 and 1}", lambda value: all(map(is_fraction, value.values())))
 ENVIRONMENT = mapping(
     "{variable: value}",

@@ -1,4 +1,4 @@
-"""Why Hydra could not compose: one problem per override, instead of its first complaint alone."""
+"""The reasons why Hydra could not compose a config: one problem per override, instead of only Hydra's first error."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 from hydra import compose, initialize_config_dir
@@ -152,15 +151,15 @@ def empty_shape(path: Path, shape_keys: Collection[str]) -> Problem | None:
     if content is None:
         return Problem("file", path.name, "is empty; a sweep file has `axes` or settings.", source=shown(path))
     if not isinstance(content, dict):
-        message = "is not {key: value}, as a sweep file is: axes: {batch_size: [1, 8]}."
+        message = "is not {key: value}; a sweep file has, for example, axes: {batch_size: [1, 8]}."
         return Problem("file", path.name, message, source=shown(path))
     if "axes" in content and not any(content.get(key) for key in shape_keys):
-        return Problem("axes", content["axes"], "is empty; it takes {axis: [values]}, or is left out.")
+        return Problem("axes", content["axes"], "is empty; it must be {axis: [values]} or absent.")
     return None
 
 
 EXTRAS = ("joblib", "ray", "submitit_local", "submitit_slurm")
-"""Launchers that extras of ours bring, each with its first word as the extra's name."""
+"""Launchers that extras of sweeprof install, each with its first word as the extra's name."""
 
 
 def diagnosed(error: Exception, arguments: Sequence[str]) -> UserError:
@@ -287,7 +286,7 @@ def _override_problems(line: str, base: DictConfig, extra: Path | None) -> Itera
     elif (not is_known or not (override.is_add() or override.is_force_add())) and _is_absent(base, key):
         value = ",".join(_values(override))
         if key.partition(".")[0] == "cluster" and base.cluster.scheduler is None:
-            yield Problem(key, value, "is a setting of a cluster, and none is chosen: cluster=slurm.")
+            yield Problem(key, value, "is a setting of a cluster, but no cluster is chosen: add cluster=slurm.")
         else:
             problem = key_problem(key, value, [*leaf_keys(base), *(g for g in groups if g != "hydra")])
             yield replace(problem, nearest=_group_with(key, _values(override), loader) or problem.nearest)
@@ -299,7 +298,7 @@ def _override_problems(line: str, base: DictConfig, extra: Path | None) -> Itera
         yield from _inner_problems(key, override.value(), base)
 
 
-def _plain_values(override: Override) -> list[Any]:
+def _plain_values(override: Override) -> list[object]:
     """The values of an override, of the types that they have."""
     if override.is_sweep_override():
         parser = OverridesParser.create()

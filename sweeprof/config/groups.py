@@ -1,4 +1,4 @@
-"""The config groups that Hydra finds, the user's among them, and what went wrong where it composes."""
+"""The config groups that Hydra finds, including the user's, and Hydra's errors when it composes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import hydra
 from hydra.core.config_loader import ConfigLoader
@@ -15,10 +14,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from sweeprof.paths import conf_folder
 
-VERSION_BASE: dict[str, Any] = {} if hydra.__version__ >= "1.4" else {"version_base": "1.3"}
-"""Hydra 1.3 wants to be told which defaults to have, and 1.4 not to be."""
+VERSION_BASE: dict[str, str] = {} if hydra.__version__ >= "1.4" else {"version_base": "1.3"}
+"""Hydra 1.3 requires an argument for the defaults, and Hydra 1.4 does not have it."""
 NOUNS = {"metrics": "metric set"}
-"""The noun for a member of a config group, where it is not the group's name."""
+"""The noun for a member of a config group, if it is not the group's name."""
 
 
 @dataclass(slots=True)
@@ -26,7 +25,7 @@ class Groups:
     """Config groups by the keys that choose from them, as ``model``, ``db/kind`` or ``optimizer@training.optimizer``."""
 
     loader: ConfigLoader
-    chosen: Mapping[str, Any]
+    chosen: Mapping[str, object]
     """The choice of the sweep's config from each group; a group that it does not name has to be added."""
     _options: dict[str, list[str]] = field(default_factory=dict)
     _known: dict[str, bool] = field(default_factory=dict)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from sweeprof.tracking.credentials import without_credentials
 
@@ -13,8 +12,8 @@ SWEEP_GROUP = "sweep@_global_"
 """The group of sweep files, with the package that `cli/run.py` puts them into."""
 
 
-def spelled(value: Any) -> str:
-    """``value`` in Hydra's override grammar."""
+def spelled(value: object) -> str:
+    """Return ``value`` in Hydra's override grammar."""
     if isinstance(value, list):
         return f"[{','.join(spelled(v) for v in value)}]"
     if isinstance(value, dict):
@@ -30,16 +29,16 @@ def _reads_as_itself(text: str) -> bool:
 
 
 def quoted(text: str) -> str:
-    """``text`` in quotes, whatever it holds."""
+    """Return ``text`` in quotes."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def as_typed(override: str) -> str:
-    """An override as the user would type it; undoes what `cli/run.py` does for Hydra."""
+    """Return an override as the user would type it; reverts the changes that `cli/run.py` makes for Hydra."""
     return override.removeprefix("++").replace(SWEEP_GROUP, "sweep")
 
 
 def redacted(command: str) -> str:
-    """``command`` without the credentials of an address."""
+    """Return ``command`` without the credentials of addresses."""
     return without_credentials(command, instead="***@")

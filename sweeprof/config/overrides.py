@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -30,7 +29,7 @@ _HALF = re.compile(r"(range|choice|glob|interval|sort|shuffle|tag)\s*\([^)]*")
 class Arguments:
     """The command line, taken apart."""
 
-    axes: dict[str, list[Any]]
+    axes: dict[str, list[object]]
     """Swept keys, with the values as they would be composed."""
     fixed: dict[str, Override]
     """Keys with one value."""
@@ -43,7 +42,7 @@ class Arguments:
             UserError: values that cannot be listed.
         """
         parser = OverridesParser.create(config_loader=loader)
-        axes: dict[str, list[Any]] = {}
+        axes: dict[str, list[object]] = {}
         fixed: dict[str, Override] = {}
         problems: list[Problem] = []
         for override in parser.parse_overrides([*_param_lines(params), *arguments]):
@@ -72,7 +71,7 @@ class Expander:
     def __init__(self, loader: ConfigLoader) -> None:
         self._parser = OverridesParser.create(config_loader=loader)
 
-    def __call__(self, key: str, given: Any) -> list[Any]:
+    def __call__(self, key: str, given: object) -> list[object]:
         """The values of the axis ``key``; ``range(1,4)``, ``choice(a,b)`` and ``glob(*)`` stand for several.
 
         Raises:
@@ -80,14 +79,12 @@ class Expander:
         """
         values = [value for one in (given if isinstance(given, list) else [given]) for value in self._several(key, one)]
         if any(isinstance(value, float) and value in (float("inf"), float("-inf")) for value in values):
-            raise ValueError(
-                "has a number beyond all bounds; a text that looks like one, such as '9e51464034', stands in quotes."
-            )
+            raise ValueError("has an infinite number; quote a string that looks like a number, such as '9e51464034'.")
         return values
 
-    def _several(self, key: str, value: Any) -> list[Any]:
+    def _several(self, key: str, value: object) -> list[object]:
         if isinstance(value, str) and _HALF.fullmatch(value):
-            raise ValueError(f"has half of '{value}…)'; in a list it stands in quotes.")
+            raise ValueError(f"has only a part of '{value}…)'; quote a call within a list.")
         if not isinstance(value, str) or not _CALL.fullmatch(value.strip()):
             return [value]
         try:
@@ -97,15 +94,15 @@ class Expander:
         return _swept(self._parser, key, override) if override.is_sweep_override() else [override.value()]
 
 
-def _swept(parser: OverridesParser, key: str, override: Override) -> list[Any]:
+def _swept(parser: OverridesParser, key: str, override: Override) -> list[object]:
     """The values of a sweep; raises ``ValueError`` where they cannot be listed."""
     if not override.is_discrete_sweep():
-        raise ValueError("has no single values; write range(start,stop,step) or choice(a,b).")
+        raise ValueError("has no discrete values; write range(start,stop,step) or choice(a,b).")
     numbers = override.value()
     if isinstance(numbers, RangeSweep):
         count = _length(numbers)
         if count > MAX_VALUES:
-            raise ValueError(f"has {count:,} values, and an axis can have {MAX_VALUES:,}.")
+            raise ValueError(f"has {count:,} values, but an axis can have at most {MAX_VALUES:,}.")
         return list(override.sweep_iterator())
     try:
         texts = list(itertools.islice(_texts(override), MAX_VALUES + 1))

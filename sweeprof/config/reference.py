@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from sweeprof.config.schema import KEYS, PARTS, TOP_LEVEL, Key, Role, keys_below
 
 _INTERNAL = "job"
 _TITLES = {
     Role.IDENTITY: "Keys that change what is measured",
-    Role.SHAPE: "Keys that say which combinations a sweep has",
+    Role.SHAPE: "Keys that define the combinations of a sweep",
     Role.COMPARISON: "Keys of the comparison",
-    Role.TRIAL: "Keys of how trials are run",
+    Role.TRIAL: "Keys that define how trials are run",
     Role.RUN: "Other keys of the run",
 }
 _NOTES = {
@@ -24,15 +23,15 @@ _NOTES = {
     Role.SHAPE: "[sweeps.md](sweeps.md) has an example of each. On the command line, KEY=a,b adds an axis or replaces its values.",
     Role.COMPARISON: "[comparing.md](comparing.md) has examples.",
     Role.TRIAL: "A resumed sweep may change them.",
-    Role.RUN: "They decide nothing of what is measured.",
+    Role.RUN: "They do not change the measurements.",
 }
 _INTRODUCTION = """\
 # Config keys
 
 Every key can be set on the command line as KEY=VALUE. `python -m sweeprof --cfg job` prints the composed config. Keys of a config
-group (`model`, `dataset`, `backend`, `device`, `metrics`, `protocol`, `tracking`, `cluster`) have the values of the chosen file of
-`conf/GROUP/`; the defaults below are those of the default choice. Classes named by `_target_` may have further arguments, as
-`backend.layout`. `sweeprof/config/schema.py` defines the keys; this page is printed by `python -m sweeprof.config.reference`.
+group (`model`, `dataset`, `backend`, `device`, `metrics`, `protocol`, `tracking`, `cluster`) have the values of the chosen file in
+`conf/GROUP/`; the defaults below are those of the default choice. Classes named by `_target_` may have further arguments, such as
+`backend.layout`. `sweeprof/config/schema.py` defines the keys; `python -m sweeprof.config.reference` prints this page.
 """
 
 
@@ -76,7 +75,7 @@ def _table(keys: Sequence[Key]) -> list[str]:
 
 
 def _values(message: str) -> str:
-    """Return the part of a constraint's error message that says what is accepted."""
+    """Return the part of a constraint's error message that lists the accepted values."""
     text = message.removeprefix("is not ").removesuffix(".")
     for separator in (" Known: ", ": "):
         if separator in text:
@@ -84,7 +83,7 @@ def _values(message: str) -> str:
     return text
 
 
-def _spelled(value: Any) -> str:
+def _spelled(value: object) -> str:
     """Return a default as YAML has it."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]

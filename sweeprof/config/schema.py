@@ -23,6 +23,9 @@ from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS
 from sweeprof.results.protocol import Protocol
 from sweeprof.results.record import STATUSES
 
+EARLIER_INTERLEAVE = "duel"
+"""``protocol.interleave=samples`` in the last release; ids of combinations and stored plans still have it."""
+
 
 class Role(StrEnum):
     """The kind of decision that a top-level key, with all keys below it, makes."""
@@ -30,13 +33,13 @@ class Role(StrEnum):
     IDENTITY = "identity"
     """Part of a combination's identity: it changes what is measured, and can be an axis."""
     SHAPE = "shape"
-    """Which combinations a sweep has."""
+    """The combinations of a sweep."""
     COMPARISON = "comparison"
     """The baseline of the comparison, and how combinations are compared."""
     TRIAL = "trial"
-    """How trials are run; stored in the plan, and a resumed sweep may change it."""
+    """The way trials are run; stored in the plan, and a resumed sweep may change it."""
     RUN = "run"
-    """Anything else about the run: where it executes, where its results go."""
+    """Other properties of the run: where it executes, where its results go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class Key:
     name: str
     """Dotted, as on the command line."""
     type: str
-    default: Any
+    default: object
     help: str
     role: Role
     constraint: Constraint | None
@@ -56,13 +59,15 @@ class Key:
     is_open: bool
     """True if the command line may add any key below it, as the arguments of a model."""
     is_part: bool
-    """True if it is a mapping whose keys are defined here, too."""
+    """True if it is a mapping whose keys are also defined here."""
     has_target: bool
-    """True if it is a mapping that names a class (``_target_``) with its arguments, so that further keys may stand below it."""
+    """True if it is a mapping that names a class (``_target_``) with its arguments, so that it may have further keys."""
     is_column: bool
     """True if every table of a comparison has it as a column, even with a single value."""
     is_repeated: bool
     """True if the command that measures one combination again repeats it."""
+    renamed_from: str | None = None
+    """Its name in the last release, which is still accepted with a warning; only for keys at the top of the config."""
 
     @property
     def is_mapping(self) -> bool:
@@ -71,7 +76,7 @@ class Key:
 
 
 def _key(
-    default: Any,
+    default: object,
     help: str,
     constraint: Constraint | None = None,
     *,
@@ -80,6 +85,7 @@ def _key(
     is_open: bool = False,
     is_column: bool = False,
     is_repeated: bool = False,
+    renamed_from: str | None = None,
 ) -> Any:
     """Return the field of a key; keys below a part have the role of the part."""
     metadata = {
@@ -90,6 +96,7 @@ def _key(
         "is_open": is_open,
         "is_column": is_column,
         "is_repeated": is_repeated,
+        "renamed_from": renamed_from,
     }
     if isinstance(default, dict | list):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
@@ -148,19 +155,19 @@ class BackendSettings:
 class DeviceSettings:
     """The device that runs the model."""
 
-    type: str = _key("cpu", "cpu, cuda (the first GPU that no other sweep uses), or a certain GPU such as cuda:1.")
+    type: str = _key("cpu", "cpu, cuda (the first GPU that no other sweep uses), or a specific GPU such as cuda:1.")
 
 
 @dataclass
 class TrainingSettings:
     """A training step, for mode=training."""
 
-    optimizer: Any = _key(
+    optimizer: object = _key(
         "sgd",
         "A name, or a mapping with _target_ (torch.optim.RMSprop) and its arguments (lr).",
         c.choice("optimizer", sorted(OPTIMIZERS), or_mapping=True),
     )
-    loss: Any = _key(
+    loss: object = _key(
         "mean",
         "mean (of all outputs), cross_entropy, mse, own (the loss that the model returns), or a mapping with the _target_ of a "
         "function of outputs and targets.",
@@ -172,14 +179,14 @@ class TrainingSettings:
 class MetricSettings:
     """A metric set."""
 
-    select: list[Any] = _key([], "Names of the metrics, with wildcards, or mappings with _target_.", c.METRICS)
+    select: list[object] = _key([], "Names of metrics, or mappings whose _target_ is your own function.", c.METRICS)
     strict: str = _key(
-        "warn", "What happens for an operator without a formula: error, warn, or ignore (then counts are lower bounds)."
+        "warn", "Reaction to an operator without a formula: error, warn, or ignore (counts are then lower bounds)."
     )
-    mode: str = _key("inference", "The mode of a sweep with this metric set, unless the key mode says otherwise.")
+    mode: str = _key("inference", "The mode of a sweep with this metric set, unless the key mode is set.")
     functions: list[str] = _key(
         [],
-        "Dotted names of the functions that the line profiler measures; none: the model's own.",
+        "Dotted names of the functions that the line profiler measures; none: the model's own forward.",
         c.texts("a list of dotted names such as [my_package.MyNet.forward]"),
     )
 
@@ -198,23 +205,26 @@ class ProtocolSettings:
         "Relative difference above which a metric is better or worse; null: no verdicts.",
         c.optional(c.fraction("threshold")),
     )
-    warmup_steps: int = _key(PROTOCOL.warmup_steps, "Least number of warm-up steps.", c.integer("number of steps", 0))
-    warmup_s: float = _key(PROTOCOL.warmup_s, "Least duration of the warm-up.", c.DURATION, unit="s")
+    warmup_steps: int = _key(PROTOCOL.warmup_steps, "Minimum number of warm-up steps.", c.integer("number of steps", 0))
+    warmup_s: float = _key(PROTOCOL.warmup_s, "Minimum duration of the warm-up.", c.DURATION, unit="s")
     sample_s: float = _key(
-        PROTOCOL.sample_s, "A sample repeats the step until it lasts this long.", c.DURATION, unit="s"
+        PROTOCOL.sample_s, "Minimum duration of a sample, which repeats the step if necessary.", c.DURATION, unit="s"
     )
-    min_samples: int = _key(PROTOCOL.min_samples, "Least number of samples per round.", c.integer("number of samples"))
-    min_s: float = _key(PROTOCOL.min_s, "Least duration of the samples of a round.", c.DURATION, unit="s")
-    max_s: float = _key(PROTOCOL.max_s, "Longest duration of the samples of a round.", c.DURATION, unit="s")
+    min_samples: int = _key(
+        PROTOCOL.min_samples, "Minimum number of samples per round.", c.integer("number of samples")
+    )
+    min_s: float = _key(PROTOCOL.min_s, "Minimum duration of the samples of a round.", c.DURATION, unit="s")
+    max_s: float = _key(PROTOCOL.max_s, "Maximum duration of the samples of a round.", c.DURATION, unit="s")
     target_spread: float | None = _key(
         PROTOCOL.target_spread,
-        "Take samples until the interquartile range over the median is below this; null: the minimums are enough.",
+        "Take samples until the interquartile range divided by the median is below this; null: take only the minimum.",
         c.optional(c.fraction("spread")),
     )
     interleave: str = _key(
         PROTOCOL.interleave,
-        "How combinations that are compared alternate: by rounds, or by single samples in processes that run at once (duel).",
-        c.choice("way to take turns", ("rounds", "duel")),
+        "How compared combinations alternate: after each round (rounds), or after each sample, in processes that run at the same "
+        "time (samples).",
+        c.choice("way to interleave", ("rounds", "samples"), earlier=(EARLIER_INTERLEAVE,)),
     )
     kernel: str | None = _key(
         PROTOCOL.kernel,
@@ -227,7 +237,7 @@ class ProtocolSettings:
 class SeedSettings:
     """Seeds of random numbers."""
 
-    weights: int = _key(0, "Seed of the weights and of whatever the framework draws.", c.integer("seed", 0))
+    weights: int = _key(0, "Seed of the weights and of the framework's random numbers.", c.integer("seed", 0))
     order: int = _key(0, "Seed of the order in which combinations are timed within a round.", c.integer("seed", 0))
 
 
@@ -235,26 +245,26 @@ class SeedSettings:
 class CompareSettings:
     """The baseline of the comparison, and how combinations are compared."""
 
-    baseline: dict[str, Any] | str | None = _key(
+    baseline: dict[str, object] | str | None = _key(
         None,
-        "The axis values of the combination that others are compared with, the id of a combination, or another sweep. null: of "
-        "{backend: torch, backend.precision: fp32, backend.channels_last: false} the axes that the sweep varies and that have "
-        "this value; {backend: torch} where it varies none of them.",
+        "The axis values of the combination that others are compared with, the id of a combination, or another sweep. null: those "
+        "of {backend: torch, backend.precision: fp32, backend.channels_last: false} whose axes the sweep varies and have this "
+        "value; {backend: torch} if there are none.",
     )
     thresholds: dict[str, float] = _key(
         {},
-        "{metric: relative difference above which it is better or worse}, where that is not the protocol's threshold.",
+        "{metric: relative difference above which it is better or worse}; other metrics have the protocol's threshold.",
         c.THRESHOLDS,
     )
     tolerance: float | None = _key(
         0.01,
-        "How far the outputs of one model on two frameworks may differ, as a fraction of the baseline's largest output; beyond "
+        "Maximum difference of the outputs of one model on two frameworks, as a fraction of the baseline's largest output; beyond "
         "it the status is failed. A sweep over frameworks that measures time always checks it. null: no check.",
         c.optional(c.fraction("share of the largest output")),
     )
     pareto: list[str] = _key(
         ["latency/forward", "quality/accuracy"],
-        "Two or more metrics of the Pareto front: combinations that no other one beats in all of them.",
+        "Two or more metrics of the Pareto front: the combinations that no other one beats in all of them.",
         c.LIST_OF_METRICS,
     )
     constraints: list[str] = _key(
@@ -270,32 +280,32 @@ class LimitSettings:
 
     timeout_s: float | None = _key(
         300,
-        "Longest duration of a trial; a longer one gets the status timeout. null: no limit. If the process that started a trial is "
-        "itself stopped (SIGSTOP), both are killed 30 s later; with null after 15 to 30 s.",
+        "Maximum duration of a trial; a longer trial gets the status timeout. null: no limit. If the process that started a trial "
+        "is itself stopped (SIGSTOP), both are killed 30 s after the limit; with null after 15 to 30 s.",
         c.optional(c.number("is not a time limit: seconds above 0.", 0.001)),
         unit="s",
     )
     memory: int | str | None = _key(
         None,
-        "Memory that a trial may allocate above its start, as 2GiB; beyond it the status is oom. null: no limit.",
+        "Memory that a trial may allocate after its start, such as 2GiB; beyond it the status is oom. null: no limit.",
         c.optional(c.SIZE),
         unit="B",
     )
     combinations: int = _key(
         100000,
-        "Most combinations before `exclude`; a larger product is rejected before it is expanded. Planning takes about 20 s for "
-        "100,000.",
+        "Maximum number of combinations before `exclude`; a larger product is rejected before it is expanded. Planning takes "
+        "about 20 s for 100,000.",
         c.integer("number of combinations"),
     )
     tracking_s: float = _key(
         600,
-        "Longest time for sending to the tracker after the last measurement; `sweeprof sync DIR` sends the rest.",
+        "Maximum time for sending to the tracker after the last measurement; `sweeprof sync DIR` sends the rest.",
         c.number("is not a time limit: seconds above 0.", 0.001),
         unit="s",
     )
     locks: str | None = _key(
         None,
-        "Full path of the folder with the locks that keep sweeps on one host from disturbing each other; null: "
+        "Full path of the folder with the locks that prevent sweeps on one host from measuring at the same time; null: "
         "/tmp/sweeprof-locks. Containers on one host must share it.",
         c.optional(c.FOLDER),
     )
@@ -307,7 +317,7 @@ class TrackingSettings:
 
     uri: str | None = _key(
         None,
-        "Address of MLflow, as http://host:5000; null: a database below `output`.",
+        "Address of MLflow, such as http://host:5000; null: a database below `output`.",
         c.optional(c.TRACKING_URI),
     )
     history: bool = _key(
@@ -315,7 +325,8 @@ class TrackingSettings:
     )
     writer: str = _key(
         "head",
-        "Who sends: the process that started the sweep (head), or each job of a cluster as it ends (job), which needs a server.",
+        "The process that sends: the one that started the sweep (head), or each job of a cluster when it ends (job), which needs "
+        "a server.",
         c.choice("writer", ("head", "job")),
     )
 
@@ -330,22 +341,22 @@ class ResourceSettings:
     constraint: str | None = _key(None, "Features that a node must have; null: any node.", c.NAME_OR_NULL)
     time: str | None = _key(None, "Time limit of a task: 30min, 2h, 1d; null: the partition's.", c.optional(c.JOB_TIME))
     memory: int | str | None = _key(
-        None, "Memory of a task, as 4GiB; null: the partition's default.", c.optional(c.JOB_MEMORY), unit="B"
+        None, "Memory of a task, such as 4GiB; null: the partition's default.", c.optional(c.JOB_MEMORY), unit="B"
     )
     cpus: int | None = _key(
         None,
-        "Processors of a task; null: as many as backend.threads and jobs use.",
+        "Processors of a task; null: as many as backend.threads and parallel_trials use.",
         c.optional(c.integer("number of processors")),
     )
     gpus: int | str | None = _key(
         None,
-        "GPUs of a task: a number, or type:number as a100:1; null: 1 where device is a GPU, else none.",
+        "GPUs of a task: a number, or type:number such as a100:1; null: 1 if device is a GPU, otherwise none.",
         c.optional(c.GPUS),
     )
     exclusive: bool = _key(False, "true: the whole node, without other jobs.", c.BOOLEAN)
-    options: dict[str, Any] = _key(
+    options: dict[str, object] = _key(
         {},
-        "Further options of sbatch: {reservation: name, nice: 100}.",
+        "Other options of sbatch: {reservation: name, nice: 100}.",
         c.mapping("{option of sbatch: value}"),
         is_open=True,
     )
@@ -358,24 +369,24 @@ class ClusterSettings(ResourceSettings):
     scheduler: str | None = _key(None, "slurm: submit the shards as tasks of job arrays; null: hydra/launcher decides.")
     minutes: float = _key(
         10,
-        "Minutes of work for a task; combinations that a baseline pairs stay in one task, so on one host.",
+        "Minutes of work per task; combinations that a baseline pairs stay in one task, and so on one host.",
         c.number("is not a duration: minutes above 0.", 0.01),
         unit="min",
     )
     parallel: int | None = _key(
         None, "Tasks that may run at once; null: as many as Slurm allows.", c.optional(c.integer("number of tasks"))
     )
-    groups: list[Any] = _key(
+    groups: list[object] = _key(
         [],
         "Other resources for some combinations: a list of {where: {axis: value or [values]} or a condition, partition, time, "
         "memory, cpus, gpus …}.",
         Constraint(lambda value: isinstance(value, list), "is not a list of {where: …, memory: …}."),
     )
     setup: list[str] = _key(
-        [], "Lines of shell that a task runs first, as [module load cuda].", c.texts("a list of lines of shell")
+        [], "Lines of shell that a task runs first, such as [module load cuda].", c.texts("a list of lines of shell")
     )
-    environment: dict[str, Any] = _key(
-        {}, "Environment variables of a task, beside those that sbatch passes on.", c.ENVIRONMENT, is_open=True
+    environment: dict[str, object] = _key(
+        {}, "Environment variables of a task, in addition to those that sbatch passes on.", c.ENVIRONMENT, is_open=True
     )
     python: str | None = _key(
         None, "Full path of the interpreter on the nodes; null: the one that runs now.", c.NAME_OR_NULL
@@ -423,7 +434,7 @@ class Config:
     batch_size: int = _key(1, "Samples in one forward.", c.integer("batch size"), role=Role.IDENTITY, is_column=True)
     mode: str = _key(
         "${oc.select:metrics.mode,inference}",
-        "What a step is: inference (a forward) or training (forward, backward and the optimizer's step). Default: the metric "
+        "The kind of step: inference (a forward) or training (forward, backward and the optimizer's step). Default: the metric "
         "set's mode.",
         c.choice("kind of step", ("inference", "training")),
         role=Role.IDENTITY,
@@ -435,66 +446,68 @@ class Config:
     protocol: ProtocolSettings = _part(ProtocolSettings, "How latency is measured.", role=Role.IDENTITY, is_group=True)
     seed: SeedSettings = _part(SeedSettings, "Seeds of random numbers.", role=Role.IDENTITY)
 
-    axes: dict[str, Any] = _key(
+    axes: dict[str, object] = _key(
         {},
-        "Every combination of the axes: {key: [values]}. A value may be a text that expands to several: range(1,5), "
+        "Every combination of the axes: {key: [values]}. A value may be a string that expands to several: range(1,5), "
         "choice(a,b), glob(*).",
         role=Role.SHAPE,
         is_open=True,
     )
-    zip: list[Any] = _key(
+    zip: list[object] = _key(
         [],
         "Tied axes: a list of {axis: [values]}; the axes of an entry take their first values together, then their second …",
         role=Role.SHAPE,
     )
-    variants: dict[str, Any] = _key(
+    variants: dict[str, object] = _key(
         {},
-        "Axes whose values set several keys: {axis: {name: {key: value}}}, as {size: {small: {model.torch.width: 16, "
+        "Axes whose values set several keys: {axis: {name: {key: value}}}, such as {size: {small: {model.torch.width: 16, "
         "batch_size: 8}}}.",
         role=Role.SHAPE,
         is_open=True,
     )
-    include: list[Any] = _key(
+    include: list[object] = _key(
         [],
-        "Combinations beside the product, which `exclude` does not apply to: a list of {key: value}.",
+        "Combinations in addition to the product; `exclude` does not apply to them: a list of {key: value}.",
         role=Role.SHAPE,
     )
-    exclude: list[Any] = _key(
+    exclude: list[object] = _key(
         [],
-        "Combinations to leave out: a list of {axis: value or [values]}, of which all must match, or of conditions over the axes "
+        "Combinations to exclude: a list of {axis: value or [values]}, of which all must match, or of conditions over the axes "
         'such as "batch_size * model.torch.width > 4096".',
         role=Role.SHAPE,
     )
-    grids: list[Any] = _key(
+    grids: list[object] = _key(
         [],
-        "Several products in one sweep: a list of {axes, zip, include, exclude}; what stands beside it holds for all.",
+        "Several products in one sweep: a list of {axes, zip, include, exclude}; keys beside `grids` apply to all of them.",
         role=Role.SHAPE,
     )
-    alone: bool = _key(
+    single_combination: bool = _key(
         False,
-        "true: only what the command line sets, with the settings of a sweep file but without its shape.",
+        "true: measure only the combination of the command line, with the settings of a sweep file but without its shape.",
         c.BOOLEAN,
         role=Role.SHAPE,
+        renamed_from="alone",
     )
 
     compare: CompareSettings = _part(
-        CompareSettings, "What combinations are compared with, and how.", role=Role.COMPARISON
+        CompareSettings, "The baseline of the comparison, and how combinations are compared.", role=Role.COMPARISON
     )
 
     limits: LimitSettings = _part(LimitSettings, "Limits of time and memory.", role=Role.TRIAL, is_repeated=True)
     isolation: str = _key(
         "fork",
-        "How trials are isolated. fork: each trial in a process forked from one that has imported the framework; spawn: in a new "
-        "interpreter; inline: in the sweep's own process (for debugging: nothing is isolated, and no limit applies).",
+        "How trials are isolated. fork: each trial runs in a process forked from one that has imported the framework; spawn: in a "
+        "new interpreter; inline: in the sweep's own process (for debugging: nothing is isolated, and no limit applies).",
         c.choice("isolation", ("fork", "spawn", "inline")),
         role=Role.TRIAL,
         is_repeated=True,
     )
-    jobs: int = _key(
+    parallel_trials: int = _key(
         1,
-        "How many trials run at once of those that do not measure the device (counting, quality).",
-        c.integer("number of jobs"),
+        "Maximum number of trials that run at once, if they do not measure the device (counting, quality).",
+        c.integer("number of trials"),
         role=Role.TRIAL,
+        renamed_from="jobs",
     )
     fail_fast: bool = _key(False, "true: the first trial that fails ends the sweep.", c.BOOLEAN, role=Role.TRIAL)
 
@@ -507,37 +520,39 @@ class Config:
     dry_run: bool = _key(False, "true: print the plan and measure nothing.", c.BOOLEAN)
     resume: str | None = _key(
         None,
-        "A sweep to resume: its folder, or `last` for the newest of this name. Trials that are missing or failed are measured.",
-        c.optional(c.matching("(?s).", "is not a sweep to go on with: the folder of one, last.")),
+        "A sweep to resume: its folder, or `last` for the newest of this name. Missing and failed trials are measured.",
+        c.optional(c.matching("(?s).", "is not a sweep to resume: a folder of a sweep, last.")),
     )
-    retry: list[str] = _key(
+    retry_statuses: list[str] = _key(
         [],
-        "Of a resumed sweep: measure again only trials with one of these statuses, beside missing ones; []: every status but ok "
-        "and unsupported.",
+        "When a sweep is resumed: measure again only trials with one of these statuses, and missing ones; []: every status except "
+        "ok and unsupported.",
         c.list_of_choices("statuses", STATUSES),
+        renamed_from="retry",
     )
     trust: bool = _key(
         False,
-        "true: resume a sweep whose folder another user may write, and send its results where only the folder says; this runs "
-        "code that the folder names.",
+        "true: resume a sweep whose folder another user may write, and send its results to an address that only the folder names; "
+        "this runs code that the folder names.",
         c.BOOLEAN,
     )
     shards: int | None = _key(
         None,
-        "How many jobs the launcher gets; null: as many as it runs at once, by its options or the number of processors; on a "
+        "Number of jobs of the launcher; null: as many as it runs at once, by its options or the number of processors; on a "
         "cluster by cluster.minutes.",
         c.optional(c.integer("number of shards")),
     )
-    wait: bool = _key(
+    wait_for_jobs: bool = _key(
         True,
         "false: on a cluster, submit and exit; `sweeprof collect DIR` then makes the comparison.",
         c.BOOLEAN,
+        renamed_from="wait",
     )
     tracking: TrackingSettings = _part(
-        TrackingSettings, "The tracker that results are sent to.", is_group=True, has_target=True
+        TrackingSettings, "The tracker that receives the results.", is_group=True, has_target=True
     )
     cluster: ClusterSettings = _part(ClusterSettings, "Resources of jobs on Slurm.", is_group=True)
-    job: JobSettings = _part(JobSettings, "Set by the sweeper for each job; not to be set by users.")
+    job: JobSettings = _part(JobSettings, "Set by the sweeper for each job; users must not set it.")
 
 
 def _keys(part: type, parent: Key | None = None) -> Iterator[Key]:
@@ -559,6 +574,7 @@ def _keys(part: type, parent: Key | None = None) -> Iterator[Key]:
             data.get("has_target", False),
             data["is_column"],
             data["is_repeated"] or data["role"] is Role.IDENTITY,
+            data.get("renamed_from"),
         )
         yield key
         if below:
@@ -573,10 +589,12 @@ def _top_level(is_wanted: Callable[[Key], bool]) -> tuple[str, ...]:
     return tuple(key.name for key in KEYS.values() if "." not in key.name and is_wanted(key))
 
 
+RENAMED = {key.renamed_from: key.name for key in KEYS.values() if key.renamed_from}
+"""The present names of keys by those of the last release."""
 TOP_LEVEL = _top_level(lambda _: True)
 """The keys at the top of the config."""
 IDENTITY = _top_level(lambda key: key.role is Role.IDENTITY)
-"""The keys of a combination's identity; of these ``training`` does not count for mode=inference."""
+"""The keys of a combination's identity; ``training`` is ignored for mode=inference."""
 SHAPE_KEYS = _top_level(lambda key: key.role is Role.SHAPE and key.type != "bool")
 """The keys that list or exclude combinations."""
 TRIAL_KEYS = _top_level(lambda key: key.role is Role.TRIAL)
@@ -617,9 +635,9 @@ def is_merged(name: str) -> bool:
     return is_plain and any(key.is_open and name.startswith(f"{key.name}.") for key in KEYS.values())
 
 
-def value_at(config: Mapping[str, Any], name: str) -> tuple[bool, Any]:
+def value_at(config: Mapping[str, object], name: str) -> tuple[bool, object]:
     """Return whether a config has a key, and its value."""
-    node: Any = config
+    node: object = config
     for word in name.split("."):
         if not isinstance(node, Mapping) or word not in node:
             return False, None
@@ -632,7 +650,7 @@ _CONSTRAINED: dict[str, list[Key]] = {
 }
 
 
-def constraint_problems(config: Mapping[str, Any]) -> list[Problem]:
+def constraint_problems(config: Mapping[str, object]) -> list[Problem]:
     """Return the problems of all values, of a config or of some parts of one, that their keys do not accept."""
     problems = []
     for name in config:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
 
 from sweeprof.errors import Problem, choice_problem, nearest
 from sweeprof.measuring.instantiate import NOT_ARGUMENTS
@@ -24,8 +23,8 @@ class ValueKind:
 
     text: str
     """As a message says it: "a whole number"."""
-    accepts: Callable[[Any], bool]
-    choices: tuple[Any, ...] = ()
+    accepts: Callable[[object], bool]
+    choices: tuple[object, ...] = ()
     """Of a ``Literal``."""
 
 
@@ -35,7 +34,7 @@ class Argument:
 
     kind: ValueKind | None
     """None if its annotation says nothing that can be checked."""
-    default: Any = None
+    default: object = None
     """A literal; None also if there is no default, or another one."""
 
 
@@ -52,12 +51,12 @@ class Signature:
         return self.is_open or name in self.arguments
 
 
-def given_arguments(node: Mapping[str, Any]) -> dict[str, Any]:
+def given_arguments(node: Mapping[str, object]) -> dict[str, object]:
     """The keys of a config node that are passed to its target, with their values."""
     return {str(key): value for key, value in node.items() if key not in (*NOT_ARGUMENTS, *_HYDRA)}
 
 
-def argument_problems(key: str, node: Mapping[str, Any]) -> Iterator[Problem]:
+def argument_problems(key: str, node: Mapping[str, object]) -> Iterator[Problem]:
     """The arguments of the node at ``key`` that its target does not accept, if the source of the target can be read."""
     target = str(node.get("_target_"))
     signature = signature_of(target)
@@ -70,7 +69,7 @@ def argument_problems(key: str, node: Mapping[str, Any]) -> Iterator[Problem]:
             yield from kind_problems(f"{key}.{name}", value, signature.arguments[name].kind)
 
 
-def kind_problems(key: str, value: Any, kind: ValueKind | None) -> Iterator[Problem]:
+def kind_problems(key: str, value: object, kind: ValueKind | None) -> Iterator[Problem]:
     """The problem of a value that an annotation does not allow; an object that is yet to be made can be anything."""
     if kind is None or (isinstance(value, Mapping) and "_target_" in value) or kind.accepts(value):
         return
@@ -134,7 +133,7 @@ def _fields(definition: ast.ClassDef, home: str) -> dict[str, Argument]:
     return found
 
 
-def _literal(node: ast.expr | None) -> Any:
+def _literal(node: ast.expr | None) -> object:
     try:
         return None if node is None else ast.literal_eval(node)
     except ValueError:
@@ -144,7 +143,7 @@ def _literal(node: ast.expr | None) -> Any:
 # Annotations.
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 

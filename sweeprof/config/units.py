@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB|kB|MB|GB|TB)?")
 _BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
@@ -11,7 +10,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(min|h|d)")
 _MINUTES = {"min": 1, "h": 60, "d": 24 * 60}
 
 
-def parse_size(value: Any) -> int | None:
+def parse_size(value: object) -> int | None:
     """Return the bytes in ``value``, an integer or a text such as ``2GiB``; None if it is neither or not above 0."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value if value > 0 else None
@@ -21,7 +20,7 @@ def parse_size(value: Any) -> int | None:
     return int(float(match[1]) * _BYTES[match[2] or "B"]) or None
 
 
-def parse_minutes(value: Any) -> int | None:
+def parse_minutes(value: object) -> int | None:
     """Return the whole minutes in a text such as ``90min``, ``2h`` or ``1d``; None for any other value.
 
     Slurm's ``2:00:00`` and plain numbers are rejected: YAML reads ``2:00:00`` as a number of seconds.
@@ -30,7 +29,7 @@ def parse_minutes(value: Any) -> int | None:
     return (int(float(match[1]) * _MINUTES[match[2]]) or None) if match else None
 
 
-def is_gpus(value: Any) -> bool:
+def is_gpus(value: object) -> bool:
     """True if ``value`` is a number of GPUs, or a type and a number as ``a100:1``."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value >= 0

@@ -1,4 +1,4 @@
-"""Validation of a composed config: every problem at once, each naming key, value and what is allowed."""
+"""Validation of a composed config: every problem at once, each with key, value and allowed values."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sweeprof.config.schema import RESOURCES, constraint_problems, keys_below
 from sweeprof.config.signatures import argument_problems
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.select import select
+from sweeprof.results.record import Json
 
 WHERE = "where"
 """The key of a group of ``cluster.groups`` that selects combinations."""
@@ -19,8 +20,8 @@ RESERVED_OPTIONS = ("job-name", "array", "output", "parsable", "wrap", "wait", "
 """Options of sbatch by which sweeprof finds the tasks of a sweep."""
 
 
-def config_problems(config: Mapping[str, Any]) -> list[Problem]:
-    """Everything that is wrong with one resolved config."""
+def config_problems(config: Json) -> list[Problem]:
+    """Return every problem of one resolved config."""
     problems = constraint_problems(config)
     for name, part in config.items():
         problems += _further_problems(name, part)
@@ -28,7 +29,7 @@ def config_problems(config: Mapping[str, Any]) -> list[Problem]:
 
 
 def part_problems(name: str, part: Any) -> list[Problem]:
-    """Everything that is wrong with the part ``name`` of a resolved config; parts do not depend on each other."""
+    """Return every problem of the part ``name`` of a resolved config; parts do not depend on each other."""
     return [*constraint_problems({name: part}), *_further_problems(name, part)]
 
 
@@ -56,7 +57,7 @@ def _training_problems(training: Any) -> Iterator[Problem]:
             yield Problem(target, value.get("_target_"), "is not the dotted name of a class or function.")
 
 
-def _metric_problems(metrics: Any) -> list[Problem]:
+def _metric_problems(metrics: Json) -> list[Problem]:
     if "select" not in metrics:
         return constraint_problems({"metrics": {"select": None}})
     if not METRICS.accepts(metrics["select"]):  # reported with the other constraints
@@ -70,13 +71,13 @@ def _metric_problems(metrics: Any) -> list[Problem]:
 
 def _dataset_problems(dataset: Any) -> Iterator[Problem]:
     if not isinstance(dataset, Mapping) or not dataset.get("_target_"):
-        yield Problem("dataset._target_", None, "is missing: it names what to construct.")
+        yield Problem("dataset._target_", None, "is missing: it must name a class or function.")
     else:
         yield from _argument_problems("dataset", dataset)
 
 
 def _argument_problems(key: str, node: Mapping[str, Any]) -> Iterable[Problem]:
-    """Arguments that a function of sweeprof does not accept; other targets are imported by the probe, in a process of its own."""
+    """Return the problems of arguments that a function of sweeprof does not accept; the probe checks other targets."""
     return argument_problems(key, node) if node["_target_"].startswith("sweeprof.") else ()
 
 
@@ -87,7 +88,7 @@ class _Extra:
     package: str
     """As it is imported."""
     name: str
-    """The extra of sweeprof that brings it."""
+    """The extra of sweeprof that installs it."""
 
 
 _EXTRAS = {
@@ -101,14 +102,14 @@ _EXTRAS = {
 
 def _backend_problems(backend: Any) -> Iterator[Problem]:
     if not isinstance(backend, Mapping) or not backend.get("_target_"):
-        yield Problem("backend._target_", None, "is missing: it names what to construct.")
+        yield Problem("backend._target_", None, "is missing: it must name a class or function.")
         return
     extra = _EXTRAS.get(str(backend.get("framework")))
     if extra is not None and find_spec(extra.package) is None:
         yield _missing_extra("backend", extra.name)
 
 
-def _model_problems(model: Any) -> Iterator[Problem]:
+def _model_problems(model: Json) -> Iterator[Problem]:
     for framework, node in model.items():
         if isinstance(node, Mapping) and not isinstance(node.get("_target_"), str):
             yield Problem(
@@ -118,16 +119,16 @@ def _model_problems(model: Any) -> Iterator[Problem]:
             yield from _argument_problems(f"model.{framework}", node)
 
 
-def _tracking_problems(tracking: Any) -> Iterator[Problem]:
+def _tracking_problems(tracking: Json) -> Iterator[Problem]:
     tracker = str(tracking.get("_target_") or "")
     if tracker.startswith("sweeprof.tracking.mlflow") and find_spec("mlflow") is None:
         yield _missing_extra("tracking", "mlflow")
     if tracking.get("writer") == "job" and not str(tracking.get("uri")).startswith(("http://", "https://")):
-        said = "needs a server, tracking.uri=http://…: of a database the head is the one writer."
+        said = "needs a server, tracking.uri=http://…: only the driver writes to a database."
         yield Problem("tracking.writer", "job", said)
 
 
-def _cluster_problems(cluster: Any) -> Iterator[Problem]:
+def _cluster_problems(cluster: Json) -> Iterator[Problem]:
     scheduler = cluster.get("scheduler")
     if scheduler not in (None, "slurm"):
         yield choice_problem("cluster.scheduler", scheduler, "scheduler", ["slurm"])
@@ -143,14 +144,14 @@ def _cluster_problems(cluster: Any) -> Iterator[Problem]:
         yield from _group_problems(groups)
 
 
-def _option_problems(options: Mapping[str, Any], key: str) -> Iterator[Problem]:
+def _option_problems(options: Mapping[str, object], key: str) -> Iterator[Problem]:
     """Return the options of sbatch that only sweeprof may set."""
     for name, value in options.items():
         if name in RESERVED_OPTIONS:
-            yield Problem(f"{key}.{name}", value, "is set by sweeprof, which finds its tasks by it.")
+            yield Problem(f"{key}.{name}", value, "is set by sweeprof, which uses it to find its tasks.")
 
 
-def _group_problems(groups: Sequence[Any]) -> Iterator[Problem]:
+def _group_problems(groups: Sequence[object]) -> Iterator[Problem]:
     """Return the problems of ``cluster.groups``, without those of the combinations that they select."""
     for number, group in enumerate(groups):
         key = f"cluster.groups[{number}]"
@@ -171,7 +172,7 @@ def _missing_extra(key: str, extra: str) -> Problem:
     return Problem(key, extra, f"is not installed here: pip install 'sweeprof[{extra}]'.")
 
 
-def baseline_problems(baseline: Any, axes: Mapping[str, list[Any]]) -> Iterator[Problem]:
+def baseline_problems(baseline: object, axes: Mapping[str, list[object]]) -> Iterator[Problem]:
     """Return the problems of ``compare.baseline``, given the values per axis."""
     if not isinstance(baseline, Mapping):
         yield Problem("compare.baseline", baseline, "is not {axis: value}.")
@@ -183,7 +184,7 @@ def baseline_problems(baseline: Any, axes: Mapping[str, list[Any]]) -> Iterator[
             yield choice_problem(f"compare.baseline.{key}", value, "value of that axis", [str(v) for v in axes[key]])
 
 
-def training_problems(axes: Mapping[str, list[Any]], modes: Collection[str]) -> Iterator[Problem]:
+def training_problems(axes: Mapping[str, list[object]], modes: Collection[str]) -> Iterator[Problem]:
     """Return the problems of axes of the training step, given the modes of all combinations."""
     if not modes or "training" in modes:
         return

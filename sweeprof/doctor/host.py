@@ -62,7 +62,9 @@ def processor(root: Path = environment.ROOT) -> Iterator[Finding]:
     yield known(section, "usable by this process", len(os.sched_getaffinity(0)))
     most = usable_threads(root)
     text = "threads of a trial, times trials at once (jobs, shards), should be no more than the cores"
-    yield Finding(section, "threads", f"at most {most}", advice=Advice(text, f"backend.threads={most} jobs=1"))
+    yield Finding(
+        section, "threads", f"at most {most}", advice=Advice(text, f"backend.threads={most} parallel_trials=1")
+    )
     governor = known(section, "frequency governor", environment.governor(root))
     if governor.value not in (None, "performance"):
         advice = Advice("let processors keep one speed", "sudo cpupower frequency-set --governor performance")
@@ -91,7 +93,7 @@ def processor(root: Path = environment.ROOT) -> Iterator[Finding]:
     virtual = known(section, "virtual machine", environment.is_virtual(root))
     if virtual.value == "yes":
         text = "its host may lend the processors to others: interleave the samples"
-        virtual = dataclasses.replace(virtual, advice=Advice(text, "protocol.interleave=duel"))
+        virtual = dataclasses.replace(virtual, advice=Advice(text, "protocol.interleave=samples"))
     yield virtual
 
 

@@ -92,7 +92,9 @@ def meaning(seen: Noise, protocols: Mapping[str, Protocol]) -> Iterator[Finding]
     count = len(seen.medians)
     yield known("Noise", "within a process", f"{seen.within:.1%} (interquartile range over median)")
     loud = seen.between > NOISY
-    advice = Advice("see Load and Processor; or interleave the samples", "protocol.interleave=duel") if loud else None
+    advice = (
+        Advice("see Load and Processor; or interleave the samples", "protocol.interleave=samples") if loud else None
+    )
     text = f"{seen.between:.1%} (standard deviation of {count} processes' medians)"
     yield Finding("Noise", "between processes", text, advice=advice, distorts=loud)
     for name, protocol in protocols.items():

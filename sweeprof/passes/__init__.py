@@ -1,1 +1,4 @@
-"""Passes: what can be measured of a model."""
+"""Passes: the kinds of measurement of a model.
+
+Reasons for its design: docs/decisions/passes.md.
+"""

@@ -125,6 +125,13 @@ def exclusive_passes() -> frozenset[str]:
 
 
 @cache
+def baseline_passes() -> frozenset[str]:
+    """Return the names of the passes whose results of the baseline a combination is compared with."""
+    read = {provider.name for provider, parameter in parameters().values() if parameter.source == "baseline"}
+    return frozenset(read | {name for name, known in passes().items() if known.pair is not None})
+
+
+@cache
 def parameters() -> Mapping[str, tuple[Pass[PassResult], Parameter]]:
     """Return the parameters that passes provide to metric functions, each with its pass, by name."""
     return MappingProxyType({parameter.name: (p, parameter) for p in passes().values() for parameter in p.provides})

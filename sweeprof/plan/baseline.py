@@ -1,4 +1,4 @@
-"""The baseline that a config chooses, and the problems of ``compare.*``, before anything is measured."""
+"""The baseline of a config, and the problems of ``compare.*``, before anything is measured."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sweeprof.config.schema import KEYS
 from sweeprof.config.validation import baseline_problems
 from sweeprof.errors import Problem, UserError, choice_problem
-from sweeprof.plan.plan import Combination
+from sweeprof.plan.plan import Combination, OtherSweep
 from sweeprof.report.selection import conditions, metric_names
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Json
@@ -31,8 +30,8 @@ class Named:
 
     axes: Json | None
     """All axes of one of the sweep's own combinations; None for another sweep."""
-    against: Json | None
-    """Of another sweep: ``label`` as it was written and ``file``, which is copied into the sweep's folder."""
+    against: OtherSweep | None
+    """None for one of the sweep's own combinations."""
 
 
 def named_baseline(text: str, combinations: Sequence[Combination], find_sweep: FindSweep, name: str) -> Named:
@@ -48,7 +47,7 @@ def named_baseline(text: str, combinations: Sequence[Combination], find_sweep: F
                 [choice_problem(KEY, text, "id of a combination of this sweep", [c.id for c in combinations])]
             )
         return Named(dict(found.axes), None)
-    return Named(None, {"label": text, "file": str(find_sweep(text, name))})
+    return Named(None, OtherSweep(text, str(find_sweep(text, name))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +55,22 @@ class Chosen:
     """The baseline that ``compare.baseline`` chose."""
 
     axes: Json
-    against: Json | None = None
+    against: OtherSweep | None = None
     problems: Sequence[Problem] = ()
 
 
 def chosen_baseline(
-    given: Any,
+    given: object,
     default: Json,
     combinations: Sequence[Combination],
-    axes: Mapping[str, list[Any]],
+    axes: Mapping[str, list[object]],
     find_sweep: FindSweep,
     name: str,
 ) -> Chosen:
     """The baseline that a config gives, as axis values or as a text; beside another sweep the sweep keeps its default one."""
     if not isinstance(given, str):
         problems = list(baseline_problems(given, axes))
-        return Chosen({} if problems else given, None, problems)
+        return Chosen(given if isinstance(given, dict) and not problems else {}, None, problems)
     try:
         named = named_baseline(given, combinations, find_sweep, name)
     except UserError as error:
@@ -79,9 +78,7 @@ def chosen_baseline(
     return Chosen(named.axes or default, named.against)
 
 
-def compare_problems(
-    compare: Mapping[str, Any], metrics: Sequence[MetricInfo], axes: Sequence[str]
-) -> Iterator[Problem]:
+def compare_problems(compare: Json, metrics: Sequence[MetricInfo], axes: Sequence[str]) -> Iterator[Problem]:
     """Return the problems of ``thresholds``, ``pareto`` and ``constraints``, given what the sweep measures.
 
     A sweep that measures no metric of the default front has no front, and that is not a problem.
@@ -103,16 +100,16 @@ def compare_problems(
             continue
         for part in parts:
             if part.expression.names <= names.keys() and part.is_number:
-                said = f"has '{part.expression.text}', which is no condition: compare it with something."
+                said = f"has '{part.expression.text}', which is not a condition: compare it with a value."
                 yield Problem("compare.constraints", constraint, said)
 
 
-def _front_problems(front: Sequence[Any], metrics: Sequence[MetricInfo], names: Mapping[str, str]) -> Iterator[Problem]:
+def _front_problems(front: Sequence[str], metrics: Sequence[MetricInfo], names: Mapping[str, str]) -> Iterator[Problem]:
     infos = {info.name: info for info in metrics}
     for name in front:
         if name not in names:
             yield choice_problem("compare.pareto", name, "metric of this sweep", names)
         elif infos[names[name]].better is None:
-            yield Problem("compare.pareto", name, "has no direction in which it is better.")
+            yield Problem("compare.pareto", name, "has no better direction, so it cannot be on a front.")
     if len(front) == 1:
-        yield Problem("compare.pareto", front, "is one metric; a front is of two or more.")
+        yield Problem("compare.pareto", front, "is one metric; a Pareto front needs at least two.")

@@ -16,6 +16,7 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
+from rich.text import Text
 
 from sweeprof.config.errors import ConfigFile, empty_shape, located
 from sweeprof.config.groups import (
@@ -28,13 +29,24 @@ from sweeprof.config.groups import (
 )
 from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, redacted, spelled
 from sweeprof.config.overrides import Arguments
-from sweeprof.config.schema import CLOSED_PARTS, GROUPS, IDENTITY, PARTS, SHAPE_KEYS, TOP_LEVEL, is_open, keys_below
+from sweeprof.config.renames import rename_keys
+from sweeprof.config.schema import (
+    CLOSED_PARTS,
+    GROUPS,
+    IDENTITY,
+    PARTS,
+    SHAPE_KEYS,
+    TOP_LEVEL,
+    LimitSettings,
+    is_open,
+    keys_below,
+)
 from sweeprof.config.validation import part_problems, training_problems
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.select import passes_of, select
 from sweeprof.plan.baseline import Chosen, FindSweep, chosen_baseline, compare_problems
 from sweeprof.plan.comparing import OUTPUT_DIFFERENCE, compares_outputs
-from sweeprof.plan.plan import Combination, Plan, without_repeats
+from sweeprof.plan.plan import Axes, Combination, ComparisonSettings, Plan, without_repeats
 from sweeprof.plan.probe import probe
 from sweeprof.plan.progress import PlanningDisplay
 from sweeprof.plan.shape import distinct
@@ -51,7 +63,7 @@ SHOWN_GRIDS = 3
 
 @dataclass
 class Composer:
-    """Composes a config per point, in a section for every sweep file that has a shape of its own."""
+    """Composes a config per point, with a part for every sweep file that has its own shape."""
 
     loader: ConfigLoader
     config: DictConfig
@@ -59,7 +71,12 @@ class Composer:
     find_sweep: FindSweep
     """Finds the other sweep that ``compare.baseline`` names."""
     live: Console | None = None
-    """Shows how far planning is, where that takes long."""
+    """Shows warnings, and the progress of planning if that takes long."""
+
+    def __post_init__(self) -> None:
+        for warning in rename_keys(self.config, {*self.arguments.fixed, *self.arguments.axes}):
+            if self.live:
+                self.live.print(Text(warning, style="yellow"), soft_wrap=True)
 
     def plan(self) -> Plan:
         """The plan; raises :class:`UserError` with every problem of every combination, and where a file has it."""
@@ -94,7 +111,7 @@ class Composer:
         if SWEEP_GROUP in self.arguments.axes:
             named = ",".join(str(v) for v in self.arguments.axes[SWEEP_GROUP])
             raise UserError(
-                [Problem("sweep", named, f"names several sweeps; one run takes them together as +sweep=[{named}].")]
+                [Problem("sweep", named, f"names several sweeps; to run them together, write +sweep=[{named}].")]
             )
         if problems := list(self._part_problems()):
             raise UserError([*problems, *self._key_problems()])
@@ -126,7 +143,7 @@ class Composer:
         )
         problems += [*baseline.problems, *self._comparing_problems(found)]
         if not found and not problems:
-            problems.append(Problem("exclude", self._plain("exclude"), "leaves nothing to measure."))
+            problems.append(Problem("exclude", self._plain("exclude"), "excludes every combination."))
         if not problems:
             problems += probe(found, packaged_targets(), here=self._plain("cluster.scheduler") is None)
         if problems:
@@ -135,16 +152,16 @@ class Composer:
         return self._assembled(combinations, (*excluded, *repeats), baseline)
 
     def _size_problems(self, sizes: Sequence[tuple[int, str]]) -> Iterator[Problem]:
-        """A product that is too large, told before it is expanded."""
+        """Return the problem of a product that is too large, before it is expanded."""
         limit, total = self._plain("limits.combinations"), sum(count for count, _ in sizes)
-        if not isinstance(limit, int) or total <= limit:  # what is no number is told with the other limits
+        if not isinstance(limit, int) or total <= limit:  # other invalid values are reported with the other limits
             return
         largest = sorted(sizes, key=lambda size: size[0], reverse=True)
         parts = [f"{count:,} = {told}" for count, told in largest[:SHOWN_GRIDS]]
         parts += [f"{len(sizes) - SHOWN_GRIDS} smaller grids"] if len(sizes) > SHOWN_GRIDS else []
         whole = f"{total:,}: " if len(sizes) > 1 else ""
         said = (
-            f"is less than what the sweep has before `exclude` ({whole}{'; '.join(parts)}); give the axes fewer values, or "
+            f"is less than the number of combinations before `exclude` ({whole}{'; '.join(parts)}); give the axes fewer values, or "
             f"raise the limit: limits.combinations={total}."
         )
         yield Problem("limits.combinations", limit, said)
@@ -178,14 +195,18 @@ class Composer:
             passes=passes,
             cluster=cluster,
             order_seed=int(self.config.seed.order),
-            jobs=int(self.config.jobs),
+            parallel_trials=int(self.config.parallel_trials),
             fail_fast=bool(self.config.fail_fast),
-            compare={
-                k: v for k, v in {**self._plain("compare"), "against": baseline.against}.items() if k != "baseline"
-            },
+            compare=ComparisonSettings(
+                thresholds=self._plain("compare.thresholds"),
+                tolerance=self.config.compare.tolerance,
+                pareto=self._plain("compare.pareto"),
+                constraints=self._plain("compare.constraints"),
+                against=baseline.against,
+            ),
             metrics=entries,
             threshold=max((t for c in combinations if (t := c.config["protocol"]["threshold"])), default=None),
-            limits=self._plain("limits"),
+            limits=LimitSettings(**self._plain("limits")),
             isolation=self.config.isolation,
         )
 
@@ -195,7 +216,7 @@ class Composer:
         groups = _groups(self.loader, self.config, self.arguments)
         named = self._files
         shaped = [name for name in named if _has_shape(self._composed([name], bare=True))] if len(named) > 1 else []
-        if len(shaped) < 2 or self.config.alone is True:
+        if len(shaped) < 2 or self.config.single_combination is True:
             return [Section(groups, self.config, self.arguments, self._program())]
         made = []
         for name in shaped:
@@ -221,12 +242,14 @@ class Composer:
             lines = [line for line in lines if line.lstrip("+~").partition("=")[0].partition(".")[0] not in SHAPE_KEYS]
         everywhere = [str(line) for line in self.config.hydra.overrides.hydra]
         name = self.config.hydra.job.config_name
-        return self.loader.load_configuration(name, [*everywhere, _sweep_line(files), *lines], RunMode.MULTIRUN)
+        composed = self.loader.load_configuration(name, [*everywhere, _sweep_line(files), *lines], RunMode.MULTIRUN)
+        rename_keys(composed, {*self.arguments.fixed, *self.arguments.axes})
+        return composed
 
     @cached_property
-    def axes(self) -> dict[str, list[Any]]:
+    def axes(self) -> Axes:
         """Values per axis over all sections; the headline axes first."""
-        found: dict[str, list[Any]] = {}
+        found: Axes = {}
         for section in self.sections:
             for key, values in section.axes.items():
                 found.setdefault(key, []).extend(values)
@@ -238,7 +261,7 @@ class Composer:
 
     @cached_property
     def _narrowed(self) -> set[str]:
-        """The axes that the command line speaks of."""
+        """Return the axes that the command line sets."""
         return {key for section in self.sections for key in section.narrowed}
 
     @cached_property
@@ -251,8 +274,8 @@ class Composer:
     def _task_overrides(self) -> list[str]:
         return [str(line) for line in self.config.hydra.overrides.task]
 
-    def _baseline(self) -> Any:
-        # Hydra merges a mapping into the default one; who names a baseline means that one alone.
+    def _baseline(self) -> object:
+        # Hydra merges a mapping into the default one; a given baseline must replace it.
         given = self.arguments.fixed.get("compare.baseline")
         if given is not None and given.value() is not None:
             return given.value()
@@ -265,7 +288,7 @@ class Composer:
         gone = [key for key, value in chosen.items() if key in self.axes and value not in self.axes[key]]
         return {} if any(key in self._narrowed for key in gone) else chosen
 
-    def _default_baseline(self) -> dict[str, Any]:
+    def _default_baseline(self) -> dict[str, object]:
         """The default's axes that the sweep has with the default's value; those that it varies, where it varies any."""
         found = {key: value for key, value in DEFAULT_BASELINE.items() if value in self.axes.get(key, [])}
         varied = {key: value for key, value in found.items() if len(self.axes[key]) > 1}
@@ -276,13 +299,13 @@ class Composer:
         return str(self.config.name or "+".join(self._files) or "adhoc")
 
     def sharded(
-        self, combinations: Sequence[Combination], baseline: Mapping[str, Any], passes: Sequence[PassName]
+        self, combinations: Sequence[Combination], baseline: Mapping[str, object], passes: Sequence[PassName]
     ) -> tuple[Shards, Json]:
         """Ids of combinations, shard by shard, and :attr:`Plan.cluster`."""
         settings: Json = self._plain("cluster")
         if settings["scheduler"] is None:
             return in_shards(combinations, baseline, self._shard_count(combinations)), {}
-        asked = asked_for(combinations, settings, baseline, self.axes, int(self.config.jobs))
+        asked = asked_for(combinations, settings, baseline, self.axes, int(self.config.parallel_trials))
         shards, resources = in_tasks(combinations, baseline, passes, asked, settings["minutes"], self.config.shards)
         return shards, {"settings": settings, "resources": resources}
 
@@ -305,19 +328,19 @@ class Composer:
                     yield key_problem(f"{part}.{name}", value, {f"{part}.{one}" for one in names})
 
     def _empty_problems(self) -> list[Problem]:
-        """Sweep files that name no combinations although they mean to, as with `axes: {}`."""
-        if self.config.alone is True or any(section.names_axes for section in self.sections):
+        """Return the problems of sweep files with an empty shape, such as `axes: {}`."""
+        if self.config.single_combination is True or any(section.names_axes for section in self.sections):
             return []
         folders = source_folders(self.config)
         paths = [path for name in self._files if (path := config_file(folders, "sweep", name))]
         found = [problem for path in paths if (problem := empty_shape(path, (*SHAPE_KEYS, "hydra")))]
         given = self.arguments.fixed.get("axes")
         if given is not None and not self._plain("axes"):
-            found.append(Problem("axes", given.value(), "is empty; it takes {axis: [values]}."))
+            found.append(Problem("axes", given.value(), "is empty; it must be {axis: [values]}."))
         return found
 
     def _part_problems(self) -> Iterator[Problem]:
-        """Parts of the config that are no mappings, as where a sweep file has ``tracking: none``."""
+        """Return the problems of parts of the config that are not mappings, such as ``tracking: none`` in a sweep file."""
         for key in sorted(PARTS):
             value = self._plain(key)
             if isinstance(value, Mapping):
@@ -333,28 +356,26 @@ class Composer:
             )
 
     def _wide_problems(self) -> Iterator[Problem]:
-        """Return the problems of keys that hold for the sweep as a whole."""
+        """Return the problems of keys that apply to the whole sweep."""
         for key in self.config:
             if key not in IDENTITY and key != "hydra":
                 yield from part_problems(str(key), self._plain(str(key)))
         yield from self._launcher_problems()
 
     def _launcher_problems(self) -> Iterator[Problem]:
-        """A launcher and a cluster that do not belong together."""
+        """Return the problem of a launcher and a cluster that cannot be combined."""
         launcher = str(self.config.hydra.launcher.get("_target_", ""))
         name = self.config.hydra.runtime.choices.get("hydra/launcher")
         if self.config.cluster.get("scheduler") is None:
             if launcher == SLURM:
-                yield Problem("hydra/launcher", name, "is chosen by cluster=slurm, which has its settings.")
+                yield Problem("hydra/launcher", name, "is selected by cluster=slurm, which has its settings.")
             if self.config.tracking.get("writer") == "job":
-                yield Problem("tracking.writer", "job", "needs the jobs of a cluster: cluster=slurm.")
-            if self.config.wait is False:
-                yield Problem("wait", "false", "needs the jobs of a cluster: cluster=slurm.")
+                yield Problem("tracking.writer", "job", "needs a cluster: cluster=slurm.")
+            if self.config.wait_for_jobs is False:
+                yield Problem("wait_for_jobs", "false", "needs a cluster: cluster=slurm.")
         elif launcher not in (SLURM, BASIC):
             named = self.config.hydra.runtime.choices.get("cluster")
-            yield Problem(
-                "hydra/launcher", name, f"cannot carry the jobs of cluster={named}; leave out one of the two."
-            )
+            yield Problem("hydra/launcher", name, f"cannot be combined with cluster={named}; remove one of the two.")
 
     def _is_unknown(self, key: str) -> bool:
         if key in self._groups or is_open(key):
@@ -369,7 +390,7 @@ class Composer:
                 yield Problem(
                     f"axes.{key}",
                     values,
-                    "is no axis, for it changes nothing that is measured; set it once, beside `axes`.",
+                    "cannot be an axis, because it does not change what is measured; set it once, beside `axes`.",
                 )
             if key in section.groups:
                 known = section.groups.options(key)

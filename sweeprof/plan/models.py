@@ -1,9 +1,8 @@
-"""A user's own model, given by keys such as ``model.torch._target_``: its builder, its name, and what does not belong to it."""
+"""A user's own model, given by keys such as ``model.torch._target_``: its builder and its name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from sweeprof.errors import Problem, choice_problem
 from sweeprof.results.record import Json
@@ -26,14 +25,14 @@ def without_other_builders(model: Json, keys: Sequence[str]) -> Json:
     return kept
 
 
-def custom_model(keys: Sequence[str], model: Mapping[str, Any]) -> str | None:
+def custom_model(keys: Sequence[str], model: Json) -> str | None:
     """The name of the user's own model, where ``keys`` give its builder: the last part of that."""
     named = [key.split(".")[1] for key in keys if key.endswith("._target_")]
     return str(model[named[0]]["_target_"]).rpartition(".")[2] if named else None
 
 
-def framework_problems(keys: Sequence[str], builders: Sequence[Any]) -> Iterator[Problem]:
-    """Keys of builders for frameworks that there are not, beside the ``builders`` that the backend runs."""
+def framework_problems(keys: Sequence[str], builders: Sequence[object]) -> Iterator[Problem]:
+    """Return the keys of builders for unknown frameworks, given the ``builders`` that the backend runs."""
     known = {*FRAMEWORKS, *builders}
     for key in keys:
         if key.split(".")[1] not in known:

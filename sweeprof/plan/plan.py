@@ -1,4 +1,4 @@
-"""The plan of a sweep: which combinations, in which trials, in which order. Pure: data in, data out.
+"""The plan of a sweep: its combinations and trials in their order. Pure: data in, data out.
 
 shape ──points, rules──▶ combinations ──by baseline──▶ shards ──passes × rounds──▶ trial groups
 """
@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Any
 
-from sweeprof.config.schema import IDENTITY
+from sweeprof.config.schema import EARLIER_INTERLEAVE, IDENTITY, LimitSettings
 from sweeprof.errors import Damaged
 from sweeprof.passes.registry import exclusive_passes, pass_named, passes
 from sweeprof.results.compare import Excluded
@@ -30,7 +30,10 @@ equal parts of configs are written once."""
 _NAME = re.compile(r"[\w.\- ]+")
 """Of a sweep: that of a folder."""
 
-Point = dict[str, Any]
+Point = Json
+"""A value per axis."""
+Axes = dict[str, list[Any]]
+"""The values of every axis."""
 """One value per axis."""
 
 
@@ -60,18 +63,40 @@ class Trial:
 
 
 TrialGroup = tuple[Trial, ...]
-"""Trials that run at the same time: those of an interleaved round take turns, any other is alone in its group."""
+"""Trials that run at the same time: those of an interleaved round alternate, any other is the only one of its group."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherSweep:
+    """The sweep whose comparison is the baseline of this one."""
+
+    label: str
+    """As the user named it: a folder, ``last``, a tag …"""
+    file: str
+    """Its folder or its ``comparison.json``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonSettings:
+    """The keys of ``compare`` as a plan has them, without the baseline's axes."""
+
+    thresholds: dict[str, float] | None = None
+    tolerance: float | None = None
+    pareto: list[str] | None = None
+    constraints: list[str] | None = None
+    against: OtherSweep | None = None
+    """None if the baseline is one of the sweep's own combinations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything a shard and a report need to know, written before anything is measured."""
+    """The data that shards and reports need, written before anything is measured."""
 
     sweep_id: str
     name: str
     created: str
     command: str
-    axes: dict[str, list[Any]]
+    axes: Axes
     """Values per axis, in the order of the table's columns."""
     baseline: Json
     combinations: tuple[Combination, ...]
@@ -79,20 +104,19 @@ class Plan:
     shards: tuple[tuple[str, ...], ...]
     """Ids of the combinations that belong on one host, shard by shard; those that cannot be measured are in none."""
     passes: tuple[PassName, ...]
-    metrics: list[Any]
+    metrics: list[str | Json]
     """The metric set, as in the config."""
     threshold: float | None
-    limits: Json
+    limits: LimitSettings
     isolation: str
     order_seed: int = 0
-    jobs: int = 1
-    """Trials of passes that measure nothing of the device which a shard may run at once."""
+    parallel_trials: int = 1
+    """Maximum number of trials that a shard runs at once, if their passes do not measure the device."""
     fail_fast: bool = False
     """True if the first trial that fails ends the sweep."""
     cluster: Json = field(default_factory=dict)
-    """Of a sweep on a cluster: its ``settings``, and ``resources``, what the task of each shard asks for."""
-    compare: Json = field(default_factory=dict)
-    """The other settings of the comparison: ``thresholds``, ``pareto``, ``constraints`` …"""
+    """Of a sweep on a cluster: its ``settings``, and the ``resources`` of each shard's task."""
+    compare: ComparisonSettings = field(default_factory=ComparisonSettings)
     schema_version: int = SCHEMA_VERSION
 
     def to_dict(self) -> Json:
@@ -101,11 +125,17 @@ class Plan:
         if not self.cluster:
             del data["cluster"]  # as plans of this schema version always were
         packed, parts = _packed(self.combinations)
-        excluded = [dataclasses.asdict(one) for one in self.excluded]
-        return {**data, "combinations": packed, "parts": parts, "excluded": excluded}
+        return {
+            **data,
+            "combinations": packed,
+            "parts": parts,
+            "excluded": [dataclasses.asdict(point) for point in self.excluded],
+            "limits": dataclasses.asdict(self.limits),
+            "compare": dataclasses.asdict(self.compare),
+        }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Plan:
+    def from_dict(cls, data: Mapping[str, object]) -> Plan:
         """The plan that :meth:`to_dict` wrote, of this or an earlier schema version.
 
         Raises:
@@ -116,7 +146,10 @@ class Plan:
         check_version(data, "plan", SCHEMA_VERSION)
         if data["schema_version"] == 1:
             data = _from_version_1(data)
-        parts = validated(dict[str, list[Any]], data.get("parts"))
+        if "jobs" in data:  # the name in earlier versions
+            data = {**data, "parallel_trials": data["jobs"]}
+            del data["jobs"]
+        parts = validated(dict[str, list[object]], data.get("parts"))
         combinations = validated(list[Json], data.get("combinations"))
         plain = {**data, "combinations": [_unpacked(c, parts) for c in combinations], "schema_version": SCHEMA_VERSION}
         plan = validated(cls, plain)
@@ -140,9 +173,9 @@ class Plan:
         return [trial for index in range(len(self.shards)) for group in self.trial_groups(index) for trial in group]
 
 
-def _packed(combinations: Sequence[Combination]) -> tuple[list[Json], dict[str, list[Any]]]:
+def _packed(combinations: Sequence[Combination]) -> tuple[list[Json], dict[str, list[object]]]:
     """The combinations with each mapping of their configs replaced by its position in a list of different ones, and these lists."""
-    parts: dict[str, list[Any]] = {}
+    parts: dict[str, list[object]] = {}
     places: dict[tuple[str, str], int] = {}
     seen: dict[tuple[str, int], int] = {}
     packed = []
@@ -164,7 +197,7 @@ def _packed(combinations: Sequence[Combination]) -> tuple[list[Json], dict[str, 
     return packed, parts
 
 
-def _unpacked(data: Json, parts: Mapping[str, Sequence[Any]]) -> Json:
+def _unpacked(data: Json, parts: Mapping[str, Sequence[object]]) -> Json:
     config = {}
     for key, value in validated(Json, data.get("config")).items():
         config[key] = value
@@ -181,28 +214,6 @@ def _from_version_1(data: Json) -> Json:
     passes = list(dict.fromkeys(trial.pass_name for shard in listed for trial in shard))
     shards = [list(dict.fromkeys(trial.combination_id for trial in shard)) for shard in listed]
     return {**data, "parts": {}, "passes": passes, "shards": shards}
-
-
-class _Against(TypedDict):
-    label: str
-    file: str
-
-
-class _Compare(TypedDict, total=False):
-    """The keys of :attr:`Plan.compare` that readers use."""
-
-    against: _Against | None
-    thresholds: dict[str, float] | None
-    pareto: list[str] | None
-    constraints: list[str] | None
-    tolerance: float | None
-
-
-class _Limits(TypedDict):
-    """The keys of :attr:`Plan.limits` that every plan has."""
-
-    timeout_s: float | None
-    memory: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,15 +244,10 @@ def _check(plan: Plan) -> None:
         datetime.fromisoformat(plan.created).astimezone()
     except (ValueError, OverflowError):
         raise damaged(plan.created, "a time", ["created"]) from None
-    for key, kind, value in (
-        ("compare", _Compare, plan.compare),
-        ("limits", _Limits, plan.limits),
-        ("metrics", list[str | Json], plan.metrics),
-    ):
-        try:
-            validated(kind, value)
-        except Damaged as error:
-            raise Damaged(f"{key}.{error}") from None
+    try:
+        validated(list[str | Json], plan.metrics)
+    except Damaged as error:
+        raise Damaged(f"metrics.{error}") from None
     ids = set()
     for place, combination in enumerate(plan.combinations):
         where = ("combinations", place)
@@ -263,7 +269,7 @@ def _check(plan: Plan) -> None:
                 raise damaged(id, "the id of a combination", ["shards", place])
 
 
-def identity(config: Mapping[str, Any]) -> str:
+def identity(config: Mapping[str, object]) -> str:
     """The id of a resolved config: a hash of its content, the same on every machine and in every run."""
     unused = ("training",) if config.get("mode") == "inference" else ()
     content = {key: _essence(config[key]) for key in IDENTITY if key in config and key not in unused}
@@ -271,11 +277,14 @@ def identity(config: Mapping[str, Any]) -> str:
     return "c" + digest.hexdigest()[:12]
 
 
-def _essence(node: Any) -> Any:
+def _essence(node: object) -> object:
     """A node without what is imported ahead of it, which changes how soon a process starts and nothing that it measures."""
     if not isinstance(node, Mapping):
         return node
-    return {key: value for key, value in node.items() if key not in ("preload", "preload_for")}
+    kept = {key: value for key, value in node.items() if key not in ("preload", "preload_for")}
+    if kept.get("interleave") == "samples":
+        kept["interleave"] = EARLIER_INTERLEAVE  # so that a combination keeps its id
+    return kept
 
 
 def without_repeats(combinations: Sequence[Combination]) -> tuple[tuple[Combination, ...], tuple[Excluded, ...]]:
@@ -295,12 +304,12 @@ def _spelled(point: Point) -> str:
 
 
 def trial_groups(
-    combinations: Sequence[Combination], passes: Sequence[PassName], seed: int, baseline: Mapping[str, Any]
+    combinations: Sequence[Combination], passes: Sequence[PassName], seed: int, baseline: Mapping[str, object]
 ) -> list[TrialGroup]:
     """Every trial of a shard in the order of execution.
 
-    What measures nothing of the device comes first, then what measures it once, each combination by combination. Then the rounds
-    of the timing pass: each times every combination once, in an order of its own, so that a drift of the machine meets all
+    Passes that do not measure the device come first, then passes that measure it once, each by combination. Then the rounds
+    of the timing pass: each times every combination once, in a different order, so that a drift of the machine affects all
     combinations alike. If the protocol interleaves samples, combinations that share a baseline are in one group.
     """
     able = [c for c in combinations if c.unsupported is None]
@@ -313,12 +322,12 @@ def trial_groups(
 
 
 def _interleaved(
-    combinations: Sequence[Combination], pass_name: PassName, baseline: Mapping[str, Any], shuffler: random.Random
+    combinations: Sequence[Combination], pass_name: PassName, baseline: Mapping[str, object], shuffler: random.Random
 ) -> Iterator[TrialGroup]:
     rounds = {c.id: int(c.config["protocol"]["rounds"]) for c in combinations}
     together: dict[str, list[str]] = {}
     for c in combinations:
-        is_interleaved = c.config["protocol"].get("interleave") in ("samples", "duel")  # the second in earlier versions
+        is_interleaved = c.config["protocol"].get("interleave") in ("samples", EARLIER_INTERLEAVE)
         together.setdefault(pair_key(c.axes, baseline) if is_interleaved else c.id, []).append(c.id)
     for round in range(max(rounds.values(), default=0)):
         groups = [[id for id in group if round < rounds[id]] for group in together.values()]
@@ -329,7 +338,7 @@ def _interleaved(
             yield tuple(Trial(id, pass_name, round) for id in group)
 
 
-def pair_key(axes: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
+def pair_key(axes: Mapping[str, object], baseline: Mapping[str, object]) -> str:
     """Return the text that is equal for combinations that share a baseline."""
     return json.dumps({key: value for key, value in axes.items() if key not in baseline}, sort_keys=True, default=str)
 

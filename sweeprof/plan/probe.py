@@ -1,6 +1,6 @@
-"""Looks at what only an import can tell, in a process of its own: targets that are the user's, and devices.
+"""Checks that need imports, in a separate process: the user's targets, and devices.
 
-The driver imports neither user code nor frameworks; a crash or a hang of an import must not take it along.
+The driver imports neither user code nor frameworks; a crash or a hang of an import must not affect it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from sweeprof.config.signatures import given_arguments
 from sweeprof.datasets.checks import checked_split
@@ -22,6 +21,7 @@ from sweeprof.measuring.instantiate import chosen_builder, instantiate
 from sweeprof.plan.plan import Combination
 from sweeprof.plan.process_environment import environment
 from sweeprof.processes import Child, child_environment, inherited_connection
+from sweeprof.results.record import Json
 from sweeprof.tracebacks import described
 
 PROBE_S = 120.0
@@ -46,13 +46,13 @@ def probe(combinations: Sequence[Combination], packaged: frozenset[str], here: b
     return problems
 
 
-def _unusual_devices(combinations: Sequence[Combination]) -> list[tuple[dict[str, Any], str]]:
+def _unusual_devices(combinations: Sequence[Combination]) -> list[tuple[Json, str]]:
     """Backend and device once for each pair in the sweep; every backend has the processor."""
     pairs = {(c.config["backend"]["_target_"], c.config["device"]["type"]): c.config["backend"] for c in combinations}
     return [(backend, device) for (_, device), backend in pairs.items() if device != "cpu"]
 
 
-def _targets(config: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
+def _targets(config: Json) -> Iterator[tuple[str, str, list[str]]]:
     """Key, target, and the names of the arguments that it is called with."""
     try:
         builder, node = chosen_builder(config["backend"], config["model"])
@@ -68,10 +68,8 @@ def _targets(config: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
             yield f"training.{key}._target_", node["_target_"], list(given_arguments(node))
 
 
-def _asked(
-    question: Mapping[str, Any], variables: Mapping[str, str], then: Mapping[str, Any] | None = None
-) -> list[Problem]:
-    """The problems that a child process finds; ``then`` is asked where there is none, and need not be answered."""
+def _asked(question: Json, variables: Mapping[str, str], then: Json | None = None) -> list[Problem]:
+    """Return the problems that a child process finds; ``then`` is sent if there are none, and need not be answered."""
     with TemporaryDirectory() as folder:
         child = Child("sweeprof.plan.probe", [], child_environment(variables), Path(folder) / "probe.log")
         try:
@@ -131,18 +129,18 @@ def target_problem(key: str, target: str) -> Problem | None:
     return None
 
 
-def dataset_problem(node: Mapping[str, Any]) -> Problem | None:
+def dataset_problem(node: Json) -> Problem | None:
     """Return the problems of what a dataset returns; errors that it raises are left to the trials, which may run elsewhere."""
     try:
         checked_split(instantiate(node), "test")
     except DatasetError as error:
-        return Problem("dataset", node["_target_"], f"returns other data than a model can be measured on: {error}.")
-    except Exception:  # user code may raise anything
+        return Problem("dataset", node["_target_"], f"returns data that a model cannot be measured on: {error}.")
+    except Exception:  # user code may raise any exception
         return None
     return None
 
 
-def device_problem(backend: Mapping[str, Any], device: str) -> Problem | None:
+def device_problem(backend: Json, device: str) -> Problem | None:
     """True if the backend offers ``device`` on this host; imports the framework."""
     offered = instantiate(backend).devices()
     return None if device in offered else choice_problem("device.type", device, "device of this host", offered)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from sweeprof.metrics.metric import FAMILIES
+from sweeprof.results.record import Json
 
 EVERY_TRIAL = (
     "hydra.utils",
@@ -16,15 +14,15 @@ EVERY_TRIAL = (
 """Modules that every worker needs, or so many that each trial would import them again."""
 
 
-def preload(config: Mapping[str, Any], pass_name: str) -> list[str]:
+def preload(config: Json, pass_name: str) -> list[str]:
     """Return the modules that the fork server for this combination and pass imports."""
     backend, dataset = config["backend"], config["dataset"]
     special = backend.get("preload_for", {}).get(pass_name, [])
     return [*EVERY_TRIAL, *backend.get("preload", []), *special, *dataset.get("preload", [])]
 
 
-def environment(config: Mapping[str, Any], pass_name: str = "") -> dict[str, str]:
-    """Return the environment variables that the backend asks for, including those for one pass."""
+def environment(config: Json, pass_name: str = "") -> dict[str, str]:
+    """Return the environment variables that the backend sets, including those for one pass."""
     backend = config["backend"]
     asked = {**(backend.get("environment") or {}), **backend.get("environment_for", {}).get(pass_name, {})}
     return {key: str(value) for key, value in asked.items()}

@@ -1,4 +1,4 @@
-"""The progress display of planning: how many combinations are composed; live on a terminal, else in plain lines."""
+"""The progress display of planning: the number of composed combinations; live on a terminal, else in plain lines."""
 
 from __future__ import annotations
 

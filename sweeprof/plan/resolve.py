@@ -1,7 +1,7 @@
 """Configs of many points from few compositions: Hydra composes choices of groups, values go into plain data.
 
-Parts of configs that are equal are the same objects, so that what is looked at, hashed or written once is so for all points.
-OmegaConf is asked again only for values that an interpolation of the config may read.
+Equal parts of configs are the same objects, so that each is checked, hashed and written only once.
+OmegaConf resolves again only for values that an interpolation of the config may read.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -19,7 +18,7 @@ from sweeprof.config.schema import is_open
 from sweeprof.plan.shape import frozen
 from sweeprof.results.record import Json
 
-Items = tuple[tuple[str, Any], ...]
+Items = tuple[tuple[str, object], ...]
 """Config keys and their values."""
 
 
@@ -36,12 +35,12 @@ class _Composition:
     """As Hydra composed it; None where it was put together."""
     raw: Json
     """With its interpolations."""
-    choices: Mapping[str, Any]
+    choices: Mapping[str, object]
     read: frozenset[str]
     """Words of the config's interpolations: a key that has one of them may change another key's value."""
-    bases: dict[Any, Json] = field(default_factory=dict)
+    bases: dict[object, Json] = field(default_factory=dict)
     """The resolved config by the values of keys that are read."""
-    parts: dict[Any, Any] = field(default_factory=dict)
+    parts: dict[object, object] = field(default_factory=dict)
     """Top-level parts with values set, by base, part and values."""
 
 
@@ -91,7 +90,7 @@ class Resolver:
             config[top] = composition.parts[known]
         return config
 
-    def choice(self, groups: tuple[str, ...], group: str) -> Any:
+    def choice(self, groups: tuple[str, ...], group: str) -> object:
         """Return the choice from a group where ``groups`` are; None where nothing is."""
         return self._composition(groups).choices.get(group)
 
@@ -151,13 +150,13 @@ class Resolver:
         return resolved
 
 
-def _is_read(item: tuple[str, Any], words: frozenset[str]) -> bool:
+def _is_read(item: tuple[str, object], words: frozenset[str]) -> bool:
     """True if a value needs OmegaConf: for others that read it, or for what it holds itself."""
     key, value = item
     return isinstance(value, Mapping) or "${" in str(value) or not words.isdisjoint(key.split("."))
 
 
-def _words_read(node: Any) -> Iterator[str]:
+def _words_read(node: object) -> Iterator[str]:
     """The words of every interpolation of a config."""
     if isinstance(node, str):
         yield from re.findall(r"\w+", node) if "${" in node else ()
@@ -176,14 +175,14 @@ def _choose_by_others(master: DictConfig) -> bool:
     )
 
 
-def _updated(config: Json, settings: Iterable[tuple[str, Any]]) -> Json:
+def _updated(config: Json, settings: Iterable[tuple[str, object]]) -> Json:
     """``config`` with values set, sharing with it whatever stays as it is."""
     for key, value in settings:
         config = _with(config, key.split("."), value)
     return config
 
 
-def _with(node: Any, path: Sequence[str], value: Any) -> Json:
+def _with(node: object, path: Sequence[str], value: object) -> Json:
     inner = (
         value if len(path) == 1 else _with(node.get(path[0]) if isinstance(node, Mapping) else None, path[1:], value)
     )

@@ -1,4 +1,4 @@
-"""The shape of a sweep: which points its files and its command line name. Pure: data in, data out.
+"""The shape of a sweep: the points that its files and its command line define. Pure: data in, data out.
 
 axes × tied axes × variants of every grid ──▶ points ──exclude──▶ + include
 """
@@ -10,38 +10,38 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sweeprof.errors import Problem, choice_problem, nearest
-from sweeprof.plan.plan import Point
+from sweeprof.plan.plan import Axes, Point
 from sweeprof.results.expression import Expression, parse
 
 GRID_KEYS = ("axes", "zip", "include", "exclude")
 """The keys of one of several grids."""
 
 T = TypeVar("T")
-Expand = Callable[[str, Any], list[Any]]
+Expand = Callable[[str, object], list[object]]
 """Key and what is given for it, to its values: ``range(1,4)`` to 1, 2, 3. Raises ``ValueError``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """One product of axes, with what is tied, added and left out."""
+    """One product of axes, with tied axes, and included and excluded points."""
 
-    axes: dict[str, list[Any]] = field(default_factory=dict)
-    tied: tuple[dict[str, list[Any]], ...] = ()
+    axes: Axes = field(default_factory=dict)
+    tied: tuple[Axes, ...] = ()
     """Each an entry of ``zip``: axes with equally many values, taken together."""
     include: tuple[Point, ...] = ()
-    exclude: tuple[Any, ...] = ()
+    exclude: tuple[object, ...] = ()
 
     @property
     def size(self) -> int:
         """How many points the product has."""
         return math.prod([*map(len, self.axes.values()), *(len(next(iter(entry.values()))) for entry in self.tied)])
 
-    def values(self) -> dict[str, list[Any]]:
+    def values(self) -> Axes:
         """Values per axis, in the order in which they are named."""
-        found: dict[str, list[Any]] = {key: list(values) for key, values in self.axes.items()}
+        found: Axes = {key: list(values) for key, values in self.axes.items()}
         named = [(key, value) for entry in self.tied for key, values in entry.items() for value in values]
         for key, value in [*named, *(item for point in self.include for item in point.items())]:
             found.setdefault(key, []).append(value)
@@ -56,7 +56,7 @@ class Grid:
         for parts in itertools.product(*singles, *rows):
             yield {key: value for part in parts for key, value in part.items()}
 
-    def narrowed_size(self, given: Mapping[str, list[Any]]) -> tuple[int, str]:
+    def narrowed_size(self, given: Mapping[str, Sequence[object]]) -> tuple[int, str]:
         """How many points :meth:`narrowed` would have, and how that comes about by axis; nothing is expanded."""
         counts = [len(next(iter(_chosen(entry, given).values()))) for entry in self.tied]
         names = ["+".join(entry) for entry in self.tied]
@@ -69,17 +69,17 @@ class Grid:
         told = " × ".join(f"{count:,} {name}" for name, count in factors.items() if count != 1) or "1"
         return math.prod(factors.values()) + included, told + (f" + {included:,} of include" if included else "")
 
-    def narrowed(self, given: Mapping[str, list[Any]]) -> Grid:
+    def narrowed(self, given: Mapping[str, Sequence[object]]) -> Grid:
         """The grid with what the command line says: values of an axis are replaced, tied and included ones chosen from."""
         tied = tuple(_chosen(entry, given) for entry in self.tied)
-        untied = {key: values for key, values in given.items() if not any(key in entry for entry in tied)}
+        untied = {key: list(values) for key, values in given.items() if not any(key in entry for entry in tied)}
         include = tuple(point for one in self.include for point in _completed(one, given))
         return replace(self, axes={**self.axes, **untied}, tied=tied, include=include)
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Everything that one sweep file, or none, says of its points."""
+    """The points that one sweep file, or none, defines."""
 
     grids: tuple[Grid, ...] = (Grid(),)
     variants: dict[str, dict[str, Point]] = field(default_factory=dict)
@@ -90,9 +90,9 @@ class Shape:
         """True if it is one product of config keys, so that a value for each of its axes is one of its points."""
         return len(self.grids) == 1 and not (self.variants or self.grids[0].tied or self.grids[0].include)
 
-    def values(self) -> dict[str, list[Any]]:
+    def values(self) -> Axes:
         """Values per axis over all grids."""
-        found: dict[str, list[Any]] = {}
+        found: Axes = {}
         for grid in self.grids:
             for key, values in grid.values().items():
                 found.setdefault(key, []).extend(values)
@@ -108,15 +108,15 @@ class Shape:
             return point
         found: Point = {}
         for key, value in point.items():
-            found.update(self.variants[key][value] if key in self.variants else {key: value})
+            found.update(self.variants[key][str(value)] if key in self.variants else {key: value})
         return found
 
-    def narrowed(self, given: Mapping[str, list[Any]]) -> Shape:
-        """The shape with what the command line says."""
+    def narrowed(self, given: Mapping[str, Sequence[object]]) -> Shape:
+        """Return the shape, narrowed by the command line."""
         return replace(self, grids=tuple(grid.narrowed(given) for grid in self.grids))
 
 
-def _chosen(entry: Mapping[str, list[Any]], given: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+def _chosen(entry: Mapping[str, Sequence[object]], given: Mapping[str, Sequence[object]]) -> Axes:
     """The rows of tied axes that have the values given for some of them."""
     rows = [
         row
@@ -126,7 +126,7 @@ def _chosen(entry: Mapping[str, list[Any]], given: Mapping[str, list[Any]]) -> d
     return {key: [row[place] for row in rows] for place, key in enumerate(entry)}
 
 
-def _completed(point: Point, given: Mapping[str, list[Any]]) -> Iterator[Point]:
+def _completed(point: Point, given: Mapping[str, Sequence[object]]) -> Iterator[Point]:
     """A point once for every combination of what is given beside it; never, where something else is given for its axes."""
     if all(value in given.get(key, [value]) for key, value in point.items()):
         beside = {key: values for key, values in given.items() if key not in point}
@@ -134,11 +134,11 @@ def _completed(point: Point, given: Mapping[str, list[Any]]) -> Iterator[Point]:
             yield {**point, **dict(zip(beside, values, strict=True))}
 
 
-def read_shape(config: Mapping[str, Any], expand: Expand) -> tuple[Shape, list[Problem]]:
-    """The shape that a config describes, and what is wrong with it; then parts of it are left out."""
+def read_shape(config: Mapping[str, object], expand: Expand) -> tuple[Shape, list[Problem]]:
+    """Return the shape that a config describes, without invalid parts, and the problems."""
     problems: list[Problem] = []
     variants = _read_variants(config.get("variants") or {}, problems)
-    named = {axis: list(names) for axis, names in variants.items()}
+    named: Axes = {axis: list(names) for axis, names in variants.items()}
     whole = _read_grid(config, "", expand, problems)
     tied = {key for entry in whole.tied for key in entry}
     whole = replace(whole, axes={**{key: n for key, n in named.items() if key not in tied}, **whole.axes})
@@ -150,7 +150,7 @@ def read_shape(config: Mapping[str, Any], expand: Expand) -> tuple[Shape, list[P
 
 
 def _joined(whole: Grid, part: Grid) -> Grid:
-    """One of several grids, with what holds for all of them."""
+    """Return one of several grids, with the keys that apply to all of them."""
     own = {key for entry in part.tied for key in entry}
     axes = {key: values for key, values in whole.axes.items() if key not in own}
     return Grid(
@@ -161,7 +161,7 @@ def _joined(whole: Grid, part: Grid) -> Grid:
     )
 
 
-def _listed(config: Mapping[str, Any], key: str, problems: list[Problem]) -> list[tuple[int, Any]]:
+def _listed(config: Mapping[str, object], key: str, problems: list[Problem]) -> list[tuple[int, object]]:
     found = config.get(key) or []
     if isinstance(found, list):
         return list(enumerate(found))
@@ -169,7 +169,7 @@ def _listed(config: Mapping[str, Any], key: str, problems: list[Problem]) -> lis
     return []
 
 
-def _read_part(part: Any, where: str, expand: Expand, problems: list[Problem]) -> Grid:
+def _read_part(part: object, where: str, expand: Expand, problems: list[Problem]) -> Grid:
     if not isinstance(part, Mapping):
         problems.append(Problem(where, part, f"is not a mapping of {', '.join(GRID_KEYS)}."))
         return Grid()
@@ -177,7 +177,7 @@ def _read_part(part: Any, where: str, expand: Expand, problems: list[Problem]) -
     return _read_grid(part, f"{where}.", expand, problems)
 
 
-def _read_grid(config: Mapping[str, Any], where: str, expand: Expand, problems: list[Problem]) -> Grid:
+def _read_grid(config: Mapping[str, object], where: str, expand: Expand, problems: list[Problem]) -> Grid:
     axes = config.get("axes") or {}
     if not isinstance(axes, Mapping):
         problems.append(Problem(f"{where}axes", axes, "is not {axis: [values]}."))
@@ -200,7 +200,7 @@ def _read_grid(config: Mapping[str, Any], where: str, expand: Expand, problems: 
     return Grid(values, tuple(tied), tuple(include), tuple(rules))
 
 
-def _read_tied(entry: Any, where: str, expand: Expand, problems: list[Problem]) -> dict[str, list[Any]] | None:
+def _read_tied(entry: object, where: str, expand: Expand, problems: list[Problem]) -> Axes | None:
     if not isinstance(entry, Mapping) or not entry:
         problems.append(Problem(where, entry, "is not {axis: [values]} of the axes to tie."))
         return None
@@ -212,7 +212,7 @@ def _read_tied(entry: Any, where: str, expand: Expand, problems: list[Problem]) 
     return found
 
 
-def _expanded(where: str, key: str, given: Any, expand: Expand, problems: list[Problem]) -> list[Any]:
+def _expanded(where: str, key: str, given: object, expand: Expand, problems: list[Problem]) -> list[object]:
     try:
         values = expand(key, given)
     except ValueError as error:
@@ -223,7 +223,7 @@ def _expanded(where: str, key: str, given: Any, expand: Expand, problems: list[P
     return values
 
 
-def _read_variants(variants: Any, problems: list[Problem]) -> dict[str, dict[str, Point]]:
+def _read_variants(variants: object, problems: list[Problem]) -> dict[str, dict[str, Point]]:
     if not isinstance(variants, Mapping):
         problems.append(Problem("variants", variants, "is not {axis: {name: {key: value}}}."))
         return {}
@@ -239,12 +239,12 @@ def _read_variants(variants: Any, problems: list[Problem]) -> dict[str, dict[str
 
 
 def _conflicts(shape: Shape) -> Iterator[Problem]:
-    """Keys that a point would get twice."""
+    """Return the problems of keys that a point would get twice."""
     for grid in shape.grids:
         tied = [key for entry in grid.tied for key in entry]
         for key in distinct(tied):
             if key in grid.axes or tied.count(key) > 1:
-                yield Problem("zip", key, "is tied here and an axis elsewhere; name it once.")
+                yield Problem("zip", key, "is tied here and also an axis elsewhere; name it only once.")
     owners: dict[str, list[str]] = {key: ["an axis of its own"] for key in shape.values() if key not in shape.variants}
     for axis, names in shape.variants.items():
         for key in distinct([key for settings in names.values() for key in settings]):
@@ -261,14 +261,14 @@ def _unknown_variants(shape: Shape) -> Iterator[Problem]:
             yield from (choice_problem(axis, v, f"name in variants.{axis}", names) for v in values if v not in names)
 
 
-def frozen(value: Any) -> Any:
+def frozen(value: object) -> object:
     """A hashable stand-in for a value of a config; 1, 1.0 and true have different ones."""
     return json.dumps(value, sort_keys=True, default=str) if isinstance(value, Mapping | list) else (type(value), value)
 
 
 def distinct(values: Iterable[T]) -> list[T]:
     """The values without repeats, in their order."""
-    found: dict[Any, T] = {}
+    found: dict[object, T] = {}
     for value in values:
         found.setdefault(frozen(value), value)
     return list(found.values())
@@ -282,14 +282,14 @@ class Rule:
     """One entry of ``exclude``."""
 
     text: str
-    """As it is told to the user."""
+    """The rule as text for the user."""
     names: frozenset[str]
-    """The axes that it speaks of; it says nothing of a point that lacks one of them."""
-    values: Mapping[str, Any] | None = None
+    """The axes that it reads; it does not apply to a point that lacks one of them."""
+    values: Mapping[str, object] | None = None
     condition: Expression | None = None
 
-    def matches(self, point: Mapping[str, Any]) -> bool:
-        """True if ``point`` is excluded; raises ``ValueError`` where the condition has no answer."""
+    def matches(self, point: Mapping[str, object]) -> bool:
+        """True if ``point`` is excluded; raises ``ValueError`` if the condition cannot be evaluated."""
         if not all(name in point for name in self.names):
             return False
         if self.values is not None:
@@ -297,22 +297,22 @@ class Rule:
         assert self.condition is not None
         found = self.condition.value(point)
         if not isinstance(found, bool):
-            raise ValueError(f"is {found!r}, which is no condition: compare it with something")
+            raise ValueError(f"is {found!r}, which is not a condition: compare it with a value")
         return found
 
 
 def read_rules(
-    entries: Sequence[Any],
-    axes: Mapping[str, list[Any]],
+    entries: Sequence[object],
+    axes: Mapping[str, Sequence[object]],
     others: Collection[str],
     narrowed: Collection[str],
     given: str = "exclude",
 ) -> tuple[list[Rule], list[Problem]]:
-    """The rules of ``exclude``, and what is wrong with them; a rule that can match nothing is a mistake.
+    """Return the rules of ``exclude``, and their problems; a rule that cannot match anything is a mistake.
 
     Args:
         axes: values per axis.
-        others: keys that are no axes and that a rule may speak of, as those that variants set.
+        others: keys that are not axes and that a rule may read, such as those that variants set.
         narrowed: axes that may have lost, on the command line, the values that a sweep file excludes.
         given: the config key where the entries stand.
     """
@@ -337,8 +337,8 @@ def read_rules(
 
 
 def _value_problems(
-    entry: Mapping[Any, Any],
-    axes: Mapping[str, list[Any]],
+    entry: Mapping[str, object],
+    axes: Mapping[str, Sequence[object]],
     others: Collection[str],
     narrowed: Collection[str],
     given: str,
@@ -354,11 +354,11 @@ def _value_problems(
                 continue
             known = [str(v) for v in axes[key]]
             if isinstance(one, str) and any(sign in one for sign in "<>=*"):
-                hint = f"is no value of that axis; a condition is a text of its own: '{key} {one}'."
+                hint = f"is not a value of that axis; write a condition as a string: '{key} {one}'."
                 yield Problem(f"{given} {key}", one, hint, nearest(one, known))
             else:
                 yield choice_problem(f"{given} {key}", one, "value of that axis", known)
 
 
-def _several(value: Any) -> list[Any] | tuple[Any, ...]:
+def _several(value: object) -> list[object] | tuple[object, ...]:
     return value if isinstance(value, list | tuple) else [value]

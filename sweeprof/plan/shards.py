@@ -7,16 +7,17 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from sweeprof.config.schema import IDENTITY, RESOURCES
 from sweeprof.config.units import parse_minutes, parse_size
 from sweeprof.config.validation import WHERE
 from sweeprof.errors import Problem, UserError
-from sweeprof.plan.plan import Combination, expected_seconds, pair_key
+from sweeprof.plan.plan import Axes, Combination, expected_seconds, pair_key
 from sweeprof.plan.shape import Rule, read_rules
 from sweeprof.results.record import Json, PassName
 
+T = TypeVar("T")
 _KEY = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
 
 
@@ -25,7 +26,7 @@ SLURM = "hydra_plugins.sweeprof_plugins.slurm.SlurmLauncher"
 """sweeprof's own, which ``cluster=slurm`` selects; submitit has one of the same class name."""
 
 
-def parallel_jobs(launcher: Mapping[str, Any]) -> int:
+def parallel_jobs(launcher: Json) -> int:
     """Return how many jobs a launcher of this config runs at once: the value of its option, else one per processor."""
     processors = os.cpu_count() or 1
     package, _, kind = str(launcher.get("_target_", "")).rpartition(".")
@@ -42,7 +43,7 @@ def parallel_jobs(launcher: Mapping[str, Any]) -> int:
 
 
 def in_shards(
-    combinations: Sequence[Combination], baseline: Mapping[str, Any], count: int
+    combinations: Sequence[Combination], baseline: Mapping[str, object], count: int
 ) -> tuple[tuple[str, ...], ...]:
     """Ids in at most ``count`` shards; what the baseline is compared with stays together, because it must share a host."""
     groups: dict[str, int] = {}
@@ -56,19 +57,19 @@ def in_shards(
 
 def asked_for(
     combinations: Sequence[Combination],
-    settings: Mapping[str, Any],
-    baseline: Mapping[str, Any],
-    axes: Mapping[str, list[Any]],
+    settings: Json,
+    baseline: Mapping[str, object],
+    axes: Mapping[str, list[object]],
     jobs: int,
 ) -> dict[str, Json]:
     """Return the resources of each combination's task, by the combination's id; the same for all that the baseline pairs.
 
     Raises:
-        UserError: groups that cannot be read, or that ask for different nodes for what is to be on one.
+        UserError: groups that cannot be read, or that request different nodes for combinations that must be on one.
     """
     where = [group[WHERE] for group in settings["groups"]]
     keys = _config_keys(where)
-    # A site's groups hold for every sweep, whatever values this one has.
+    # A site's groups apply to every sweep, whatever values this one has.
     rules, problems = read_rules(where, axes, keys, axes, "cluster.groups where")
     if problems:
         raise UserError(problems)
@@ -90,19 +91,19 @@ def asked_for(
     return found
 
 
-def _config_keys(where: Sequence[Any]) -> set[str]:
+def _config_keys(where: Sequence[str | Json]) -> set[str]:
     """Return the keys of a combination's config that groups name, whether or not this sweep varies them."""
     words = (word for entry in where for word in (_KEY.findall(entry) if isinstance(entry, str) else entry))
     return {word for word in map(str, words) if "." in word and word.partition(".")[0] in IDENTITY}
 
 
-def _point(c: Combination, keys: Iterable[str]) -> dict[str, Any]:
+def _point(c: Combination, keys: Iterable[str]) -> dict[str, object]:
     found = {key: node for key in keys if (node := _at(c.config, key)) is not None}
     return {**found, **c.axes}
 
 
-def _at(config: Mapping[str, Any], key: str) -> Any:
-    node: Any = config
+def _at(config: Mapping[str, object], key: str) -> object:
+    node: object = config
     for part in key.split("."):
         node = node.get(part) if isinstance(node, Mapping) else None
     return node
@@ -112,7 +113,7 @@ def _of(
     c: Combination,
     base: Json,
     rules: Sequence[Rule],
-    groups: Sequence[Mapping[str, Any]],
+    groups: Sequence[Json],
     jobs: int,
     keys: Iterable[str],
 ) -> Json:
@@ -128,12 +129,12 @@ def _of(
     return asked
 
 
-def _of_all(each: Sequence[Json]) -> tuple[Json, dict[str, list[Any]]]:
+def _of_all(each: Sequence[Json]) -> tuple[Json, Axes]:
     """Return resources that are enough for all, and by key the values that exclude each other."""
     asked: Json = {}
-    clashes: dict[str, list[Any]] = {}
+    clashes: Axes = {}
     for key in RESOURCES:
-        values = _distinct(one[key] for one in each)
+        values: list[Any] = _distinct(request[key] for request in each)
         known = [value for value in values if value is not None]
         if len(values) == 1:
             asked[key] = values[0]
@@ -147,19 +148,19 @@ def _of_all(each: Sequence[Json]) -> tuple[Json, dict[str, list[Any]]]:
     return asked, clashes
 
 
-def _clash(key: str, values: Sequence[Any], one: Combination) -> Problem:
-    said = "are asked for by combinations that the baseline pairs, which must be measured on one host, as around "
+def _clash(key: str, values: Sequence[object], one: Combination) -> Problem:
+    said = "are requested by combinations that the baseline pairs and that must be measured on one host, such as "
     return Problem(
         f"cluster.groups {key}", list(values), said + ", ".join(f"{a}={v}" for a, v in one.axes.items()) + "."
     )
 
 
-def _size(value: Any) -> float:
+def _size(value: int | str) -> float:
     return float(parse_minutes(value) or parse_size(value) or value)
 
 
-def _distinct(values: Iterable[Any]) -> list[Any]:
-    found: list[Any] = []
+def _distinct(values: Iterable[T]) -> list[T]:
+    found: list[T] = []
     for value in values:
         if value not in found:
             found.append(value)
@@ -171,7 +172,7 @@ Shards = tuple[tuple[str, ...], ...]
 
 def in_tasks(
     combinations: Sequence[Combination],
-    baseline: Mapping[str, Any],
+    baseline: Mapping[str, object],
     passes: Sequence[PassName],
     asked: Mapping[str, Json],
     minutes: float | None,
@@ -180,9 +181,9 @@ def in_tasks(
     """Return ids in shards, and the resources of each shard's task.
 
     Args:
-        asked: what the task of a combination asks for, by id.
+        asked: the resources of a combination's task, by id.
         minutes: of work for a shard; what a baseline pairs stays together, even if that takes longer.
-        count: of shards, instead; there are more where combinations ask for different things.
+        count: of shards, instead; there are more if combinations request different resources.
     """
     kinds: dict[str, dict[str, list[Combination]]] = {}
     for c in combinations:

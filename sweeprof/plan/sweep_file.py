@@ -1,4 +1,4 @@
-"""A sweep file, or several that are one, with the command line: its points, and the combinations that they become.
+"""A sweep file with the command line: its points, and their combinations.
 
 A run has one section, or one for each of several sweep files that have a shape of their own (``+sweep=[a,b]``).
 """
@@ -26,8 +26,8 @@ from sweeprof.config.validation import part_problems
 from sweeprof.errors import Problem, Unsupported
 from sweeprof.measuring.instantiate import builders_of, chosen_builder
 from sweeprof.plan.models import custom_model, framework_problems, without_other_builders
-from sweeprof.plan.plan import Combination, Point, identity
-from sweeprof.plan.resolve import Resolver
+from sweeprof.plan.plan import Axes, Combination, Point, identity
+from sweeprof.plan.resolve import Items, Resolver
 from sweeprof.plan.shape import Rule, Shape, read_rules, read_shape
 from sweeprof.results.compare import Excluded
 from sweeprof.results.record import Json
@@ -43,7 +43,7 @@ class Section:
     program: Sequence[str]
     """The command without its overrides."""
     line: str | None = None
-    """The override that names its file alone, where the command line names several."""
+    """The override that names only its file, if the command line names several."""
     targets: Callable[[], Collection[str]] = frozenset
     """Returns the targets of all backends of the run, other sections' too."""
     problems: list[Problem] = field(default_factory=list)
@@ -52,10 +52,10 @@ class Section:
 
     @cached_property
     def _read(self) -> tuple[Shape, list[Problem]]:
-        if self.config.alone is True:
+        if self.config.single_combination is True:
             return Shape(), []
         plain = {key: plain_node(self.config, key) for key in SHAPE_KEYS}
-        # What the command line gives as axes.KEY stands in `axes` too; for a tied axis it chooses, and is no conflict.
+        # `axes` also contains axes.KEY of the command line; for a tied axis it selects values, and is not a conflict.
         parts = [plain, *(part for part in plain["grids"] or [] if isinstance(part, Mapping))]
         tied = {key for part in parts for entry in part.get("zip") or [] if isinstance(entry, Mapping) for key in entry}
         for key in tied & set(self.arguments.axes):
@@ -68,10 +68,13 @@ class Section:
         found, _ = self._read
         return found.narrowed(self._given(found.values()))
 
-    def _given(self, axes: Collection[str]) -> dict[str, list[Any]]:
+    def _given(self, axes: Collection[str]) -> Axes:
         """Return the axes on the command line: those that it sweeps, and those of ``axes`` that it sets."""
         known = {*axes, *COLUMNS}
-        fixed = {key: [override.value()] for key, override in self.arguments.fixed.items() if key in known}
+        fixed: Axes = {}
+        for key, override in self.arguments.fixed.items():
+            if key in known:
+                fixed[key] = [override.value()]
         return {**self.arguments.axes, **fixed}
 
     @property
@@ -80,7 +83,7 @@ class Section:
         return bool(self._read[0].values() or self.arguments.axes)
 
     @cached_property
-    def axes(self) -> dict[str, list[Any]]:
+    def axes(self) -> Axes:
         """Values per axis; those that every table has first."""
         found = self.shape.values()
         always = {key: found.get(key, [self._always[key]]) for key in COLUMNS}
@@ -93,11 +96,11 @@ class Section:
 
     @cached_property
     def narrowed(self) -> set[str]:
-        """The axes that the command line speaks of."""
+        """Return the axes that the command line sets."""
         return {key for key in self.axes if key in self.arguments.fixed or key in self.arguments.axes}
 
     @cached_property
-    def keys(self) -> dict[str, list[Any]]:
+    def keys(self) -> Axes:
         """Values per config key that its points set: those of axes, and of variants."""
         found = {key: values for key, values in self.axes.items() if key not in self.shape.variants}
         for names in self.shape.variants.values():
@@ -131,15 +134,16 @@ class Section:
             axes = found.values()
             given = {key: values for key, values in self._given(axes).items() if key in axes}
             told = ", ".join(f"{key}={','.join(map(spelled, values))}" for key, values in given.items())
-            problems = [Problem("command line", told, "leaves nothing of the tied or included axes.")]
+            problems = [Problem("command line", told, "excludes all tied or included points.")]
         return problems
 
     def value_problems(self) -> Iterator[Problem]:
-        """Values and rules of its axes that are wrong by themselves, without composing any combination."""
+        """Return the problems of values and rules of its axes that are invalid without composing any combination."""
         for key, values in self.keys.items():
             for value in values:
-                node: Any = value
-                for name in reversed(key.split(".")):
+                *parents, last = key.split(".")
+                node: Json = {last: value}
+                for name in reversed(parents):
                     node = {name: node}
                 yield from constraint_problems(node)
         for grid in self.shape.grids:
@@ -242,32 +246,29 @@ class Section:
             for name, v in given_arguments(node).items()
             if not is_setting(f"backend.{name}", [node["_target_"]])
         }
-        fixed = {key: [override.value()] for key, override in self.arguments.fixed.items()}
-        for key, values in {
-            **{f"backend.{name}": [value] for name, value in own.items()},
-            **fixed,
-            **self.keys,
-        }.items():
+        given: Axes = {f"backend.{name}": [value] for name, value in own.items()}
+        given |= {key: [override.value()] for key, override in self.arguments.fixed.items()}
+        for key, values in (given | self.keys).items():
             if key.startswith("backend.") and not is_setting(key, self.targets()):
                 yield unknown_setting(key, ",".join(map(str, values)), self.targets())
 
-    def _found(self, axis: str, choices: tuple[str, ...], composed: Json) -> Any:
+    def _found(self, axis: str, choices: tuple[str, ...], composed: Json) -> object:
         """The value that an axis of other points has in this one; None where it has none."""
         if axis in self.groups:
             return self.resolver.choice(choices, axis)
-        node: Any = composed
+        node: object = composed
         for part in axis.split("."):
             node = node.get(part) if isinstance(node, Mapping) else None
         return node
 
-    def _judge(self, name: str, part: Any) -> None:
+    def _judge(self, name: str, part: object) -> None:
         """Look for problems once for each different part."""
         key = (name, id(part))
         if key not in self._judged:
             self._judged[key] = part  # kept, so that its id stays its own
             self.problems += part_problems(name, part)
 
-    def _judge_frameworks(self, keys: Sequence[str], builders: Sequence[Any]) -> None:
+    def _judge_frameworks(self, keys: Sequence[str], builders: Sequence[object]) -> None:
         judged = ("frameworks", hash((tuple(keys), tuple(builders))))
         if judged not in self._judged:
             self._judged[judged] = keys
@@ -294,7 +295,7 @@ class Section:
         """The sweep's own command with every key of a point set to one value, without settings that its backend lacks."""
         without = {f"backend.{name}" for name in dropped}
         fixed = [word for key, word in self._fixed_words.items() if key not in without]
-        alone = [] if self.shape.is_product and self.line is None else ["alone=true"]
+        alone = [] if self.shape.is_product and self.line is None else ["single_combination=true"]
         pinned = [
             f"{self.groups.key(key) if key in self.groups else key}={spelled(value)}"
             for key, value in settings.items()
@@ -303,13 +304,13 @@ class Section:
         return shlex.join([*self.program, *fixed, *alone, *pinned])
 
 
-class _Known(Mapping[str, Any]):
+class _Known(Mapping[str, object]):
     """The values of a point that rules may use: its own values at once, others from its config, which only then is composed."""
 
-    def __init__(self, section: Section, point: Point, choices: tuple[str, ...], values: Any) -> None:
+    def __init__(self, section: Section, point: Point, choices: tuple[str, ...], values: Items) -> None:
         self._section, self._point, self._choices, self._values = section, point, choices, values
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> object:
         if key in self._point:
             return self._point[key]
         found = self._section._found(key, self._choices, self._section.resolver.resolved(self._choices, self._values))
@@ -330,8 +331,8 @@ def plain_node(config: DictConfig, key: str) -> Any:
     return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
 
 
-def _without_builder(backend: Mapping[str, Any], model: Mapping[str, Any]) -> str | None:
-    """Why the backend cannot run the model; None where it can."""
+def _without_builder(backend: Mapping[str, object], model: Mapping[str, object]) -> str | None:
+    """Return why the backend cannot run the model; None if it can."""
     try:
         chosen_builder(backend, model)
     except Unsupported as error:

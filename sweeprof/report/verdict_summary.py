@@ -17,7 +17,11 @@ from sweeprof.results.verdicts import expected_false
 
 _MOST = 8
 """Lines of one kind that a report lists."""
-_WAYS = {"rounds": "taking turns round by round", "duel": "taking turns sample by sample (duel)"}
+_WAYS = {
+    "rounds": "taking turns round by round",
+    "samples": "taking turns sample by sample",
+    "duel": "taking turns sample by sample (duel)",  # in comparisons of earlier versions
+}
 
 
 @dataclass(frozen=True, slots=True)

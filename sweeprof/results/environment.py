@@ -151,7 +151,21 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
                 yield folder
 
 
-PACKAGES = ("sweeprof", "torch", "tensorflow", "keras", "numpy", "hydra-core", "mlflow")
+PACKAGES = (
+    *(
+        "sweeprof",
+        "torch",
+        "tensorflow",
+        "keras",
+        "jax",
+        "onnxruntime",
+        "ai-edge-litert",
+        "numpy",
+        "hydra-core",
+        "mlflow",
+    ),
+)
+"""Distributions whose versions a record has."""
 
 
 def capture() -> Json:

@@ -26,7 +26,8 @@ class Protocol:
     """… unless this is reached first, which leaves a warning."""
     target_spread: float | None = None
     """Also continue until IQR/median is below this or has settled."""
-    interleave: Literal["rounds", "duel"] = "rounds"
-    """How combinations that are compared alternate: by rounds, or by samples in processes that exist at the same time."""
+    interleave: Literal["rounds", "samples", "duel"] = "rounds"
+    """How combinations that are compared alternate: by rounds, or by samples in processes that exist at the same time.
+    ``duel`` is ``samples`` in earlier plans and records."""
     kernel: Literal["auto", "convolution", "matmul"] | None = None
     """The calibration kernel that is timed between samples; ``auto``: the one that resembles the model. None: there is none."""

@@ -1,4 +1,4 @@
-"""From the records of a sweep to its comparison and reports; needs only the folder, so it can be repeated."""
+"""The comparison of a sweep, from its records; needs only the folder, so it can be repeated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from sweeprof.errors import Damaged
 from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.select import select
-from sweeprof.passes.registry import exclusive_passes
+from sweeprof.passes.registry import baseline_passes, exclusive_passes
 from sweeprof.plan.comparing import judged, protocol_of, thresholds_of
 from sweeprof.plan.plan import Combination, Trial
 from sweeprof.results.compare import (
@@ -58,8 +58,7 @@ SEVERITY: tuple[Status, ...] = ("lost", "crashed", "oom", "timeout", "failed", "
 
 
 MOST_TRACEBACKS = 50
-"""Different tracebacks in a comparison; those of further failures are in their logs alone."""
-HELD_AGAINST = ("quality", "timing")
+"""Maximum number of different tracebacks in a comparison; those of further failures are only in their logs."""
 BASELINES_KEPT = 64
 
 
@@ -74,12 +73,12 @@ def comparison_of(
 
     Args:
         missing: the reason given for planned trials that have not begun.
-        running: whether the sweep goes on, so that what has begun is not lost.
-        only: ids of combinations with their baselines, of which alone the records are read; the others' rows say nothing.
+        running: whether the sweep is running, so that trials that have begun are not lost.
+        only: ids of combinations with their baselines, only their records are read; the rows of others are empty.
         trust: whether the modules of metrics that the plan names may be imported.
 
     Raises:
-        UserError: the plan names metrics that cannot be had, or only with ``trust``.
+        UserError: the plan names metrics that cannot be imported, or only with ``trust``.
         Damaged: the plan cannot be read.
     """
     plan = folder.read_plan()
@@ -95,9 +94,9 @@ def comparison_of(
     def records_of(id: str, unread: dict[str, str] | None = None) -> list[Record]:
         return folder.records_of(id, damaged=unread) if only is None or id in only else []
 
-    @lru_cache(BASELINES_KEPT)  # of a baseline nothing is kept but what others are held against
+    @lru_cache(BASELINES_KEPT)
     def of_baseline(id: str) -> tuple[Record, ...]:
-        return tuple(record for record in records_of(id) if record.pass_name in HELD_AGAINST)
+        return tuple(record for record in records_of(id) if record.pass_name in baseline_passes())
 
     configs = {c.id: c.config for c in plan.combinations}
     rows, measurements = [], {}
@@ -117,7 +116,7 @@ def comparison_of(
         row = _row(combination, own, measured, base, own_settings, failures)
         measurements[combination.id] = {name: _without_traceback(one) for name, one in measured.items()}
         if base is not None and base != combination.id:
-            apart = tolerance_of(combination.config, configs[base], plan.compare.get("tolerance"))
+            apart = tolerance_of(combination.config, configs[base], plan.compare.tolerance)
             row = _judged_by(row, disagreement(own, compared or (), apart))
             doubt = unjudged(own, compared or (), apart if "quality" in plan.passes else None)
             row = dataclasses.replace(row, warnings=(*row.warnings, doubt)) if doubt and row.has_values else row
@@ -139,14 +138,14 @@ def comparison_of(
         protocol=protocol_of(plan.combinations),
         settings=common,
     )
-    comparison = judged(comparison, plan, folder.path, damaged)
+    comparison = judged(comparison, plan, folder.baseline, damaged)
     return dataclasses.replace(comparison, damaged=tuple(damaged))
 
 
 def _environment(folder: Folder, damaged: list[str]) -> Json:
     """Return the environment of the driver; empty if it cannot be read, which is added to ``damaged``."""
     try:
-        environment: Json = read_json(folder.path / "environment.json")
+        environment: Json = read_json(folder.environment)
         check_environment(environment)
     except (Damaged, OSError) as error:
         damaged.append(f"environment.json: {error if isinstance(error, Damaged) else error.strerror}")

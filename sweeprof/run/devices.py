@@ -1,4 +1,4 @@
-"""Host slots: a trial's turn on this host, with a GPU that no other trial uses and that is the only one its process sees.
+"""Host slots: permission for a trial to run on this host, with a GPU of its own that is the only one its process sees.
 
 A shard keeps to one GPU for passes that measure, because two GPUs of one model differ; other passes take any that is free.
 """
@@ -38,7 +38,7 @@ class VisibleGpu:
 
 @dataclass(frozen=True, slots=True)
 class HostSlot:
-    """A turn on this host, and the GPU to use."""
+    """Permission to run on this host, and the GPU to use."""
 
     gpu: VisibleGpu | None = None
     alone: bool = False
@@ -158,12 +158,12 @@ def oversubscription(plan: Plan, processors: int | None = None) -> Warning | Non
     """Return the warning for a plan whose ``jobs`` use more threads than there are CPUs; ``processors``: those of this process."""
     available = processors or len(os.sched_getaffinity(0))
     threads = max((int(c.config["backend"].get("threads") or 1) for c in plan.combinations), default=1)
-    asked = plan.jobs * threads
-    if plan.cluster or plan.jobs == 1 or asked <= available or exclusive_passes().issuperset(plan.passes):
+    asked = plan.parallel_trials * threads
+    if plan.cluster or plan.parallel_trials == 1 or asked <= available or exclusive_passes().issuperset(plan.passes):
         return None
     where = f" in each of {len(plan.shards)} shards" if len(plan.shards) > 1 else ""
-    text = f"{plan.jobs} jobs of {threads} threads{where} ask for {asked} of {available} processors"
-    return Warning("oversubscribed", text, f"jobs={max(1, available // threads)}, or fewer backend.threads")
+    text = f"{plan.parallel_trials} trials of {threads} threads{where} ask for {asked} of {available} processors"
+    return Warning("oversubscribed", text, f"parallel_trials={max(1, available // threads)}, or fewer backend.threads")
 
 
 def warn_of_oversubscription(plan: Plan, out: Console) -> None:

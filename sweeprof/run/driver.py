@@ -1,4 +1,4 @@
-"""The driver of a sweep: from a plan to a folder with its comparison, whatever happens to single trials.
+"""The driver of a sweep: runs a plan and writes a folder with its comparison, even if single trials fail.
 
 folder ▶ shards run, and the tracker opens meanwhile ▶ reports ▶ table ▶ tracker closes ▶ three lines
 """
@@ -33,13 +33,12 @@ from sweeprof.run.locks import driver_lock, report_lock
 from sweeprof.run.progress import ProgressDisplay
 from sweeprof.run.references import keep_baseline
 from sweeprof.run.reports import write_reports
-from sweeprof.run.tracker_process import TrackerProcess, sending_s
+from sweeprof.run.tracker_process import TrackerProcess
 from sweeprof.run.tracking_file import StoredTracker, keep_config, note_ending, sending_command, viewing_command
 from sweeprof.slurm.launcher import Detached
 from sweeprof.storage.folder import Folder, stamp_of
 from sweeprof.tracking import Links, SweepOutcome
 
-EXIT_OK, EXIT_SOME_FAILED, EXIT_INTERRUPTED = ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.INTERRUPTED
 OPENED_S = 30.0
 """How long a sweep that does not wait for its jobs waits for its tracker to open."""
 EXPLAINED_AFTER_S = 5.0
@@ -66,7 +65,7 @@ def run(plan: Plan, output: Path, tracking: Json, launch: Launch, out: Console, 
     folder = _new_folder(output, plan)
     try:
         with driver_lock(folder.path):
-            write_json(folder.path / "environment.json", capture())
+            write_json(folder.environment, capture())
             write_json(folder.plan, plan.to_dict())
             return measure_missing(folder, plan, StoredTracker(tracking, confined=False), launch, out, live)
     except OSError as error:
@@ -104,20 +103,20 @@ def measure_missing(
             report = write_reports(folder, comparison)
         with suppress(SystemExit, BrokenPipeError):  # the output is closed, as with `| head`
             out.print(Report(comparison, folder.path))
-        code = EXIT_INTERRUPTED if interrupted else _exit_code(comparison)
+        code = ExitCode.INTERRUPTED if interrupted else _exit_code(comparison)
         note_ending(folder, _ending(code), missing)
         links = None
         try:
-            with _wait_explained(live, sending_s(plan)):
-                links = tracker.close(_ending(code), missing, sending_s(plan))
+            with _wait_explained(live, plan.limits.tracking_s):
+                links = tracker.close(_ending(code), missing, plan.limits.tracking_s)
         except KeyboardInterrupt:  # everything is on disk
-            code, tracker.trouble = EXIT_INTERRUPTED, "interrupted before everything was sent"
+            code, tracker.trouble = ExitCode.INTERRUPTED, "interrupted before everything was sent"
     with suppress(SystemExit, BrokenPipeError):
         _print_links(out, folder, report, links)
         if tracker.trouble:
             command = f"{sending_command(folder)}{_trust_option(plan)}"
             _print_line(out, "Not sent", f"{tracker.trouble}; send it with: {command}")
-        if code != EXIT_OK:
+        if code != ExitCode.OK:
             _print_line(out, "Resume", _resume_command(folder))
     return Outcome(folder.path, code)
 
@@ -154,7 +153,7 @@ def disk_failure(folder: Folder, error: OSError, live: Console) -> Outcome:
     first = "make room" if why == "is full" else "make it writable"
     then = f"resume with: {_resume_command(folder)}" if folder.plan.is_file() else "start the sweep again"
     live.print(Text(f"the disk of {folder.path} {why}: {first}, then {then}", style="red"), soft_wrap=True)
-    return Outcome(folder.path, EXIT_SOME_FAILED)
+    return Outcome(folder.path, ExitCode.INCOMPLETE)
 
 
 def _trust_option(plan: Plan) -> str:
@@ -175,7 +174,7 @@ def _detached(folder: Folder, plan: Plan, running: str, out: Console, links: Lin
     lines = [("Running", running), ("Collect", collect), *([("Compare", links.comparison)] if links else [])]
     for name, value in lines:
         _print_line(out, name, value)
-    return Outcome(folder.path, EXIT_OK, running=True)
+    return Outcome(folder.path, ExitCode.OK, running=True)
 
 
 def _resume_command(folder: Folder) -> str:
@@ -197,7 +196,7 @@ def _new_folder(output: Path, plan: Plan) -> Folder:
             reason = f"cannot be written: {error.strerror}; choose another folder with output=PATH."
             raise UserError([Problem("output", str(output), reason)]) from None
         return Folder(path)
-    raise UserError([Problem("output", str(output), "holds a thousand sweeps of this second.")])
+    raise UserError([Problem("output", str(output), "already has a thousand sweeps of this second.")])
 
 
 def _measure(plan: Plan, folder: Folder, launch: Launch, live: Console) -> tuple[str, bool]:
@@ -231,11 +230,11 @@ def _measure(plan: Plan, folder: Folder, launch: Launch, live: Console) -> tuple
 
 
 def _exit_code(comparison: Comparison) -> int:
-    return EXIT_OK if all(row.is_fully_measured for row in comparison.rows) else EXIT_SOME_FAILED
+    return ExitCode.OK if all(row.is_fully_measured for row in comparison.rows) else ExitCode.INCOMPLETE
 
 
 def _ending(code: int) -> SweepOutcome:
-    endings: dict[int, SweepOutcome] = {EXIT_OK: "finished", EXIT_INTERRUPTED: "interrupted"}
+    endings: dict[int, SweepOutcome] = {ExitCode.OK: "finished", ExitCode.INTERRUPTED: "interrupted"}
     return endings.get(code, "failed")
 
 

@@ -1,4 +1,4 @@
-"""The output of a dry run: the plan, what is left out and by which rule, and roughly how long it would take."""
+"""The output of a dry run: the plan, the excluded points with their rules, and an estimate of the duration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sweeprof.run.devices import warn_of_oversubscription
 from sweeprof.slurm.commands import largest_array
 
 SHOWN_ROWS, SHOWN_EXCLUDED, SHOWN_VALUES = 200, 10, 12
-"""How many combinations, points left out per rule, and values per axis are shown in full."""
+"""How many combinations, excluded points per rule, and values per axis are shown."""
 ID_WIDTH = 13
 """Characters of a combination's id."""
 
@@ -63,7 +63,7 @@ def _table(plan: Plan, trials: Counter[str]) -> Table:
 
 
 def _axes(plan: Plan) -> Iterator[str]:
-    """How many combinations each value of an axis has, for axes with several."""
+    """Return the number of combinations for each value of an axis, for axes with several values."""
     for axis, values in plan.axes.items():
         if len(values) > 1:
             counts = Counter(_shown(c.axes[axis]) for c in plan.combinations)
@@ -73,17 +73,17 @@ def _axes(plan: Plan) -> Iterator[str]:
 
 
 def _left_out(excluded: tuple[Excluded, ...]) -> Iterator[str]:
-    """Every point that a rule left out, or of many the first ones and how many there are."""
+    """Yield the points that a rule excluded, or the first ones and their number if there are many."""
     for kind, group in groupby(sorted(excluded, key=_kind), key=_kind):
         points = list(group)
         for one in points[:SHOWN_EXCLUDED]:
-            yield f"left out: {', '.join(f'{key}={_shown(value)}' for key, value in one.axes.items())} ({one.reason})"
+            yield f"excluded: {', '.join(f'{key}={_shown(value)}' for key, value in one.axes.items())} ({one.reason})"
         if len(points) > SHOWN_EXCLUDED:
-            yield f"left out: … {len(points) - SHOWN_EXCLUDED} more, {len(points)} in all ({kind})"
+            yield f"excluded: … {len(points) - SHOWN_EXCLUDED} more, {len(points)} in all ({kind})"
 
 
 def _tasks(plan: Plan) -> Iterator[str]:
-    """Return the resources that a cluster is asked for: a line for tasks that ask for the same."""
+    """Return the requested resources of a cluster: a line for tasks with the same resources."""
     if not plan.cluster:
         return
     most = largest_array()
@@ -99,7 +99,7 @@ def _tasks(plan: Plan) -> Iterator[str]:
 
 
 def _kind(one: Excluded) -> str:
-    """The rule, or that it repeats another combination, whichever that is."""
+    """Return the rule; for repeated combinations a text that does not name the other one."""
     return one.reason if one.reason.startswith("exclude: ") else "the same as another"
 
 

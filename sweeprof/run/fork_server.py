@@ -61,7 +61,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class ForkServer:
-    """A fork server, as its shard sees it.
+    """A fork server, used by its shard.
 
     Raises:
         NoAnswer: it did not answer in time; it has been killed.
@@ -171,7 +171,7 @@ def _imported(module: str) -> None:
     """Import a module; of an error the last line printed, which the shard reports, says where it was raised."""
     try:
         importlib.import_module(module)
-    except Exception as error:  # of a user's dataset, which may raise anything
+    except Exception as error:  # of a user's dataset, which may raise any exception
         print(formatted(error), f"cannot import {module}: {described(error)}", sep="\n", file=sys.stderr, flush=True)
         sys.exit(1)
 

@@ -1,10 +1,10 @@
-"""An interleaved run: several trials at the same time, each in a process of its own, of which only one at a time works.
+"""An interleaved run: several trials at the same time, each in its own process, of which only one works at a time.
 
     coordinator ──turn 3──▶ participant ──state──▶ coordinator ──turn 3──▶ next participant …
 
-A participant is started when the one before it has loaded, warmed up and found its loops; then all take single samples in turn, and
-in the end each does what is left, one after the other. A socket closes with whatever ends either side: the others continue without
-a participant that is gone, and participants whose coordinator is gone end and leave no record.
+A participant is started when the one before it has loaded, warmed up and chosen its number of loops; then all alternate after each
+sample, and at the end each finishes in turn. A socket closes when either side ends: the others continue without a participant
+that has ended, and participants whose coordinator has ended leave no record.
 
 The config key is ``protocol.interleave``. Earlier versions call such a run a duel, as the observations in records still do.
 """
@@ -141,7 +141,7 @@ class Coordinator:
     def _try(self, name: str, trial: Callable[[], object]) -> None:
         try:
             trial()
-        finally:  # in case its process has never connected
+        finally:  # in case its process never connected
             with suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
                 connection.connect(self._address)
                 Connection(connection).send({"name": name, "pid": None})
@@ -153,7 +153,7 @@ class Coordinator:
             hello = connection.receive() or {}
             if hello.get("name") == name:
                 break
-            connection.close()  # the end of another one, which its own connection has told
+            connection.close()  # the end of another participant, which its own connection reports
         if hello["pid"] is None:
             connection.close()
             return
@@ -165,7 +165,7 @@ class Coordinator:
             self._ready.append(peer)
 
     def _take_turns(self) -> None:
-        """Give turns until all participants have the samples that the protocol asks for, or one has all that it allows."""
+        """Alternate until all participants have the samples that the protocol requires, or one has the maximum."""
         sample_s = max((peer.sample_s for peer in self._ready), default=0.0)
         turn, states = 0, list[State]()
         while self._ready and "spent" not in states and ("going" in states or not turn):
@@ -234,7 +234,7 @@ class Participant:
     def __init__(self, connection: Connection, duel: InterleavedRun) -> None:
         self.duel = duel
         self.waited_s = 0.0
-        """Seconds in which others worked."""
+        """Seconds during which others worked."""
         self._connection = connection
         self._turn: Mapping[str, Any] = {}
 

@@ -1,7 +1,7 @@
-"""Signals that interrupt the main thread, whatever it waits for, so that a command ends in order.
+"""Signals that interrupt the main thread, whatever it waits for, so that a command cleans up before it ends.
 
 The system may give a process's signal to any of its threads: to one that is starting a child, for example, and takes what was held
-back meanwhile. Python runs handlers in the main thread alone, which then knows nothing of it and waits on, for a lock or a socket.
+back meanwhile. Python runs handlers only in the main thread, which continues to wait for a lock or a socket.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 NUDGE = signal.SIGURG
-"""Interrupts what the main thread waits for, and means nothing else."""
+"""The signal that interrupts the main thread; it has no other use."""
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def heard_by_the_main_thread() -> Iterator[None]:
 def terminable() -> Iterator[None]:
     """Let SIGTERM (a scheduler, systemd, ``kill``) and SIGHUP (a closed terminal) end the command as Ctrl-C does.
 
-    Where SIGHUP is ignored already, as under ``nohup``, it stays so.
+    If SIGHUP is already ignored, as under ``nohup``, it stays ignored.
     """
 
     def interrupt(number: int, _frame: FrameType | None) -> Any:
@@ -65,7 +65,7 @@ def terminable() -> Iterator[None]:
 
 
 def _replace_closed_terminal() -> None:
-    """Send to nowhere what would be printed on a terminal that is closed: writing to it is an error."""
+    """Discard output to a closed terminal, because writing to it is an error."""
     for descriptor in (0, 1, 2):
         try:
             termios.tcgetattr(descriptor)

@@ -70,18 +70,18 @@ class Fork(_Served):
         variables = {**environment(config, request.blank["pass"]), **request.environment}
         key = json.dumps([modules, variables], sort_keys=True)
         server = self._idle.pop(key, None)
-        if server is not None and not server.alive:  # killed while it was idle: no trial's fault
+        if server is not None and not server.alive:  # killed while it was idle, not by a trial
             server.close()
             server = None
         if server is None:
             log = self._logs / f"fork-server-{config['backend']['framework']}.log"
             server = ForkServer(modules, variables, log)
-        # The import is no part of this trial.
+        # The import is not a part of this trial.
         return self._run_in(server, replace(request, asked=time.monotonic()), keep_as=key)
 
 
 class Spawn(_Served):
-    """A new interpreter per trial, which has imported nothing: slower by the framework's import, free of anything shared."""
+    """A new interpreter per trial, which has imported nothing: slower by the framework's import, but it shares nothing."""
 
     def run(self, request: Request) -> ProcessExit:
         variables = {**environment(request.blank["config"], request.blank["pass"]), **request.environment}

@@ -34,7 +34,7 @@ RAY: dict[str, dict[str, Any]] = {
 }
 """Defaults of Ray's options; only for a Ray that the launcher starts itself."""
 MOST_FAILURES = 10
-"""The sweep ends with what it has when launching has failed so often."""
+"""The sweep ends after so many failed launches."""
 
 
 def set_defaults(launcher: MutableMapping[str, Any]) -> None:
@@ -65,7 +65,7 @@ def restore_gpus(folder: Path) -> None:
 
 
 Launch = Callable[[Folder, Plan, Sequence[int]], None]
-"""Runs shards of the plan in the folder through a Hydra launcher; raises an error of ours if they continue without the driver."""
+"""Runs shards of the plan in the folder through a Hydra launcher; raises a SweeprofError if they continue without the driver."""
 
 
 def launch_shards(plan: Plan, folder: Folder, launch: Launch, live: Console) -> None:

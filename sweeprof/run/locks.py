@@ -50,7 +50,7 @@ _ACTIVITIES = {
     "head.lock": "being measured",
     "work.lock": "processes of its last run are still ending",
     "sending.lock": "being sent to its tracker",
-    "report.lock": "its reports are being made",
+    "report.lock": "its reports are being written",
 }
 """The locks of a folder, and what their holders do."""
 
@@ -86,11 +86,11 @@ def driver_lock(folder: Path, allow_jobs: bool = False, key: str = "resume") -> 
         UserError: another driver has it, or processes of an earlier one do not end, or the folder was removed.
     """
     with _opened(folder, "head.lock", key) as lock:
-        if not _is_taken(lock, fcntl.LOCK_EX):
+        if not _acquired(lock, fcntl.LOCK_EX):
             raise UserError([Problem(key, str(folder), f"is in use by {_driver_name(folder)}; wait until it ends.")])
         with _opened(folder, "work.lock", key) as work:
             deadline = time.monotonic() + ENDING_S
-            while not allow_jobs and not _is_taken(work, fcntl.LOCK_EX):
+            while not allow_jobs and not _acquired(work, fcntl.LOCK_EX):
                 if time.monotonic() > deadline:
                     message = f"is in use by processes of an earlier run, which did not end within {ENDING_S:g} s."
                     raise UserError([Problem(key, str(folder), message)])
@@ -112,7 +112,7 @@ def _opened(folder: Path, name: str, key: str) -> IO[str]:
     try:
         return (folder / name).open("a")
     except FileNotFoundError:
-        raise UserError([Problem(key, str(folder), "is gone: somebody removed it just now.")]) from None
+        raise UserError([Problem(key, str(folder), "was just removed by another process.")]) from None
 
 
 def _driver_name(folder: Path) -> str:
@@ -128,12 +128,12 @@ def has_driver(folder: Path) -> bool:
     if not path.exists():
         return False
     with path.open("rb") as lock:
-        return not _is_taken(lock, fcntl.LOCK_SH)
+        return not _acquired(lock, fcntl.LOCK_SH)
 
 
 @contextmanager
 def all_locks(folder: Path) -> Iterator[str | None]:
-    """Hold every lock of ``folder``; yields what goes on there if one of them is taken, else None."""
+    """Hold every lock of ``folder``; yields the reason if one of them is taken, else None."""
     with ExitStack() as held:
         activity = None
         for name, description in _ACTIVITIES.items():
@@ -142,7 +142,7 @@ def all_locks(folder: Path) -> Iterator[str | None]:
                 lock = held.enter_context((folder / name).open("r+"))
             except FileNotFoundError:
                 continue
-            if not _is_taken(lock, fcntl.LOCK_EX):
+            if not _acquired(lock, fcntl.LOCK_EX):
                 activity = description
                 break
         yield activity
@@ -166,7 +166,7 @@ def sending_lock(folder: Path, wait_s: float) -> Iterator[None]:
     """
     with (folder / "sending.lock").open("a") as lock:
         deadline = time.monotonic() + wait_s
-        while not _is_taken(lock, fcntl.LOCK_EX):
+        while not _acquired(lock, fcntl.LOCK_EX):
             if time.monotonic() > deadline:
                 raise TimeoutError("another process is sending this sweep")
             time.sleep(0.1)
@@ -177,7 +177,7 @@ def work_lock(folder: Path) -> IO[str] | None:
     """Return a file to keep open while trials of the sweep run; None if another driver has taken over the folder."""
     work = (folder / "work.lock").open("a+")  # for reading, too: NFS shares no other file
     deadline = time.monotonic() + PROBE_S  # a driver takes the lock for a moment, to see whether trials run
-    while not _is_taken(work, fcntl.LOCK_SH):
+    while not _acquired(work, fcntl.LOCK_SH):
         if time.monotonic() > deadline:
             work.close()
             return None
@@ -196,7 +196,7 @@ def wait_until_idle(folder: Path, on_wait: Callable[[], object]) -> None:
     with (folder / "work.lock").open("a") as work:
         deadline = time.monotonic() + PROBE_S
         is_announced = False
-        while not _is_taken(work, fcntl.LOCK_EX):
+        while not _acquired(work, fcntl.LOCK_EX):
             if not is_announced and time.monotonic() > deadline:
                 is_announced = True
                 on_wait()
@@ -212,12 +212,12 @@ def exclusive_lock(path: Path, wait_s: float = 0) -> Iterator[bool]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         deadline = time.monotonic() + wait_s
-        while not (is_alone := _is_taken(file, fcntl.LOCK_EX)) and time.monotonic() < deadline:
+        while not (is_alone := _acquired(file, fcntl.LOCK_EX)) and time.monotonic() < deadline:
             time.sleep(0.1)
         yield is_alone
 
 
-def _is_taken(file: IO[str] | IO[bytes], kind: int) -> bool:
+def _acquired(file: IO[str] | IO[bytes], kind: int) -> bool:
     """True if this process has the lock now; also on a file system without locks, where nothing can be guarded."""
     try:
         return _try(file.fileno(), kind)
@@ -226,7 +226,7 @@ def _is_taken(file: IO[str] | IO[bytes], kind: int) -> bool:
 
 
 def end_with_driver(folder: Path) -> None:
-    """End this process as soon as the driver ends, if it is a child of the driver: a worker of joblib would go on."""
+    """End this process as soon as the driver ends, if it is a child of the driver: a worker of joblib would continue."""
     try:
         driver = read_driver(folder)
         if driver.host != socket.gethostname():
@@ -258,11 +258,11 @@ FOLDER = Path("/tmp/sweeprof-locks")
 SHARED_MODE = 0o1777
 """Every user may add files and remove only their own, as in ``/tmp``."""
 MARK = "gate.lock"
-"""The file that shows that a folder of another user is a lock folder: created with it, by the same user."""
+"""The file that marks a folder of another user as a lock folder: created with it, by the same user."""
 PERMISSION_S = 1.0
 """How long another process may take to finish creating a lock file."""
 MOST_NOTES = 1000
-"""More are not read: any user may write as many as the disk takes."""
+"""Maximum number that is read: any user may write any number."""
 NOTE_BYTES = 1 << 16
 _NOTE = re.compile(r"(note-[0-9a-f]{12})-\d+\.json")
 _UNPRINTABLE = re.compile(r"[^\w .:@+/\-]")
@@ -302,8 +302,8 @@ class HostLock:
     """The lock of this host and of its GPUs, for one sweep; safe to be used by several threads.
 
     Args:
-        me: what other sweeps are told while they wait.
-        folder: where sweeps of this host meet; None: :data:`FOLDER`.
+        me: the description for other sweeps that wait.
+        folder: the lock folder of this host; None: :data:`FOLDER`.
 
     Raises:
         UserError: the folder cannot be used, is a link, or belongs to a user who did not make it as a lock folder.
@@ -324,7 +324,7 @@ class HostLock:
         exclusive = fcntl.LOCK_EX if measures else fcntl.LOCK_SH
         with ExitStack() as locks:
             gpu = self._take_gpu(locks, gpus, exclusive, on_wait) if gpus else None
-            # Whoever waits for the host holds the gate, so that those who share the host cannot pass it for ever.
+            # A process that waits for the host holds the gate, so that processes that share the host cannot block it for ever.
             with ExitStack() as gate:
                 self._take(gate, "gate", fcntl.LOCK_EX, on_wait)
                 self._take(locks, "host", fcntl.LOCK_SH if gpus else exclusive, on_wait)
@@ -407,7 +407,7 @@ class HostLock:
 
     @contextmanager
     def _noted(self, holder: Holder) -> Iterator[None]:
-        """Tell other sweeps who holds the lock, in a file that is locked as long as it is true."""
+        """Write the holder of the lock for other sweeps, in a file that is locked as long as the lock is held."""
         name = f"{self._notes}-{next(_counter)}.json"
         with self._directory() as directory:
             descriptor = _create_lock_file(directory, name)
@@ -422,7 +422,7 @@ class HostLock:
 
     @contextmanager
     def _directory(self) -> Iterator[int]:
-        """Open the lock folder; each time anew, as a cleaner of ``/tmp`` may have removed it."""
+        """Open the lock folder; again each time, because a cleaner of ``/tmp`` may have removed it."""
         descriptor = _open_lock_folder(self._folder)
         try:
             yield descriptor
@@ -440,12 +440,12 @@ class HostLock:
 
 def host_lock(plan: Plan) -> HostLock:
     """Return the lock of this host for a sweep."""
-    folder = plan.limits.get("locks")
+    folder = plan.limits.locks
     return HostLock(this_process(plan.sweep_id, plan.name), Path(folder) if folder else None)
 
 
 def this_process(sweep_id: str, name: str) -> Holder:
-    """Return what others are told of this process."""
+    """Return the description of this process for others."""
     return Holder(os.getpid(), _user(), sweep_id, name)
 
 

@@ -28,14 +28,14 @@ WAKE_S = 1.0
 
 @dataclass(slots=True)
 class State:
-    """How far the sweep is; grows by events."""
+    """The progress of the sweep, updated by events."""
 
     trials: dict[TrialKey, float]
     """Expected seconds of every trial that has not ended."""
     total: int
     current: str = ""
     waited_for: str = ""
-    """The other sweep that it waited for last."""
+    """The other sweep for which it waited last."""
     failures: list[str] = field(default_factory=list)
     """One line for each trial that failed."""
     spent: dict[str, list[float]] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class State:
         return self.total - len(self.trials)
 
     def left_s(self) -> float:
-        """Return the expected seconds until the end: by the median of what each pass has taken so far, else by the protocol."""
+        """Return the expected seconds until the end: from the median duration of each pass so far, else from the protocol."""
         taken = {name: statistics.median_high(seconds) for name, seconds in self.spent.items()}
         left = sum(taken.get(key[1], guess) for key, guess in self.trials.items())
         return left / max(1, len(self.begun))  # so many at once

@@ -1,4 +1,4 @@
-"""Sweeps by what a user calls them: a folder, ``last~1``, a comparison.json, a run of MLflow, a tag."""
+"""References to sweeps: a folder, ``last~1``, a comparison.json, a run of MLflow, a tag."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import TypedDict
 
 from sweeprof.errors import Damaged, Problem, UserError, nearest
 from sweeprof.plan.baseline import KEY as BASELINE_KEY
-from sweeprof.plan.comparing import BASELINE_FILE
 from sweeprof.plan.plan import Plan
 from sweeprof.results.compare import Comparison, comparison_from
 from sweeprof.results.files import read_json, write_json
@@ -23,11 +22,11 @@ from sweeprof.storage.folder import Folder, sweeps
 from sweeprof.tracking.process import ENVIRONMENT
 
 KNOWN = (
-    "is no sweep. Known: a sweep's folder, a comparison.json, last, last~1 …, NAME/last, tag:NAME, mlflow:RUN_ID; "
+    "is not a sweep. Known: a sweep's folder, a comparison.json, last, last~1 …, NAME/last, tag:NAME, mlflow:RUN_ID; "
     "of a sweep's own combinations an id such as c0123456789ab."
 )
 FETCH_S = 120.0
-"""For a library that takes seconds to import and a server that may be far."""
+"""Time limit for MLflow, whose library takes seconds to import and whose server may be slow."""
 _LAST = re.compile(r"(?:(?P<name>[^/~]+)/)?last(?:~(?P<back>\d+))?")
 _TAG = re.compile(r"[\w.\-]{1,100}")
 
@@ -42,14 +41,14 @@ class Tag(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where sweeps are looked for."""
+    """The places where sweeps are searched."""
 
     output: Path
     """The folder of all sweeps."""
     uri: str | None = None
     """Of MLflow; None: the database below ``output``."""
     name: str | None = None
-    """Whose newest sweep ``last`` is; None: of all names."""
+    """The name whose newest sweep is ``last``; None: of all names."""
 
     @property
     def tags(self) -> Path:
@@ -58,16 +57,16 @@ class Place:
 
     @property
     def address(self) -> str | None:
-        """Of MLflow; None where there is no sign of it."""
+        """Address of MLflow; None if it is unknown."""
         database = self.output.absolute() / "mlflow.db"
         return self.uri or (f"sqlite:///{database}" if database.exists() else None)
 
 
 def located(reference: str, place: Place, key: str) -> Path:
-    """The folder or the ``comparison.json`` that ``reference`` means; what MLflow has is downloaded.
+    """Return the folder or the ``comparison.json`` of ``reference``; a sweep in MLflow is downloaded.
 
     Raises:
-        UserError: it means nothing; ``key`` says where the user wrote it.
+        UserError: there is none; ``key`` is the key or argument with the reference.
     """
     if last := _LAST.fullmatch(reference):
         return _newest(last["name"] or place.name, int(last["back"] or 0), place, reference, key)
@@ -106,17 +105,17 @@ def _newest(name: str | None, back: int, place: Place, reference: str, key: str)
         return found[back].path
     of = f" of the name {name}" if name else ""
     there = f"there {'is' if len(found) == 1 else 'are'} {len(found) or 'no'} sweep{'s' * (len(found) != 1)}{of}"
-    raise UserError([Problem(key, reference, f"is not there: {there} in {place.output}.")])
+    raise UserError([Problem(key, reference, f"does not exist: {there} in {place.output}.")])
 
 
 def set_tag(name: str, folder: Path, sweep_id: str, place: Place) -> str | None:
-    """Let ``tag:name`` mean the sweep in ``folder``, here and in MLflow; returns why MLflow could not be told.
+    """Tag the sweep in ``folder``, on disk and in MLflow; returns why the tag could not be set in MLflow.
 
     Raises:
-        UserError: the name is none.
+        UserError: the name is invalid.
     """
     if not _TAG.fullmatch(name):
-        raise UserError([Problem("--tag", name, "is no tag: letters, digits, '.', '_' and '-'.")])
+        raise UserError([Problem("--tag", name, "is not a tag: letters, digits, '.', '_' and '-'.")])
     write_json(place.tags / name, {"folder": os.path.relpath(folder, place.output), "sweep_id": sweep_id})
     return _asked(place, "tag", name, sweep_id) if place.address else None
 
@@ -144,7 +143,7 @@ def _tagged(name: str, place: Place, key: str) -> Path:
     reference = f"tag:{name}"
     known = sorted(path.name for path in place.tags.glob("[!.]*"))
     file = place.tags / name
-    said = f"is no tagged sweep. Known: {', '.join(known) or 'none'}; tag one: sweeprof compare DIR --tag NAME."
+    said = f"is not a tagged sweep. Known: {', '.join(known) or 'none'}; tag one: sweeprof compare DIR --tag NAME."
     problem = Problem(key, reference, said, nearest(name, known))
     if _TAG.fullmatch(name) and file.is_file():
         try:
@@ -153,7 +152,7 @@ def _tagged(name: str, place: Place, key: str) -> Path:
             raise UserError([Problem(key, reference, f"is a tag that cannot be read: {error}.")]) from None
         if folder.is_dir():
             return folder
-        problem = Problem(key, reference, f"stands for {folder}, which is gone; tag another with --tag {name}.")
+        problem = Problem(key, reference, f"names {folder}, which no longer exists; tag another with --tag {name}.")
     if not _TAG.fullmatch(name) or place.address is None:
         raise UserError([problem])
     return _downloaded(reference, place, problem)
@@ -162,21 +161,19 @@ def _tagged(name: str, place: Place, key: str) -> Path:
 def _downloaded(run: str, place: Place, problem: Problem) -> Path:
     target = place.output.absolute() / ".baselines" / f"{re.sub(r'[^0-9A-Za-z]+', '-', run)}.json"
     if place.address is None:
-        said = (
-            f"is in no MLflow: there is no {place.output / 'mlflow.db'}; give the address with --uri or tracking.uri."
-        )
+        said = f"is not in MLflow: {place.output / 'mlflow.db'} does not exist; give the address with --uri or tracking.uri."
         raise UserError([Problem(problem.key, problem.value, said)])
     target.parent.mkdir(parents=True, exist_ok=True)
     trouble = _asked(place, "fetch", run, str(target))
     if trouble is not None:
-        raise UserError([Problem(problem.key, problem.value, problem.allowed or f"cannot be had: {trouble}")])
+        raise UserError([Problem(problem.key, problem.value, problem.allowed or f"cannot be downloaded: {trouble}")])
     return target
 
 
 def _asked(place: Place, *words: str) -> str | None:
-    """Have a process of its own talk to MLflow, whose library is heavy; returns what went wrong."""
+    """Query MLflow in a separate process, because its library is large; returns the error."""
     # An address may hold a password, which a command line would show to everyone.
-    # And what it asks for may be asked twice, unlike what a tracker sends.
+    # Its requests may be repeated, unlike those of a tracker.
     own = {"MLFLOW_TRACKING_URI": str(place.address), "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
     variables: Mapping[str, str] = {**os.environ, **ENVIRONMENT, **own}
     command = [sys.executable, "-m", "sweeprof.tracking.baselines", *words]
@@ -198,10 +195,10 @@ def _nearest(reference: str, place: Place) -> str | None:
 
 def keep_baseline(folder: Folder, plan: Plan, trust: bool = False) -> None:
     """Copy the other sweep's comparison, where there is one, into the folder, unless it is there already."""
-    against = plan.compare.get("against")
-    if against and not (folder.path / BASELINE_FILE).exists():
-        other = read_sweep(Path(against["file"]), against["label"], BASELINE_KEY, trust)
-        write_json(folder.path / BASELINE_FILE, other.to_dict())
+    against = plan.compare.against
+    if against and not folder.baseline.exists():
+        other = read_sweep(Path(against.file), against.label, BASELINE_KEY, trust)
+        write_json(folder.baseline, other.to_dict())
 
 
 def find_baseline(output: Path, uri: str | None, text: str, name: str) -> Path:

@@ -42,16 +42,16 @@ from sweeprof.storage.folder import Folder
 MOST_INDENTED = 1000
 """Rows of a ``comparison.json`` that people may want to read."""
 MOST_LAYERS = 10_000
-"""Rows of layer tables that the page takes; the tables of further combinations are in their files alone."""
+"""Rows of layer tables in the page; the tables of further combinations are only in their files."""
 
 Format = Literal["samples", "svg", "parquet", "pictures"]
 MOST_UNASKED = 1000
-"""Combinations of a sweep of which large files are written unasked."""
+"""Maximum number of combinations for which large files are written by default."""
 FORMATS: dict[Format, str] = {
     "samples": f"tables/samples.csv, every raw sample, also of more than {MOST_UNASKED:,} combinations",
     "svg": f"plots/*.svg, also of more than {MOST_UNASKED:,} combinations",
     "parquet": "tables/*.parquet, the tidy tables with their types (needs pyarrow)",
-    "pictures": "pictures/ID/*.svg, what is drawn of each combination",
+    "pictures": "pictures/ID/*.svg, the pictures of each combination",
 }
 """Formats that are written on request, as they are large or rarely used."""
 _LARGE: tuple[Format, ...] = ("samples", "svg")
@@ -64,7 +64,7 @@ def write_reports(folder: Folder, comparison: Comparison, formats: Collection[Fo
     combination that :func:`write_artifacts` names.
 
     Args:
-        formats: what is written on request; what is there from an earlier time is made again unasked.
+        formats: formats that are written on request; those that exist are always written again.
     """
     wanted = {*formats, *standing(folder)}
     write_json(folder.path / "comparison.json", comparison, compact=len(comparison.rows) > MOST_INDENTED)
@@ -84,7 +84,7 @@ def write_reports(folder: Folder, comparison: Comparison, formats: Collection[Fo
 def _of_combinations(
     folder: Folder, names: Mapping[str, str], vectors: bool
 ) -> tuple[dict[str, Observed], dict[str, dict[str, str]], int]:
-    """Write the files of every combination; returns what the page is to show, by name, and how many it has no room for."""
+    """Write the files of every combination; returns the content for the page, by name, and the number of omitted combinations."""
     seen: dict[str, Observed] = {}
     links: dict[str, dict[str, str]] = {}
     room = MOST_LAYERS
@@ -142,7 +142,7 @@ def left_out(comparison: Comparison, formats: Collection[Format]) -> str | None:
     if not missing:
         return None
     return (
-        f"{', '.join(missing)}: of {len(comparison.rows):,} combinations on request alone, --format {','.join(missing)}"
+        f"{', '.join(missing)}: of {len(comparison.rows):,} combinations only on request, --format {','.join(missing)}"
     )
 
 
@@ -163,8 +163,8 @@ def write_exports(
         folder: of the sweep.
         comparison: what was measured.
         plots: what ``plots/`` has.
-        formats: what is wanted beside what is always written.
-        made: the comparison's tables, where they are made already.
+        formats: optional formats to be written.
+        made: the comparison's tables, if they exist already.
 
     Raises:
         UserError: Parquet is wanted, and pyarrow is not installed.

@@ -46,7 +46,7 @@ class Request:
     family: int = 0
     """The shard's process id: its descendants belong to the sweep; 0: only this process does."""
     environment: dict[str, str] = field(default_factory=dict)
-    """Environment variables of this trial's process, beside those that its backend asks for."""
+    """Environment variables of this trial's process, in addition to those that its backend sets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,9 @@ from sweeprof.config.validation import config_problems
 from sweeprof.errors import Damaged, Problem, UserError, choice_problem
 from sweeprof.passes.registry import checked_record
 from sweeprof.plan.compose import Composer
-from sweeprof.plan.plan import Combination, Plan
+from sweeprof.plan.plan import Combination, OtherSweep, Plan
 from sweeprof.plan.shards import Shards
+from sweeprof.plan.sweep_file import plain_node
 from sweeprof.results.environment import capture
 from sweeprof.results.files import read_json, remove_unfinished, write_bytes, write_json
 from sweeprof.results.record import FINE, STATUSES, Json, Status, check_environment, outcome
@@ -61,7 +62,7 @@ def difference(old: Plan, new: Plan, measured: Collection[str]) -> list[str]:
     if passes:
         sentences.append(f"New passes: {', '.join(passes)}.")
     belong = sum(id in after for id in measured)
-    sentences.append(f"{belong} of {len(measured)} combinations with results still belong to it.")
+    sentences.append(f"{belong} of {len(measured)} combinations with results belong to the new plan.")
     return sentences
 
 
@@ -138,7 +139,13 @@ def stored_plan(folder: Folder) -> Plan:
     except (OSError, Damaged) as error:
         said = f"has a plan.json that cannot be read: {error}"
         raise UserError([Problem("resume", str(folder.path), said)]) from None
-    problems = constraint_problems({"limits": plan.limits, "isolation": plan.isolation, "jobs": plan.jobs})
+    problems = constraint_problems(
+        {
+            "limits": dataclasses.asdict(plan.limits),
+            "isolation": plan.isolation,
+            "parallel_trials": plan.parallel_trials,
+        }
+    )
     if problems:
         said = "has a plan.json that cannot be used: " + " ".join(map(str, problems))
         raise UserError([Problem("resume", str(folder.path), said)])
@@ -152,7 +159,7 @@ def changes_measurement(keys: Collection[str]) -> bool:
 
 def retry_statuses(statuses: Sequence[Any]) -> frozenset[Status]:
     """Return the statuses of trials to run again; raises :class:`UserError` for an unknown status."""
-    problems = [choice_problem("retry", one, "status", STATUSES) for one in statuses if one not in STATUSES]
+    problems = [choice_problem("retry_statuses", one, "status", STATUSES) for one in statuses if one not in STATUSES]
     if problems:
         raise UserError(problems)
     return frozenset(statuses) or frozenset(status for status in STATUSES if status not in FINE)
@@ -160,40 +167,43 @@ def retry_statuses(statuses: Sequence[Any]) -> frozenset[Status]:
 
 def with_settings(plan: Plan, given: Mapping[str, Any], sharded: tuple[Shards, Json] | None) -> Plan:
     """Return the stored plan with the settings of the command line, by dotted key; ``sharded``: None to keep the shards."""
-    changed: Json = {"limits": dict(plan.limits)}
+    changed: Json = {}
+    limits: Json = {}
     for key, value in given.items():
-        head, _, rest = key.partition(".")
-        if head == "limits":
-            changed["limits"].update({rest: value} if rest else value)
-        elif head in TRIAL_KEYS:
-            changed[head] = value
+        top, _, rest = key.partition(".")
+        if top == "limits":
+            limits.update({rest: value} if rest else value)
+        elif top in TRIAL_KEYS:
+            changed[top] = value
+    changed["limits"] = dataclasses.replace(plan.limits, **limits)
     if sharded is not None:
         changed["shards"], changed["cluster"] = sharded
     return dataclasses.replace(plan, **changed)
 
 
 def replace_plan(folder: Folder, old: Plan, new: Plan) -> tuple[Plan, list[str]]:
-    """Return the new plan as the folder's, and sentences on how it differs; nothing is written.
+    """Return the new plan with the folder's id and name, and sentences on the differences; nothing is written.
 
     Raises:
         UserError: nothing that was measured belongs to it, or it would be compared with itself.
     """
-    compare = {**new.compare, "against": _same_sweep(folder, old.compare.get("against"), new.compare.get("against"))}
+    against = _same_sweep(folder, old.compare.against, new.compare.against)
+    compare = dataclasses.replace(new.compare, against=against)
     plan = dataclasses.replace(new, sweep_id=old.sweep_id, name=old.name, created=old.created, compare=compare)
     measured = {path.name for path in folder.records.glob("*") if any(path.glob("*-r*.json"))}
     sentences = difference(old, plan, measured)
     if measured and not measured & {c.id for c in plan.combinations}:
-        said = "holds nothing that belongs to this plan; start a new sweep, without resume. " + " ".join(sentences)
+        said = "has no results that belong to this plan; start a new sweep without resume. " + " ".join(sentences)
         raise UserError([Problem("resume", str(folder.path), said)])
     return plan, sentences
 
 
-def _same_sweep(folder: Folder, old: Json | None, new: Json | None) -> Json | None:
-    """Return the sweep that is compared with: a name such as ``last`` means what it meant when the sweep began."""
-    if old is not None and new is not None and old["label"] == new["label"]:
+def _same_sweep(folder: Folder, old: OtherSweep | None, new: OtherSweep | None) -> OtherSweep | None:
+    """Return the sweep to compare with: a name such as ``last`` keeps the meaning that it had when the sweep began."""
+    if old is not None and new is not None and old.label == new.label:
         return old
-    if new is not None and Path(new["file"]).resolve() == folder.path.resolve():
-        raise UserError([Problem("compare.baseline", new["label"], "is the sweep that is resumed.")])
+    if new is not None and Path(new.file).resolve() == folder.path.resolve():
+        raise UserError([Problem("compare.baseline", new.label, "is the sweep that is resumed.")])
     return new
 
 
@@ -203,10 +213,10 @@ def store_plan(folder: Folder, old: Plan, plan: Plan) -> None:
         return
     if _measured(plan) != _measured(old):
         number = 1 + sum(1 for _ in folder.path.glob("plan-*.json"))
-        # A copy: whatever ends this, or a full disk, must not leave the folder without a plan.
+        # A copy, so that neither a kill nor a full disk leaves the folder without a plan.
         write_bytes(folder.path / f"plan-{number}.json", folder.plan.read_bytes())
-    if plan.compare.get("against") != old.compare.get("against"):
-        (folder.path / "baseline.json").unlink(missing_ok=True)
+    if plan.compare.against != old.compare.against:
+        folder.baseline.unlink(missing_ok=True)
     write_json(folder.plan, plan.to_dict())
 
 
@@ -248,7 +258,7 @@ def _status(path: Path) -> str | None:
 
 def restore_environment(folder: Folder) -> None:
     """Write ``environment.json`` again if it is missing or damaged; a damaged one is set aside."""
-    path = folder.path / "environment.json"
+    path = folder.environment
     try:
         check_environment(read_json(path))
     except (Damaged, OSError) as error:
@@ -266,7 +276,7 @@ def resume_sweep(composer: Composer, launch: Launch, out: Console, live: Console
     config, keys = composer.config, {*composer.arguments.fixed, *composer.arguments.axes}
     deciding = changes_measurement(keys)
     name = composer.name() if deciding or "name" in keys else None
-    retry = retry_statuses(list(config.retry))
+    retry = retry_statuses(list(config.retry_statuses))
     folder = find_sweep(str(config.resume), Path(str(config.output)).absolute(), name)
     folder.check_links()
     if not config.trust and not config.dry_run:
@@ -305,7 +315,7 @@ def _jobs(folder: Folder) -> list[str]:
     try:
         return live_jobs(folder)
     except SlurmError as error:
-        said = f"was measured by jobs of Slurm, which does not answer whether they still run: {error}"
+        said = f"was measured by jobs of Slurm, but Slurm does not answer whether they still run: {error}"
         raise UserError([Problem("resume", str(folder.path), said)]) from None
 
 
@@ -331,18 +341,13 @@ def _with_settings(plan: Plan, composer: Composer, given: set[str]) -> Plan:
     problems = config_problems(config)
     if problems:
         raise UserError(problems)
-    settings = {key: _plain(composer, key) for key in given if key.partition(".")[0] in TRIAL_KEYS}
+    settings = {key: plain_node(composer.config, key) for key in given if key.partition(".")[0] in TRIAL_KEYS}
     resharded = composer.sharded(plan.combinations, plan.baseline, plan.passes) if _reshards(given) else None
     return with_settings(plan, settings, resharded)
 
 
 def _reshards(given: set[str]) -> bool:
     return any(key in ("shards", "hydra/launcher") or key.partition(".")[0] == "cluster" for key in given)
-
-
-def _plain(composer: Composer, key: str) -> Any:
-    node = OmegaConf.select(composer.config, key)
-    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
 
 
 def _tracking(composer: Composer, folder: Folder, given: set[str]) -> StoredTracker:

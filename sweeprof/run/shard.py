@@ -1,7 +1,7 @@
-"""A shard: the trials that belong on one host, each leaving a record whatever happens.
+"""A shard: the trials that belong on one host; each writes a record, even if it fails.
 
-Passes that do not measure the device may run several at a time (``jobs``); passes that measure run alone. A trial that has a record
-is not run again, so a shard that was interrupted is resumed by running it once more.
+Passes that do not measure the device may run several at a time (``parallel_trials``); passes that measure run alone. A trial that
+has a record is not run again, so a shard that was interrupted is resumed by running it once more.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,10 +67,10 @@ def _run_trials(folder: Folder, index: int, path: Path) -> None:
         host_slots(host_lock(plan), index) as slots,
     ):
         shard = _Shard(plan, folder, pool, slots, events)
-        parallel = [group for group in todo if group[0].pass_name not in exclusive_passes()]
-        shard.run_in_parallel(parallel)
-        for group in todo[len(parallel) :]:
-            shard.run(group)
+        shard.run_in_parallel([group for group in todo if group[0].pass_name not in exclusive_passes()])
+        for group in todo:
+            if group[0].pass_name in exclusive_passes():
+                shard.run(group)
 
 
 @dataclass(slots=True)
@@ -93,12 +92,12 @@ class _Shard:
         self._combinations = {c.id: c for c in self.plan.combinations}
 
     def run_in_parallel(self, groups: Sequence[TrialGroup]) -> None:
-        """Run trials that do not measure the device, ``jobs`` at a time."""
-        if self.plan.jobs == 1:
+        """Run trials that do not measure the device, ``parallel_trials`` at a time."""
+        if self.plan.parallel_trials == 1:
             for group in groups:
                 self.run(group)
             return
-        with ThreadPoolExecutor(self.plan.jobs) as threads:
+        with ThreadPoolExecutor(self.plan.parallel_trials) as threads:
             try:
                 list(threads.map(self.run, groups))  # raises what a trial raised
             except BaseException:
@@ -134,7 +133,7 @@ class _Shard:
                     self._run_trial(slot, host, trials[0])
 
     def _run_interleaved(self, trials: Sequence[Trial], host: HostSlot) -> None:
-        """Run trials that take turns; all of them, also those that have a record, because pairs need both."""
+        """Run interleaved trials; all of them, also those that have a record, because pairs need both."""
         for trial in trials:
             if self.folder.is_done(trial):
                 self.folder.set_aside(self.folder.record_path(trial))
@@ -144,7 +143,7 @@ class _Shard:
             # Slots are given back in the opposite order: next time each trial gets one with the same kind of fork server.
             slots = {trial: held.enter_context(self.pool.slot()) for trial in sorted(trials, key=self._fork_server_key)}
             coordinator = held.enter_context(
-                Coordinator(names, self.plan.limits["timeout_s"], seed, trials[0].round),
+                Coordinator(names, self.plan.limits.timeout_s, seed, trials[0].round),
             )
             calls = {}
             for trial in trials:
@@ -167,8 +166,6 @@ class _Shard:
 
     def _run_trial(self, slot: Isolation, host: HostSlot, trial: Trial) -> None:
         record = self._record(slot, host.noted(self._blank(trial)), host)
-        if record.status == "timeout" and record.reason == _timeout_reason(self.plan.limits["timeout_s"]):
-            self._timed_out.add(trial.combination_id)
         self._end(trial, record)
 
     def _end(self, trial: Trial, record: Record) -> None:
@@ -183,19 +180,9 @@ class _Shard:
     def _blank(self, trial: Trial) -> Record:
         """Return the record as it stands if the process leaves none."""
         combination = self._combinations[trial.combination_id]
-        return Record(
-            sweep_id=self.plan.sweep_id,
-            combination_id=combination.id,
-            pass_name=trial.pass_name,
-            status="crashed",
-            reason="ended without leaving a record",
-            round=trial.round,
-            attempt=self.folder.attempts(trial),
-            axes=combination.axes,
-            config=combination.config,
-            command=combination.command,
-            started=datetime.now(UTC).isoformat(timespec="seconds"),
-            environment={**self.environment, "session": self.session},
+        environment = {**self.environment, "session": self.session}
+        return self.folder.new_record(
+            self.plan, combination, trial, "crashed", "ended without leaving a record", environment
         )
 
     def _record(self, slot: Isolation, blank: Record, host: HostSlot) -> Record:
@@ -207,8 +194,8 @@ class _Shard:
             blank.to_dict(),
             str(self.folder.records),
             str(log),
-            limits["timeout_s"],
-            parse_size(limits["memory"]),
+            limits.timeout_s,
+            parse_size(limits.memory),
             asked,
             family=os.getpid(),
             environment=host.environment,
@@ -228,7 +215,9 @@ class _Shard:
             if log.exists() and log.stat().st_size == 0:
                 log.unlink()
             return self._written(path, blank)
-        status, reason = _failure(end, limits["timeout_s"], oom_kills() > kills, tail_lines(log, 1))
+        if end.timed_out:
+            self._timed_out.add(blank.combination_id)
+        status, reason = _failure(end, limits.timeout_s, oom_kills() > kills, tail_lines(log, 1))
         wall_s, trace = time.monotonic() - asked, tail_lines(log, 50)
         return self._keep(replace(blank, status=status, reason=reason, wall_s=wall_s, traceback=trace))
 
@@ -249,7 +238,10 @@ class _Shard:
 def _failure(end: ProcessExit, timeout_s: float | None, oom_kill: bool, output: str | None) -> tuple[Status, str]:
     """Return status and reason of a process that left no record; ``output`` is its last line."""
     if end.timed_out:
-        return "timeout", _timeout_reason(timeout_s)
+        return (
+            "timeout",
+            f"took longer than limits.timeout_s={timeout_s:g}" if timeout_s is not None else "took too long",
+        )
     if end.code == -signal.SIGKILL and oom_kill:
         return "oom", "the system ran out of memory and killed it"
     if "std::bad_alloc" in (output or ""):
@@ -258,7 +250,3 @@ def _failure(end: ProcessExit, timeout_s: float | None, oom_kill: bool, output: 
         return "crashed", f"killed by {signal_name(-end.code)} (signal {-end.code})"
     last_line = f": {output}" if output else ""
     return "crashed", f"exited with code {end.code} without leaving a record{last_line}"
-
-
-def _timeout_reason(timeout_s: float | None) -> str:
-    return f"took longer than limits.timeout_s={timeout_s:g}" if timeout_s is not None else "took too long"

@@ -16,7 +16,7 @@ from sweeprof.run.locks import ENDING_S
 from sweeprof.run.reports import observed, title_of, write_artifacts
 from sweeprof.run.request import DISK_FULL
 from sweeprof.run.shard import run_shard
-from sweeprof.run.tracker_process import TrackerProcess, sending_s
+from sweeprof.run.tracker_process import TrackerProcess
 from sweeprof.run.tracking_file import stored_tracker
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.jobs import HELD, Jobs, Note
@@ -36,7 +36,7 @@ def send_shard(folder: Folder, plan: Plan, shard: int) -> None:
     for id in ids:
         write_artifacts(folder, id, observed(folder, id), title_of(plan, plan.combination(id)))
     with TrackerProcess(stored, folder, trust=True) as tracker:
-        tracker.add(ids, sending_s(plan))
+        tracker.add(ids, plan.limits.tracking_s)
         if tracker.trouble:
             print(f"not sent by this job: {tracker.trouble}", file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""Hydra's entry: compose the plan, run or resume the sweep, exit with its code."""
+"""The entry point of Hydra's sweeper: compose the plan, run or resume the sweep, exit with its code."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The tracker's process: one writer, outside the measured time, whose failures do not affect the measurement.
 
 A tracker's library is heavy and global (MLflow: 170 MB and threads), and a server may be slow or hang. In a process of its own
-it can be waited for with a limit, and its environment can be set before it is imported. Opening runs beside the first trials, at a
-low priority; sending begins when everything is measured, and ends at a limit whatever the server does: what was not sent is in the
+it has a time limit, and its environment can be set before it is imported. Opening runs during the first trials, at a low
+priority; sending begins when everything is measured, and ends at a limit whatever the server does: what was not sent is in the
 folder, for ``sweeprof sync``.
 """
 
@@ -40,18 +40,11 @@ OPEN_S = 120.0
 """For making a schema on a slow disk."""
 IDLE_S = 120.0
 """How long a tracker that sends may make no progress; its own time limits are shorter."""
-SENDING_S = 600.0
-"""``limits.tracking_s`` of sweeps that were planned before there was one."""
 PROGRESS_S = 1.0
 """How often progress is reported."""
 OPENING_NICE = 10
 OTHERS_OPEN_S, OTHERS_CLOSE_S = 5.0, 100.0
 """For another process that sends the same sweep; each less than the limit above."""
-
-
-def sending_s(plan: Plan) -> float:
-    """Return the seconds that sending may take after the last measurement."""
-    return float(plan.limits.get("tracking_s", SENDING_S))
 
 
 class TrackerProcess:
@@ -219,7 +212,7 @@ def _serve() -> None:
                     tracker.on_progress = progress.report
             links = _done(tracker, message, Folder(Path(message["folder"])))
             told["links"] = dataclasses.asdict(links) if links else None
-        except Exception as error:  # whatever a tracker raises is told, and ends nothing
+        except Exception as error:  # errors of a tracker are reported, and end nothing
             told["trouble"] = stored(trouble_of(error))
         connection.send(told)
 
@@ -279,7 +272,7 @@ def _done(tracker: Tracker, message: Mapping[str, Any], folder: Folder) -> Links
             return tracker.open(SweepInfo(**{**info, "axes": tuple(info["axes"])}))
     if "add" in message:
         if not isinstance(tracker, Adder):
-            raise TypeError("it takes no single combinations: tracking.writer=head")
+            raise TypeError("it cannot send single combinations: set tracking.writer=head")
         whole = comparison_of(folder, running=True, only=message["add"], trust=message["trust"])
         records = list(_outcomes(folder, message["add"]))
         with sending_lock(folder.path, OTHERS_CLOSE_S):  # two tasks that end at once would both make the sweep's run

@@ -92,7 +92,7 @@ def stored_tracker(folder: Folder, key: str, given: Sequence[str] = (), trust: b
         trust: whether the folder may name any tracker and any address.
 
     Raises:
-        UserError: the folder names something else, or what it names is not to be used without the user's word.
+        UserError: the folder names something else, or something that may only be used with the user's permission.
     """
     try:
         stored = read_tracking(folder)

@@ -1,4 +1,4 @@
-"""The process of one trial: run the pass, leave a record, end."""
+"""The process of one trial: run the pass, write a record, end."""
 
 from __future__ import annotations
 

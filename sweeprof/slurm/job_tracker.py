@@ -35,7 +35,7 @@ DESCRIPTIONS = {
     "PREEMPTED": "was preempted",
     "FAILED": "failed",
     "COMPLETED": "ended",
-    UNKNOWN: "is not known to Slurm any more",
+    UNKNOWN: "is no longer known to Slurm",
     VANISHED: "was cancelled while it waited",
 }
 EXTERNAL = ("NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "COMPLETED", UNKNOWN)

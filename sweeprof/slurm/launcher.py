@@ -1,4 +1,4 @@
-"""A sweep's shards as tasks of Slurm: launched by a driver, followed by it or a later one, or left to run alone."""
+"""A sweep's shards as tasks of Slurm: launched by a driver, and followed by it, by a later driver, or not at all."""
 
 from __future__ import annotations
 

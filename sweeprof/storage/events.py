@@ -123,7 +123,7 @@ class EventLog:
     def _append(self, line: bytes) -> None:
         with self._lock:
             if self._file.write(line) != len(line):
-                raise OSError(errno.ENOSPC, "the disk took a part of an event", self._file.name)
+                raise OSError(errno.ENOSPC, "an event was written only in part", self._file.name)
 
 
 def events_of(folder: Path, shard: int | None = None, damaged: list[str] | None = None) -> Iterator[Event]:

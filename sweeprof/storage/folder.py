@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from sweeprof.errors import Damaged, Problem, UserError
 from sweeprof.passes.registry import checked_record
-from sweeprof.plan.plan import Plan, Trial
+from sweeprof.plan.plan import Combination, Plan, Trial
 from sweeprof.results.files import read_bytes, read_json, write_atomically
-from sweeprof.results.record import PassName, Record
+from sweeprof.results.record import PassName, Record, Status
 
 DRIVER = "SWEEPROF_DRIVER"
 """Environment variable with the driver's token: a process whose parent died before it began tells by it whose it is."""
@@ -37,6 +38,7 @@ class Folder:
 
         plan.json            the plan; if a sweep is resumed with another plan, the old one is plan-1.json
         environment.json     of the driver's process
+        baseline.json        the comparison of another sweep, if that is the baseline
         tracking.json        the tracker, and whether the sweep was sent
         records/ID/PASS-rK.json
         records/ID/superseded/PASS-rK-aN.json  records of trials that were run again
@@ -54,6 +56,14 @@ class Folder:
     @property
     def plan(self) -> Path:
         return self.path / "plan.json"
+
+    @property
+    def environment(self) -> Path:
+        return self.path / "environment.json"
+
+    @property
+    def baseline(self) -> Path:
+        return self.path / "baseline.json"
 
     @property
     def tracking(self) -> Path:
@@ -91,7 +101,7 @@ class Folder:
             with os.scandir(folders.pop()) as entries:
                 for entry in entries:
                     if entry.is_symlink():
-                        said = f"has a link in it, {Path(entry.path).relative_to(self.path)}, which a sweep's folder must not have."
+                        said = f"contains a link, {Path(entry.path).relative_to(self.path)}; no link is allowed."
                         raise UserError([Problem("DIR", str(self.path), said)])
                     if entry.is_dir() and not entry.name.startswith("."):
                         folders.append(Path(entry.path))
@@ -122,6 +132,31 @@ class Folder:
         """Return how many records of the trial were set aside."""
         aside = self.records / trial.combination_id / "superseded"
         return sum(1 for _ in aside.glob(f"{trial.pass_name}-r{trial.round}-a*.json")) if aside.is_dir() else 0
+
+    def new_record(
+        self,
+        plan: Plan,
+        combination: Combination,
+        trial: Trial,
+        status: Status,
+        reason: str,
+        environment: Mapping[str, Any],
+    ) -> Record:
+        """Return the record of a trial that begins now and has measured nothing; it is not written."""
+        return Record(
+            sweep_id=plan.sweep_id,
+            combination_id=combination.id,
+            pass_name=trial.pass_name,
+            status=status,
+            reason=reason,
+            round=trial.round,
+            attempt=self.attempts(trial),
+            axes=combination.axes,
+            config=combination.config,
+            command=combination.command,
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            environment=dict(environment),
+        )
 
     def set_aside(self, path: Path) -> None:
         """Move a record to ``superseded/``, so that its trial is run again."""

@@ -38,7 +38,7 @@ class Submission:
 
     token: str
     name: str
-    """Of the Slurm job; it ends with the token, so Slurm can be asked also where sbatch's answer was lost."""
+    """Name of the Slurm job; it ends with the token, so that Slurm can be queried even if sbatch's answer was lost."""
     shards: tuple[int, ...]
     """Task N runs the shard at place N."""
     resources: Json
@@ -47,12 +47,12 @@ class Submission:
     job: str | None = None
     """Slurm's number; None until sbatch has answered."""
     revoked: bool = False
-    """Whether its tasks are to end before they measure anything."""
+    """True if its tasks must end before they measure anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a task writes about itself."""
+    """A task's note about itself."""
 
     job: str
     node: str

@@ -1,10 +1,9 @@
-"""Lost records: of trials whose process, shard or job was killed before they could leave one."""
+"""Missing results: records of trials whose process, shard or job was killed before they could write one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from sweeprof.plan.plan import Combination, Plan, Trial, trial_groups
@@ -28,20 +27,7 @@ def leave_record(
     """Write the record of a trial whose whole shard was killed, and the event of its end: the rest can be run without it."""
     combination = plan.combination(trial.combination_id)
     shard = next(index for index, ids in enumerate(plan.shards) if combination.id in ids)
-    Record(
-        sweep_id=plan.sweep_id,
-        combination_id=combination.id,
-        pass_name=trial.pass_name,
-        status=status,
-        reason=reason,
-        round=trial.round,
-        attempt=folder.attempts(trial),
-        axes=combination.axes,
-        config=combination.config,
-        command=combination.command,
-        started=datetime.now(UTC).isoformat(timespec="seconds"),
-        environment=dict(environment or {}),
-    ).write(folder.records)
+    folder.new_record(plan, combination, trial, status, reason, environment or {}).write(folder.records)
     with EventLog(folder.events / f"shard-{shard}.jsonl") as events:
         events.write("end", trial, status=status, reason=reason)
 

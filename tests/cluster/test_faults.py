@@ -103,7 +103,7 @@ def test_jobs_at_work_are_not_gone_on_with_otherwise(sweep: Clustered, more: lis
     refused = sweep.resume("cluster.poll_s=0.5", "cluster=slurm", *more) if "shards=2" in more else sweep.resume(*more)
     assert refused.code == 1
     job = sweep.task_of(HELD).partition("_")[0]
-    assert f"is being measured by job {job} of Slurm" in refused.err or "holds nothing that belongs" in refused.err
+    assert f"is being measured by job {job} of Slurm" in refused.err or "has no results that belong" in refused.err
     sweep.remove(f"hold-{HELD}")
     assert sweep.resume().code == 0
     assert sweep.flaws() == []
@@ -227,7 +227,7 @@ def test_submitted_from_inside_a_job(sweep: Clustered) -> None:
 
 def test_not_waited_for_and_collected(sweep: Clustered) -> None:
     sweep.touch(f"hold-{HELD}")
-    ran = sweep.run("wait=false")
+    ran = sweep.run("wait_for_jobs=false")
     assert ran.code == 0
     assert "Collect    sweeprof collect" in ran.out
     sweep.until(lambda: sweep.begun(HELD) and sum(sweep.measured().values()) == 5, "everything else")

@@ -82,7 +82,15 @@ def test_ten_thousand_combinations_are_submitted(
 ) -> None:
     began = time.monotonic()
     ran = run_command(
-        *(tmp_path, "model=fake", "backend=fake", "batch_size=range(1,10001)", *STATIC, *CLUSTER, "wait=false"),
+        *(
+            tmp_path,
+            "model=fake",
+            "backend=fake",
+            "batch_size=range(1,10001)",
+            *STATIC,
+            *CLUSTER,
+            "wait_for_jobs=false",
+        ),
         *("cluster.minutes=0.1", "cluster.options={hold: true}"),
         timeout=280,
     )
@@ -108,7 +116,16 @@ def test_groups_get_what_they_ask_for(slurm: Lab, tmp_path: Path) -> None:
         "{where: 'batch_size > 2', partition: high, time: 1h, cpus: 2}]"
     )
     ran = run_command(
-        *(tmp_path, "model=fake", "backend=fake", "batch_size=1,2,3,4", *STATIC, *CLUSTER, "wait=false", groups),
+        *(
+            tmp_path,
+            "model=fake",
+            "backend=fake",
+            "batch_size=1,2,3,4",
+            *STATIC,
+            *CLUSTER,
+            "wait_for_jobs=false",
+            groups,
+        ),
         "cluster.options={hold: true}",
     )
     assert ran.code == 0, ran.err

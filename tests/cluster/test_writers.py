@@ -61,7 +61,7 @@ def test_who_writes(sweep: Clustered, uri: str, writer: str) -> None:
 
 
 def test_a_sweep_that_is_not_waited_for_is_sent_when_it_is_collected(sweep: Clustered, uri: str) -> None:
-    assert sweep.run("wait=false").code == 0
+    assert sweep.run("wait_for_jobs=false").code == 0
     sweep.until(lambda: sum(sweep.measured().values()) == 6 and not sweep.lab.jobs("x"), "all to be measured")
     assert combinations(sweep, uri) == {}
     late = sweep.collect("--wait")

@@ -25,11 +25,11 @@ CASES = {
     "unknown launcher": (["hydra/launcher=slrum"], ["hydra/launcher: 'slrum' is not a launcher"]),
     "a setting of a cluster that is not chosen": (
         ["cluster.partition=gpu"],
-        ["cluster.partition: 'gpu' is a setting of a cluster, and none is chosen: cluster=slurm."],
+        ["cluster.partition: 'gpu' is a setting of a cluster, but no cluster is chosen: add cluster=slurm."],
     ),
     "jobs that are not waited for without any": (
-        ["wait=false"],
-        ["wait: 'false' needs the jobs of a cluster: cluster=slurm."],
+        ["wait_for_jobs=false"],
+        ["wait_for_jobs: 'false' needs a cluster: cluster=slurm."],
     ),
     "batch size 0": (["batch_size=0"], ["batch_size: 0 is not a batch size: a whole number of at least 1."]),
     "batch size -1": (["batch_size=-1"], ["batch_size: -1 is not a batch size"]),
@@ -77,7 +77,7 @@ CASES = {
     "isolation": (["isolation=forkk"], ["isolation: 'forkk' is not an isolation", "Did you mean 'fork'?"]),
     "an axis that changes nothing": (
         ["isolation=fork,spawn"],
-        ["axes.isolation", "is no axis, for it changes nothing that is measured"],
+        ["axes.isolation", "cannot be an axis, because it does not change what is measured"],
     ),
     "a list for a number": (["batch_size=[1,8]"], ["batch_size: [1, 8] is not a batch size"]),
     "no metrics": (["metrics.select=[]"], ["metrics.select: [] is not a list of at least one metric."]),
@@ -87,9 +87,9 @@ CASES = {
     ),
     "exclude is no rule": (
         ["exclude=[batch_size]"],
-        ["exclude: 'batch_size' is 1, which is no condition: compare it with something."],
+        ["exclude: 'batch_size' is 1, which is not a condition: compare it with a value."],
     ),
-    "exclude leaves nothing": (["exclude=[{batch_size: 1}]"], ["leaves nothing to measure"]),
+    "exclude leaves nothing": (["exclude=[{batch_size: 1}]"], ["excludes every combination"]),
     "no address": (["tracking.uri=foo"], ["tracking.uri: 'foo' is not an address of MLflow"]),
     "no such key in the chosen group": (
         ["tracking=none", "tracking.uri=http://x"],
@@ -126,7 +126,7 @@ CASES |= {
     "a choice that is no name": (["model=null"], ["model: 'null' is not a model; a choice is a name. Known: "]),
     "a choice that is no name among others": (["model=mlp,null"], ["model: None is not a model"]),
     "an axis without values": (["axes={batch_size: []}"], ["axes.batch_size: [] has no values."]),
-    "no axes": (["axes={}"], ["axes: {} is empty; it takes {axis: [values]}."]),
+    "no axes": (["axes={}"], ["axes: {} is empty; it must be {axis: [values]}."]),
     "a misspelt key in a mapping": (
         ["limits={timeot_s: 3}"],
         ["limits.timeot_s: 3", "Did you mean 'limits.timeout_s'?"],
@@ -282,7 +282,7 @@ def test_a_missing_extra_says_what_to_install(tmp_path: Path) -> None:
             "axes: {batch_size: [1]}\nname: ${nothing}",
             "2: file: 'small.yaml' - Interpolation key 'nothing' not found",
         ),
-        ("axes: {}", "1: axes: {} is empty; it takes {axis: [values]}, or is left out."),
+        ("axes: {}", "1: axes: {} is empty; it must be {axis: [values]} or absent."),
         ("", ": file: 'small.yaml' is empty"),
         ("- a", ": file: 'small.yaml' - ConfigTypeError"),
     ],

@@ -70,18 +70,18 @@ def test_the_gate_asks_what_it_is_told_to(nights: Path, arguments: tuple[str, ..
     [
         ((), "required: BASE"),
         (("last",), "NEW is missing"),
-        (("lsat", "last"), "BASE: 'lsat' is no sweep. Did you mean 'last'? Known: a sweep's folder"),
-        (("last~9", "last"), "BASE: 'last~9' is not there: there are 2 sweeps"),
+        (("lsat", "last"), "BASE: 'lsat' is not a sweep. Did you mean 'last'? Known: a sweep's folder"),
+        (("last~9", "last"), "BASE: 'last~9' does not exist: there are 2 sweeps"),
         (
             ("tag:nigthly", "last"),
             "Did you mean 'nightly'? Known: nightly; tag one: sweeprof compare DIR --tag NAME.",
         ),
-        (("mlflow:abc", "last"), "BASE: 'mlflow:abc' is in no MLflow"),
+        (("mlflow:abc", "last"), "BASE: 'mlflow:abc' is not in MLflow"),
         (("x.txt", "last"), "BASE: 'x.txt' cannot be read"),
         (("last", "last", "--fail-on", "wors"), "--fail-on: 'wors' is not a kind of change."),
         (("last", "last", "--metric", "latncy"), "Did you mean 'latency'?"),
-        (("last", "last", "--threshold", "3"), "--threshold: '3' is not a share"),
-        (("last", "--tag", "a/b"), "--tag: 'a/b' is no tag"),
+        (("last", "last", "--threshold", "3"), "--threshold: '3' is not a fraction"),
+        (("last", "--tag", "a/b"), "--tag: 'a/b' is not a tag"),
         (("copied", "--tag", "a"), "BASE: 'copied' is not the folder of a sweep"),
     ],
 )
@@ -111,7 +111,7 @@ def test_a_sweep_is_compared_with_a_tagged_one_and_keeps_a_copy(nights: Path, tm
     assert "2 of 2 combinations are in both" in told.out
     gone = compare(tmp_path, "tag:nightly", "last")
     assert gone.code == 1
-    assert "which is gone; tag another with --tag nightly." in gone.err
+    assert "which no longer exists; tag another with --tag nightly." in gone.err
 
 
 @pytest.mark.slow
@@ -154,7 +154,7 @@ def test_every_mistake_of_a_comparison_is_told_at_once(tmp_path: Path) -> None:
     assert ran.code == 1
     errors = ran.err.splitlines()
     assert len(errors) == 4
-    assert "compare.baseline: 'last' is not there: there are no sweeps" in errors[0]
+    assert "compare.baseline: 'last' does not exist: there are no sweeps" in errors[0]
     assert "Did you mean 'latency'?" in errors[1]
-    assert "a front is of two or more" in errors[2]
+    assert "a Pareto front needs at least two" in errors[2]
     assert "has a number in 'mss', which is not a unit" in errors[3]

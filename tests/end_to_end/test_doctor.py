@@ -105,7 +105,7 @@ def test_strict_fails_where_something_would_distort_and_a_dead_server_is_a_row(t
     finally:
         _end(spinning)
     assert ran.code == 2
-    assert "Before trusting small differences" in ran.out
+    assert "Before you measure small differences" in ran.out
     assert "Load, processors busy with other things" in ran.out
     assert "does not answer: [Errno 111] Connection refused" in ran.out
     assert "sweeprof sync DIR uri=http://127.0.0.1:1" in ran.out

@@ -50,8 +50,8 @@ WRONG = {
     "everything at once": (
         ["+sweep=wrong"],
         [
-            "axes.batch_size: 'interval(1,2)' has no single values; write range(start,stop,step) or choice(a,b).",
-            "a text that looks like one, such as '9e51464034', stands in quotes.",
+            "axes.batch_size: 'interval(1,2)' has no discrete values; write range(start,stop,step) or choice(a,b).",
+            "quote a string that looks like a number, such as '9e51464034'.",
             "zip[0]: ",
             "ties axes with different numbers of values: backend.threads has 2, backend.slowdown has 1.",
             "variants.kind: 3 is not {name: {key: value}}.",
@@ -68,15 +68,15 @@ WRONG = {
         ["exclude: 'batchsize > 1' speaks of 'batchsize', which is not known. Did you mean 'batch_size'?"],
     ),
     "a condition without an answer": (["+sweep=plain", "exclude=['model > 1']"], ["compares 'fake' with 1 by '>'"]),
-    "nothing is left": (["+sweep=nothing"], ["exclude: ['batch_size > 0'] leaves nothing to measure."]),
-    "two sweeps as values": (["-m", "+sweep=plain,run"], ["one run takes them together as +sweep=[plain,run]."]),
+    "nothing is left": (["+sweep=nothing"], ["exclude: ['batch_size > 0'] excludes every combination."]),
+    "two sweeps as values": (["-m", "+sweep=plain,run"], ["to run them together, write +sweep=[plain,run]."]),
     "a sweep that is not there, beside an axis": (
         ["+sweep=plane", "batch_size=1,2"],
         ["sweep: 'plane' is not a sweep.", "Did you mean 'plain'?"],
     ),
     "one of two sweeps is not there": (["+sweep=[plain,typo]"], ["sweep: 'typo' is not a sweep."]),
-    "an interval": (["batch_size=interval(1,2)"], ["batch_size: 'interval(1,2)' has no single values"]),
-    "a name like a number in a file": (["+sweep=hash"], ["name: inf is not a name", "in quotes where it looks like"]),
+    "an interval": (["batch_size=interval(1,2)"], ["batch_size: 'interval(1,2)' has no discrete values"]),
+    "a name like a number in a file": (["+sweep=hash"], ["name: inf is not a name", "in quotes if it looks like"]),
     "a choice from a group beside the axes": (
         ["+sweep=choices"],
         [
@@ -88,16 +88,16 @@ WRONG = {
     ),
     "a call that YAML cuts at its comma": (
         ["+sweep=cut"],
-        ["axes.batch_size: ['choice(1', '2)', 4] has half of 'choice(1…)'; in a list it stands in quotes."],
+        ["axes.batch_size: ['choice(1', '2)', 4] has only a part of 'choice(1…)'; quote a call within a list."],
     ),
     "an axis of no sweep": (["+sweep=plain", "size=small"], ["size: 'small' is given to a key that does not exist."]),
     "a value that no tied axes have": (
         ["+sweep=plain", "zip=[{backend.threads: [1, 2]}]", "backend.threads=7"],
-        ["backend.threads=7' leaves nothing of the tied or included axes."],
+        ["backend.threads=7' excludes all tied or included points."],
     ),
     "too many values": (
         ["batch_size=range(0,1000000)"],
-        ["batch_size: 'range(0,1000000)' has 1,000,000 values, and an axis can have 100,000."],
+        ["batch_size: 'range(0,1000000)' has 1,000,000 values, but an axis can have at most 100,000."],
     ),
 }
 

@@ -124,7 +124,7 @@ def test_a_mistake_in_the_sweep_is_no_regression(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stdout == bench.summary
     assert bench.summary.startswith(
-        "# nightly: the night could not be judged\n\nThe sweep ended with exit code 1.\n\n    nightly: "
+        "# nightly: the nightly run did not finish\n\nThe sweep ended with exit code 1.\n\n    nightly: "
     )
     assert "Did you mean" in bench.summary
     assert (bench.path / "told.txt").read_text() == "1\n"
@@ -189,5 +189,5 @@ def test_the_real_cron_runs_a_night(tmp_path: Path) -> None:
     # Its last words come after the tag.
     with (tmp_path / "outputs" / ".nightly.lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-    assert bench.summary.startswith("First night: ")
+    assert bench.summary.startswith("First run: ")
     assert bench.log.endswith("0 removed, 0 B freed; 1 kept\n")

@@ -79,7 +79,13 @@ def until_waiting(cwd: Path) -> None:
 def test_two_sweeps_from_two_shells_take_turns_and_say_whom_they_wait_for(tmp_path: Path) -> None:
     locks = tmp_path / "locks"
     steps = "model.fake.step_s=0.001,0.002,0.003,0.004,0.005,0.006"
-    command = (*FAKE, steps, "jobs=2", "metrics.select=[latency/forward,quality/accuracy]", f"limits.locks={locks}")
+    command = (
+        *FAKE,
+        steps,
+        "parallel_trials=2",
+        "metrics.select=[latency/forward,quality/accuracy]",
+        f"limits.locks={locks}",
+    )
     neighbour = HostLock(Holder(os.getpid(), "neighbour", "s0", "elsewhere"), locks)
     with running(tmp_path / "a", *command) as a, running(tmp_path / "b", *command) as b:
         with neighbour.taken(True):
@@ -103,7 +109,13 @@ def test_two_sweeps_from_two_shells_take_turns_and_say_whom_they_wait_for(tmp_pa
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_sweep_that_waits_ends_when_it_is_told_to(tmp_path: Path, jobs: int) -> None:
     locks = tmp_path / "locks"
-    command = (*FAKE, "model.fake.step_s=0.001,0.002", "metrics=static", f"jobs={jobs}", f"limits.locks={locks}")
+    command = (
+        *FAKE,
+        "model.fake.step_s=0.001,0.002",
+        "metrics=static",
+        f"parallel_trials={jobs}",
+        f"limits.locks={locks}",
+    )
     with (
         HostLock(Holder(os.getpid(), "neighbour", "s0", "elsewhere"), locks).taken(True),
         running(tmp_path / "a", *command) as process,
@@ -143,7 +155,7 @@ def test_shards_count_at_once_and_measure_one_after_the_other(tmp_path: Path) ->
         "hydra/launcher=joblib",
         "hydra.launcher.n_jobs=2",
         "shards=2",
-        "jobs=2",
+        "parallel_trials=2",
         f"limits.locks={tmp_path / 'locks'}",
     )
     assert ran.code == 0, ran.err
@@ -162,6 +174,8 @@ def test_a_folder_for_locks_that_cannot_be_one_is_a_mistake(tmp_path: Path) -> N
 
 
 def test_a_plan_says_where_jobs_crowd(tmp_path: Path) -> None:
-    ran = run_command(tmp_path, *FAKE, "model.fake.step_s=0.001,0.002", "metrics=static", "jobs=500", "dry_run=true")
+    ran = run_command(
+        tmp_path, *FAKE, "model.fake.step_s=0.001,0.002", "metrics=static", "parallel_trials=500", "dry_run=true"
+    )
     assert ran.code == 0, ran.err
-    assert "oversubscribed: 500 jobs of 1 threads ask for 500 of " in ran.out
+    assert "oversubscribed: 500 trials of 1 threads ask for 500 of " in ran.out

@@ -94,7 +94,7 @@ def test_a_night_that_finds_the_last_one_at_work_leaves_it_alone(stubbed: Bench)
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = stubbed.night(STUB_NIGHT="2026-11-02_02-00-00")
     assert done.returncode == 1
-    assert "the last night is still at work" in done.stderr
+    assert "the previous run is still running" in done.stderr
     assert not (stubbed.path / "calls.txt").exists()
 
 
@@ -151,7 +151,7 @@ def test_a_batch_job_that_finds_tomorrow_waiting_submits_none(tmp_path: Path) ->
 def test_tonight_is_run_also_where_tomorrow_is_refused(tmp_path: Path) -> None:
     done = batch_job(new_bench(tmp_path), STUB_REFUSED="1")
     assert (done.returncode, done.stdout) == (3, "tonight\n")
-    assert done.stderr.splitlines() == ["nightly: tomorrow could not be submitted"] * 5
+    assert done.stderr.splitlines() == ["nightly: the next job could not be submitted"] * 5
     assert (tmp_path / "slept.txt").read_text().split() == ["2", "10", "30", "60", "120", "0"]
 
 

@@ -134,9 +134,9 @@ def test_what_failed_is_tried_again_and_kept_beside(sweeprof: Command, tmp_path:
     assert f"resume={folder}" in ran.out
     (tmp_path / "broken").unlink()
 
-    dry = sweeprof("resume=last", "retry=[failed]", "dry_run=true")
+    dry = sweeprof("resume=last", "retry_statuses=[failed]", "dry_run=true")
     assert (dry.code, "3 trials are measured, 0 missing, 1 again (1 failed)" in dry.err) == (0, True), dry.err
-    narrowed = sweeprof(f"resume={folder}", "retry=[failed]")
+    narrowed = sweeprof(f"resume={folder}", "retry_statuses=[failed]")
     assert narrowed.code == 2
     assert sorted(table(folder)["status"]) == ["crashed", "ok"]
     again = records(folder)[f"{failed['combination_id']}/quality-r0.json"]
@@ -144,11 +144,11 @@ def test_what_failed_is_tried_again_and_kept_beside(sweeprof: Command, tmp_path:
     aside = folder / "records" / failed["combination_id"] / "superseded" / "quality-r0-a0.json"
     assert json.loads(aside.read_text()) == failed
 
-    rest = sweeprof("resume=last", "limits.timeout_s=77", "jobs=2")
+    rest = sweeprof("resume=last", "limits.timeout_s=77", "parallel_trials=2")
     assert rest.code == 0
     assert sorted(table(folder)["status"]) == ["ok", "ok"]
     plan = json.loads((folder / "plan.json").read_text())
-    assert (plan["limits"]["timeout_s"], plan["jobs"]) == (77, 2)
+    assert (plan["limits"]["timeout_s"], plan["parallel_trials"]) == (77, 2)
     assert list(folder.glob("plan-*.json")) == []
 
 
@@ -174,7 +174,7 @@ def test_a_changed_plan_is_explained(sweeprof: Command, tmp_path: Path) -> None:
     more = sweeprof(*UNTRACKED, METRICS, "batch_size=1,2,3", "resume=last")
     assert more.code == 0, more.err
     assert "1 combinations are new, 0 are gone." in more.err
-    assert "2 of 2 combinations with results still belong to it." in more.err
+    assert "2 of 2 combinations with results belong to the new plan." in more.err
     assert list(table(folder)["status"]) == ["ok"] * 3
     assert {path: time for path, time in changed(folder).items() if path in first} == first
     assert json.loads((folder / "plan-1.json").read_text()) == old
@@ -184,7 +184,7 @@ def test_a_changed_plan_is_explained(sweeprof: Command, tmp_path: Path) -> None:
 
     other = sweeprof(*UNTRACKED, METRICS, "batch_size=1,2", "model.fake.step_s=0.5", "resume=last")
     assert other.code == 1
-    assert "holds nothing that belongs to this plan" in other.err
+    assert "has no results that belong to this plan" in other.err
     assert "model.fake.step_s: 0.001 → 0.5" in other.err
     assert list(table(folder)["status"]) == ["ok"] * 3
 

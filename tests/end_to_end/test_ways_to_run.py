@@ -97,7 +97,7 @@ def test_a_dry_run_measures_and_writes_nothing(sweeprof: Command, tmp_path: Path
     ran = sweeprof("+sweep=quickstart", "dry_run=true", "exclude=[{model: mlp, batch_size: [1, 8]}]")
     assert ran.code == 0, ran.err
     assert "quickstart: 14 combinations" in ran.out
-    assert ran.out.count("left out: model=mlp") == 4
+    assert ran.out.count("excluded: model=mlp") == 4
     assert "exclude: model=mlp, batch_size=[1, 8]" in ran.out
     assert "analysis, quality, memory, timing (1 timing round)" in ran.out
     assert list(tmp_path.iterdir()) == []

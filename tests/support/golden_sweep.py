@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from sweeprof.config.schema import LimitSettings
 from sweeprof.measuring.timing import Timing
 from sweeprof.passes.memory import Memory
 from sweeprof.passes.quality import Quality
-from sweeprof.plan.plan import Combination, Plan
+from sweeprof.plan.plan import Combination, ComparisonSettings, Plan
 from sweeprof.results.compare import Excluded
 from sweeprof.results.files import write_json
 from sweeprof.results.layer_times import CallTime, LayerTimes, PhaseTimes
@@ -94,9 +95,9 @@ def write(folder: Path) -> None:
         passes=PASSES,
         metrics=list(METRICS),
         threshold=0.05,
-        limits={"timeout_s": 300, "memory": None},
+        limits=LimitSettings(timeout_s=300, memory=None),
         isolation="fork",
-        compare={"pareto": ["latency/forward", "quality/accuracy"], "constraints": ["latency < 5 ms"]},
+        compare=ComparisonSettings(pareto=["latency/forward", "quality/accuracy"], constraints=["latency < 5 ms"]),
     )
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "plan.json", json.loads(json.dumps(plan.to_dict())))

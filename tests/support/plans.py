@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from support.fakes import fake_config
-from sweeprof.config.schema import IDENTITY
+from sweeprof.config.schema import IDENTITY, LimitSettings
 from sweeprof.plan.plan import Combination, Plan
 from sweeprof.plan.shards import in_shards
 from sweeprof.results.files import write_json
@@ -49,7 +49,7 @@ def fake_plan(
         passes=tuple(passes),
         metrics=list(metrics),
         threshold=0.05,
-        limits={"timeout_s": None, "memory": None, **(limits or {})},
+        limits=LimitSettings(**{"timeout_s": None, "memory": None, **(limits or {})}),
         isolation=isolation,
     )
 

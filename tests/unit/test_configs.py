@@ -70,7 +70,7 @@ def test_every_hydra_option_composes(file: Path) -> None:
 def test_every_combination_of_a_sweep_composes(name: str) -> None:
     sweep = composed_of(f"+sweep={name}")
     groups = {str(path.name) for path in CONF.iterdir() if path.is_dir()}
-    shape, problems = read_shape(sweep, lambda _, values: values)
+    shape, problems = read_shape(sweep, lambda _, values: values if isinstance(values, list) else [values])
     assert problems == []
     kept = [point for grid in shape.grids for point in grid.product()]
     assert kept

@@ -134,6 +134,7 @@ FRAMEWORKS_BY_FOLDER = {
     "config/overrides.py": {"hydra", "omegaconf"},
     "plan/compose.py": {"hydra", "omegaconf"},
     "config/groups.py": {"hydra", "omegaconf"},
+    "config/renames.py": {"omegaconf"},
     "plan/resolve.py": {"hydra", "omegaconf"},
     "plan/sweep_file.py": {"hydra", "omegaconf"},
     "run/resume.py": {"omegaconf"},
@@ -201,6 +202,7 @@ def test_processes_are_the_sweeps(file: Path) -> None:
     found = [text for _, text in names_in(file) if re.fullmatch(starting, text)]
     found += [name for name in imports(file) if name.split(".")[0] in ("subprocess", "multiprocessing")]
     allowed = relative(file).startswith(("run/", "slurm/", "plan/", "cli/", "doctor/")) or relative(file) in {
+        "processes.py",
         "results/environment.py",  # asks git for the revision
         "backends/fake.py",  # ends its own process, as it is told to
         "backends/model_files.py",  # what makes a model's file must not be in the process that is measured

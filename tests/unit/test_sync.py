@@ -95,7 +95,7 @@ def test_an_address_with_its_password_goes_to_the_sweeps_of_that_address_alone(
     unsent = ["unsent", "--output", str(tmp_path / "outputs")]
     assert main([*unsent, "uri=http://me:pa55word@elsewhere"]) == 1
     err = capsys.readouterr().err
-    assert "uri: 'http://***@elsewhere' completes the address of no sweep that waits" in err
+    assert "uri: 'http://***@elsewhere' is not the address of an unsent sweep" in err
     assert address(other) is None
     assert main([*unsent, f"uri={whole}"]) == 0
     assert [address(folder) for folder in (secret, other)] == [whole, "http://other:5000"]

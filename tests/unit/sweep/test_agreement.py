@@ -13,8 +13,8 @@ from support.plans import fake_plan, sweep_folder
 from sweeprof.measuring.timing import Timing
 from sweeprof.metrics.select import select
 from sweeprof.passes.quality import Quality
-from sweeprof.plan.comparing import METRIC, is_wanted
-from sweeprof.plan.plan import Plan
+from sweeprof.plan.comparing import OUTPUT_DIFFERENCE, compares_outputs
+from sweeprof.plan.plan import ComparisonSettings, Plan
 from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
 from sweeprof.run.comparison import comparison_of
@@ -101,11 +101,15 @@ def on_two_frameworks(plan: Plan) -> Plan:
     """The plan's two combinations, of one model, the second on a framework of its own."""
     first, second = plan.combinations
     other = {**first.config, "backend": {**first.config["backend"], "framework": "another"}}
-    return replace(plan, combinations=(first, replace(second, config=other)), compare={"tolerance": 0.01})
+    return replace(
+        plan, combinations=(first, replace(second, config=other)), compare=ComparisonSettings(tolerance=0.01)
+    )
 
 
 def compared(path: Path, apart: float) -> Comparison:
-    plan = on_two_frameworks(fake_plan({"a": {}, "b": {}}, ["timing", "quality"], metrics=["latency/forward", METRIC]))
+    plan = on_two_frameworks(
+        fake_plan({"a": {}, "b": {}}, ["timing", "quality"], metrics=["latency/forward", OUTPUT_DIFFERENCE])
+    )
     folder = sweep_folder(path, plan)
     for id, seconds, outputs in (("ca", 0.5, BASE), ("cb", 1.0, BASE + np.float32(apart))):
         timing(id, seconds).write(folder.records)
@@ -120,7 +124,7 @@ def test_a_row_whose_outputs_differ_failed_and_is_compared_with_nothing(tmp_path
     assert str(differing.reason).startswith("outputs differ by up to 0.5")
     cell = differing.cells["latency/forward"]
     assert (cell.measurement.value, cell.ratio, cell.verdict) == (1.0, None, None)
-    assert differing.cells[METRIC].measurement.value == pytest.approx(0.5)
+    assert differing.cells[OUTPUT_DIFFERENCE].measurement.value == pytest.approx(0.5)
 
 
 def test_a_sweep_that_times_frameworks_looks_at_their_outputs() -> None:
@@ -128,12 +132,12 @@ def test_a_sweep_that_times_frameworks_looks_at_their_outputs() -> None:
     two = on_two_frameworks(one)
     timed, counted, asked = (
         [s.metric for s in select(names)]
-        for names in (["latency/forward"], ["compute/macs"], ["latency/forward", METRIC])
+        for names in (["latency/forward"], ["compute/macs"], ["latency/forward", OUTPUT_DIFFERENCE])
     )
-    assert is_wanted(two.combinations, 0.01, timed)
-    assert not is_wanted(one.combinations, 0.01, timed)
-    assert not is_wanted(two.combinations, None, timed)
-    assert not is_wanted(two.combinations, 0.01, counted)
-    assert not is_wanted(two.combinations, 0.01, asked)
+    assert compares_outputs(two.combinations, 0.01, timed)
+    assert not compares_outputs(one.combinations, 0.01, timed)
+    assert not compares_outputs(two.combinations, None, timed)
+    assert not compares_outputs(two.combinations, 0.01, counted)
+    assert not compares_outputs(two.combinations, 0.01, asked)
     unsupported = (two.combinations[0], replace(two.combinations[1], unsupported="no builder"))
-    assert not is_wanted(unsupported, 0.01, timed)
+    assert not compares_outputs(unsupported, 0.01, timed)

@@ -16,8 +16,8 @@ METRICS = (
 @pytest.mark.parametrize(
     ("constraint", "told"),
     [
-        ("latency < 5 ms and accuracy", "has 'accuracy', which is no condition: compare it with something."),
-        ("latency + 1 ms", "has 'latency + 1 ms', which is no condition: compare it with something."),
+        ("latency < 5 ms and accuracy", "has 'accuracy', which is not a condition: compare it with a value."),
+        ("latency + 1 ms", "has 'latency + 1 ms', which is not a condition: compare it with a value."),
         ("latency < 5 ms and", "ends where something should follow."),
         ("latency < 5 ms and batch_size == 1", None),
         ("backend.compile", None),

@@ -17,9 +17,9 @@ from support.fakes import fake_config
 from sweeprof.config.errors import choice_of_hydra
 from sweeprof.config.validation import training_problems
 from sweeprof.errors import UserError
+from sweeprof.plan import progress
 from sweeprof.plan.plan import Plan, identity
 from sweeprof.plan.shape import Grid
-from sweeprof.run import progress
 
 
 def planned(*arguments: str) -> Plan:
@@ -90,21 +90,21 @@ def test_launchers_of_hydra_need_no_cluster(launcher: str) -> None:
 
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_local", "submitit_slurm"])
 def test_a_cluster_has_no_launcher_beside_its_own(launcher: str) -> None:
-    with pytest.raises(UserError, match=f"hydra/launcher: '{launcher}' cannot carry the jobs of cluster=slurm"):
+    with pytest.raises(UserError, match=f"hydra/launcher: '{launcher}' cannot be combined with cluster=slurm"):
         planned("cluster=slurm", f"hydra/launcher={launcher}")
 
 
 def test_our_own_launcher_is_chosen_by_the_cluster() -> None:
     assert planned("cluster=slurm").cluster
     assert planned("cluster=slurm", "hydra/launcher=slurm").cluster
-    with pytest.raises(UserError, match="is chosen by cluster=slurm"):
+    with pytest.raises(UserError, match="is selected by cluster=slurm"):
         planned("hydra/launcher=slurm")
 
 
 def test_jobs_that_are_not_waited_for_need_a_cluster() -> None:
-    assert planned("cluster=slurm", "wait=false").cluster
-    with pytest.raises(UserError, match="wait: 'false' needs the jobs of a cluster: cluster=slurm"):
-        planned("wait=false")
+    assert planned("cluster=slurm", "wait_for_jobs=false").cluster
+    with pytest.raises(UserError, match="wait_for_jobs: 'false' needs a cluster: cluster=slurm"):
+        planned("wait_for_jobs=false")
 
 
 def test_a_launcher_that_an_extra_brings_says_so_where_it_is_not_installed() -> None:
@@ -151,7 +151,7 @@ def test_a_product_that_is_too_large_is_rejected_before_it_is_expanded(
     with pytest.raises(UserError) as raised:
         planning.planned([*FAKE, "tracking=none", *words], tmp_path)
     said = str(raised.value)
-    assert said.startswith("limits.combinations: 100000 is less than what the sweep has before `exclude` (")
+    assert said.startswith("limits.combinations: 100000 is less than the number of combinations before `exclude` (")
     assert told in said
     assert said.endswith(f"give the axes fewer values, or raise the limit: limits.combinations={total}.")
 
@@ -165,13 +165,13 @@ def test_the_limit_on_combinations_can_be_set() -> None:
 
 def test_a_range_is_counted_before_it_is_listed() -> None:
     for text, count in (("range(0,1000000000000)", "1,000,000,000,000"), ("shuffle(range(0,1,1e-9))", "1,000,000,000")):
-        with pytest.raises(UserError, match=f"has {count} values, and an axis can have 100,000."):
+        with pytest.raises(UserError, match=f"has {count} values, but an axis can have at most 100,000."):
             planned(f"batch_size={text}")
     assert planned("protocol.max_s=range(1,2,0.25)").axes["protocol.max_s"] == [1, 1.25, 1.5, 1.75]
 
 
 def test_planning_that_takes_long_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PLANNING_LINE_S", 0.02)
+    monkeypatch.setattr(progress, "LINE_S", 0.02)
     composer = planning.composer([*FAKE, "tracking=none", "batch_size=range(1,41)", "backend.threads=range(1,41)"])
     composer.live = Console(file=io.StringIO(), width=200)
     composer.plan()

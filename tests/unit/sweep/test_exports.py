@@ -66,7 +66,7 @@ def test_a_large_sweep_has_its_large_files_on_request(tmp_path: Path, monkeypatc
     comparison = comparison_of(folder)
     write_reports(folder, comparison)
     assert "tables/samples.csv" not in names(folder, "tables/*")
-    assert left_out(comparison, ()) == "samples, svg: of 2 combinations on request alone, --format samples,svg"
+    assert left_out(comparison, ()) == "samples, svg: of 2 combinations only on request, --format samples,svg"
     assert left_out(comparison, {"samples", "svg"}) is None
     assert report([str(folder.path), "--format", "samples"]) == 0
     assert "tables/samples.csv" in names(folder, "tables/*")

@@ -14,7 +14,7 @@ import pytest
 
 from support.plans import fake_plan, sweep_folder
 from sweeprof.measuring.timing import Timing
-from sweeprof.plan.plan import Plan
+from sweeprof.plan.plan import ComparisonSettings, Plan
 from sweeprof.report import table, terminal
 from sweeprof.report.explore.data import page_data
 from sweeprof.report.selection import sections
@@ -114,7 +114,7 @@ def interrupted_sweep(path: Path) -> tuple[Folder, Comparison]:
         axes = {**one.axes, "model": model, "batch_size": int(size)}
         combinations.append(dataclasses.replace(one, axes=axes, config={**one.config, "batch_size": int(size)}))
     axes = {**plan.axes, "model": [f"m{model}" for model in range(6)], "batch_size": [1, 8]}
-    compare = {"pareto": ["latency", "macs"]}
+    compare = ComparisonSettings(pareto=["latency", "macs"])
     plan = dataclasses.replace(
         plan, combinations=tuple(combinations), axes=axes, baseline={"model": "m0"}, compare=compare
     )

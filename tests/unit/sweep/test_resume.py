@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from support.plans import fake_plan, sweep_folder
+from sweeprof.config.schema import LimitSettings
 from sweeprof.errors import UserError
-from sweeprof.plan.plan import Trial
+from sweeprof.plan.plan import ComparisonSettings, OtherSweep, Trial
 from sweeprof.results.files import write_json
 from sweeprof.results.record import Record, Status
 from sweeprof.run import resume
@@ -33,7 +34,7 @@ ONE = Trial("ca", "timing", 1)
 
 
 def test_a_folder_that_was_removed_meanwhile_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is gone: somebody removed it"), driver_lock(tmp_path / "gone"):
+    with pytest.raises(UserError, match="was just removed by another process"), driver_lock(tmp_path / "gone"):
         pass
 
 
@@ -93,7 +94,7 @@ def test_what_is_run_again(tmp_path: Path) -> None:
     )
     assert [folder.is_done(Trial(id, "quality")) for id in ("ca", "cb", "cc")] == [True, False, True]
     assert folder.attempts(Trial("cb", "quality")) == 1
-    with pytest.raises(UserError, match=r"retry: 'tmeout' is not a status.*'timeout'"):
+    with pytest.raises(UserError, match=r"retry_statuses: 'tmeout' is not a status.*'timeout'"):
         retry_statuses(["tmeout"])
 
 
@@ -137,7 +138,10 @@ def test_two_threads_may_tell_a_sweep_to_stop(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "decided"),
     [
-        (["resume", "retry", "limits.timeout_s", "hydra/launcher", "hydra.launcher.n_jobs", "tracking.uri"], False),
+        (
+            ["resume", "retry_statuses", "limits.timeout_s", "hydra/launcher", "hydra.launcher.n_jobs", "tracking.uri"],
+            False,
+        ),
         (["resume", "batch_size"], True),
         (["resume", "sweep@_global_"], True),
     ],
@@ -148,8 +152,8 @@ def test_which_keys_decide(keys: list[str], decided: bool) -> None:
 
 def test_settings_of_the_command_line_count() -> None:
     plan = fake_plan({"a": {}, "b": {}, "c": {}})
-    new = with_settings(plan, {"limits.memory": "1GiB", "jobs": 3, "retry": ["oom"]}, None)
-    assert new == replace(plan, limits={"timeout_s": None, "memory": "1GiB"}, jobs=3)
+    new = with_settings(plan, {"limits.memory": "1GiB", "parallel_trials": 3, "retry_statuses": ["oom"]}, None)
+    assert new == replace(plan, limits=LimitSettings(timeout_s=None, memory="1GiB"), parallel_trials=3)
 
 
 def test_a_plan_of_other_combinations(tmp_path: Path) -> None:
@@ -157,11 +161,11 @@ def test_a_plan_of_other_combinations(tmp_path: Path) -> None:
     assert difference(old, old, ["ca"]) == []
     assert difference(old, new, ["ca", "cb"]) == [
         "1 combinations are new, 1 are gone.",
-        "1 of 2 combinations with results still belong to it.",
+        "1 of 2 combinations with results belong to the new plan.",
     ]
     folder = sweep_folder(tmp_path, old)
     Record("s1", "ca", "analysis", "ok").write(folder.records)
-    with pytest.raises(UserError, match="holds nothing that belongs to this plan"):
+    with pytest.raises(UserError, match="has no results that belong to this plan"):
         replace_plan(folder, old, new)
 
 
@@ -192,10 +196,13 @@ def test_a_folder_has_one_head(tmp_path: Path) -> None:
 
 def test_last_stays_the_sweep_that_it_was_when_a_sweep_began(tmp_path: Path) -> None:
     folder = sweep_folder(tmp_path / "new", fake_plan({"a": {}}))
-    before, itself = ({"label": "last", "file": str(tmp_path / name)} for name in ("old", "new"))
+    before, itself = (OtherSweep("last", str(tmp_path / name)) for name in ("old", "new"))
     plan = fake_plan({"a": {}})
-    old, new = replace(plan, compare={"against": before}), replace(plan, compare={"against": itself})
-    assert replace_plan(folder, old, new)[0].compare["against"] == before
+    old, new = (
+        replace(plan, compare=ComparisonSettings(against=before)),
+        replace(plan, compare=ComparisonSettings(against=itself)),
+    )
+    assert replace_plan(folder, old, new)[0].compare.against == before
     with pytest.raises(UserError, match=r"compare\.baseline: 'last' is the sweep that is resumed"):
         replace_plan(folder, plan, new)
 

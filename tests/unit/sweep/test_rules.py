@@ -41,7 +41,7 @@ def test_a_rule_tells_itself() -> None:
     [
         ({"aa": 1}, "exclude: 'aa' is not an axis of this sweep. Did you mean 'a'? Known: a, b."),
         ({"a": 3}, "exclude a: 3 is not a value of that axis. Known: 1, 2."),
-        ({"a": "> 1"}, "exclude a: '> 1' is no value of that axis; a condition is a text of its own: 'a > 1'."),
+        ({"a": "> 1"}, "exclude a: '> 1' is not a value of that axis; write a condition as a string: 'a > 1'."),
         ("aa > 1", "speaks of 'aa', which is not known. Did you mean 'a'?"),
         ("a >", "ends where something should follow."),
         (3, "exclude: 3 is neither {axis: value or [values]} nor a condition"),
@@ -58,7 +58,9 @@ def test_a_value_that_the_command_line_took_away_is_no_mistake() -> None:
     assert read_rules([{"a": 3}], AXES, (), {"a"})[1] == []
 
 
-@pytest.mark.parametrize(("rule", "told"), [("a + 1", "is 2, which is no condition"), ("b > 1", "which have no order")])
+@pytest.mark.parametrize(
+    ("rule", "told"), [("a + 1", "is 2, which is not a condition"), ("b > 1", "which have no order")]
+)
 def test_conditions_without_an_answer(rule: str, told: str) -> None:
     (read,), _ = read_rules([rule], AXES, (), ())
     with pytest.raises(ValueError, match=told):

@@ -101,8 +101,11 @@ def test_the_command_line_replaces_axes_and_chooses_from_the_rest() -> None:
         ({"zip": {"a": [1]}}, "zip: {'a': [1]} is not a list."),
         ({"zip": [[1]]}, "zip[0]: [1] is not {axis: [values]} of the axes to tie."),
         ({"zip": [{"a": [1, 2], "b": [1]}]}, "ties axes with different numbers of values: a has 2, b has 1."),
-        ({"zip": [{"a": [1]}], "axes": {"a": [2]}}, "zip: 'a' is tied here and an axis elsewhere; name it once."),
-        ({"zip": [{"a": [1]}, {"a": [2]}]}, "zip: 'a' is tied here and an axis elsewhere; name it once."),
+        (
+            {"zip": [{"a": [1]}], "axes": {"a": [2]}},
+            "zip: 'a' is tied here and also an axis elsewhere; name it only once.",
+        ),
+        ({"zip": [{"a": [1]}, {"a": [2]}]}, "zip: 'a' is tied here and also an axis elsewhere; name it only once."),
         ({"variants": [1]}, "variants: [1] is not {axis: {name: {key: value}}}."),
         ({"variants": {"s": [1]}}, "variants.s: [1] is not {name: {key: value}}."),
         ({"variants": {"s": {"a": 1}}}, "variants.s.a: 1 is not {key: value}."),

@@ -252,7 +252,7 @@ def test_what_has_a_record_is_not_run_again(tmp_path: Path) -> None:
 
 def test_several_jobs_run_what_measures_nothing_at_once_and_what_measures_alone(tmp_path: Path) -> None:
     models: dict[str, dict[str, Any]] = {name: {} for name in "abcd"}
-    plan = dataclasses.replace(fake_plan(models, ["quality", "timing"], "fork"), jobs=2)
+    plan = dataclasses.replace(fake_plan(models, ["quality", "timing"], "fork"), parallel_trials=2)
     found = run(tmp_path, plan)
     assert {r.status for r in found.values()} == {"ok"}
     assert len(found) == 8

@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from support.plans import fake_plan, sweep_folder
+from sweeprof.config.schema import LimitSettings
 from sweeprof.plan.plan import Plan
 from sweeprof.results.compare import Comparison
 from sweeprof.results.files import read_json, write_json
@@ -196,7 +197,7 @@ def test_a_sweep_is_measured_while_its_tracker_hangs(
         assert child.is_running()
 
     make(on_open="time.sleep(600)", on_close="time.sleep(600)")
-    plan = dataclasses.replace(folder.read_plan(), limits={"timeout_s": None, "memory": None, "tracking_s": 0.5})
+    plan = dataclasses.replace(folder.read_plan(), limits=LimitSettings(timeout_s=None, memory=None, tracking_s=0.5))
     write_json(folder.plan, plan.to_dict())
     out, live = Console(file=io.StringIO(), width=200), Console(file=io.StringIO(), width=200)
     with driver_lock(folder.path):

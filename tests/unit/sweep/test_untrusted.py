@@ -181,7 +181,7 @@ def test_a_link_in_the_folder_is_refused_before_anything_is_written(
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(tmp_path / "private")
     assert report([str(folder.path)]) == 1
-    assert f"has a link in it, {name}, which a sweep's folder must not have" in capsys.readouterr().err
+    assert f"contains a link, {name}; no link is allowed" in capsys.readouterr().err
     assert list((tmp_path / "private").iterdir()) == []
 
 

@@ -60,19 +60,19 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "name": ([None, "a", "my sweep-1.2_x"], ["", ".", "..", "a/b", " ", 3, "a\nb"]),
     "metrics.functions": ([[], ["a.b"], ["a.b", "c"]], ["a.b", [1], None, {}]),
     "dry_run": BOOLEAN,
-    "alone": BOOLEAN,
+    "single_combination": BOOLEAN,
     "trust": BOOLEAN,
     "fail_fast": BOOLEAN,
-    "jobs": WHOLE_FROM_1,
+    "parallel_trials": WHOLE_FROM_1,
     "resume": ([None, "last", "outputs/a/2026"], ["", 1, True, ["last"]]),
-    "retry": ([[], ["oom", "timeout"], ["lost"]], ["oom", ["om"], None, [1]]),
-    "protocol.interleave": (["rounds", "duel"], ["round", None, True]),
+    "retry_statuses": ([[], ["oom", "timeout"], ["lost"]], ["oom", ["om"], None, [1]]),
+    "protocol.interleave": (["rounds", "samples", "duel"], ["round", None, True]),
     "protocol.kernel": ([None, "auto", "convolution", "matmul"], ["conv", True, 1]),
     "compare.thresholds": ([{}, {"latency/forward": 0.03}], [{"a": 1}, {"a": "x"}, [0.1], None]),
     "compare.tolerance": ([None, 0.01], [0, 1, -0.1, "x", True]),
     "compare.pareto": (TEXTS[0], TEXTS[1]),
     "compare.constraints": (TEXTS[0], TEXTS[1]),
-    "wait": BOOLEAN,
+    "wait_for_jobs": BOOLEAN,
     "tracking.writer": (["head"], ["jobs", None, 1]),
     "cluster.minutes": ([0.5, 10], [0, -1, "10", None]),
     "cluster.parallel": ([None, 1, 50], [0, 1.5, "2", True]),
@@ -202,7 +202,7 @@ def test_a_missing_target(group: str) -> None:
     config = copy.deepcopy(BASE)
     del config[group]["_target_"]
     (problem,) = config_problems(config)
-    assert (problem.key, problem.allowed) == (f"{group}._target_", "is missing: it names what to construct.")
+    assert (problem.key, problem.allowed) == (f"{group}._target_", "is missing: it must name a class or function.")
 
 
 @pytest.mark.parametrize("target", [None, 3, ["a"]])

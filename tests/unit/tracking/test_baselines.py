@@ -72,5 +72,5 @@ def test_another_process_asks_mlflow_where_there_is_no_folder(output: Path, clie
     assert located("tag:nightly", place, "BASE") == output / "quickstart" / "s1"
     (place.tags / "nightly").unlink()
     assert read_sweep(located("tag:nightly", place, "BASE"), "tag:nightly", "BASE") == made
-    with pytest.raises(UserError, match=r"BASE: 'mlflow:abc' cannot be had: .*abc"):
+    with pytest.raises(UserError, match=r"BASE: 'mlflow:abc' cannot be downloaded: .*abc"):
         located("mlflow:abc", place, "BASE")

@@ -26,7 +26,7 @@ def judged(word: str, note: Note | None = BEGAN, output: str = "", progressed: b
         ("PREEMPTED", "lost", "was preempted", False, True),
         ("NODE_FAIL", "lost", "lost its node", False, True),
         ("FAILED", "lost", "failed", True, True),
-        ("UNKNOWN", "lost", "is not known to Slurm any more", False, True),
+        ("UNKNOWN", "lost", "is no longer known to Slurm", False, True),
         ("COMPLETED", "lost", "ended", False, True),
         ("VANISHED", "lost", "was cancelled while it waited", False, False),
         ("REVOKED", "lost", "ended as REVOKED", False, False),

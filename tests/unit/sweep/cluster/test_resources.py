@@ -30,7 +30,7 @@ def test_without_a_cluster_nothing_is_asked_for() -> None:
 
 
 def test_what_combinations_use_is_asked_for() -> None:
-    plan = planned([*FAKE, "backend.threads=3", "jobs=2", "cluster.memory=4GiB", "cluster.partition=cpu"])
+    plan = planned([*FAKE, "backend.threads=3", "parallel_trials=2", "cluster.memory=4GiB", "cluster.partition=cpu"])
     (asked,) = plan.cluster["resources"]
     assert (asked["cpus"], asked["gpus"], asked["memory"], asked["partition"]) == (6, 0, "4GiB", "cpu")
 
@@ -141,13 +141,13 @@ def test_a_plan_for_a_cluster_survives_being_written() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["hydra/launcher=slurm"], "hydra/launcher: 'slurm' is chosen by cluster=slurm"),
+        (["hydra/launcher=slurm"], "hydra/launcher: 'slurm' is selected by cluster=slurm"),
         (
             ["tracking=mlflow", "tracking.uri=http://h", "tracking.writer=job"],
-            "tracking.writer: 'job' needs the jobs of",
+            "tracking.writer: 'job' needs a cluster",
         ),
         (["cluster=slurm", "tracking=mlflow", "tracking.writer=job"], "tracking.writer: 'job' needs a server"),
-        (["hydra/launcher=joblib", "cluster=slurm"], "hydra/launcher: 'joblib' cannot carry the jobs of cluster=slurm"),
+        (["hydra/launcher=joblib", "cluster=slurm"], "hydra/launcher: 'joblib' cannot be combined with cluster=slurm"),
     ],
 )
 def test_a_launcher_that_does_not_belong_is_told(arguments: list[str], said: str) -> None:
