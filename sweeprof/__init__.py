@@ -23,14 +23,12 @@ if TYPE_CHECKING:
         WorkerError,
     )
     from sweeprof.measuring.inputs import Inputs, TensorSpec, pattern_of
-    from sweeprof.measuring.timing import Protocol, Timing
-    from sweeprof.measuring.training_config import Recipe
+    from sweeprof.measuring.timing import Timing
+    from sweeprof.measuring.training_config import TrainingConfig
     from sweeprof.metrics.evaluation import evaluation
     from sweeprof.metrics.metric import Estimate, Metric, Missing, metric, metric_group
-    from sweeprof.profiling.data import Data
     from sweeprof.profiling.layers import Layers
-    from sweeprof.profiling.profile import Profile, compare, profile
-    from sweeprof.profiling.profiler import Profiler
+    from sweeprof.profiling.profiler import Profile, Profiler, compare, profile
     from sweeprof.profiling.training_loop import LoopSession, TrainingProfiler, session
     from sweeprof.report.layers.side_by_side import side_by_side
     from sweeprof.report.scaled import scaled
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
     from sweeprof.results.memory import Allocations, TensorDifference, TensorRow, tensor_difference
     from sweeprof.results.operators import Operators
     from sweeprof.results.peaks import Peaks
+    from sweeprof.results.protocol import Protocol
     from sweeprof.results.record import Record
     from sweeprof.results.verdicts import Difference
     from sweeprof.tracking.log_layers import log_layers
@@ -53,7 +52,7 @@ _HOMES = {
     "Allocations": "sweeprof.results.memory",
     "Comparison": "sweeprof.results.compare",
     "Cost": "sweeprof.counting.formulas",
-    "Data": "sweeprof.profiling.data",
+    "Data": "sweeprof.profiling.session",
     "Difference": "sweeprof.results.verdicts",
     "Estimate": "sweeprof.metrics.metric",
     "Formulas": "sweeprof.counting.formulas",
@@ -74,10 +73,10 @@ _HOMES = {
     "OverrideError": "sweeprof.errors",
     "Peaks": "sweeprof.results.peaks",
     "Problem": "sweeprof.errors",
-    "Profile": "sweeprof.profiling.profile",
+    "Profile": "sweeprof.profiling.profiler",
     "Profiler": "sweeprof.profiling.profiler",
-    "Protocol": "sweeprof.measuring.timing",
-    "Recipe": "sweeprof.measuring.training_config",
+    "Protocol": "sweeprof.results.protocol",
+    "TrainingConfig": "sweeprof.measuring.training_config",
     "Record": "sweeprof.results.record",
     "SweeprofError": "sweeprof.errors",
     "TensorDifference": "sweeprof.results.memory",
@@ -91,7 +90,7 @@ _HOMES = {
     "Unsupported": "sweeprof.errors",
     "UserError": "sweeprof.errors",
     "WorkerError": "sweeprof.errors",
-    "compare": "sweeprof.profiling.profile",
+    "compare": "sweeprof.profiling.profiler",
     "evaluation": "sweeprof.metrics.evaluation",
     "live_tensors": "sweeprof.backends.torch.tensors",
     "log_layers": "sweeprof.tracking.log_layers",
@@ -100,7 +99,7 @@ _HOMES = {
     "module_formula": "sweeprof.counting.formulas",
     "operator_formula": "sweeprof.counting.formulas",
     "pattern_of": "sweeprof.measuring.inputs",
-    "profile": "sweeprof.profiling.profile",
+    "profile": "sweeprof.profiling.profiler",
     "scaled": "sweeprof.report.scaled",
     "session": "sweeprof.profiling.training_loop",
     "side_by_side": "sweeprof.report.layers.side_by_side",
@@ -135,7 +134,6 @@ __all__ = [
     "Profile",
     "Profiler",
     "Protocol",
-    "Recipe",
     "Record",
     "SweeprofError",
     "TensorDifference",
@@ -143,6 +141,7 @@ __all__ = [
     "TensorSpec",
     "Timing",
     "Training",
+    "TrainingConfig",
     "TrainingProfiler",
     "Uncounted",
     "UncountedWarning",

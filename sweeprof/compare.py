@@ -13,6 +13,6 @@ if __name__ == "__main__":
 
     sys.exit(run_command(["compare", *sys.argv[1:]]))
 
-from sweeprof.profiling.profile import compare
+from sweeprof.profiling.profiler import compare
 
 sys.modules[__name__] = compare  # type: ignore[assignment]

@@ -22,9 +22,8 @@ from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import MemoryMeter
-from sweeprof.measuring.timing import Clock, FusedStep
-from sweeprof.measuring.timing import Protocol as TimingProtocol
-from sweeprof.measuring.training_config import Recipe, Work
+from sweeprof.measuring.timing import Clock, FusedStep, TrainingStep
+from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.artifact import Artifact
 from sweeprof.results.iteration import Iteration
 from sweeprof.results.layer_times import LayerTimes
@@ -33,6 +32,7 @@ from sweeprof.results.lines import Lines
 from sweeprof.results.memory import Allocations
 from sweeprof.results.operators import Operators, OwnCounts
 from sweeprof.results.peaks import Peaks, PeakSettings
+from sweeprof.results.protocol import Protocol as TimingProtocol
 
 AnyArray = npt.NDArray[Any]
 Build = Callable[[], Any]
@@ -72,19 +72,6 @@ class Traces(Protocol):
 
     def tracing(self, batch: Any) -> Callable[[], None] | None:
         """A function that makes the graph of a step on ``batch`` and neither runs nor compiles it; None: there is none."""
-
-
-class TrainingStep(Protocol):
-    """The three phases of a training step, in their order; none waits for the device."""
-
-    def forward(self) -> Any:
-        """Forward and loss, after the gradients of the step before are gone; returns the loss."""
-
-    def backward(self, loss: Any) -> None:
-        """The gradients."""
-
-    def update(self) -> None:
-        """The optimizer's step."""
 
 
 class TrainingHooks(Protocol):
@@ -220,7 +207,7 @@ class Trains(Protocol):
     """Can train a loaded model."""
 
     def training(
-        self, model: LoadedModel, batch: Any, targets: object, recipe: Recipe
+        self, model: LoadedModel, batch: Any, targets: object, config: TrainingConfig
     ) -> AbstractContextManager[TrainingStep | FusedStep]:
         """Within the context the model is in training mode; its weights learn, and are the caller's to restore."""
 

@@ -22,7 +22,7 @@ from sweeprof.backends import AnyArray, Build, Gap
 from sweeprof.counting.formulas import Formulas
 from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.training_config import Recipe
+from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
 
@@ -158,7 +158,7 @@ class FakeBackend:
         )
 
     def training(
-        self, model: FakeLoaded, batch: AnyArray, targets: object, recipe: Recipe
+        self, model: FakeLoaded, batch: AnyArray, targets: object, config: TrainingConfig
     ) -> AbstractContextManager[FakeTraining]:
         return model.training(batch)
 

@@ -20,6 +20,7 @@ from sweeprof.config import constraints as c
 from sweeprof.config.constraints import Constraint
 from sweeprof.errors import Problem, nearest
 from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS
+from sweeprof.results.protocol import Protocol
 from sweeprof.results.record import STATUSES
 
 EARLIER_INTERLEAVE = "duel"
@@ -190,37 +191,43 @@ class MetricSettings:
     )
 
 
+PROTOCOL = Protocol()
+"""The protocol of the library, whose defaults are the config's."""
+
+
 @dataclass
 class ProtocolSettings:
     """How latency is measured."""
 
-    rounds: int = _key(1, "Repetitions, each in a fresh process.", c.integer("number of rounds"))
+    rounds: int = _key(PROTOCOL.rounds, "Repetitions, each in a fresh process.", c.integer("number of rounds"))
     threshold: float | None = _key(
-        None,
+        PROTOCOL.threshold,
         "Relative difference above which a metric is better or worse; null: no verdicts.",
         c.optional(c.fraction("threshold")),
     )
-    warmup_steps: int = _key(3, "Minimum number of warm-up steps.", c.integer("number of steps", 0))
-    warmup_s: float = _key(0.2, "Minimum duration of the warm-up.", c.DURATION, unit="s")
+    warmup_steps: int = _key(PROTOCOL.warmup_steps, "Minimum number of warm-up steps.", c.integer("number of steps", 0))
+    warmup_s: float = _key(PROTOCOL.warmup_s, "Minimum duration of the warm-up.", c.DURATION, unit="s")
     sample_s: float = _key(
-        0.001, "Minimum duration of a sample, which repeats the step if necessary.", c.DURATION, unit="s"
+        PROTOCOL.sample_s, "Minimum duration of a sample, which repeats the step if necessary.", c.DURATION, unit="s"
     )
-    min_samples: int = _key(10, "Minimum number of samples per round.", c.integer("number of samples"))
-    min_s: float = _key(0.5, "Minimum duration of the samples of a round.", c.DURATION, unit="s")
-    max_s: float = _key(5, "Maximum duration of the samples of a round.", c.DURATION, unit="s")
+    min_samples: int = _key(
+        PROTOCOL.min_samples, "Minimum number of samples per round.", c.integer("number of samples")
+    )
+    min_s: float = _key(PROTOCOL.min_s, "Minimum duration of the samples of a round.", c.DURATION, unit="s")
+    max_s: float = _key(PROTOCOL.max_s, "Maximum duration of the samples of a round.", c.DURATION, unit="s")
     target_spread: float | None = _key(
-        None,
+        PROTOCOL.target_spread,
         "Take samples until the interquartile range divided by the median is below this; null: take only the minimum.",
         c.optional(c.fraction("spread")),
     )
     interleave: str = _key(
-        "rounds",
+        PROTOCOL.interleave,
         "How compared combinations alternate: after each round (rounds), or after each sample, in processes that run at the same "
         "time (samples).",
         c.choice("way to interleave", ("rounds", "samples"), earlier=(EARLIER_INTERLEAVE,)),
     )
     kernel: str | None = _key(
-        None,
+        PROTOCOL.kernel,
         "Calibration kernel that is timed before each sample; auto: the one that resembles the model.",
         c.optional(c.choice("calibration kernel", ("auto", "convolution", "matmul"))),
     )

@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 Args = tuple[Any, ...]
@@ -45,17 +46,17 @@ class Cost:
     """Bytes per element of what the call returns."""
 
 
-Formula = Callable[[Any, Any, Any], Cost]
+Formula = Callable[..., Cost]
 
 
 class Formulas:
     """Formulas by module type and by operator name; an inner set is asked first and falls back to an outer one."""
 
-    def __init__(self, own: Mapping[Any, Formula] | None = None, outer: Formulas | None = None) -> None:
+    def __init__(self, formulas: Mapping[Any, Formula] | None = None, outer: Formulas | None = None) -> None:
         self._modules: dict[type, Formula] = {}
         self._operators: dict[str, Formula] = {}
         self._outer = outer
-        for key, formula in (own or {}).items():
+        for key, formula in (formulas or {}).items():
             self.add(key, formula)
 
     def add(self, key: FormulaKey, formula: Formula) -> None:
@@ -71,24 +72,24 @@ class Formulas:
             raise TypeError(f"a formula is for a module type or an operator 'namespace::name', not for {key!r}")
         self._operators[key] = formula
 
-    def of_module(self, module: Any) -> Formula | None:
+    def of_module(self, module: object) -> Formula | None:
         """The formula of the module's type, what the module declares itself, or the same of the nearest of its bases."""
         for kind in type(module).__mro__:
-            found = self._of_type(kind)
-            if found is not None:
-                return found
+            formula = self._of_type(kind)
+            if formula is not None:
+                return formula
             if HOOK in vars(kind):
                 return _declared
         return None
 
     def of_operator(self, name: str) -> Formula | None:
         """The formula of the operator with that qualified name."""
-        found = self._operators.get(name)
-        return self._outer.of_operator(name) if found is None and self._outer is not None else found
+        formula = self._operators.get(name)
+        return self._outer.of_operator(name) if formula is None and self._outer is not None else formula
 
     def _of_type(self, kind: type) -> Formula | None:
-        found = self._modules.get(kind)
-        return self._outer._of_type(kind) if found is None and self._outer is not None else found
+        formula = self._modules.get(kind)
+        return self._outer._of_type(kind) if formula is None and self._outer is not None else formula
 
 
 class FormulaFailed(Exception):
@@ -99,14 +100,14 @@ class FormulaFailed(Exception):
         self.error = error
 
 
-def cost_by_formula(formula: Formula, *about: Any) -> Cost:
+def cost_by_formula(formula: Formula, *about: object) -> Cost:
     """Return a formula's cost.
 
     Raises:
         FormulaFailed: it raised something, or returned no cost.
     """
     try:
-        cost: Any = formula(*about)
+        cost: object = formula(*about)
     except Exception as error:  # a user's formula may raise anything
         raise FormulaFailed(error) from error
     if not isinstance(cost, Cost):
@@ -114,19 +115,19 @@ def cost_by_formula(formula: Formula, *about: Any) -> Cost:
     return cost
 
 
-def _declared(module: Any, inputs: Any, outputs: Any) -> Cost:
+def _declared(module: object, inputs: object, outputs: object) -> Cost:
     """Return the cost that ``compute_module_complexity`` declares.
 
     Raises:
         TypeError: that is no mapping, lacks ``flops`` or has keys that :class:`Cost` does not.
     """
-    said = getattr(module, HOOK)(inputs, outputs)
+    costs = getattr(module, HOOK)(inputs, outputs)
     known = [spec.name for spec in dataclasses.fields(Cost)]
-    if not isinstance(said, Mapping) or "flops" not in said or not set(said) <= set(known):
+    if not isinstance(costs, Mapping) or "flops" not in costs or not set(costs) <= set(known):
         raise TypeError(
-            f"{type(module).__name__}.{HOOK} must return a mapping with 'flops' and any of {', '.join(known)}, not {said!r}"
+            f"{type(module).__name__}.{HOOK} must return a mapping with 'flops' and any of {', '.join(known)}, not {costs!r}"
         )
-    return Cost(**said)
+    return Cost(**costs)
 
 
 DEFAULTS = Formulas()
@@ -135,17 +136,14 @@ DEFAULTS = Formulas()
 
 def module_formula(kind: type) -> Callable[[Formula], Formula]:
     """Register the decorated ``(module, inputs, outputs) -> Cost`` for a module type and its subclasses, for every model."""
-    return _registering(kind)
+    return partial(_registered, kind)
 
 
 def operator_formula(name: str) -> Callable[[Formula], Formula]:
     """Register the decorated ``(args, kwargs, output) -> Cost`` for the operator ``namespace::name``, for every model."""
-    return _registering(name)
+    return partial(_registered, name)
 
 
-def _registering(key: FormulaKey) -> Callable[[Formula], Formula]:
-    def register(formula: Formula) -> Formula:
-        DEFAULTS.add(key, formula)
-        return formula
-
-    return register
+def _registered(key: FormulaKey, formula: Formula) -> Formula:
+    DEFAULTS.add(key, formula)
+    return formula

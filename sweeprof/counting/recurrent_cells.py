@@ -34,20 +34,20 @@ LSTM = RecurrentCell(4, 4 + 4 + 3 + 2, 4 + 3 * 3 + 7 + 3 + 8)
 
 
 def cost_of_steps(
-    cell: RecurrentCell, steps: int, given: int, hidden: int, projected: int, biases: int
+    cell: RecurrentCell, steps: int, inputs: int, hidden: int, projected: int, biases: int
 ) -> OperatorCost:
-    """MACs, FLOPs and operations of ``steps`` cells from ``given`` inputs to ``hidden`` units, of which ``projected`` are fed back.
+    """Return the cost of ``steps`` cells from ``inputs`` inputs to ``hidden`` units, of which ``projected`` are fed back.
 
     Args:
         cell: which.
         steps: time steps times samples.
-        given: I.
+        inputs: I.
         hidden: H.
         projected: P, or ``hidden`` where there is no projection.
         biases: vectors added per gate, 0, 1 or 2.
     """
     outputs = steps * cell.gates * hidden
-    macs = outputs * (given + projected)
+    macs = outputs * (inputs + projected)
     sums = 2 * outputs
     if projected != hidden:
         macs += steps * hidden * projected

@@ -44,26 +44,22 @@ def checked_split(dataset: Dataset, name: SplitName) -> Split:
 
 def not_finite(name: SplitName, split: Split) -> list[Warning]:
     """A warning each for inputs and targets that have NaN or infinities."""
-    found = []
+    warnings = []
     for part, values in (("inputs", split.inputs), ("targets", split.targets)):
         array = np.asarray(values) if values is not None else None
-        if array is None or array.dtype.kind not in "fc" or _are_finite(array):
+        if array is None or array.dtype.kind not in "fc":
+            continue
+        # By the extremes, which NaN and infinities reach: needs no memory, unlike a mask.
+        if all(np.isfinite(real.min()) and np.isfinite(real.max()) for real in (array.real, array.imag)):
             continue
         bad = int((~np.isfinite(array)).reshape(len(array), -1).any(axis=1).sum())
         text = f"{bad} of the {len(array)} samples of split('{name}') have {part} that are NaN or infinite"
-        found.append(
-            Warning(f"{part}_not_finite", text, "clean the data: outputs, losses and qualities of them mean nothing")
-        )
-    return found
+        advice = "clean the data: outputs, losses and qualities of them mean nothing"
+        warnings.append(Warning(f"{part}_not_finite", text, advice))
+    return warnings
 
 
-def _are_finite(array: Any) -> bool:
-    """By the extremes, which NaN and infinities reach: needs no memory, unlike a mask."""
-    parts = (array.real, array.imag) if array.dtype.kind == "c" else (array,)
-    return all(bool(np.isfinite(part.min()) and np.isfinite(part.max())) for part in parts)
-
-
-def _split_problems(dataset: Dataset, name: SplitName, split: Any) -> Iterator[str]:
+def _split_problems(dataset: Dataset, name: SplitName, split: object) -> Iterator[str]:
     if not hasattr(split, "inputs") or not hasattr(split, "targets"):
         yield f"split('{name}') returned {_described(split)}, not a sweeprof.datasets.Split(inputs, targets)"
         return
@@ -75,25 +71,25 @@ def _split_problems(dataset: Dataset, name: SplitName, split: Any) -> Iterator[s
         yield f"split('{name}') has no samples"
     else:
         yield from _declaration_problems(dataset, name, inputs)
-    if targets is None:
-        return
-    if isinstance(targets, list) and all(isinstance(one, numbers.Number) for one in targets):
+    if isinstance(targets, list) and all(isinstance(target, numbers.Number) for target in targets):
         targets = np.asarray(targets)
-    target_problem = _array_problem(targets)
+    target_problem = None if targets is None else _array_problem(targets)
     if target_problem is not None:
         yield f"split('{name}').targets {target_problem}"
-    elif problem is None and len(inputs) != len(targets):
+    elif targets is not None and problem is None and len(inputs) != len(targets):
         yield f"split('{name}') has {len(inputs)} inputs and {len(targets)} targets"
 
 
-def _array_problem(values: Any) -> str | None:
+def _array_problem(values: object) -> str | None:
     """Why values are not one array of numbers, ``(n, …)``."""
     if isinstance(values, tuple | list | Mapping):
-        advice = ONE_ARRAY if _has_arrays(values) else "make it one array: np.asarray(…)"
+        parts = values.values() if isinstance(values, Mapping) else values
+        has_arrays = any(hasattr(part, "shape") for part in parts)
+        advice = ONE_ARRAY if has_arrays else "make it one array: np.asarray(…)"
         return f"is {_described(values)}; {advice}"
     try:
-        dtype = np.dtype(values.dtype)
-        shape = tuple(values.shape)
+        array: Any = values
+        dtype, shape = np.dtype(array.dtype), tuple(array.shape)
     except (AttributeError, TypeError):
         return f"is {_described(values)}; make it one NumPy array, as tensor.numpy() does"
     if dtype.kind in _NOT_NUMBERS or dtype.names is not None:
@@ -121,12 +117,7 @@ def _declaration_problems(dataset: Dataset, name: SplitName, inputs: Any) -> Ite
         yield f"channel_axis is {axis!r}, and inputs have the axes 0 (samples) to {len(inputs.shape) - 1}"
 
 
-def _has_arrays(values: Any) -> bool:
-    parts = values.values() if isinstance(values, Mapping) else values
-    return any(hasattr(part, "shape") for part in parts)
-
-
-def _described(values: Any) -> str:
+def _described(values: object) -> str:
     """``a tuple of 2 arrays of shapes (64, 16), (64, 16)``."""
     if isinstance(values, Mapping):
         return f"a mapping of {', '.join(map(repr, values))}"[:200]
@@ -140,6 +131,6 @@ def _described(values: Any) -> str:
     return f"a {_name(values)}"
 
 
-def _name(value: Any) -> str:
+def _name(value: object) -> str:
     kind = type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -43,8 +43,9 @@ def known(section: str, name: str, value: object | None, reason: str = "the syst
     """A finding without advice; ``reason`` counts where there is no value."""
     if value is None:
         return Finding(section, name, None, reason)
-    said = {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
-    return Finding(section, name, said)
+    if isinstance(value, bool):
+        return Finding(section, name, "yes" if value else "no")
+    return Finding(section, name, str(value))
 
 
 GOOD_CLOCKS = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page")
@@ -59,22 +60,40 @@ def processor(root: Path = environment.ROOT) -> Iterator[Finding]:
     yield known(section, "cores", psutil.cpu_count(logical=False))
     yield known(section, "logical processors", psutil.cpu_count())
     yield known(section, "usable by this process", len(os.sched_getaffinity(0)))
-    yield _threads(root)
-    yield _governor(root)
-    yield _turbo(root)
-    yield _smt(root)
+    most = usable_threads(root)
+    text = "threads of a trial, times trials at once (jobs, shards), should be no more than the cores"
+    yield Finding(
+        section, "threads", f"at most {most}", advice=Advice(text, f"backend.threads={most} parallel_trials=1")
+    )
+    governor = known(section, "frequency governor", environment.governor(root))
+    if governor.value not in (None, "performance"):
+        advice = Advice("let processors keep one speed", "sudo cpupower frequency-set --governor performance")
+        governor = dataclasses.replace(governor, advice=advice, distorts=True)
+    yield governor
+    turbo = known(section, "turbo", environment.turbo(root))
+    if turbo.value == "yes":
+        value, file = "0", "cpufreq/boost"
+        if (root / "sys/devices/system/cpu/intel_pstate/no_turbo").exists():
+            value, file = "1", "intel_pstate/no_turbo"
+        command = f"echo {value} | sudo tee /sys/devices/system/cpu/{file}"
+        advice = Advice("the speed depends on heat and on neighbours", command)
+        turbo = dataclasses.replace(turbo, advice=advice, distorts=True)
+    yield turbo
+    smt = known(section, "two threads a core (SMT)", environment.smt(root))
+    if smt.value == "yes":
+        command = "echo off | sudo tee /sys/devices/system/cpu/smt/control"
+        smt = dataclasses.replace(smt, advice=Advice("what runs on a core's other half slows it down", command))
+    yield smt
     nodes = environment.numa_nodes(root)
-    found = known(section, "memory nodes (NUMA)", nodes)
+    numa = known(section, "memory nodes (NUMA)", nodes)
     if nodes and nodes > 1:
         advice = Advice("keep a measurement on one node", "numactl --cpunodebind=0 --membind=0 python -m sweeprof …")
-        found = dataclasses.replace(found, advice=advice)
-    yield found
+        numa = dataclasses.replace(numa, advice=advice)
+    yield numa
     virtual = known(section, "virtual machine", environment.is_virtual(root))
-    if environment.is_virtual(root):
-        advice = Advice(
-            "its host may lend the processors to others: interleave the samples", "protocol.interleave=samples"
-        )
-        virtual = dataclasses.replace(virtual, advice=advice)
+    if virtual.value == "yes":
+        text = "its host may lend the processors to others: interleave the samples"
+        virtual = dataclasses.replace(virtual, advice=Advice(text, "protocol.interleave=samples"))
     yield virtual
 
 
@@ -85,57 +104,15 @@ def usable_threads(root: Path = environment.ROOT) -> int:
     return max(1, min(cores, int(quota) if quota else cores))
 
 
-def _threads(root: Path) -> Finding:
-    most = usable_threads(root)
-    text = "threads of a trial, times trials at once (jobs, shards), should be no more than the cores"
-    return Finding(
-        "Processor", "threads", f"at most {most}", advice=Advice(text, f"backend.threads={most} parallel_trials=1")
-    )
-
-
-def _governor(root: Path) -> Finding:
-    found = known("Processor", "frequency governor", environment.governor(root))
-    if found.value in (None, "performance"):
-        return found
-    advice = Advice("let processors keep one speed", "sudo cpupower frequency-set --governor performance")
-    return dataclasses.replace(found, advice=advice, distorts=True)
-
-
-def _turbo(root: Path) -> Finding:
-    on = environment.turbo(root)
-    found = known("Processor", "turbo", on)
-    if not on:
-        return found
-    intel = (root / "sys/devices/system/cpu/intel_pstate/no_turbo").exists()
-    value, file = ("1", "intel_pstate/no_turbo") if intel else ("0", "cpufreq/boost")
-    command = f"echo {value} | sudo tee /sys/devices/system/cpu/{file}"
-    return dataclasses.replace(
-        found, advice=Advice("the speed depends on heat and on neighbours", command), distorts=True
-    )
-
-
-def _smt(root: Path) -> Finding:
-    on = environment.smt(root)
-    found = known("Processor", "two threads a core (SMT)", on)
-    if not on:
-        return found
-    command = "echo off | sudo tee /sys/devices/system/cpu/smt/control"
-    return dataclasses.replace(found, advice=Advice("what runs on a core's other half slows it down", command))
-
-
 def limits(root: Path = environment.ROOT) -> Iterator[Finding]:
     """Yield the limits of the container, the memory and the disk."""
     section = "Limits"
     quota = environment.cpu_quota(root)
-    yield dataclasses.replace(
-        known(section, "CPU quota of the container", quota, "no limit"),
-        advice=Advice(
-            "a quota stops all threads in turns: give whole processors instead", "docker run --cpuset-cpus=0-1 …"
-        )
-        if quota
-        else None,
-        distorts=quota is not None,
-    )
+    cpu = known(section, "CPU quota of the container", quota, "no limit")
+    if quota is not None:
+        text = "a quota stops all threads in turns: give whole processors instead"
+        cpu = dataclasses.replace(cpu, advice=Advice(text, "docker run --cpuset-cpus=0-1 …"), distorts=True)
+    yield cpu
     yield known(section, "periods throttled so far", environment.throttled_periods(root))
     memory = environment.memory_limit(root)
     yield known(section, "memory limit of the container", _gib(memory) if memory else None, "no limit")
@@ -146,10 +123,10 @@ def limits(root: Path = environment.ROOT) -> Iterator[Finding]:
 
 def gpus(root: Path = environment.ROOT) -> Iterator[Finding]:
     """Yield the GPUs that a driver lists."""
-    found = environment.gpus(root)
-    for i, gpu in enumerate(found):
-        yield known("GPUs", f"{i}", f"{gpu.model} ({gpu.uuid})")
-    if not found:
+    gpus = environment.gpus(root)
+    for number, gpu in enumerate(gpus):
+        yield known("GPUs", f"{number}", f"{gpu.model} ({gpu.uuid})")
+    if not gpus:
         yield known("GPUs", "NVIDIA", None, "no driver lists any")
 
 
@@ -166,8 +143,8 @@ def interference(seconds: float = LOOK_S) -> Iterator[Finding]:
         advice = Advice("close other programs", "ps -eo pid,pcpu,comm --sort=-pcpu | head")
         busy = dataclasses.replace(busy, advice=advice, distorts=True)
     yield busy
-    for one in seen["top"]:
-        yield known(section, f"process {one['pid']}", f"{one['name']} {one['busy']:.2f}")
+    for process in seen["top"]:
+        yield known(section, f"process {process['pid']}", f"{process['name']} {process['busy']:.2f}")
 
 
 def _gib(size: float) -> str:

@@ -9,10 +9,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
@@ -22,6 +21,7 @@ from sweeprof.doctor.host import GOOD_CLOCKS, Advice, Finding, known
 from sweeprof.paths import conf_folder
 from sweeprof.processes import child_environment
 from sweeprof.results import environment
+from sweeprof.results.protocol import Protocol
 from sweeprof.results.statistics import CONFIDENCE, spread
 
 SIZE = 192
@@ -68,20 +68,16 @@ def clock(root: Path = environment.ROOT) -> Iterator[Finding]:
 
 def measured(processes: int, seconds: float) -> Noise:
     """Return the noise of ``processes`` fresh processes one after the other, each of which works for ``seconds``."""
-    results = [_child(seconds) for _ in range(processes)]
-    return Noise([r["median"] for r in results], [r["spread"] for r in results])
-
-
-def _child(seconds: float) -> dict[str, float]:
     command = [sys.executable, "-m", "sweeprof.doctor.noise", str(seconds)]
-    done = subprocess.run(
-        command, env=child_environment({}), capture_output=True, text=True, check=True, timeout=CHILD_S
-    )
-    result: dict[str, float] = json.loads(done.stdout)
-    return result
+    variables = child_environment({})
+    results = []
+    for _ in range(processes):
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True, timeout=CHILD_S)
+        results.append(json.loads(done.stdout))
+    return Noise([result["median"] for result in results], [result["spread"] for result in results])
 
 
-def noise(processes: int, seconds: float, protocols: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+def noise(processes: int, seconds: float, protocols: Mapping[str, Protocol]) -> Iterator[Finding]:
     """Measure the noise of this machine; yield it and what it means."""
     try:
         seen = measured(processes, seconds)
@@ -91,7 +87,7 @@ def noise(processes: int, seconds: float, protocols: Mapping[str, Mapping[str, A
     yield from meaning(seen, protocols)
 
 
-def meaning(seen: Noise, protocols: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+def meaning(seen: Noise, protocols: Mapping[str, Protocol]) -> Iterator[Finding]:
     """Yield the differences that each protocol can resolve with the measured noise."""
     count = len(seen.medians)
     yield known("Noise", "within a process", f"{seen.within:.1%} (interquartile range over median)")
@@ -102,7 +98,7 @@ def meaning(seen: Noise, protocols: Mapping[str, Mapping[str, Any]]) -> Iterator
     text = f"{seen.between:.1%} (standard deviation of {count} processes' medians)"
     yield Finding("Noise", "between processes", text, advice=advice, distorts=loud)
     for name, protocol in protocols.items():
-        rounds, threshold = int(protocol["rounds"]), protocol.get("threshold")
+        rounds, threshold = protocol.rounds, protocol.threshold
         if rounds < 2:
             yield known("Noise", f"protocol={name}", "1 round settles nothing: it does not compare processes")
             continue
@@ -122,30 +118,25 @@ def settled(rounds: int, between: float) -> float:
     return math.expm1(t * between * math.sqrt(2 / rounds))
 
 
-def protocols() -> dict[str, dict[str, Any]]:
+def protocols() -> dict[str, Protocol]:
     """Return the protocols of the package, the shortest first."""
     files = (conf_folder() / "protocol").glob("*.yaml")
-    found = {file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
-    whole = {name: protocol for name, protocol in found.items() if "rounds" in protocol}
-    return dict(sorted(whole.items(), key=lambda item: (item[1]["rounds"], item[0])))
-
-
-def _samples(seconds: float, work: Callable[[], object]) -> list[float]:
-    for _ in range(20):
-        work()
-    samples = []
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        begin = time.perf_counter()
-        work()
-        samples.append(time.perf_counter() - begin)
-    return samples
+    settings = {file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
+    whole = {name: Protocol(**values) for name, values in settings.items() if "rounds" in values}
+    return dict(sorted(whole.items(), key=lambda item: (item[1].rounds, item[0])))
 
 
 def main() -> None:
     """``python -m sweeprof.doctor.noise SECONDS``: time the kernel in this process."""
     matrix = np.random.default_rng(0).standard_normal((SIZE, SIZE))
-    samples = _samples(float(sys.argv[1]), lambda: matrix @ matrix)
+    for _ in range(20):
+        matrix @ matrix
+    samples = []
+    end = time.perf_counter() + float(sys.argv[1])
+    while time.perf_counter() < end:
+        begin = time.perf_counter()
+        matrix @ matrix
+        samples.append(time.perf_counter() - begin)
     print(json.dumps({"median": statistics.median(samples), "spread": spread(samples)}))
 
 

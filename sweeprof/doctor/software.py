@@ -17,7 +17,7 @@ from http.client import HTTPException
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import yaml
 
@@ -52,6 +52,16 @@ EXTRAS = {
 }
 
 
+class Answer(TypedDict, total=False):
+    """The result of the test of a backend."""
+
+    devices: list[str]
+    seconds: float
+    """To import the framework."""
+    trouble: str
+    """Why the backend cannot be used."""
+
+
 def backends(quick: bool) -> Iterator[Finding]:
     """Yield every backend of the package: its version and its devices, or what is missing.
 
@@ -68,7 +78,7 @@ def backends(quick: bool) -> Iterator[Finding]:
         yield absent[name] or _row(name, config, answers.get(config["_target_"]))
 
 
-def missing(name: str, config: Mapping[str, Any]) -> Finding | None:
+def missing(name: str, config: Mapping[str, object]) -> Finding | None:
     """Return what a backend lacks, as far as it is known without importing it."""
     framework = str(config["framework"])
     if framework != "fake" and find_spec(framework) is None:
@@ -81,7 +91,7 @@ def missing(name: str, config: Mapping[str, Any]) -> Finding | None:
     return None
 
 
-def probed(config: Mapping[str, Any]) -> dict[str, Any]:
+def probed(config: Mapping[str, object]) -> Answer:
     """Test a backend in a process of its own; returns ``devices`` and ``seconds`` to import, or ``trouble``."""
     command = [sys.executable, "-m", "sweeprof.doctor.software", json.dumps(dict(config))]
     variables = child_environment(environment({"backend": config}))
@@ -92,30 +102,30 @@ def probed(config: Mapping[str, Any]) -> dict[str, Any]:
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"ended with code {done.returncode}"])[-1]
         return {"trouble": f"cannot be used: {last}"}
-    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    answer: Answer = json.loads(done.stdout.strip().splitlines()[-1])
     return answer
 
 
-def _row(name: str, config: Mapping[str, Any], answer: Mapping[str, Any] | None) -> Finding:
-    framework = config["framework"]
+def _row(name: str, config: Mapping[str, object], answer: Answer | None) -> Finding:
+    framework = str(config["framework"])
     version = _version(framework) or _version("sweeprof") or "unknown"
     if answer is None:
         return known("Backends", name, f"{version} (not imported: --quick)")
     if "trouble" in answer:
         advice = Advice("install it anew", f"pip install --force-reinstall 'sweeprof[{framework}]'")
         return Finding("Backends", name, None, f"{framework} {version} {answer['trouble']}", advice)
-    said = f"{version}; devices {', '.join(answer['devices'])}; {answer['seconds']:.1f} s to import"
-    return known("Backends", name, said)
+    text = f"{version}; devices {', '.join(answer['devices'])}; {answer['seconds']:.1f} s to import"
+    return known("Backends", name, text)
 
 
 def versions() -> Iterator[Finding]:
     """Yield the versions of sweeprof's dependencies."""
     yield known("Versions", "python", sys.version.split()[0])
     for package in PACKAGES:
-        found = _version(package)
+        version = _version(package)
         extra = EXTRAS.get(package)
-        advice = Advice(f"install {package}", f"pip install 'sweeprof[{extra}]'") if extra and not found else None
-        yield Finding("Versions", package, found, None if found else "not installed", advice)
+        advice = Advice(f"install {package}", f"pip install 'sweeprof[{extra}]'") if extra and not version else None
+        yield Finding("Versions", package, version, None if version else "not installed", advice)
 
 
 def _version(package: str) -> str | None:

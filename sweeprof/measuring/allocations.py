@@ -32,34 +32,15 @@ class Change:
         return self.stack[-1] if self.stack else OUTSIDE
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
-    """Collects the allocations of some steps."""
-
-    peak_bytes: int
-    peak_at: str
-    step_peaks_bytes: tuple[int, ...]
-    allocated_per_step_bytes: int
-    timeline: tuple[Moment, ...]
-    by_layer: tuple[LayerMemory, ...]
-
-    def told(self, mode: Mode, tensors: tuple[TensorRow, ...], device: Mapping[str, int]) -> Allocations:
-        """The result of a pass: the course with the tensors that were alive after it and what the device's allocator says."""
-        return Allocations(
-            mode=mode,
-            steps=len(self.step_peaks_bytes),
-            peak_bytes=self.peak_bytes,
-            peak_at=self.peak_at,
-            timeline=self.timeline,
-            by_layer=self.by_layer,
-            tensors=tensors,
-            device=device,
-            step_peaks_bytes=self.step_peaks_bytes,
-            allocated_per_step_bytes=self.allocated_per_step_bytes,
-        )
-
-
-def course(changes: Iterable[Change], begins: Sequence[int], ends: Sequence[int]) -> Course:
+def course(  # what was observed, and what it was observed of
+    changes: Iterable[Change],
+    begins: Sequence[int],
+    ends: Sequence[int],
+    *,
+    mode: Mode = "inference",
+    tensors: tuple[TensorRow, ...] = (),
+    device: Mapping[str, int] | None = None,
+) -> Allocations:
     """Follow the changes from the beginning of the first step on.
 
     A release of memory that was there before the first step is left out: an allocator that has not seen a block does not know its
@@ -69,24 +50,35 @@ def course(changes: Iterable[Change], begins: Sequence[int], ends: Sequence[int]
         changes: in any order, those of one moment as they came.
         begins: when each step began, on the clock of the changes; at least one.
         ends: when each step ended. The timeline leaves out the pauses between steps: what changes in one counts at the step's end.
+        mode: the kind of the steps.
+        tensors: that were alive after the steps.
+        device: the figures of the device's own allocator.
     """
     counted, owners = _counted(sorted(changes, key=lambda change: change.ns), begins[0])
     levels = list(accumulate(change.bytes for change in counted))
     peak = max(range(len(levels)), key=levels.__getitem__, default=None)
     steps = [bisect_right(begins, change.ns) - 1 for change in counted]
     last = [change for change, step in zip(counted, steps, strict=True) if step == len(begins) - 1]
-    return Course(
+    step_peaks, before = [0] * len(begins), 0
+    for level, step in zip(levels, steps, strict=True):
+        step_peaks[step] = max(step_peaks[step], level, before)
+        before = level
+    return Allocations(
+        mode=mode,
+        steps=len(begins),
         peak_bytes=0 if peak is None else max(levels[peak], 0),
         peak_at=OUTSIDE if peak is None else counted[peak].path,
-        step_peaks_bytes=_step_peaks(levels, steps, len(begins)),
-        allocated_per_step_bytes=sum(change.bytes for change in last if change.bytes > 0),
         timeline=_timeline(counted, levels, begins, ends),
         by_layer=_by_layer(counted, owners, levels, last, 0 if peak is None else peak + 1),
+        tensors=tensors,
+        device=device or {},
+        step_peaks_bytes=tuple(step_peaks),
+        allocated_per_step_bytes=sum(change.bytes for change in last if change.bytes > 0),
     )
 
 
 def _counted(changes: Iterable[Change], begin: int) -> tuple[list[Change], list[str]]:
-    """The changes that count, and the path of the module that had allocated what each allocates or releases."""
+    """Return the changes that count, and the path of the module that had allocated what each allocates or releases."""
     alive: dict[int, str] = {}
     counted, owners = [], []
     for change in changes:
@@ -102,47 +94,37 @@ def _counted(changes: Iterable[Change], begin: int) -> tuple[list[Change], list[
     return counted, owners
 
 
-def _step_peaks(levels: Sequence[int], steps: Sequence[int], count: int) -> tuple[int, ...]:
-    peaks, level = [0] * count, 0
-    for now, step in zip(levels, steps, strict=True):
-        peaks[step] = max(peaks[step], now, level)
-        level = now
-    return tuple(peaks)
-
-
 def _by_layer(
     counted: Sequence[Change], owners: Sequence[str], levels: Sequence[int], last: Sequence[Change], until_peak: int
 ) -> tuple[LayerMemory, ...]:
-    """In the order in which the modules first ran."""
+    """Return the memory of each module, in the order in which they first ran."""
     peaks: dict[str, int] = {}
-    for change, level in zip(counted, levels, strict=True):
+    allocated, kept, at_peak = Counter[str](), Counter[str](), Counter[str]()
+    for index, (change, owner, level) in enumerate(zip(counted, owners, levels, strict=True)):
         highest = max(level, level - change.bytes)  # who releases something ran while it was there
         for path in change.stack or (OUTSIDE,):
             peaks[path] = max(peaks.get(path, 0), highest)
-    allocated = Counter[str]()
-    for change in last:
-        allocated[change.path] += max(change.bytes, 0)
-    kept, at_peak = Counter[str](), Counter[str]()
-    for index, (change, owner) in enumerate(zip(counted, owners, strict=True)):
         kept[owner] += change.bytes
         if index < until_peak:
             at_peak[owner] += change.bytes
+    for change in last:
+        allocated[change.path] += max(change.bytes, 0)
     return tuple(LayerMemory(path, peak, allocated[path], kept[path], at_peak[path]) for path, peak in peaks.items())
 
 
 def _timeline(
     counted: Sequence[Change], levels: Sequence[int], begins: Sequence[int], ends: Sequence[int]
 ) -> tuple[Moment, ...]:
-    moments = [(change, level) for change, level in zip(counted, levels, strict=True) if change.bytes]
-    kept = thinned([level for _, level in moments])
+    changes = [(change, level) for change, level in zip(counted, levels, strict=True) if change.bytes]
     lengths = [end - begin for begin, end in zip(begins, ends, strict=True)]
     before = [0, *accumulate(lengths)]
-
-    def within(ns: int) -> float:
-        step = bisect_right(begins, ns) - 1
-        return (before[step] + min(ns - begins[step], lengths[step])) / 1e9
-
-    return tuple(Moment(within(moments[i][0].ns), moments[i][1], moments[i][0].path) for i in kept)
+    moments = []
+    for index in thinned([level for _, level in changes]):
+        change, level = changes[index]
+        step = bisect_right(begins, change.ns) - 1
+        within = before[step] + min(change.ns - begins[step], lengths[step])
+        moments.append(Moment(within / 1e9, level, change.path))
+    return tuple(moments)
 
 
 def thinned(levels: Sequence[int], most: int = MOMENTS) -> list[int]:

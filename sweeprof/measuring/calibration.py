@@ -6,11 +6,9 @@ not. A kernel must resemble the model: a convolution for what convolves, a matri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
-
-from sweeprof.results.validation import validated
+from typing import Literal
 
 KernelName = Literal["convolution", "matmul"]
 CHANNELS, SIDE = 64, 28
@@ -43,11 +41,6 @@ class KernelTimes:
     """Seconds of one run, as many as the timing has samples; each was taken just before the model's sample."""
     reason: str | None = None
     """Why there was none."""
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> KernelTimes:
-        """The times in the observations of a record."""
-        return validated(cls, data)
 
 
 def resembling(convolutions: int, linears: int) -> KernelName:

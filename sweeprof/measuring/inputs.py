@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,32 +27,38 @@ class Inputs:
 
     def call(self, model: Any) -> Any:
         """One step of ``model``."""
-        return (
-            model(*self.args, **self.kwargs) if self.forward is None else self.forward(model, *self.args, **self.kwargs)
-        )
+        if self.forward is None:
+            return model(*self.args, **self.kwargs)
+        return self.forward(model, *self.args, **self.kwargs)
 
     @classmethod
-    def of(cls, given: Any) -> Inputs:
+    def of(cls, arguments: object) -> Inputs:
         """Return the inputs that a caller most likely means.
 
         A tuple are positional arguments and a mapping keyword arguments; ints alone, ``(1, 3, 224, 224)``, are the shape of one
         tensor to be generated, and so is each such tuple among the arguments. Anything else, a list or a named tuple too, is
         one argument. For a tuple or a mapping that is one argument, say ``Inputs(args=(that,))``.
         """
-        if isinstance(given, cls):
-            return given
-        if isinstance(given, Mapping):
-            return cls(kwargs={key: _specified(value) for key, value in given.items()})
-        if isinstance(given, tuple) and not _is_shape(given) and not hasattr(given, "_fields"):
-            return cls(tuple(_specified(value) for value in given))
-        return cls((_specified(given),))
+        if isinstance(arguments, cls):
+            return arguments
+        if isinstance(arguments, Mapping):
+            return cls(kwargs={key: _specified(value) for key, value in arguments.items()})
+        if isinstance(arguments, tuple) and not _is_shape(arguments) and not hasattr(arguments, "_fields"):
+            return cls(tuple(_specified(value) for value in arguments))
+        return cls((_specified(arguments),))
 
-    def map(self, change: Callable[[Any], Any]) -> Inputs:
-        """The same with every leaf of lists, tuples and dicts changed."""
+    def map(self, change: Callable[[Any], object]) -> Inputs:
+        """Return the same with every leaf of lists, tuples and dicts changed."""
         return Inputs(_mapped(self.args, change), _mapped(dict(self.kwargs), change), self.forward)
 
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Return the shapes of the tensors, in the order of the arguments."""
+        leaves: list[object] = []
+        self.map(leaves.append)
+        return [tuple(leaf.shape) for leaf in leaves if hasattr(leaf, "shape")]
 
-def pattern_of(*pattern: int | str) -> Callable[[Sequence[Any]], Inputs]:
+
+def pattern_of(*pattern: int | str) -> Callable[[Sequence[object]], Inputs]:
     """A function from a batch to the model's arguments.
 
     The pattern has an entry for each element of the batch: its position among the arguments, or ``"_"`` for one that the model
@@ -68,7 +74,7 @@ def pattern_of(*pattern: int | str) -> Callable[[Sequence[Any]], Inputs]:
     if sorted(positions, key=int) != list(range(len(positions))):
         raise TypeError(f"the positions of an input pattern are 0, 1, 2 … each once, not {pattern!r}")
 
-    def pick(batch: Sequence[Any]) -> Inputs:
+    def pick(batch: Sequence[object]) -> Inputs:
         if len(batch) != len(pattern):
             raise ValueError(
                 f"the input pattern {pattern!r} is for {len(pattern)} elements, the batch has {len(batch)}"
@@ -79,15 +85,13 @@ def pattern_of(*pattern: int | str) -> Callable[[Sequence[Any]], Inputs]:
     return pick
 
 
-def _is_shape(value: Any) -> bool:
-    return (
-        isinstance(value, tuple)
-        and bool(value)
-        and all(isinstance(size, int) and not isinstance(size, bool) for size in value)
-    )
+def _is_shape(value: object) -> TypeGuard[tuple[int, ...]]:
+    if not isinstance(value, tuple) or not value:
+        return False
+    return all(isinstance(size, int) and not isinstance(size, bool) for size in value)
 
 
-def _specified(value: Any) -> Any:
+def _specified(value: object) -> object:
     return TensorSpec(value) if _is_shape(value) else value
 
 

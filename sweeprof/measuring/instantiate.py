@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from sweeprof.errors import Unsupported
 
@@ -12,7 +12,7 @@ NOT_ARGUMENTS = ("framework", "builders", "preload", "preload_for", "environment
 """Keys that tell the sweep about a node and are not passed to its constructor."""
 
 
-def instantiate(node: Mapping[str, Any]) -> Any:
+def instantiate(node: Mapping[str, object]) -> Any:
     """Call ``node['_target_']`` with the other keys as arguments; nested nodes are instantiated too.
 
     Raises:
@@ -24,7 +24,7 @@ def instantiate(node: Mapping[str, Any]) -> Any:
     return hydra_instantiate(arguments, _convert_="all")
 
 
-def builder(node: Mapping[str, Any]) -> Callable[[], Any]:
+def builder(node: Mapping[str, object]) -> Callable[[], Any]:
     """A function that instantiates ``node`` when called, e.g. under another default device."""
     return partial(instantiate, dict(node))
 
@@ -40,15 +40,15 @@ def chosen_builder(backend: Mapping[str, Any], model: Mapping[str, Any]) -> tupl
     Raises:
         Unsupported: the model names none that it can run.
     """
-    wanted = builders_of(backend)
-    found = next((name for name in wanted if model.get(name) is not None), None)
-    if found is None:
-        listed = f"{', '.join(wanted[:-1])} or {wanted[-1]}" if len(wanted) > 1 else str(wanted[0])
-        raise Unsupported(f"the model names no builder for {listed}")
-    return found, model[found]
+    names = builders_of(backend)
+    for name in names:
+        if model.get(name) is not None:
+            return name, model[name]
+    listed = f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else str(names[0])
+    raise Unsupported(f"the model names no builder for {listed}")
 
 
-def located(target: str) -> Callable[..., Any]:
+def located(target: str) -> Callable[..., object]:
     """The class or function of that dotted name.
 
     Raises:
@@ -56,5 +56,4 @@ def located(target: str) -> Callable[..., Any]:
     """
     from hydra.utils import get_object
 
-    found: Callable[..., Any] = get_object(target)
-    return found
+    return cast("Callable[..., object]", get_object(target))

@@ -12,7 +12,6 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,14 +25,14 @@ AT_MOST_S = 0.1
 
 def become_quiet() -> None:
     """Return when no other thread of this process runs; where the system does not tell, or one never ends, soon."""
-    own = str(threading.get_native_id())
+    this_thread = str(threading.get_native_id())
     end = time.monotonic() + AT_MOST_S
-    while _others_run(own) and time.monotonic() < end:
+    while _others_run(this_thread) and time.monotonic() < end:
         time.sleep(LOOK_S)
 
 
-def _others_run(own: str) -> bool:
-    return TASKS.exists() and any(_runs(task) for task in TASKS.iterdir() if task.name != own)
+def _others_run(this_thread: str) -> bool:
+    return TASKS.exists() and any(_runs(task) for task in TASKS.iterdir() if task.name != this_thread)
 
 
 def _runs(task: Path) -> bool:
@@ -71,22 +70,18 @@ def restore() -> None:
 
 
 def _resident_ranges() -> list[tuple[int, int]]:
+    """Return the runs of pages of mapped files that are in memory, as address and length."""
+    ranges = []
     with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
-        return [found for mapping in list(_file_mappings()) for found in _present(pagemap.fileno(), *mapping)]
-
-
-def _file_mappings() -> Iterator[tuple[int, int]]:
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        match = _FILE_MAPPING.match(line)
-        if match:
-            yield int(match[1], 16), int(match[2], 16)
-
-
-def _present(pagemap: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """The runs of pages in memory between two addresses, as address and length."""
-    entries = np.frombuffer(
-        os.pread(pagemap, (end - begin) // mmap.PAGESIZE * 8, begin // mmap.PAGESIZE * 8), dtype="<u8"
-    )
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], ((entries & PRESENT) != 0).astype(np.int8), [0]))))
-    for first, last in edges.reshape(-1, 2).tolist():
-        yield begin + first * mmap.PAGESIZE, (last - first) * mmap.PAGESIZE
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            match = _FILE_MAPPING.match(line)
+            if match is None:
+                continue
+            begin, end = int(match[1], 16), int(match[2], 16)
+            size, offset = (end - begin) // mmap.PAGESIZE * 8, begin // mmap.PAGESIZE * 8
+            entries = np.frombuffer(os.pread(pagemap.fileno(), size, offset), dtype="<u8")
+            is_present = ((entries & PRESENT) != 0).astype(np.int8)
+            edges = np.flatnonzero(np.diff(np.concatenate(([0], is_present, [0]))))
+            for first, last in edges.reshape(-1, 2).tolist():
+                ranges.append((begin + first * mmap.PAGESIZE, (last - first) * mmap.PAGESIZE))
+    return ranges

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sweeprof.measuring.timing import Protocol
 from sweeprof.results.layer_times import OUTSIDE, ROOT, CallTime, LayerTimes, PhaseTimes
+from sweeprof.results.protocol import Protocol
 
 LEFT = -1
 """Instead of a module's index: the innermost call has been left."""
@@ -84,12 +84,11 @@ class Step:
 
     def has_backward(self) -> list[bool]:
         """Per call, whether it or a call within it took part in the backward."""
-        found = [span.nodes > 0 or span.is_recomputed for span in self.spans]
-        for index in range(len(self.spans) - 1, -1, -1):  # a call comes after the one it was made in
-            parent = self.spans[index].parent
-            if parent is not None and found[index]:
-                found[parent] = True
-        return found
+        took_part = [span.nodes > 0 or span.is_recomputed for span in self.spans]
+        for index, span in reversed(list(enumerate(self.spans))):  # a call comes after the one it was made in
+            if span.parent is not None and took_part[index]:
+                took_part[span.parent] = True
+        return took_part
 
 
 class Reader:
@@ -103,7 +102,7 @@ class Reader:
     def __init__(self, modules: Sequence[tuple[list[str], str]], between: Between) -> None:
         self._modules, self._between = modules, between
 
-    def step(self, forward: Sequence[Event], begin: Any, end: Any) -> tuple[Step, Timeline]:
+    def step(self, forward: Sequence[Event], begin: object, end: object) -> tuple[Step, Timeline]:
         """The calls of a forward that lasted from ``begin`` to ``end``, and which call was running as nodes were numbered."""
         step, timeline = Step([Span(OUTSIDE, "", 0, None)]), [(0, 0)]
         spans, between = step.spans, self._between
@@ -126,10 +125,10 @@ class Reader:
         spans[current].forward += between(last, end)
         return step, timeline
 
-    def backward(self, step: Step, timeline: Timeline, events: Sequence[Event], begin: Any, end: Any) -> None:
+    def backward(self, step: Step, timeline: Timeline, events: Sequence[Event], begin: object, end: object) -> None:
         """Add the backward of a step that lasted from ``begin`` to ``end``; it includes what was recomputed."""
         spans, between = step.spans, self._between
-        again = _Again(spans, self._modules)
+        recomputed = _Recomputed(spans, self._modules)
         owner, inner, last = 0, list[int](), begin
         for what, number, mark in events:
             if what == FOLLOWED:
@@ -146,7 +145,7 @@ class Reader:
                 inner.pop()
                 spans[inner[-1] if inner else owner].backward_probes.outside += 1
             else:
-                inner.append(again.call(what, inner[-1] if inner else None))
+                inner.append(recomputed.call(what, inner[-1] if inner else None))
                 spans[inner[-1]].backward_probes.inside += 1
             timeline.append((number, inner[-1] if inner else owner))
         spans[inner[-1] if inner else owner].backward += between(last, end)
@@ -162,12 +161,11 @@ def without_probes(step: Step, cost: Cost) -> Step:
     backward = bounded(
         [span.backward for span in step.spans], [span.backward_probes.seconds(cost) for span in step.spans]
     )
-    return Step(
-        [
-            dataclasses.replace(span, forward=ahead, backward=back)
-            for span, ahead, back in zip(step.spans, forward, backward, strict=True)
-        ]
-    )
+    spans = [
+        dataclasses.replace(span, forward=forward_s, backward=backward_s)
+        for span, forward_s, backward_s in zip(step.spans, forward, backward, strict=True)
+    ]
+    return Step(spans)
 
 
 def bounded(windows: Sequence[float], costs: Sequence[float]) -> list[float]:
@@ -182,16 +180,15 @@ def _consistent_share(windows: Sequence[float], costs: Sequence[float]) -> float
     if sum(max(0.0, cost - window) for window, cost in zip(windows, costs, strict=True)) <= allowed:
         return 1.0
     # In the order in which growing costs exceed their windows; `share * (cost - allowed) = window` is where too much does.
-    pairs = sorted(((w, c) for w, c in zip(windows, costs, strict=True) if c > 0), key=lambda pair: pair[0] / pair[1])
+    pairs = [(window, cost) for window, cost in zip(windows, costs, strict=True) if cost > 0]
+    pairs.sort(key=lambda pair: pair[0] / pair[1])
+    shares = [window / cost for window, cost in pairs]
     window = cost = 0.0
-    share = 1.0
-    for index, (own_window, own_cost) in enumerate(pairs):
-        window, cost = window + own_window, cost + own_cost
-        following = pairs[index + 1][0] / pairs[index + 1][1] if index + 1 < len(pairs) else float("inf")
+    for pair, following in zip(pairs, [*shares[1:], math.inf], strict=False):
+        window, cost = window + pair[0], cost + pair[1]
         if cost > allowed and window / (cost - allowed) <= following:
-            share = window / (cost - allowed)
-            break
-    return min(1.0, share)
+            return min(1.0, window / (cost - allowed))
+    return 1.0
 
 
 def joined(calls: Sequence[tuple[Step, Timeline]]) -> tuple[Step, Timeline]:
@@ -211,8 +208,8 @@ def joined(calls: Sequence[tuple[Step, Timeline]]) -> tuple[Step, Timeline]:
     return Step(spans), timeline
 
 
-class _Again:
-    """Which call of the forward is computed once more, in a checkpoint."""
+class _Recomputed:
+    """Finds the call of the forward that is computed once more, in a checkpoint."""
 
     def __init__(self, spans: list[Span], modules: Sequence[tuple[list[str], str]]) -> None:
         self._spans = spans
@@ -294,14 +291,26 @@ def timed_in_turns(
         is_training: whether a step has a backward.
     """
     costs = [calibrate()]
-    warmup = _warmed_up(pair, now, protocol)
+    begin = now()
+    warmup: Pairs = []
+    while len(warmup) < protocol.warmup_steps or (
+        now() - begin < min(protocol.warmup_s, protocol.max_s) and len(warmup) < MOST_REPEATS
+    ):
+        warmup.append(pair(len(warmup)))
     kept: Pairs = []
     spent = 0.0
     while True:
-        begin = now()
-        kept += _measured(pair, now, protocol, protocol.max_s - spent)
+        begin, least = now(), len(kept) + protocol.min_samples
+        first = len(kept)
+        while len(kept) == first or (
+            (len(kept) < least or (now() - begin < protocol.min_s and len(kept) < first + MOST_REPEATS))
+            and now() - begin < protocol.max_s - spent
+        ):
+            kept.append(pair(len(kept) - first))
         spent += now() - begin
-        times = _times(warmup, kept, _middle(costs), protocol, is_training)
+        # The median of several calibrations.
+        cost = Cost(*map(statistics.median, zip(*map(dataclasses.astuple, costs), strict=True)))
+        times = _times(warmup, kept, cost, protocol, is_training)
         if not times.warnings or len(costs) == MOST_ATTEMPTS or spent >= protocol.max_s:
             return times
         costs.append(calibrate())
@@ -323,37 +332,6 @@ def _times(warmup: Pairs, kept: Pairs, cost: Cost, protocol: Protocol, is_traini
         unmet=(f"min_samples={protocol.min_samples}",) if len(kept) < protocol.min_samples else (),
         probe_s=dataclasses.asdict(cost),
     )
-
-
-def _middle(costs: Sequence[Cost]) -> Cost:
-    """Return the median of several calibrations."""
-    return Cost(*map(statistics.median, zip(*map(dataclasses.astuple, costs), strict=True)))
-
-
-def _warmed_up(pair: TakePair, now: Callable[[], float], protocol: Protocol) -> Pairs:
-    begin = now()
-    pairs: Pairs = []
-    while len(pairs) < protocol.warmup_steps or (
-        now() - begin < min(protocol.warmup_s, protocol.max_s) and len(pairs) < MOST_REPEATS
-    ):
-        pairs.append(pair(len(pairs)))
-    return pairs
-
-
-def _measured(pair: TakePair, now: Callable[[], float], protocol: Protocol, max_s: float) -> Pairs:
-    """Return the repeats that count."""
-    begin = now()
-
-    def elapsed() -> float:
-        return now() - begin
-
-    kept: Pairs = []
-    while not kept or (
-        (len(kept) < protocol.min_samples or (elapsed() < protocol.min_s and len(kept) < MOST_REPEATS))
-        and elapsed() < max_s
-    ):
-        kept.append(pair(len(kept)))
-    return kept
 
 
 def fitted(cost: Cost, pairs: Pairs) -> Cost:
@@ -414,7 +392,7 @@ def calls_of(steps: Sequence[Step], is_training: bool, warmup: int = 0) -> tuple
 
     A step that did not make it, as where layers are dropped at random, has 0 for it.
     """
-    found = [{(span.path, span.call): span for span in step.spans} for step in steps]
+    by_step = [{(span.path, span.call): span for span in step.spans} for step in steps]
     first: dict[tuple[str, int], Span] = {}
     parents: dict[tuple[str, int], int | None] = {}
     positions: dict[tuple[str, int], int] = {}
@@ -428,22 +406,19 @@ def calls_of(steps: Sequence[Step], is_training: bool, warmup: int = 0) -> tuple
                 parents[key] = None if above is None else positions[above.path, above.call]
             if has_backward:
                 differentiated.add(key)
-    return tuple(
-        _call(span, parents[key], [spans.get(key) for spans in found], is_training, key in differentiated)
-        for key, span in first.items()
-    )
-
-
-def _call(
-    span: Span, parent: int | None, same: Sequence[Span | None], is_training: bool, is_differentiated: bool
-) -> CallTime:
-    with_backward = is_training and is_differentiated
-    return CallTime(
-        path=span.path,
-        type=span.type,
-        call=span.call,
-        parent=parent,
-        forward=tuple(0.0 if one is None else one.forward for one in same),
-        backward=tuple(0.0 if one is None else one.backward for one in same) if with_backward else (),
-        reason=NOT_DIFFERENTIATED if is_training and not is_differentiated else None,
-    )
+    calls = []
+    for key, span in first.items():
+        same = [spans.get(key) or Span(span.path, span.type, span.call, None) for spans in by_step]
+        is_differentiated = key in differentiated
+        calls.append(
+            CallTime(
+                path=span.path,
+                type=span.type,
+                call=span.call,
+                parent=parents[key],
+                forward=tuple(call.forward for call in same),
+                backward=tuple(call.backward for call in same) if is_training and is_differentiated else (),
+                reason=NOT_DIFFERENTIATED if is_training and not is_differentiated else None,
+            )
+        )
+    return tuple(calls)

@@ -19,12 +19,15 @@ from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, MethodType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sweeprof.errors import Problem, Unsupported, UserError, nearest
 from sweeprof.report.lines import reports
 from sweeprof.results.lines import FunctionLines, Line, Lines
 from sweeprof.tracebacks import described
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
 
 KEY = "metrics.functions"
 
@@ -40,15 +43,24 @@ def functions_named(names: Sequence[str], classes: Iterable[type] = ()) -> list[
         UserError: with one problem for each name that is none of a function.
         Unsupported: it is one, but not Python's.
     """
-    own = list(dict.fromkeys(classes))
-    found = [one for name in names for one in _found(name, own)]
-    problems = [one for one in found if isinstance(one, Problem)]
+    known = list(dict.fromkeys(classes))
+    functions: dict[CodeType, FunctionType] = {}
+    problems = []
+    for name in names:
+        owner, _, attribute = name.rpartition(".")
+        named = [c for c in known if owner in (c.__name__, c.__qualname__, f"{c.__module__}.{c.__qualname__}")]
+        for value in [_attribute(c, owner, attribute, name) for c in named] or [_imported(name, known)]:
+            function = value if isinstance(value, Problem) else _checked(name, value)
+            if isinstance(function, Problem):
+                problems.append(function)
+            else:
+                functions[function.__code__] = function
     if problems:
         raise UserError(problems)
-    return list({one.__code__: one for one in found if not isinstance(one, Problem)}.values())
+    return list(functions.values())
 
 
-def python_function(called: Any) -> FunctionType | None:
+def python_function(called: object) -> FunctionType | None:
     """The function behind a method, a property, a partial or a decorator that tells what it wraps; None: it is not Python's."""
     while not isinstance(called, FunctionType) or hasattr(called, "__wrapped__"):
         match called:
@@ -86,37 +98,30 @@ def source_lines(function: FunctionType) -> dict[int, str]:
     return {first + index: text.rstrip() for index, text in enumerate(texts)}
 
 
-def _found(name: str, classes: Sequence[type]) -> list[FunctionType | Problem]:
-    owner, _, attribute = name.rpartition(".")
-    named = [c for c in classes if owner in (c.__name__, c.__qualname__, f"{c.__module__}.{c.__qualname__}")]
-    found = [_attribute(c, owner, attribute, name) for c in named] or [_imported(name, classes)]
-    return [one if isinstance(one, Problem) else _checked(name, one) for one in found]
-
-
-def _imported(name: str, classes: Sequence[type]) -> Any:
+def _imported(name: str, classes: Sequence[type]) -> object:
     """Return the object with this dotted name, looked up from the longest part that is a module, or the problem."""
     parts = name.split(".")
-    found: Any = None
+    value: object = None
     depth = 0
     for length in range(1, len(parts) if all(parts) else 0):
         path = ".".join(parts[:length])
         try:
-            found, depth = import_module(path), length
+            value, depth = import_module(path), length
         except Exception as error:  # importing a user's module may raise anything
             if isinstance(error, ModuleNotFoundError) and error.name == path:
                 break  # what follows are attributes
             return Problem(KEY, name, f"cannot be imported: {path} raised {described(error)}.")
-    if found is None:
+    if value is None:
         guesses = [f"{c.__name__}.forward" for c in classes]
         return Problem(KEY, name, "is not the dotted name of a function that can be imported.", nearest(name, guesses))
     for index in range(depth, len(parts)):
-        found = _attribute(found, ".".join(parts[:index]), parts[index], name)
-        if isinstance(found, Problem):
+        value = _attribute(value, ".".join(parts[:index]), parts[index], name)
+        if isinstance(value, Problem):
             break
-    return found
+    return value
 
 
-def _attribute(owner: Any, path: str, attribute: str, name: str) -> Any:
+def _attribute(owner: object, path: str, attribute: str, name: str) -> object:
     try:
         return getattr(owner, attribute)
     except AttributeError:
@@ -124,16 +129,16 @@ def _attribute(owner: Any, path: str, attribute: str, name: str) -> Any:
         return Problem(KEY, name, f"does not exist: {path} has no {attribute!r}.", f"{path}.{close}" if close else None)
 
 
-def _checked(name: str, found: Any) -> FunctionType | Problem:
-    function = python_function(found)
+def _checked(name: str, value: object) -> FunctionType | Problem:
+    function = python_function(value)
     if function is not None:
         return function
-    if isinstance(found, type) or not callable(found):
-        kind = "class" if isinstance(found, type) else type(found).__name__
+    if isinstance(value, type) or not callable(value):
+        kind = "class" if isinstance(value, type) else type(value).__name__
         return Problem(
-            KEY, name, f"is a {kind}, not a function.", f"{name}.forward" if hasattr(found, "forward") else None
+            KEY, name, f"is a {kind}, not a function.", f"{name}.forward" if hasattr(value, "forward") else None
         )
-    raise Unsupported(f"{name} has no source lines to watch: it is a {type(found).__name__}, not a Python function")
+    raise Unsupported(f"{name} has no source lines to watch: it is a {type(value).__name__}, not a Python function")
 
 
 StepFunction = Callable[[], object]
@@ -187,26 +192,23 @@ class _Frames:
                 self._by_name[name, code.co_filename].append((code, executable_lines(code)))
 
     def sums(self, records: Iterable[Any]) -> ByLine:
-        """Bytes of the records by line; a line that recurs in one stack has them once."""
+        """Return bytes of the records by line; a line that recurs in one stack has them once."""
         by_stack: Counter[int] = Counter()
         lines_of: dict[int, set[tuple[CodeType, int]]] = {}
         for record in records:
             by_stack[record.stack_id] += record.size
             if record.stack_id not in lines_of:
-                lines_of[record.stack_id] = self._lines(record.stack_trace())
-        found: dict[CodeType, Counter[int]] = defaultdict(Counter)
+                lines_of[record.stack_id] = {
+                    (code, number)
+                    for name, file, number in record.stack_trace()
+                    for code, numbers in self._by_name.get((name, file), ())
+                    if number in numbers
+                }
+        sums: dict[CodeType, Counter[int]] = defaultdict(Counter)
         for stack, size in by_stack.items():
             for code, number in lines_of[stack]:
-                found[code][number] += size
-        return found
-
-    def _lines(self, stack: Sequence[tuple[str, str, int]]) -> set[tuple[CodeType, int]]:
-        return {
-            (code, number)
-            for name, file, number in stack
-            for code, numbers in self._by_name.get((name, file), ())
-            if number in numbers
-        }
+                sums[code][number] += size
+        return sums
 
 
 class AllocationMeter(Protocol):
@@ -259,7 +261,7 @@ class _MeteredLines:
         self.allocated: dict[CodeType, Counter[int]] = defaultdict(Counter)
         self.peak: dict[CodeType, Counter[int]] = defaultdict(Counter)
 
-    def entered(self, frame: FrameType, event: str, _: Any) -> Any:
+    def entered(self, frame: FrameType, event: str, _: object) -> TraceFunction | None:
         """The trace function of the thread: called for every function that begins or resumes."""
         if event != "call" or frame.f_code not in self._codes:
             return None
@@ -267,9 +269,13 @@ class _MeteredLines:
         self._begin(frame)
         return self._within
 
-    def _within(self, frame: FrameType, event: str, _: Any) -> Any:
+    def _within(self, frame: FrameType, event: str, _: object) -> TraceFunction | None:
         if event in ("line", "return"):  # the second also with a yield, and with an exception that leaves the function
-            self._end()
+            self._note_peak()
+            line = self._running.pop()
+            self.allocated[line.code][line.number] += self._meter.allocated() - line.allocated
+            peaks = self.peak[line.code]
+            peaks[line.number] = max(peaks[line.number], line.highest - line.begin)
         if event == "line":
             self._begin(frame)
         return self._within
@@ -277,13 +283,6 @@ class _MeteredLines:
     def _begin(self, frame: FrameType) -> None:
         now = self._meter.current()
         self._running.append(_Running(frame.f_code, frame.f_lineno, self._meter.allocated(), now, now))
-
-    def _end(self) -> None:
-        self._note_peak()
-        line = self._running.pop()
-        self.allocated[line.code][line.number] += self._meter.allocated() - line.allocated
-        peaks = self.peak[line.code]
-        peaks[line.number] = max(peaks[line.number], line.highest - line.begin)
 
     def _note_peak(self) -> None:
         """Add the peak to every line that is running, before the peak is reset for the next line."""
@@ -313,9 +312,22 @@ def watched(functions: Sequence[FunctionType], step: StepFunction, memory: Measu
     """
     times, steps = line_times(functions, step)
     allocations = memory(functions, step)
-    found = tuple(_lines_of(function, times, allocations) for function in functions)
-    lines = Lines(found, steps, allocations.reason, device)
-    return replace(lines, files=reports(lines))
+    is_measured = allocations.reason is None
+    measured = []
+    for function in functions:
+        code = function.__code__
+        allocated, peak = allocations.allocated.get(code, {}), allocations.peak.get(code, {})
+        lines = []
+        for number, text in source_lines(function).items():
+            hits, seconds = times[code].get(number, (0, 0.0))
+            allocated_bytes, peak_bytes = allocated.get(number, 0), peak.get(number, 0)
+            if is_measured:
+                lines.append(Line(number, text, hits, seconds, allocated_bytes, peak_bytes))
+            else:
+                lines.append(Line(number, text, hits, seconds, None, None))
+        measured.append(FunctionLines(qualified(function), code.co_filename, code.co_firstlineno, tuple(lines)))
+    result = Lines(tuple(measured), steps, allocations.reason, device)
+    return replace(result, files=reports(result))
 
 
 def line_times(functions: Sequence[FunctionType], step: StepFunction) -> tuple[Times, int]:
@@ -338,43 +350,19 @@ def line_times(functions: Sequence[FunctionType], step: StepFunction) -> tuple[T
             profiler.add_function(function)  # which exchanges its code, to tell it from others of the same instructions
         profiler.enable_by_count()
         try:
-            steps = _repeat(step)
+            end, steps = time.perf_counter() + LIMIT_S, 0
+            while steps < STEPS and (steps == 0 or time.perf_counter() < end):
+                step()
+                steps += 1
         finally:
             profiler.disable_by_count()
     finally:
         for function, code in codes:
             function.__code__ = code
     stats = profiler.get_stats()
-    found = {(file, first): timings for (file, first, _), timings in stats.timings.items()}
-    return {
-        code: {
-            number: (hits, ticks * stats.unit)
-            for number, hits, ticks in found.get((code.co_filename, code.co_firstlineno), ())
-        }
-        for _, code in codes
-    }, steps
-
-
-def _repeat(step: StepFunction) -> int:
-    end, done = time.perf_counter() + LIMIT_S, 0
-    while done < STEPS and (done == 0 or time.perf_counter() < end):
-        step()
-        done += 1
-    return done
-
-
-def _lines_of(function: FunctionType, times: Times, memory: LineMemory) -> FunctionLines:
-    code = function.__code__
-    timed, allocated, peak = times[code], memory.allocated.get(code, {}), memory.peak.get(code, {})
-    is_measured = memory.reason is None
-    lines = tuple(
-        Line(
-            number,
-            text,
-            *timed.get(number, (0, 0.0)),
-            allocated_bytes=allocated.get(number, 0) if is_measured else None,
-            peak_bytes=peak.get(number, 0) if is_measured else None,
-        )
-        for number, text in source_lines(function).items()
-    )
-    return FunctionLines(qualified(function), code.co_filename, code.co_firstlineno, lines)
+    timings = {(file, first): lines for (file, first, _), lines in stats.timings.items()}
+    times = {}
+    for _, code in codes:
+        lines = timings.get((code.co_filename, code.co_firstlineno), ())
+        times[code] = {number: (hits, ticks * stats.unit) for number, hits, ticks in lines}
+    return times, steps

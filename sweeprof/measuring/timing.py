@@ -8,15 +8,15 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, runtime_checkable
 from typing import Protocol as TypingProtocol
 
 from sweeprof.measuring.calibration import Kernel, KernelTimes
-from sweeprof.results.record import Warning
+from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Stored, Warning
 from sweeprof.results.statistics import spread
 from sweeprof.results.validation import damaged, validated
 
@@ -97,11 +97,6 @@ class InterleavedRun:
     processors: tuple[int, ...] = ()
     """Where it was kept, the same for all with as many threads: processors of one machine may differ in what else they bear."""
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> InterleavedRun:
-        """Return the interleaved run in the observations of a record."""
-        return validated(cls, data)
-
 
 class Participant(TypingProtocol):
     """Says when to take a sample; between the calls the process may have to wait."""
@@ -124,9 +119,8 @@ class Alone:
     """Nobody to wait for: samples follow each other until the protocol is fulfilled."""
 
     duel: InterleavedRun | None = None
-
-    def __init__(self) -> None:
-        self._turn, self._state = -1, "going"
+    _turn = -1
+    _state: State = "going"
 
     def ready(self, sample_s: float) -> float:
         return sample_s
@@ -147,7 +141,7 @@ STABLE_TOLERANCE = 0.05
 """The noise has settled when the last five looks at the spread differ by at most 5 % of it (nvbench's ``stdrel``)."""
 
 
-class Clock(typing.Protocol):
+class Clock(TypingProtocol):
     """A monotonic clock in seconds."""
 
     def now(self) -> float:
@@ -180,34 +174,10 @@ class WallClock:
 
 
 @dataclass(frozen=True, slots=True)
-class Protocol:
-    """Duration and number of measurements; one YAML under ``conf/protocol/``."""
-
-    rounds: int = 1
-    """Fresh processes."""
-    threshold: float | None = None
-    """Relative difference below which two values are called the same; None: no verdicts."""
-    warmup_steps: int = 3
-    warmup_s: float = 0.2
-    """Warm-up lasts for at least this many steps and this many seconds."""
-    sample_s: float = 0.001
-    """A sample repeats the step until it lasts this long."""
-    min_samples: int = 10
-    min_s: float = 0.5
-    """Both minimums must be met …"""
-    max_s: float = 5.0
-    """… unless this is reached first, which leaves a warning."""
-    target_spread: float | None = None
-    """Also go on until IQR/median is below this or has settled."""
-    interleave: typing.Literal["rounds", "samples", "duel"] = "rounds"
-    """Of what is compared, take turns round by round, or sample by sample in processes that exist at the same time."""
-    kernel: typing.Literal["auto", "convolution", "matmul"] | None = None
-    """The calibration kernel that is timed between samples; ``auto``: the one that resembles the model. None: there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Stored):
     """One round of timing; all times in seconds."""
+
+    NOT_STORED = ("rival",)
 
     first_step_s: float
     """The very first step of the process: tracing, compiling, allocation and lazy initialisation included."""
@@ -248,7 +218,7 @@ class Timing:
         return statistics.median(self.samples)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], round: int = 0) -> Timing:
+    def from_dict(cls, data: Mapping[str, object], round: int = 0) -> Timing:
         """The timing in the observations of the record of a round."""
         timing = validated(cls, data)
         if not timing.samples:
@@ -262,12 +232,6 @@ class Timing:
         if timing.loops < 1:
             raise damaged(timing.loops, "a number of steps per sample", ["loops"])
         return replace(timing, round=round, warnings=(), rival=None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for a record."""
-        data = asdict(self)
-        del data["rival"]
-        return data
 
 
 def measure(
@@ -289,72 +253,93 @@ def measure(
     trace_s = None if trace is None else lasting(trace, 1, clock)
     first_step = (trace_s or 0.0) + lasting(step, 1, clock)
     warmup_steps = _warm_up(step, protocol, clock)
+    samples: list[float] = []
+    kernel_samples: list[float] = []
+    turns: list[int] = []
+    spreads: list[float] = []
+    elapsed = 0.0
+    unmet: tuple[str, ...] = ("samples",)  # once all conditions are met, it stays empty
     gc.collect()
     with without_collection():
         loops, sample_s = _calibrate(step, protocol, clock)
         kernel_loops = _calibrate(kernel.step, protocol, clock)[0] if kernel else 0
         wanted_s = participant.ready(sample_s)
         loops *= max(1, round(wanted_s / sample_s)) if sample_s > 0 else 1
-        taken = _Samples(step, loops, protocol, clock, kernel, kernel_loops)
-        taken.take_all(participant)
-    samples, unmet = tuple(taken.seconds), taken.unmet
+        while (turn := participant.take()) is not None:
+            if kernel:
+                kernel_samples.append(lasting(kernel.step, kernel_loops, clock) / kernel_loops)
+            for _ in range(_leading(participant.duel, kernel)):
+                step()
+            lasted = lasting(step, loops, clock)
+            elapsed += lasted
+            samples.append(lasted / loops)
+            turns.append(turn)
+            if protocol.target_spread is not None and len(samples) >= protocol.min_samples:
+                spreads.append(spread(samples))
+            if unmet:
+                unmet = _unmet(samples, spreads, elapsed, protocol)
+            state: State = "going" if unmet else "met"
+            participant.leave("spent" if elapsed >= protocol.max_s else state)
     return Timing(
         first_step,
         warmup_steps,
         loops,
-        samples,
+        tuple(samples),
         unmet,
         tuple(doubts(samples, loops, unmet, protocol.max_s, clock.resolution)),
-        duel=replace(participant.duel, turns=tuple(taken.turns)) if participant.duel else None,
-        kernel=KernelTimes(kernel.name, kernel_loops, tuple(taken.kernel_seconds)) if kernel else None,
+        duel=replace(participant.duel, turns=tuple(turns)) if participant.duel else None,
+        kernel=KernelTimes(kernel.name, kernel_loops, tuple(kernel_samples)) if kernel else None,
         trace_s=trace_s,
     )
 
 
-class Phased(typing.Protocol):
-    """A training step, see :class:`sweeprof.backends.TrainingStep`."""
+def _leading(*others: object) -> int:
+    """Return how many steps precede each sample and are in none: what else ran since the last one has taken the caches."""
+    return int(any(other is not None for other in others))
 
-    def forward(self) -> Any: ...
 
-    def backward(self, loss: Any) -> None: ...
+class TrainingStep(TypingProtocol):
+    """The three phases of a training step, in their order; none waits for the device."""
 
-    def update(self) -> None: ...
+    def forward(self) -> Any:
+        """Forward and loss, after the gradients of the step before are gone; returns the loss."""
+
+    def backward(self, loss: Any) -> None:
+        """The gradients."""
+
+    def update(self) -> None:
+        """The optimizer's step."""
 
 
 def measure_training(
-    step: Phased, protocol: Protocol, clock: Clock, participant: Participant | None = None, kernel: Kernel | None = None
+    step: TrainingStep,
+    protocol: Protocol,
+    clock: Clock,
+    participant: Participant | None = None,
+    kernel: Kernel | None = None,
 ) -> Timing:
     """Time whole training steps, and each of their phases within the same steps; arguments as of :func:`measure`."""
-    laps = _Laps(step, clock)
-    timing = measure(laps, protocol, clock, participant, kernel)
-    taken = timing.loops + _leading(timing.duel, timing.kernel)
-    last = laps.seconds[len(laps.seconds) - len(timing.samples) * taken :]
-    kept = [last[end - timing.loops : end] for end in range(taken, len(last) + 1, taken)]
-    phases = {
-        name: tuple(statistics.fmean(lap[index] for lap in sample) for sample in kept)
-        for index, name in enumerate(PHASES)
-    }
-    return replace(timing, phases=phases)
+    seconds: list[tuple[float, ...]] = []
+    """Of every step, in the order of :data:`PHASES`."""
 
-
-class _Laps:
-    """Steps through the phases and notes how long each took; done when the device is."""
-
-    def __init__(self, step: Phased, clock: Clock) -> None:
-        self._step, self._clock = step, clock
-        self.seconds: list[tuple[float, ...]] = []
-        """One per step, in the order of :data:`PHASES`."""
-
-    def __call__(self) -> None:
-        mark, step = self._clock.mark, self._step
-        begin = mark()
+    def whole_step() -> None:
+        marks = [clock.mark()]
         loss = step.forward()
-        forwarded = mark()
+        marks.append(clock.mark())
         step.backward(loss)
-        returned = mark()
+        marks.append(clock.mark())
         step.update()
-        marks = (begin, forwarded, returned, mark())
-        self.seconds.append(tuple(map(self._clock.between, marks[:-1], marks[1:])))
+        marks.append(clock.mark())
+        seconds.append(tuple(map(clock.between, marks[:-1], marks[1:])))
+
+    timing = measure(whole_step, protocol, clock, participant, kernel)
+    taken = timing.loops + _leading(timing.duel, timing.kernel)
+    last = seconds[len(seconds) - len(timing.samples) * taken :]
+    samples = [last[end - timing.loops : end] for end in range(taken, len(last) + 1, taken)]
+    phases = {}
+    for index, name in enumerate(PHASES):
+        phases[name] = tuple(statistics.fmean(phase[index] for phase in sample) for sample in samples)
+    return replace(timing, phases=phases)
 
 
 def sampled(step: Callable[[], object], protocol: Protocol, clock: Clock) -> tuple[float, ...]:
@@ -393,80 +378,20 @@ def _calibrate(step: Callable[[], object], protocol: Protocol, clock: Clock) -> 
     return loops, lasted
 
 
-def _leading(*others: object) -> int:
-    """Steps that precede each sample and are in none: what else ran since the last one has taken the caches."""
-    return int(any(other is not None for other in others))
-
-
-class _Samples:
-    """Samples of a step, until the protocol is fulfilled."""
-
-    def __init__(
-        self,
-        step: Callable[[], object],
-        loops: int,
-        protocol: Protocol,
-        clock: Clock,
-        kernel: Kernel | None,
-        kernel_loops: int,
-    ) -> None:
-        self._step, self._loops, self._protocol, self._clock = step, loops, protocol, clock
-        self._kernel, self._kernel_loops = kernel, kernel_loops
-        self._spreads: list[float] = []
-        self._elapsed = 0.0
-        self.seconds: list[float] = []
-        self.kernel_seconds: list[float] = []
-        self.turns: list[int] = []
-        self.unmet: tuple[str, ...] = ("samples",)
-        """Conditions of the protocol that are not met yet; once all are met, it stays empty."""
-
-    def take_all(self, participant: Participant) -> None:
-        """Take one whenever it is time."""
-        leading = _leading(participant.duel, self._kernel)
-        while (turn := participant.take()) is not None:
-            if self._kernel:
-                self.kernel_seconds.append(self._timed(self._kernel.step, self._kernel_loops)[1])
-            for _ in range(leading):
-                self._step()
-            self._take()
-            self.turns.append(turn)
-            participant.leave(self._state())
-
-    def _timed(self, step: Callable[[], object], loops: int) -> tuple[float, float]:
-        """Seconds, and seconds per step."""
-        lasted = lasting(step, loops, self._clock)
-        return lasted, lasted / loops
-
-    def _take(self) -> None:
-        lasted, sample = self._timed(self._step, self._loops)
-        self._elapsed += lasted
-        self.seconds.append(sample)
-        if self._protocol.target_spread is not None and len(self.seconds) >= self._protocol.min_samples:
-            self._spreads.append(spread(self.seconds))
-        if self.unmet:
-            self.unmet = _unmet(self.seconds, self._spreads, self._elapsed, self._protocol)
-
-    def _state(self) -> State:
-        if self._elapsed >= self._protocol.max_s:
-            return "spent"
-        return "going" if self.unmet else "met"
-
-
 def _unmet(samples: list[float], spreads: list[float], elapsed: float, protocol: Protocol) -> tuple[str, ...]:
+    """Return the conditions of the protocol that are not met yet."""
     unmet = []
     if len(samples) < protocol.min_samples:
         unmet.append(f"min_samples={protocol.min_samples}")
     if elapsed < protocol.min_s:
         unmet.append(f"min_s={protocol.min_s:g}")
     target = protocol.target_spread
-    if target is not None and not (spreads and (spreads[-1] <= target or _settled(spreads))):
-        unmet.append(f"target_spread={target:g}")
+    if target is not None:
+        window = spreads[-STABLE_WINDOW:]
+        has_settled = len(window) == STABLE_WINDOW and max(window) - min(window) <= STABLE_TOLERANCE * max(window)
+        if not has_settled and not (spreads and spreads[-1] <= target):
+            unmet.append(f"target_spread={target:g}")
     return tuple(unmet)
-
-
-def _settled(spreads: list[float]) -> bool:
-    window = spreads[-STABLE_WINDOW:]
-    return len(window) == STABLE_WINDOW and max(window) - min(window) <= STABLE_TOLERANCE * max(window)
 
 
 @contextmanager
@@ -511,18 +436,12 @@ def measure_fused(
     participant: Participant | None = None,
     kernel: Kernel | None = None,
 ) -> Timing:
-    """Time whole steps, then the programs in turns; arguments as of :func:`sweeprof.measuring.timing.measure`."""
-    timing = measure(step.whole, protocol, clock, participant, kernel, step.trace)
-    shares = _shares(*_medians(step, protocol, clock))
-    phases = {name: tuple(share * sample for sample in timing.samples) for name, share in shares.items()}
-    return replace(timing, phases=phases)
+    """Time whole steps, then each of the programs in alternation; arguments as of :func:`measure`.
 
-
-def _medians(step: FusedStep, protocol: Protocol, clock: Clock) -> tuple[float, ...]:
-    """Seconds of each program, by samples in turns: as many as the protocol asks for at least, and for :data:`TURNS_S`.
-
-    Each follows a whole step, as in a training: the caches are what that has left, for one program as for the other.
+    The programs take as many samples as the protocol asks for at least, and at least :data:`TURNS_S`. Each follows a whole step, as
+    in a training: the caches are what that has left, for one program as for the other.
     """
+    timing = measure(step.whole, protocol, clock, participant, kernel, step.trace)
     programs = (step.forward_alone, step.forward_and_backward, step.whole)
     for program in programs:
         program()  # traces and compiles it
@@ -530,28 +449,18 @@ def _medians(step: FusedStep, protocol: Protocol, clock: Clock) -> tuple[float, 
     begin = clock.now()
     with without_collection():
         while len(rounds) < protocol.min_samples or clock.now() - begin < TURNS_S:
-            rounds.append([_following(step.whole, program, clock) for program in programs])
-    return tuple(statistics.median(seconds) for seconds in zip(*rounds, strict=True))
-
-
-def _following(whole: Callable[[], object], program: Callable[[], object], clock: Clock) -> float:
-    whole()
-    return lasting(program, 1, clock)
-
-
-def _shares(forward: float, backward: float, whole: float) -> Mapping[str, float]:
-    """Each phase's share of the whole, without a phase that adds less than can be seen; together they are 1.
-
-    Args:
-        forward: seconds of the program that ends with the forward.
-        backward: of the one that ends with the backward.
-        whole: of the one that ends with the update.
-    """
-    shares: dict[str, float] = {}
-    begin = 0.0
-    for name, end in zip(PHASES, (forward, backward, whole), strict=True):
-        share = min(end / whole, 1.0) - begin
+            seconds = []
+            for program in programs:
+                step.whole()
+                seconds.append(lasting(program, 1, clock))
+            rounds.append(seconds)
+    *ends, whole = (statistics.median(seconds) for seconds in zip(*rounds, strict=True))
+    # The share of each phase, without a phase that adds less than can be seen; together they are 1.
+    phases: dict[str, tuple[float, ...]] = {}
+    reached = 0.0
+    for name, end in zip(PHASES, (*ends, whole), strict=True):
+        share = min(end / whole, 1.0) - reached
         if share > 0:
-            shares[name] = share
-            begin += share
-    return shares
+            phases[name] = tuple(share * sample for sample in timing.samples)
+            reached += share
+    return replace(timing, phases=phases)

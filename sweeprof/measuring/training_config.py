@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from sweeprof.errors import Problem, UserError, choice_problem
+from sweeprof.errors import UserError, choice_problem
+from sweeprof.results.layer_times import Mode
 
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "none")
 """Names that every backend which trains knows; ``none`` leaves the parameters as they are."""
@@ -16,7 +17,7 @@ LOSSES = ("mean", "cross_entropy", "mse", "own")
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class TrainingConfig:
     """Optimizer and loss, by a name that the backend knows or as the framework's own.
 
     Raises:
@@ -24,19 +25,25 @@ class Recipe:
         Exception: whatever a class that was given as the loss raised.
     """
 
-    optimizer: str | Callable[[Any], Any] = "sgd"
+    optimizer: str | Callable[..., Any] = "sgd"
     """A name, or a function from the parameters to an optimizer of the framework."""
-    loss: str | Callable[[Any, Any], Any] = "mean"
+    loss: str | Callable[..., Any] = "mean"
     """A name, a function of outputs and targets, or a class such as ``torch.nn.CrossEntropyLoss``, of which one is made."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "loss", _made(self.loss))
-        problems = [*_problems("optimizer", self.optimizer, OPTIMIZERS), *_problems("loss", self.loss, LOSSES)]
+        loss = self.loss
+        if isinstance(loss.func if isinstance(loss, partial) else loss, type):  # a class, with keywords or without
+            object.__setattr__(self, "loss", cast("Callable[[], Callable[..., Any]]", loss)())
+        problems = []
+        for key, known in (("optimizer", OPTIMIZERS), ("loss", LOSSES)):
+            value = getattr(self, key)
+            if not callable(value) and value not in known:
+                problems.append(choice_problem(key, value, key, known))
         if problems:
             raise UserError(problems)
 
     @classmethod
-    def from_config(cls, node: Mapping[str, Any]) -> Recipe:
+    def from_config(cls, node: Mapping[str, object]) -> TrainingConfig:
         """Each key is a name or a node with ``_target_``.
 
         An optimizer's target is called with the parameters; a loss's with outputs and targets, or, where it is a class, what
@@ -49,11 +56,7 @@ class Recipe:
         return cls(_named(node["optimizer"]), _named(node["loss"]))
 
 
-def _problems(key: str, value: object, known: tuple[str, ...]) -> list[Problem]:
-    return [] if callable(value) or value in known else [choice_problem(key, value, key, known)]
-
-
-def _named(node: Any) -> Any:
+def _named(node: object) -> Any:
     if not isinstance(node, Mapping):
         return node
     from sweeprof.measuring.instantiate import located
@@ -62,17 +65,17 @@ def _named(node: Any) -> Any:
     return partial(located(node["_target_"]), **keywords)
 
 
-def _made(loss: Any) -> Any:
-    """The loss itself, where a class was given, with keywords or without."""
-    return loss() if isinstance(loss.func if isinstance(loss, partial) else loss, type) else loss
-
-
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The step that is repeated: a forward, or with a recipe a whole training step."""
+    """The step that is repeated: a forward, or with a training config a whole training step."""
 
     batch: Any
     """As :meth:`LoadedModel.put` gave it."""
     targets: Any = None
-    recipe: Recipe | None = None
+    training: TrainingConfig | None = None
     """None: inference."""
+
+    @property
+    def mode(self) -> Mode:
+        """The kind of step."""
+        return "inference" if self.training is None else "training"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sweeprof.metrics.metric import Estimate, Missing, Result, metric
 from sweeprof.results.artifact import Artifact
-from sweeprof.results.layers import LayerRow, LayerTable, Training
+from sweeprof.results.layers import LayerTable, Liveness, Training
 from sweeprof.results.measurement import Number
 from sweeprof.results.operators import Operators, OwnCounts
 from sweeprof.results.record import Warning
@@ -62,33 +62,33 @@ def artifact_bytes(artifact: Artifact) -> int:
 
 
 @metric(name="compute/macs", unit="MAC", better="lower")
-def macs(layers: LayerTable) -> Estimate:
+def macs(layers: LayerTable) -> Estimate | Missing:
     """Multiply-accumulates of one forward of the whole batch."""
-    return _counted(layers.uncovered, layers.macs)
+    return _counted(layers.uncovered, layers.macs, "MACs")
 
 
 @metric(name="compute/macs_per_sample", unit="MAC", better="lower")
-def macs_per_sample(layers: LayerTable, batch_size: int) -> Estimate:
+def macs_per_sample(layers: LayerTable, batch_size: int) -> Estimate | Missing:
     """Multiply-accumulates of one forward over the batch size."""
-    return _counted(layers.uncovered, _over(layers.macs, batch_size))
+    return _counted(layers.uncovered, layers.macs, "MACs", batch_size)
 
 
 @metric(name="compute/flops", unit="FLOP", better="lower")
 def flops(layers: LayerTable) -> Estimate | Missing:
     """Floating-point operations of one forward of the whole batch."""
-    return _known(layers.uncovered, layers.flops, "FLOPs")
+    return _counted(layers.uncovered, layers.flops, "FLOPs")
 
 
 @metric(name="compute/flops_per_sample", unit="FLOP", better="lower")
 def flops_per_sample(layers: LayerTable, batch_size: int) -> Estimate | Missing:
     """Floating-point operations of one forward over the batch size."""
-    return _known(layers.uncovered, None if layers.flops is None else _over(layers.flops, batch_size), "FLOPs")
+    return _counted(layers.uncovered, layers.flops, "FLOPs", batch_size)
 
 
 @metric(name="compute/ops", unit="op", better="lower")
 def ops(layers: LayerTable) -> Estimate | Missing:
     """Scalar operations of one forward as a textbook counts them: multiplications and additions apart, exp one."""
-    return _known(layers.uncovered, layers.ops, "operations")
+    return _counted(layers.uncovered, layers.ops, "operations")
 
 
 @metric(name="compute/coverage", unit="ratio", better="higher")
@@ -100,54 +100,46 @@ def coverage(layers: LayerTable) -> Estimate | Missing:
 
 
 @metric(name="compute/macs_backward", unit="MAC", better="lower")
-def macs_backward(training: Training) -> Estimate:
+def macs_backward(training: Training) -> Estimate | Missing:
     """Multiply-accumulates of one backward of the whole batch."""
     return _of_training(training, training.backward_macs)
 
 
 @metric(name="compute/flops_backward", unit="FLOP", better="lower")
-def flops_backward(training: Training) -> Estimate:
+def flops_backward(training: Training) -> Estimate | Missing:
     """Floating-point operations of one backward of the whole batch."""
     return _of_training(training, training.backward_flops)
 
 
 @metric(name="compute/macs_train", unit="MAC", better="lower")
-def macs_train(training: Training) -> Estimate:
+def macs_train(training: Training) -> Estimate | Missing:
     """Multiply-accumulates of a forward in training mode and its backward, for the whole batch."""
     return _of_training(training, training.forward_macs + training.backward_macs)
 
 
 @metric(name="compute/flops_train", unit="FLOP", better="lower")
-def flops_train(training: Training) -> Estimate:
+def flops_train(training: Training) -> Estimate | Missing:
     """Floating-point operations of a forward in training mode and its backward, for the whole batch; no optimizer step."""
     return _of_training(training, training.forward_flops + training.backward_flops)
 
 
-def _over(whole: int, batch_size: int) -> Number:
-    each, rest = divmod(whole, batch_size)
-    return whole / batch_size if rest else each
-
-
-def _known(uncovered: Mapping[str, int], value: Number | None, noun: str) -> Estimate | Missing:
-    return Missing(f"this backend does not count {noun}") if value is None else _counted(uncovered, value)
-
-
-def _of_training(training: Training, value: int) -> Estimate:
+def _of_training(training: Training, value: int) -> Estimate | Missing:
     if training.estimated is None:
-        return _counted(training.uncovered, value)
+        return _counted(training.uncovered, value, "training steps")
     warning = Warning("backward_estimated", training.estimated, "read the count as twice the forward's")
     return Estimate(value, "estimated", warnings=(warning,))
 
 
-def _counted(uncovered: Mapping[str, int], value: Number) -> Estimate:
+def _counted(uncovered: Mapping[str, int], count: int | None, noun: str, batch_size: int = 1) -> Estimate | Missing:
+    """Return a count over the batch size: a lower bound if there are operators without a formula."""
+    if count is None:
+        return Missing(f"this backend does not count {noun}")
+    value = count / batch_size if count % batch_size else count // batch_size
     if not uncovered:
         return Estimate(value, "exact")
     names = ", ".join(f"{name} ×{calls}" for name, calls in sorted(uncovered.items()))
-    return Estimate(
-        value,
-        "lower bound",
-        warnings=(Warning("count_incomplete", f"no formula for {names}", "read the count as a lower bound"),),
-    )
+    warning = Warning("count_incomplete", f"no formula for {names}", "read the count as a lower bound")
+    return Estimate(value, "lower bound", warnings=(warning,))
 
 
 _UNKNOWN = Missing("this backend does not follow activations")
@@ -162,37 +154,31 @@ def act_sum(layers: LayerTable) -> Result:
 @metric(name="memory/act_peak_layer_bytes", unit="B", better="lower")
 def act_peak_layer(layers: LayerTable) -> Result:
     """Largest sum of input and output bytes over the calls without calls inside."""
-    rows = [row for row in layers.rows if row.act_bytes and row.input_bytes is not None]
-    if not rows:
-        return _UNKNOWN
-    largest = max(rows, key=_both)
-    return Estimate(_both(largest), "exact", detail={"layer": largest.path})
+    largest: Estimate | None = None
+    for row in layers.rows:
+        if row.act_bytes and row.input_bytes is not None:
+            size = row.input_bytes + (row.output_bytes or 0)
+            if largest is None or size > largest.value:
+                largest = Estimate(size, "exact", detail={"layer": row.path})
+    return largest or _UNKNOWN
 
 
 @metric(name="memory/act_peak_live_bytes", unit="B", better="lower")
 def act_peak_live(layers: LayerTable) -> Result:
     """Largest sum of the activations alive at once in one forward, each storage once, without inputs and parameters."""
-    live = layers.liveness
-    return _UNKNOWN if live is None else Estimate(live.peak_bytes, "exact", detail={"layer": live.peak_at})
+    return _live_peak(layers.liveness)
 
 
 @metric(name="memory/footprint_est_bytes", unit="B", better="lower")
 def footprint(layers: LayerTable) -> Result:
     """Parameters, buffers and the peak of live activations of one forward."""
-    live = layers.liveness
-    if live is None:
-        return _UNKNOWN
-    value = layers.params_bytes + layers.buffers_bytes + live.peak_bytes
-    return Estimate(value, "estimated", detail={"layer": live.peak_at})
+    return _live_peak(layers.liveness, resident=layers.params_bytes + layers.buffers_bytes)
 
 
 @metric(name="memory/act_peak_live_bytes_train", unit="B", better="lower")
 def act_peak_live_train(training: Training) -> Result:
     """Largest sum of activations and gradients alive at once in one training step, each storage once."""
-    live = training.liveness
-    if live is None:
-        return Missing(training.estimated or _UNKNOWN.reason)
-    return Estimate(live.peak_bytes, "exact", detail={"layer": live.peak_at})
+    return _live_peak(training.liveness, training.estimated)
 
 
 @metric(name="memory/footprint_est_bytes_train", unit="B", better="lower")
@@ -201,15 +187,18 @@ def footprint_train(layers: LayerTable, training: Training, optimizer_states: in
 
     ``optimizer_states`` is 0 for plain SGD, 1 with momentum, 2 for Adam.
     """
-    live = training.liveness
-    if live is None:
-        return Missing(training.estimated or _UNKNOWN.reason)
-    value = (1 + optimizer_states) * layers.params_bytes + layers.buffers_bytes + live.peak_bytes
-    return Estimate(value, "estimated", detail={"layer": live.peak_at})
+    resident = (1 + optimizer_states) * layers.params_bytes + layers.buffers_bytes
+    return _live_peak(training.liveness, training.estimated, resident)
 
 
-def _both(row: LayerRow) -> float:
-    return (row.input_bytes or 0) + (row.output_bytes or 0)
+def _live_peak(liveness: Liveness | None, reason: str | None = None, resident: Number | None = None) -> Result:
+    """Return the peak of live tensors, with ``resident`` bytes an estimate of all memory; ``reason`` says why there is none."""
+    if liveness is None:
+        return Missing(reason or _UNKNOWN.reason)
+    detail = {"layer": liveness.peak_at}
+    if resident is None:
+        return Estimate(liveness.peak_bytes, "exact", detail=detail)
+    return Estimate(resident + liveness.peak_bytes, "estimated", detail=detail)
 
 
 NOTHING = Missing("no operator of the framework ran in the step")
@@ -242,9 +231,10 @@ def slowest_share(operators: Operators) -> Estimate | Missing:
     totals = operators.totals()
     if not totals:
         return NOTHING
-    device = {total.operator: total.device_self_s or 0.0 for total in totals}
-    seconds = device if any(device.values()) else {total.operator: total.self_s for total in totals}
-    slowest = max(seconds, key=lambda name: seconds[name])
+    seconds = {total.operator: total.device_self_s or 0.0 for total in totals}
+    if not any(seconds.values()):
+        seconds = {total.operator: total.self_s for total in totals}
+    slowest = max(seconds, key=seconds.__getitem__)
     whole = sum(seconds.values())
     if not whole:
         return Missing("no operator took a time that could be measured")
@@ -267,22 +257,22 @@ def _of_steps(operators: Operators, value: float, **detail: str) -> Estimate:
 @metric(name="compat/tfprof", unit="FLOP", better="lower")
 def tfprof(own_counts: OwnCounts) -> Result:
     """``total_float_ops`` of TensorFlow's profiler on the traced graph."""
-    return _said(own_counts, "tfprof")
+    return _own_count(own_counts, "tfprof")
 
 
 @metric(name="compat/xla", unit="FLOP", better="lower")
 def xla(own_counts: OwnCounts) -> Result:
     """``flops`` of XLA's cost analysis of the compiled program."""
-    return _said(own_counts, "xla")
+    return _own_count(own_counts, "xla")
 
 
 @metric(name="compat/flop_counter", unit="FLOP", better="lower")
 def flop_counter(own_counts: OwnCounts) -> Result:
     """``torch.utils.flop_counter`` on the model's operators: twice the MACs of the products it knows."""
-    return _said(own_counts, "flop_counter")
+    return _own_count(own_counts, "flop_counter")
 
 
-def _said(found: OwnCounts, counter: str) -> Result:
-    if counter in found.counts:
-        return found.counts[counter]
-    return Missing(found.reasons.get(counter, "it is no counter of this framework"))
+def _own_count(own_counts: OwnCounts, counter: str) -> Result:
+    if counter in own_counts.counts:
+        return own_counts.counts[counter]
+    return Missing(own_counts.reasons.get(counter, "it is no counter of this framework"))

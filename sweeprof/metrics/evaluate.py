@@ -6,58 +6,110 @@ import dataclasses
 import math
 import numbers
 import signal
+import statistics
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, cast, get_args
 
 from sweeprof.errors import Unsupported
 from sweeprof.metrics.metric import (
     BATCH_SIZE,
-    ESTIMATORS,
-    Argument,
     Estimate,
+    Function,
     Metric,
     Missing,
-    argument_of,
-    certainty_of,
-    common_rounds,
+    Selected,
     declared,
     is_metric,
-    over_rounds,
     parameter_name,
-    stated,
-    warnings_of,
-    watching,
     wrong_result,
 )
-from sweeprof.metrics.select import Selected
-from sweeprof.passes.registry import Pass, parameters
-from sweeprof.results.measurement import Measurement
-from sweeprof.results.record import Failure, Record, Warning
-from sweeprof.results.verdicts import ALL_ROUNDS
+from sweeprof.passes.model_metrics import ModelMetrics
+from sweeprof.passes.registry import Pass, PassResult, parameters
+from sweeprof.results.measurement import Measurement, Number
+from sweeprof.results.record import Failure, Json, Record, Warning
+from sweeprof.results.statistics import mean_interval, rounds_interval
+from sweeprof.results.verdicts import ALL_ROUNDS, DETERMINISTIC, INCOMPLETE
 from sweeprof.tracebacks import definition_of, described, formatted, location_of
 
 METRIC_S = 60.0
 """Seconds that a metric's function may take when a sweep's records are evaluated."""
 
+Certainty = Literal["exact", "estimated", "incomplete", "once"]
+"""Certainty of a value that has no rounds, the most certain first."""
+_CERTAINTIES: tuple[Certainty, ...] = get_args(Certainty)
+_ESTIMATORS: dict[Certainty, str] = {
+    "exact": "exact",
+    "estimated": "estimated",
+    "incomplete": INCOMPLETE[1],
+    "once": "single",
+}
+
 
 def evaluate(
     selected: Sequence[Selected], records: Sequence[Record], baseline: Sequence[Record] | None, batch_size: int
 ) -> dict[str, Measurement]:
-    """Every selected metric of one combination; what cannot be had is a measurement with a reason.
+    """Return every selected metric of one combination; one that cannot be computed is a measurement with a reason.
 
     Args:
         records: of the combination.
         baseline: of the combination it is compared with; its own records for a baseline, None where there is none.
     """
-    return measured(selected, _values(records, baseline, batch_size), limit_s=METRIC_S)
+    results: dict[str, object] = {}
+    values: dict[str, object] = {BATCH_SIZE: batch_size}
+    for name, (provider, parameter) in parameters().items():
+        if provider.name not in results:
+            rounds = _read_rounds(provider, records) if provider.kind == "rounds" else ()
+            if rounds and provider.pair and baseline and baseline[0].combination_id != records[0].combination_id:
+                rounds = provider.pair(rounds, partial(_read_rounds, provider, baseline))
+            results[provider.name] = rounds or _single(provider, records)
+        if parameter.source == "object":
+            values[name] = results[provider.name]
+        elif parameter.source == "result":
+            values[name] = argument_from(name, results[provider.name])
+        elif baseline is None:
+            values[name] = Missing("the sweep has no baseline for this combination")
+        else:
+            value = argument_from(name, _single(provider, baseline))
+            values[name] = Missing(f"of the baseline, {value.reason}") if isinstance(value, Missing) else value
+    return measured(selected, values, limit_s=METRIC_S)
+
+
+def _single(provider: Pass[PassResult], records: Sequence[Record]) -> PassResult | Missing:
+    record = next((record for record in records if record.pass_name == provider.name), None)
+    if record is None:
+        return Missing(f"{provider.name}: not run")
+    if record.status != "ok" or record.observations is None:
+        return Missing(f"{provider.name}: {record.status}: {record.reason}")
+    return provider.read(record.observations)
+
+
+def _read_rounds(provider: Pass[PassResult], records: Sequence[Record]) -> tuple[PassResult, ...]:
+    """Return the results of the rounds that ended well, in their order."""
+    done = [record for record in records if record.pass_name == provider.name and record.status == "ok"]
+    done.sort(key=lambda record: record.round)
+    return tuple(dataclasses.replace(provider.read(record.observations or {}), round=record.round) for record in done)
+
+
+def argument_from(name: str, result: object) -> object:
+    """Return the value of a parameter from the result of its pass, or why there is none; ``result`` is :class:`Missing` if the pass
+    has none.
+    """
+    provider, parameter = parameters()[name]
+    if isinstance(result, Missing) or parameter.take is None:
+        return result
+    try:
+        return parameter.take(result)
+    except Unsupported as error:
+        return Missing(f"{provider.name}: unsupported: {error}")
 
 
 def measured(
     selected: Sequence[Selected],
-    values: Mapping[str, Any],
+    values: Mapping[str, object],
     known: Mapping[str, Metric] | None = None,
     limit_s: float | None = None,
 ) -> dict[str, Measurement]:
@@ -69,86 +121,46 @@ def measured(
         limit_s: seconds that a function may take; one that took longer is not called again. None: no limit.
     """
     if known is None:
-        known = {**declared(), **{parameter_name(s.metric.info.name): s.metric for s in selected}}
-    reading = _Reading(selected, values, known, limit_s)
-    return {s.metric.info.name: reading.measurement(s) for s in selected}
+        known = {**declared(), **{parameter_name(entry.metric.info.name): entry.metric for entry in selected}}
+    evaluation = _Evaluation(selected, values, known, limit_s)
+    return {entry.metric.info.name: evaluation.measurement(entry) for entry in selected}
 
 
-def argument_from(name: str, result: Any) -> Any:
-    """Return the value of a parameter from the result of its pass, or why there is none; ``result`` is :class:`Missing` if the pass
-    has none.
-    """
-    one, parameter = parameters()[name]
-    if isinstance(result, Missing) or parameter.take is None:
-        return result
-    try:
-        return parameter.take(result)
-    except Unsupported as error:
-        return Missing(f"{one.name}: unsupported: {error}")
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    """The argument of a metric function for one of its parameters."""
+
+    value: object
+    """With all rounds, where there are any."""
+    certainty: Certainty = "exact"
+    """Of a value without rounds."""
+    by_round: Mapping[int, object] | None = None
+    """The argument for a single round, by its number; None for a value without rounds."""
+    warnings: tuple[Warning, ...] = ()
+    was_measured: Callable[[], bool] = bool
+    """Returns True if the function has read a measured field of an otherwise exact result."""
 
 
-def _values(records: Sequence[Record], baseline: Sequence[Record] | None, batch_size: int) -> dict[str, Any]:
-    """Return the value of every parameter that is not a metric, or why there is none."""
-    results: dict[str, Any] = {}
-    values: dict[str, Any] = {BATCH_SIZE: batch_size}
-    for name, (one, parameter) in parameters().items():
-        if one.name not in results:
-            results[one.name] = _rounds(one, records, baseline) if one.kind == "rounds" else _single(one, records)
-        if parameter.source == "object":
-            values[name] = results[one.name]
-        elif parameter.source == "result":
-            values[name] = argument_from(name, results[one.name])
-        elif baseline is None:
-            values[name] = Missing("the sweep has no baseline for this combination")
-        else:
-            value = argument_from(name, _single(one, baseline))
-            values[name] = Missing(f"of the baseline, {value.reason}") if isinstance(value, Missing) else value
-    return values
-
-
-def _single(one: Pass[Any], records: Sequence[Record]) -> Any:
-    record = next((r for r in records if r.pass_name == one.name), None)
-    if record is None:
-        return Missing(f"{one.name}: not run")
-    if record.status != "ok" or record.observations is None:
-        return Missing(f"{one.name}: {record.status}: {record.reason}")
-    return one.read(record.observations)
-
-
-def _rounds(one: Pass[Any], records: Sequence[Record], baseline: Sequence[Record] | None) -> Any:
-    rounds = _read_rounds(one, records)
-    if not rounds:
-        return _single(one, records)
-    if one.pair is None or not baseline or baseline[0].combination_id == records[0].combination_id:
-        return rounds
-    return one.pair(rounds, lambda: _read_rounds(one, baseline))
-
-
-def _read_rounds(one: Pass[Any], records: Sequence[Record]) -> tuple[Any, ...]:
-    """Return the results of the rounds that ended well, in their order."""
-    done = [record for record in records if record.pass_name == one.name and record.status == "ok"]
-    done.sort(key=lambda record: record.round)
-    return tuple(dataclasses.replace(one.read(record.observations or {}), round=record.round) for record in done)
-
-
-class _Reading:
+class _Evaluation:
     """Metrics of one set of values; functions are called the same number of times however many metrics they return."""
 
     def __init__(
         self,
         selected: Sequence[Selected],
-        values: Mapping[str, Any],
+        values: Mapping[str, object],
         known: Mapping[str, Metric],
         limit_s: float | None,
     ) -> None:
         self._values, self._known, self._limit_s = values, known, limit_s
-        self._selected = {id(s.metric): s for s in selected}
-        self._results: dict[tuple[int, str, int | None], Any] = {}
-        self._arguments: dict[tuple[int, str], dict[str, Argument]] = {}
-        self._asked: list[str] = []
+        self._selected = {id(entry.metric): entry for entry in selected}
+        self._returned: dict[tuple[int, str, int | None], object] = {}
+        """By function, options and round; None instead of a round for all rounds together."""
+        self._arguments: dict[tuple[int, str], dict[str, _Argument]] = {}
+        self._reading: list[str] = []
+        """Names of the metrics that are being read, to find those that read each other."""
 
     def measurement(self, selected: Selected) -> Measurement:
-        """The measurement of a metric."""
+        """Return the measurement of a metric."""
         info, result = selected.metric.info, self._estimate(selected)
         failure = result.failure
         if failure is not None:
@@ -156,148 +168,183 @@ class _Reading:
             failure = dataclasses.replace(failure, source=f"metric {info.name}", location=location)
         if isinstance(result, Missing):
             return Measurement(info.name, info.unit, info.better, None, result.reason, failure=failure)
-        return Measurement(
-            name=info.name,
-            unit=info.unit,
-            better=info.better,
-            value=result.value,
-            estimator=result.estimator,
-            interval=result.interval,
-            detail=result.detail,
-            rounds=result.rounds,
-            round_numbers=result.round_numbers,
-            warnings=result.warnings,
-            paired=result.paired,
-            calibrated=result.calibrated,
-            failure=failure,
-        )
+        fields: Json = {spec.name: getattr(result, spec.name) for spec in dataclasses.fields(result)}
+        return Measurement(info.name, info.unit, info.better, **{**fields, "failure": failure})
 
     def _estimate(self, selected: Selected) -> Estimate | Missing:
         metric = selected.metric
-        if metric.is_live:
-            return self._of_model(metric)
+        if metric.is_live:  # the function was called while the model and its data existed
+            computed = self._values[metric.reads[0]]
+            if not isinstance(computed, ModelMetrics):
+                return cast("Missing", computed)
+            stored = computed.results.get(metric.info.name, {"reason": "live: it was not computed"})
+            if "reason" not in stored:
+                return Estimate(**stored)
+            failure = stored.get("failure")
+            return Missing(stored["reason"], None if failure is None else Failure(**failure))
         arguments = self._arguments_of(selected)
         if isinstance(arguments, Missing):
             return arguments
         result = self._part(selected, arguments, None)
-        numbers = common_rounds(arguments)
-        if (
-            isinstance(result, Missing) and result.failure is not None and numbers
-        ):  # perhaps it can be computed of one round alone
-            return self._derived(selected, arguments, result, numbers)
-        if isinstance(result, Estimate | Missing):
-            return checked(result)
-        return self._derived(selected, arguments, result, numbers)
+        rounds = [set(argument.by_round) for argument in arguments.values() if argument.by_round is not None]
+        numbers = sorted(set.intersection(*rounds)) if rounds else None
+        is_complete = isinstance(result, Estimate | Missing)
+        if isinstance(result, Missing) and result.failure is not None and numbers:
+            is_complete = False  # perhaps it can be computed of one round alone
+        return checked(result) if is_complete else self._derived(selected, arguments, checked(result), numbers)
 
-    def _part(self, selected: Selected, arguments: Mapping[str, Argument], number: int | None) -> Any:
+    def _part(self, selected: Selected, arguments: Mapping[str, _Argument], number: int | None) -> object:
         """Return the metric's value for one round, or for all of them if ``number`` is None."""
-        metric = selected.metric
-        key = (id(metric.function), repr(sorted(selected.options.items())), number)
-        if key not in self._results:
-            values = {
-                name: argument.value if number is None or argument.by_round is None else argument.by_round[number]
-                for name, argument in arguments.items()
-            }
-            self._results[key] = _called(metric, {**values, **selected.options}, self._limit_s)
-        returned = self._results[key]
-        return returned if isinstance(returned, Missing) else metric.part_of(returned)
+        function = selected.metric.function
+        key = (id(function), selected.options_key, number)
+        if key not in self._returned:
+            values = dict(selected.options)
+            for name, argument in arguments.items():
+                values[name] = argument.value
+                if number is not None and argument.by_round is not None:
+                    values[name] = argument.by_round[number]
+            self._returned[key] = _called(function, values, self._limit_s)
+        returned = self._returned[key]
+        return returned if isinstance(returned, Missing) else selected.metric.part_of(returned)
 
     def _derived(
-        self, selected: Selected, arguments: Mapping[str, Argument], whole: Any, numbers: Sequence[int] | None
+        self,
+        selected: Selected,
+        arguments: Mapping[str, _Argument],
+        whole: Estimate | Missing,
+        numbers: Sequence[int] | None,
     ) -> Estimate | Missing:
-        """The estimate of a function that returns plain numbers; its certainty follows from what the function reads.
+        """Return the estimate of a function that returns plain numbers; its certainty follows from what the function reads.
 
         Args:
-            whole: what it returned for all rounds together, or the exception.
+            whole: what it returned for all rounds together.
             numbers: of the rounds that it may be called for; None if it reads nothing that has rounds.
         """
-        found = checked(whole)
-        if numbers is None:
-            return stated(found, ESTIMATORS[certainty_of(arguments)], warnings_of(arguments))
-        estimates = {number: checked(self._part(selected, arguments, number)) for number in numbers}
-        values = {number: one.value for number, one in estimates.items() if isinstance(one, Estimate)}
-        if not values:
-            return stated(found, ALL_ROUNDS, warnings_of(arguments))
-        failed = [
-            Warning(
-                "round_without_value",
-                f"{selected.metric.info.name} has no value in round {number}: {one.reason}",
-                "correct the metric's function and make the reports again",
+        estimates = {number: checked(self._part(selected, arguments, number)) for number in numbers or ()}
+        warnings = dict.fromkeys(warning for argument in arguments.values() for warning in argument.warnings)
+        certainty: Certainty = "exact"
+        for argument in arguments.values():
+            certainty = max(
+                certainty, "once" if argument.was_measured() else argument.certainty, key=_CERTAINTIES.index
             )
-            for number, one in estimates.items()
-            if isinstance(one, Missing)
-        ]
-        estimate = over_rounds(values, certainty_of(arguments), (*warnings_of(arguments), *failed))
-        failure = next((one.failure for one in estimates.values() if one.failure is not None), None)
-        return dataclasses.replace(estimate, failure=failure)
+        values = {number: estimate.value for number, estimate in estimates.items() if isinstance(estimate, Estimate)}
+        if not values:
+            if isinstance(whole, Missing):
+                return whole
+            estimator = _ESTIMATORS[certainty] if numbers is None else ALL_ROUNDS
+            return dataclasses.replace(whole, estimator=estimator, warnings=tuple(warnings))
+        for number, estimate in estimates.items():
+            if isinstance(estimate, Missing):
+                text = f"{selected.metric.info.name} has no value in round {number}: {estimate.reason}"
+                advice = "correct the metric's function and make the reports again"
+                warnings[Warning("round_without_value", text, advice)] = None
+        failure = next((estimate.failure for estimate in estimates.values() if estimate.failure is not None), None)
+        return dataclasses.replace(_over_rounds(values, certainty), warnings=tuple(warnings), failure=failure)
 
-    def _arguments_of(self, selected: Selected) -> dict[str, Argument] | Missing:
+    def _arguments_of(self, selected: Selected) -> dict[str, _Argument] | Missing:
         """Return the arguments of the metric's function; the same objects for all metrics of one function."""
-        key = (id(selected.metric.function), repr(sorted(selected.options.items())))
+        key = (id(selected.metric.function), selected.options_key)
         if key not in self._arguments:
-            arguments: dict[str, Argument] = {}
+            arguments: dict[str, _Argument] = {}
             for name in selected.metric.reads:
-                found = self._from_metric(name) if is_metric(name) else self._from_pass(name)
-                if isinstance(found, Missing):
-                    return found
-                arguments[name] = found
+                argument = self._from_metric(name) if is_metric(name) else self._from_pass(name)
+                if isinstance(argument, Missing):
+                    return argument
+                arguments[name] = argument
             self._arguments[key] = arguments
         return self._arguments[key]
 
-    def _from_pass(self, name: str) -> Argument | Missing:
-        """The result of a pass, or the batch size."""
-        value = self._values[name]
+    def _from_pass(self, name: str) -> _Argument | Missing:
+        """Return the result of a pass, or the batch size."""
+        value: Any = self._values[name]
         if isinstance(value, Missing):
             return value
         if name == BATCH_SIZE:
-            return Argument(value)
-        one, parameter = parameters()[name]
-        if one.kind == "rounds":
+            return _Argument(value)
+        provider, parameter = parameters()[name]
+        if provider.kind == "rounds":
             warnings = tuple(warning for result in value for warning in result.warnings)
-            return Argument(value, by_round={result.round: (result,) for result in value}, warnings=warnings)
-        if one.kind == "once" or (one.measured_fields and parameter.take is not None):
-            return Argument(value, "once")
-        if one.measured_fields:
-            watched, was_read = watching(value, one.measured_fields)
-            return Argument(watched, was_measured=was_read)
-        return Argument(value)
+            return _Argument(value, by_round={result.round: (result,) for result in value}, warnings=warnings)
+        if provider.kind == "once" or (provider.measured_fields and parameter.take is not None):
+            return _Argument(value, "once")
+        if provider.measured_fields:
+            watched, was_read = _watched(value, provider.measured_fields)
+            return _Argument(watched, was_measured=was_read)
+        return _Argument(value)
 
-    def _from_metric(self, name: str) -> Argument | Missing:
-        """The value of another metric, with that one's rounds and certainty."""
-        if name in self._asked:
-            return Missing(f"the metrics {', '.join([*self._asked, name])} read each other")
+    def _from_metric(self, name: str) -> _Argument | Missing:
+        """Return the value of another metric, with that one's rounds or certainty."""
+        if name in self._reading:
+            return Missing(f"the metrics {', '.join([*self._reading, name])} read each other")
         other = self._known[name]
-        self._asked.append(name)
+        self._reading.append(name)
         try:
             result = self._estimate(self._selected.get(id(other), Selected(other)))
         finally:
-            self._asked.pop()
+            self._reading.pop()
         if isinstance(result, Missing):
             return Missing(f"{other.info.name}: {result.reason}", result.failure)
-        return argument_of(result)
+        if result.rounds:
+            by_round = dict(zip(result.round_numbers or range(len(result.rounds)), result.rounds, strict=True))
+            return _Argument(result.value, by_round=by_round, warnings=result.warnings)
+        certainty: Certainty = "once"
+        if result.estimator in DETERMINISTIC:
+            certainty = "exact" if result.estimator == "exact" else "estimated"
+        elif result.estimator in INCOMPLETE:
+            certainty = "incomplete"
+        return _Argument(result.value, certainty, warnings=result.warnings)
 
-    def _of_model(self, metric: Metric) -> Estimate | Missing:
-        """Return the value that the metric's function returned while the model and its data existed."""
-        computed = self._values[metric.reads[0]]
-        if isinstance(computed, Missing):
-            return computed
-        result = computed.results.get(metric.info.name, {"reason": "live: it was not computed"})
-        if "reason" not in result:
-            return Estimate(**result)
-        failure = result.get("failure")
-        return Missing(result["reason"], None if failure is None else Failure(**failure))
+
+def _over_rounds(values: Mapping[int, Number], certainty: Certainty) -> Estimate:
+    """Return the estimate of one value per round: their geometric mean, or their mean if one is not positive.
+
+    Args:
+        certainty: of what else the values depend on. Where that is not known exactly, the spread of the rounds does not contain its
+            error: there is a value, but neither an interval nor rounds to compare.
+    """
+    estimates = tuple(map(float, values.values()))
+    is_positive = min(estimates) > 0
+    value = next(iter(values.values()))
+    if len(set(estimates)) > 1:
+        value = statistics.geometric_mean(estimates) if is_positive else statistics.fmean(estimates)
+    if certainty in ("incomplete", "once"):
+        return Estimate(value, _ESTIMATORS[certainty])
+    mean = "geometric mean" if is_positive else "mean"
+    return Estimate(
+        value,
+        "single" if len(values) == 1 else f"{mean} of {len(values)} rounds",
+        rounds_interval(estimates) if is_positive else mean_interval(estimates),
+        rounds=estimates,
+        round_numbers=tuple(values),
+    )
+
+
+def _watched(result: PassResult, fields: frozenset[str]) -> tuple[object, Callable[[], bool]]:
+    """Return a copy of a pass's result, and a function that returns whether one of ``fields`` of the copy has been read."""
+    names: list[str] = []
+
+    def read(self: object, name: str) -> object:
+        if name in fields:
+            names.append(name)
+        return object.__getattribute__(self, name)
+
+    kind = type(result)
+    members = {"__slots__": (), "__getattribute__": read, "__module__": kind.__module__}
+    copy: object = object.__new__(type(kind.__name__, (kind,), members))
+    for spec in dataclasses.fields(result):
+        object.__setattr__(copy, spec.name, getattr(result, spec.name))
+    return copy, lambda: bool(names)
 
 
 class _TakesTooLong(BaseException):
     """Not an Exception, which a function in an endless loop might catch and go on."""
 
 
-_TOO_SLOW: dict[Any, Missing] = {}
+_TOO_SLOW: dict[Function, Missing] = {}
 """Functions that took too long in this process: a sweep of a thousand combinations must not wait for each of them again."""
 
 
-def _called(metric: Metric, arguments: Mapping[str, Any], limit_s: float | None) -> Any:
-    function = metric.function
+def _called(function: Function, arguments: Mapping[str, object], limit_s: float | None) -> object:
     if limit_s is not None and function in _TOO_SLOW:
         return _TOO_SLOW[function]
     try:
@@ -308,9 +355,8 @@ def _called(metric: Metric, arguments: Mapping[str, Any], limit_s: float | None)
     except _TakesTooLong as error:
         location = location_of(error) or definition_of(function)
         message = f"did not end within {limit_s:g} s ({location})"
-        found = Missing(f"the metric {message}", Failure("", message, location, formatted(error)))
-        _TOO_SLOW[function] = found
-        return found
+        _TOO_SLOW[function] = Missing(f"the metric {message}", Failure("", message, location, formatted(error)))
+        return _TOO_SLOW[function]
 
 
 @contextmanager
@@ -341,18 +387,21 @@ def _limited(limit_s: float | None) -> Iterator[None]:
 
 
 def raised(error: BaseException) -> Missing:
-    """No value, because a metric's function raised."""
+    """Return the reason of a metric without a value whose function raised."""
     if isinstance(error, Unsupported):
         return Missing(str(error))
     message = described(error)
     return Missing(f"the metric raised {message}", Failure("", message, location_of(error), formatted(error)))
 
 
-def checked(result: Any) -> Estimate | Missing:
-    """Return the result of a metric's function as an estimate in plain numbers, or why it is not one."""
+def checked(result: object) -> Estimate | Missing:
+    """Return the result of a metric's function as an estimate in Python's own numbers, or why it is not one.
+
+    A metric may have computed in numpy's numbers, which JSON does not take.
+    """
     if isinstance(result, Missing):
         return result
-    estimate = result if isinstance(result, Estimate) else Estimate(result, "exact")
+    estimate = result if isinstance(result, Estimate) else Estimate(cast("Number", result), "exact")
     value: Any = estimate.value  # a user's function may return anything
     if estimate.rounds and estimate.round_numbers and len(estimate.rounds) != len(estimate.round_numbers):
         return Missing(
@@ -365,22 +414,18 @@ def checked(result: Any) -> Estimate | Missing:
         return wrong_result(f"the metric gave {value!r}, which is not a finite number")
     if not math.isfinite(value):
         return Missing(f"the metric gave {value!r}, which is not a finite number")
-    return _plain(dataclasses.replace(estimate, value=_number(value)))
-
-
-def _plain(estimate: Estimate) -> Estimate:
-    """The estimate in Python's own numbers; a metric may have computed in numpy's, which JSON does not take."""
     return dataclasses.replace(
         estimate,
+        value=cast("Number", _plain(value)),
         interval=None if estimate.interval is None else (float(estimate.interval[0]), float(estimate.interval[1])),
-        detail={key: _number(value) for key, value in estimate.detail.items()},
+        detail={key: _plain(figure) for key, figure in estimate.detail.items()},
         rounds=tuple(map(float, estimate.rounds)),
         paired=tuple(map(float, estimate.paired)),
         calibrated=tuple(map(float, estimate.calibrated)),
     )
 
 
-def _number(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, numbers.Integral):
         return int(value)
     return float(value) if isinstance(value, numbers.Real) else value
@@ -392,42 +437,40 @@ class ModelFunction:
 
     selected: tuple[Selected, ...]
 
-    def model_results(self, model: Any, data: Any) -> Mapping[str, Mapping[str, Any]]:
-        """By metric name, its value or the reason why there is none."""
+    def model_results(self, model: object, data: object) -> Mapping[str, Json]:
+        """Return by metric name its value or the reason why there is none."""
         first = self.selected[0]
-        there = {"model": model, "data": data}
+        arguments = {"model": model, "data": data}
         try:
-            returned = first.metric.function(**{name: there[name] for name in first.metric.reads}, **first.options)
+            returned = first.metric.function(**{name: arguments[name] for name in first.metric.reads}, **first.options)
         except Exception as error:  # a user's metric must not take the others with it
             returned = raised(error)
-        return {s.metric.info.name: _result(s, returned) for s in self.selected}
+        results: dict[str, Json] = {}
+        for entry in self.selected:
+            result = checked(returned if isinstance(returned, Missing) else entry.metric.part_of(returned))
+            if isinstance(result, Estimate):
+                stored: Json = {"value": result.value, "estimator": result.estimator, "detail": result.detail}
+            else:
+                stored = {"reason": result.reason}
+                if result.failure is not None:
+                    stored["failure"] = dataclasses.asdict(result.failure)
+            results[entry.metric.info.name] = stored
+        return results
 
 
 def model_functions(selected: Sequence[Selected], known: Mapping[str, Metric] | None = None) -> list[ModelFunction]:
-    """The functions behind the selected metrics, and those they read, that ask for live objects: each once per set of options.
+    """Return the functions of the selected metrics, and of those they read, that need live objects: each once per set of options.
 
     Args:
         known: the metrics that others may read, by their names as parameters; None for all that are declared.
     """
+    needed = list(selected)
+    for entry in selected:
+        for metric in entry.metric.readings(declared() if known is None else known):
+            if all(metric is not other.metric for other in needed):
+                needed.append(Selected(metric))
     groups: dict[tuple[int, str], list[Selected]] = {}
-    for one in _with_what_they_read(selected, declared() if known is None else known):
-        if one.metric.is_live:
-            key = (id(one.metric.function), repr(sorted(one.options.items())))
-            groups.setdefault(key, []).append(one)
+    for entry in needed:
+        if entry.metric.is_live:
+            groups.setdefault((id(entry.metric.function), entry.options_key), []).append(entry)
     return [ModelFunction(tuple(group)) for group in groups.values()]
-
-
-def _with_what_they_read(selected: Sequence[Selected], known: Mapping[str, Metric]) -> list[Selected]:
-    found = list(selected)
-    for one in found:  # which grows on the way
-        others = (known[name] for name in one.metric.reads if is_metric(name))
-        found.extend(Selected(other) for other in others if all(other is not s.metric for s in found))
-    return found
-
-
-def _result(selected: Selected, returned: Any) -> dict[str, Any]:
-    result = checked(returned if isinstance(returned, Missing) else selected.metric.part_of(returned))
-    if isinstance(result, Missing):
-        failure = {} if result.failure is None else {"failure": asdict(result.failure)}
-        return {"reason": result.reason, **failure}
-    return {"value": result.value, "estimator": result.estimator, "detail": result.detail}

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Protocol
 
 from sweeprof.metrics.metric import Metric, metric_group, wrong_result
 from sweeprof.results.measurement import Better, MetricInfo
 
 
+class Data(Protocol):
+    """The data of a profiler, or the dataset of a sweep."""
+
+    def split(self, name: str) -> object:
+        """Return the batches, or the samples, of a split."""
+
+
 def evaluation(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     *,
     name: str = "quality/eval",
     unit: str = "",
@@ -37,22 +44,20 @@ def evaluation(
         }
 
     @metric_group(main, *others.values())
-    def evaluated(model: Any, data: Any) -> Mapping[str, Any]:
+    def evaluated(model: object, data: Data) -> Mapping[str, object]:
         returned = function(model, data.split(split))
         values = returned if isinstance(returned, Mapping) else {key or name: returned}
-        chosen = {name: _main(values, key)}
+        if key is None and len(values) == 1:
+            (value,) = values.values()
+        elif not values:
+            value = wrong_result("the function returned an empty mapping")
+        elif key is None:
+            value = wrong_result(f"the function returned {', '.join(map(repr, values))}: say which one by `key=`")
+        else:
+            value = values.get(key, wrong_result(f"the function returned no {key!r}"))
+        results = {name: value}
         for entry, info in others.items():
-            chosen[info.name] = values.get(entry, wrong_result(f"the function returned no {entry!r}"))
-        return chosen
+            results[info.name] = values.get(entry, wrong_result(f"the function returned no {entry!r}"))
+        return results
 
     return evaluated
-
-
-def _main(values: Mapping[str, Any], key: str | None) -> Any:
-    if not values:
-        return wrong_result("the function returned an empty mapping")
-    if key is None:
-        if len(values) == 1:
-            return next(iter(values.values()))
-        return wrong_result(f"the function returned {', '.join(map(repr, values))}: say which one by `key=`")
-    return values.get(key, wrong_result(f"the function returned no {key!r}"))

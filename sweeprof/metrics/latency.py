@@ -5,11 +5,9 @@ Every figure comes from samples that lasted until the device was done.
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from sweeprof.measuring.timing import Timing
 from sweeprof.metrics import compute
@@ -105,13 +103,14 @@ def d2h(timing: Rounds) -> Estimate | Missing:
 @metric(name="latency/total", unit="s", better="lower")
 def total(timing: Rounds) -> Estimate | Missing:
     """Wall time of one batch from host to host: both transfers and the forward between them, medians."""
-    moved = [_transfer(timing, name) for name in ("h2d", "d2h")]
-    absent = next((one for one in moved if isinstance(one, Missing)), None)
-    if absent is not None:
-        return absent
-    medians = [
-        sum(statistics.median(s) for s in (*round.transfers.values(), forward_samples(round))) for round in timing
-    ]
+    for name in ("h2d", "d2h"):
+        transfer = _transfer(timing, name)
+        if isinstance(transfer, Missing):
+            return transfer
+    medians = []
+    for round in timing:
+        parts = (*round.transfers.values(), forward_samples(round))
+        medians.append(sum(statistics.median(seconds) for seconds in parts))
     return _single(medians, timing)
 
 
@@ -138,29 +137,30 @@ def kernel(timing: Rounds) -> Estimate | Missing:
 @metric(name="latency/calibrated", unit="kernels", better="lower")
 def calibrated(timing: Rounds) -> Estimate | Missing:
     """Wall time of one step over that of the calibration kernel before it; the median of the samples' ratios."""
-    return _uncalibrated(timing) or _estimated(timing, _unchanged, lambda one: _in_kernels(one, one.samples))
+    return _uncalibrated(timing) or _estimated(timing, _unchanged, lambda timing: _in_kernels(timing, timing.samples))
 
 
 def over_rounds(
     timing: Rounds,
     convert: Callable[[float], float],
-    samples_of: Callable[[Timing], Sequence[float]] = lambda one: one.samples,
+    samples_of: Callable[[Timing], Sequence[float]] = lambda timing: timing.samples,
 ) -> Estimate:
-    """The estimate of ``convert(seconds)``, and what the pairs of a duel and the calibration kernel make of it.
+    """Return the estimate of ``convert(seconds)``, and what the pairs of an interleaved run and the calibration kernel make of it.
 
     ``convert`` must be monotonic, so that it may be applied to medians and bounds.
     """
-    has_pairs = any(round.rival for round in timing)
-    is_calibrated = _uncalibrated(timing) is None
-    found = _estimated(timing, convert, samples_of)
-    kernels = {round.kernel.name for round in timing if round.kernel} if is_calibrated else set()
+    estimate = _estimated(timing, convert, samples_of)
+    paired: list[float] = []
+    if any(round.rival for round in timing):
+        paired = [convert(_paired(round, samples_of)) for round in timing]
+    if _uncalibrated(timing) is not None:
+        return replace(estimate, paired=tuple(paired))
+    kernels = {round.kernel.name for round in timing if round.kernel and round.kernel.name}
     return replace(
-        found,
-        detail={**found.detail, "kernel": " or ".join(sorted(filter(None, kernels)))} if kernels else found.detail,
-        paired=tuple(convert(_paired(round, samples_of)) for round in timing if has_pairs),
-        calibrated=tuple(
-            convert(statistics.median(_in_kernels(round, samples_of(round)))) for round in timing if is_calibrated
-        ),
+        estimate,
+        detail={**estimate.detail, "kernel": " or ".join(sorted(kernels))},
+        paired=tuple(paired),
+        calibrated=tuple(convert(statistics.median(_in_kernels(round, samples_of(round)))) for round in timing),
     )
 
 
@@ -170,19 +170,27 @@ def _estimated(
     medians = tuple(convert(statistics.median(samples_of(round))) for round in timing)
     seconds = [sample for round in timing for sample in samples_of(round)]
     samples = [convert(sample) for sample in seconds]
-    interval = rounds_interval(medians) if len(medians) > 1 else median_interval(samples)
-    warnings: tuple[Warning, ...] = tuple(warning for round in timing for warning in round.warnings)
+    detail: dict[str, object] = {
+        "n": len(samples),
+        "std": statistics.stdev(samples) if len(samples) > 1 else "n<2",
+        "min": min(samples),
+        "max": max(samples),
+        "spread": spread(samples),
+    }
+    for percentile in PERCENTILES:
+        needed = percentile_needs(percentile)
+        detail[f"p{percentile}"] = f"n<{needed}"
+        if len(samples) >= needed:
+            detail[f"p{percentile}"] = statistics.quantiles(samples, n=100, method="inclusive")[percentile - 1]
+    detail["mean"] = convert(statistics.fmean(seconds))  # a mean rate is all the work over all the time
     return Estimate(
         statistics.geometric_mean(medians),
         _estimator(medians, "median"),
-        interval,
-        {
-            **_detail(samples),
-            "mean": convert(statistics.fmean(seconds)),
-        },  # a mean rate is all the work over all the time
+        rounds_interval(medians) if len(medians) > 1 else median_interval(samples),
+        detail,
         medians,
-        warnings,
-        _numbers(timing),
+        tuple(warning for round in timing for warning in round.warnings),
+        tuple(round.round for round in timing),
     )
 
 
@@ -195,11 +203,11 @@ def _paired(round: Timing, samples_of: Callable[[Timing], Sequence[float]]) -> f
 
     A round without a pair, whose partner failed, is compared with nothing: its own median stands there.
     """
-    own, rival = _by_turn(round, samples_of), _by_turn(round.rival, samples_of)
-    common = own.keys() & rival.keys()
+    seconds, baseline = _by_turn(round, samples_of), _by_turn(round.rival, samples_of)
+    common = seconds.keys() & baseline.keys()
     if not common:
         return statistics.median(samples_of(round))
-    return statistics.median(rival.values()) * statistics.median(own[turn] / rival[turn] for turn in common)
+    return statistics.median(baseline.values()) * statistics.median(seconds[turn] / baseline[turn] for turn in common)
 
 
 def _by_turn(round: Timing | None, samples_of: Callable[[Timing], Sequence[float]]) -> dict[int, float]:
@@ -209,12 +217,14 @@ def _by_turn(round: Timing | None, samples_of: Callable[[Timing], Sequence[float
 
 
 def _uncalibrated(timing: Rounds) -> Missing | None:
-    """Why nothing can be said in terms of the calibration kernel."""
-    times = [round.kernel for round in timing]
-    if any(one is None for one in times):
-        return Missing("protocol.kernel=null: no calibration kernel was timed")
-    reasons = [one.reason or "it has no samples" for one in times if one and not one.samples]
-    return Missing(f"no calibration kernel: {reasons[0]}") if reasons else None
+    """Return why times cannot be compared with the calibration kernel's; None if they can."""
+    for round in timing:
+        if round.kernel is None:
+            return Missing("protocol.kernel=null: no calibration kernel was timed")
+    for round in timing:
+        if round.kernel is not None and not round.kernel.samples:
+            return Missing(f"no calibration kernel: {round.kernel.reason or 'it has no samples'}")
+    return None
 
 
 def _kernel_samples(round: Timing) -> Sequence[float]:
@@ -224,7 +234,7 @@ def _kernel_samples(round: Timing) -> Sequence[float]:
 
 def _in_kernels(round: Timing, seconds: Sequence[float]) -> list[float]:
     """Each sample over the kernel's time beside it."""
-    return [own / kernel for own, kernel in zip(seconds, _kernel_samples(round), strict=True)]
+    return [sample / kernel for sample, kernel in zip(seconds, _kernel_samples(round), strict=True)]
 
 
 def forward_samples(round: Timing) -> Sequence[float]:
@@ -237,7 +247,7 @@ def _phase(timing: Rounds, name: str) -> Estimate | Missing:
         return NOT_TRAINED
     if any(name not in round.phases for round in timing):
         return Missing(f"the step is one program, and what its {name} adds is less than its time varies")
-    return over_rounds(timing, lambda seconds: seconds, lambda one: one.phases[name])
+    return over_rounds(timing, lambda seconds: seconds, lambda timing: timing.phases[name])
 
 
 def _transfer(timing: Rounds, name: str) -> Estimate | Missing:
@@ -245,7 +255,7 @@ def _transfer(timing: Rounds, name: str) -> Estimate | Missing:
         return Missing("mode=training: transfers are measured with mode=inference")
     if name not in timing[0].transfers:
         return Missing("the model runs on the host: nothing is transferred")
-    return over_rounds(timing, lambda seconds: seconds, lambda one: one.transfers[name])
+    return over_rounds(timing, lambda seconds: seconds, lambda timing: timing.transfers[name])
 
 
 def _single(values: Sequence[float], timing: Rounds) -> Estimate:
@@ -256,35 +266,12 @@ def _single(values: Sequence[float], timing: Rounds) -> Estimate:
         _estimator(rounds, "single"),
         rounds_interval(rounds),
         rounds=rounds,
-        round_numbers=_numbers(timing),
+        round_numbers=tuple(round.round for round in timing),
     )
-
-
-def _numbers(timing: Rounds) -> tuple[int, ...]:
-    return tuple(round.round for round in timing)
 
 
 def _estimator(rounds: tuple[float, ...], within: str) -> str:
     return within if len(rounds) == 1 else f"geometric mean of {len(rounds)} rounds"
-
-
-def _detail(samples: list[float]) -> dict[str, Any]:
-    detail: dict[str, Any] = {
-        "n": len(samples),
-        "std": statistics.stdev(samples) if len(samples) > 1 else "n<2",
-        "min": min(samples),
-        "max": max(samples),
-        "spread": spread(samples),
-    }
-    for percentile in PERCENTILES:
-        needed = percentile_needs(percentile)
-        supported = len(samples) >= needed
-        detail[f"p{percentile}"] = _percentile(samples, percentile) if supported else f"n<{needed}"
-    return detail
-
-
-def _percentile(samples: list[float], percentile: int) -> float:
-    return statistics.quantiles(samples, n=100, method="inclusive")[percentile - 1]
 
 
 @metric(name="rate/flops_per_s", unit="FLOP/s", better="higher")
@@ -298,7 +285,7 @@ def backward_flops_per_s(training: Training, timing: Rounds) -> Estimate | Missi
     """Floating-point operations of one backward over its wall time, within a training step."""
     if not timing[0].is_training:
         return NOT_TRAINED
-    return _rate(compute.flops_backward.function(training), timing, lambda one: one.phases["backward"])
+    return _rate(compute.flops_backward.function(training), timing, lambda timing: timing.phases["backward"])
 
 
 @metric(name="rate/flops_per_s_train", unit="FLOP/s", better="higher")
@@ -365,7 +352,7 @@ def ops_to_flops(ops: float, sampling_rate: float, hop: float, frame: float | No
 def _rate(
     work: Estimate | Missing,
     timing: Rounds,
-    samples_of: Callable[[Timing], Sequence[float]] = lambda one: one.samples,
+    samples_of: Callable[[Timing], Sequence[float]] = lambda timing: timing.samples,
     peak: float = 1.0,
 ) -> Estimate | Missing:
     """Counted ``work`` over measured seconds, with what there is to say of both."""
@@ -375,7 +362,7 @@ def _rate(
     if amount == 0:
         return Missing("it has no floating-point operations")
     rate = over_rounds(timing, lambda seconds: amount / seconds / peak, samples_of)
-    return dataclasses.replace(rate, warnings=(*work.warnings, *rate.warnings))
+    return replace(rate, warnings=(*work.warnings, *rate.warnings))
 
 
 SCALED = "scaled median"
@@ -435,13 +422,14 @@ def _estimate(times: LayerTimes, value: float, estimator: str, phase: PhaseName,
     return Estimate(value, estimator, detail={**detail, "n": repeats}, warnings=warnings)
 
 
-def _slowest(times: LayerTimes, own: Callable[[Seconds], float | None], phase: PhaseName) -> Estimate | Missing:
-    found = [
-        (seconds, call.path)
-        for call, known in zip(times.calls, times.seconds, strict=True)
-        if call.path != OUTSIDE and (seconds := own(known)) is not None
-    ]
-    if not found:
+def _slowest(
+    times: LayerTimes, self_seconds: Callable[[Seconds], float | None], phase: PhaseName
+) -> Estimate | Missing:
+    slowest: tuple[float, str] | None = None
+    for call, seconds in zip(times.calls, times.seconds, strict=True):
+        self_s = self_seconds(seconds)
+        if call.path != OUTSIDE and self_s is not None:
+            slowest = max(slowest or (self_s, call.path), (self_s, call.path))
+    if slowest is None:
         return Missing("no gradient is computed in any layer")
-    seconds, path = max(found)
-    return _estimate(times, seconds, SCALED, phase, layer=path)
+    return _estimate(times, slowest[0], SCALED, phase, layer=slowest[1])

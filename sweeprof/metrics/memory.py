@@ -66,8 +66,8 @@ def alloc_peak_over_estimate_train(
 @metric(name="memory/allocated_per_step_bytes", unit="B", better="lower")
 def allocated_per_step(allocations: Allocations) -> int | Missing:
     """Sum of all allocations in one step after the first, whether they are released or not."""
-    found = allocations.allocated_per_step_bytes
-    return Missing("allocations: the record does not tell") if found is None else found
+    size = allocations.allocated_per_step_bytes
+    return Missing("allocations: the record does not tell") if size is None else size
 
 
 @metric(name="memory/tensors_bytes", unit="B", better="lower")
@@ -134,10 +134,10 @@ NOT_CALLED = Missing("no step called a function that was watched")
 @metric(name="lines/slowest_share", unit="ratio", better="lower")
 def slowest_share(lines: Lines) -> Estimate | Missing:
     """Of the line that took longest, its calls included: its share of the time of its function."""
-    found = _largest(lines, lambda line: line.seconds)
-    if found is None:
+    largest = _largest(lines, lambda line: line.seconds)
+    if largest is None:
         return NOT_CALLED
-    function, line = found
+    function, line = largest
     return Estimate(line.seconds / function.seconds, "single", detail={"line": _described(function, line)})
 
 
@@ -148,10 +148,10 @@ def largest_bytes(lines: Lines) -> Estimate | Missing:
         return Missing(lines.memory_reason)
     if not any(function.is_called for function in lines.functions):
         return NOT_CALLED
-    found = _largest(lines, lambda line: line.allocated_bytes or 0)
-    if found is None:
+    largest = _largest(lines, lambda line: line.allocated_bytes or 0)
+    if largest is None:
         return Estimate(0, "single")
-    function, line = found
+    function, line = largest
     return Estimate(line.allocated_bytes or 0, "single", detail={"line": _described(function, line)})
 
 

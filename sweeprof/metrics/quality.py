@@ -36,32 +36,32 @@ def topk(quality: Quality, k: int = 1) -> Result:
 @metric(name="quality/loss", unit="nat", better="lower")
 def loss(quality: Quality) -> Result:
     """Cross-entropy of the outputs taken as logits: its mean over all samples of the test split."""
-    absent = _absent(quality)
-    if absent is not None or quality.loss_sum is None or not quality.ranks:
-        return absent or Missing("outputs are not finite")
-    return quality.loss_sum / len(quality.ranks)
+    ranks = _ranks(quality)
+    if isinstance(ranks, Missing):
+        return ranks
+    return Missing("outputs are not finite") if quality.loss_sum is None or not ranks else quality.loss_sum / len(ranks)
 
 
 def _top(quality: Quality, k: int) -> Missing | float:
-    absent = _absent(quality)
-    if absent is not None or not quality.ranks:
-        return absent or Missing("there are no samples")
-    return sum(rank < k for rank in quality.ranks) / len(quality.ranks)
+    ranks = _ranks(quality)
+    if isinstance(ranks, Missing):
+        return ranks
+    return sum(rank < k for rank in ranks) / len(ranks) if ranks else Missing("there are no samples")
 
 
-def _absent(quality: Quality) -> Missing | None:
+def _ranks(quality: Quality) -> tuple[int, ...] | Missing:
     if quality.targets is None:
         return Missing("the dataset has no labels")
     if quality.predictions is None:
         return Missing("the outputs are not one row of class scores per sample")
-    return None if quality.ranks is not None else Missing("the targets are not one class per sample")
+    return Missing("the targets are not one class per sample") if quality.ranks is None else quality.ranks
 
 
 @metric(name="quality/agreement", unit="abs", better="lower")
 def agreement(quality: Quality, baseline_quality: Quality) -> Result:
     """Largest absolute difference of the outputs to the baseline's on the same inputs."""
-    own, base = quality.outputs, baseline_quality.outputs
-    if own.shape != base.shape:
-        return Missing(f"outputs {own.shape} cannot be compared with the baseline's {base.shape}")
-    difference = float(np.abs(own.astype(np.float64) - base.astype(np.float64)).max())
+    outputs, base = quality.outputs, baseline_quality.outputs
+    if outputs.shape != base.shape:
+        return Missing(f"outputs {outputs.shape} cannot be compared with the baseline's {base.shape}")
+    difference = float(np.abs(outputs.astype(np.float64) - base.astype(np.float64)).max())
     return difference if np.isfinite(difference) else Missing("outputs are not finite")

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import TypedDict
 
 import yaml
 
 from sweeprof.errors import Problem, UserError, choice_problem
-from sweeprof.metrics.metric import FAMILIES, Metric, builtin_metrics
+from sweeprof.metrics.metric import FAMILIES, Metric, Selected, builtin_metrics
 from sweeprof.passes.registry import passes
 from sweeprof.paths import conf_folder
 from sweeprof.results.layer_times import Mode
 from sweeprof.results.record import PassName
 from sweeprof.tracebacks import described
 
-Entry = str | Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Selected:
-    """A metric and the options that the metric set gives it."""
-
-    metric: Metric
-    options: dict[str, Any] = field(default_factory=dict)
+Entry = str | Mapping[str, object]
 
 
 def select(entries: Sequence[Entry], trust: bool = True) -> list[Selected]:
@@ -38,21 +29,22 @@ def select(entries: Sequence[Entry], trust: bool = True) -> list[Selected]:
     Raises:
         UserError: with one problem for each entry that names no metric, sets an unknown option or repeats a name.
     """
-    chosen: list[Selected] = []
+    selected: dict[str, Selected] = {}
     problems: list[Problem] = []
     for entry in entries:
-        found = _resolve(entry, trust)
-        if isinstance(found, Problem):
-            problems.append(found)
+        resolved = _resolve(entry, trust)
+        if isinstance(resolved, Problem):
+            problems.append(resolved)
             continue
-        for one in found:
-            if any(other.metric.info.name == one.metric.info.name for other in chosen):
-                problems.append(Problem("metrics.select", one.metric.info.name, "is selected twice."))
+        for new in resolved:
+            name = new.metric.info.name
+            if name in selected:
+                problems.append(Problem("metrics.select", name, "is selected twice."))
             else:
-                chosen.append(one)
+                selected[name] = new
     if problems:
         raise UserError(problems)
-    return chosen
+    return list(selected.values())
 
 
 def metric_set(name: str, mode: Mode | None = None) -> Sequence[Entry]:
@@ -67,12 +59,11 @@ def metric_set(name: str, mode: Mode | None = None) -> Sequence[Entry]:
     """
     if name in builtin_metrics():
         return [name]
-    wanted = mode_of(name)
-    if mode is not None and wanted not in (None, mode):
-        allowed = f'is measured with mode="{wanted}": make the profiler with it, instead of mode="{mode}".'
+    set_mode = mode_of(name)
+    if mode is not None and set_mode not in (None, mode):
+        allowed = f'is measured with mode="{set_mode}": make the profiler with it, instead of mode="{mode}".'
         raise UserError([Problem("metrics", name, allowed)])
-    entries: Sequence[Entry] = _content(name)["select"]
-    return entries
+    return _content(name).get("select", ())
 
 
 def mode_of(name: str) -> Mode | None:
@@ -84,56 +75,52 @@ def mode_of(name: str) -> Mode | None:
     return None if name in builtin_metrics() else _content(name).get("mode")
 
 
+class _MetricSet(TypedDict, total=False):
+    select: Sequence[Entry]
+    mode: Mode
+
+
 @cache
-def _content(name: str) -> dict[str, Any]:
+def _content(name: str) -> _MetricSet:
     sets = {path.stem: path for path in (conf_folder() / "metrics").glob("*.yaml")}
     if name not in sets:
         raise UserError([choice_problem("metrics", name, "metric set", sets)])
-    content: dict[str, Any] = yaml.safe_load(sets[name].read_text(encoding="utf-8"))
+    content: _MetricSet = yaml.safe_load(sets[name].read_text(encoding="utf-8"))
     return content
 
 
 def passes_of(selected: Sequence[Selected]) -> list[PassName]:
     """The passes that the metrics need together, in the order they are run."""
-    needed = frozenset[PassName]().union(*(s.metric.passes for s in selected))
+    needed = {name for entry in selected for name in entry.metric.passes}
     return [name for name in passes() if name in needed]
 
 
 def needs_trust(entries: Sequence[Entry]) -> bool:
-    """True if a metric of the set is code outside sweeprof."""
+    """Return True if a metric of the set is code outside sweeprof."""
+    modules = {f"sweeprof.metrics.{family}" for family in FAMILIES}
     targets = [str(entry.get("_target_", "")) for entry in entries if not isinstance(entry, str)]
-    return any(target not in builtin_metrics() and not _is_own(target) for target in targets)
-
-
-def _is_own(target: str) -> bool:
-    return target.rpartition(".")[0] in {f"sweeprof.metrics.{family}" for family in FAMILIES}
+    return any(target not in builtin_metrics() and target.rpartition(".")[0] not in modules for target in targets)
 
 
 def _resolve(entry: Entry, trust: bool) -> list[Selected] | Problem:
+    known = builtin_metrics()
     if isinstance(entry, str):
-        known = builtin_metrics()
         return [Selected(known[entry])] if entry in known else choice_problem("metrics.select", entry, "metric", known)
-    options = {key: value for key, value in entry.items() if key != "_target_"}
     target = str(entry.get("_target_", ""))
     if not trust and needs_trust([entry]):
-        said = "is code outside sweeprof, which is not imported for a folder: add --trust if you trust whoever made it."
-        return Problem("metrics.select", target, said)
-    found = _imported(target) if target not in builtin_metrics() else [builtin_metrics()[target]]
-    if isinstance(found, Problem):
-        return found
-    unknown = [key for key in options if any(key not in metric.options for metric in found)]
-    if unknown:
-        return choice_problem(f"metrics.select {target}", unknown[0], "option", found[0].options)
-    return [Selected(metric, options) for metric in found]
-
-
-def _imported(target: str) -> list[Metric] | Problem:
+        text = "is code outside sweeprof, which is not imported for a folder: add --trust if you trust whoever made it."
+        return Problem("metrics.select", target, text)
     module, _, name = target.rpartition(".")
     try:
-        found = getattr(import_module(module), name)
+        value: object = known[target] if target in known else getattr(import_module(module), name)
     except Exception as error:  # importing a user's module may raise anything
         return Problem("metrics.select", target, f"cannot be imported: {described(error)}.")
-    several = list(found) if isinstance(found, tuple) else [found]
-    if all(isinstance(one, Metric) for one in several):
-        return several
-    return Problem("metrics.select", target, "is not decorated by @sweeprof.metric.")
+    values = value if isinstance(value, tuple) else (value,)
+    metrics = [metric for metric in values if isinstance(metric, Metric)]
+    if len(metrics) < len(values):
+        return Problem("metrics.select", target, "is not decorated by @sweeprof.metric.")
+    options = {key: value for key, value in entry.items() if key != "_target_"}
+    for key in options:
+        if any(key not in metric.options for metric in metrics):
+            return choice_problem(f"metrics.select {target}", key, "option", metrics[0].options)
+    return [Selected(metric, options) for metric in metrics]

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from sweeprof.backends import LoadedModel, MeasuresMemory
 from sweeprof.errors import Unsupported
 from sweeprof.measuring import interference
 from sweeprof.measuring.timing import FusedStep
 from sweeprof.measuring.training_config import Work
-from sweeprof.passes.registry import Parameter, Pass
+from sweeprof.passes.registry import Pass
 from sweeprof.passes.session import Session
-from sweeprof.results.validation import validated
+from sweeprof.results.record import Stored
 
 MEMORY_STEPS = 5
 """Enough for allocators to reach their high-water mark."""
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Stored):
     """Resident set of a process that did nothing but load the model and step it; bytes."""
 
     rss_baseline_bytes: int
@@ -33,11 +32,6 @@ class Memory:
     steps: int
     rss_stepping_bytes: int | None = None
     """Highest during stepping alone; None in records of an earlier version."""
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Memory:
-        """Return the memory in a record's observations."""
-        return validated(cls, data)
 
 
 def run(session: Session, backend: MeasuresMemory) -> Memory:
@@ -54,7 +48,7 @@ def run(session: Session, backend: MeasuresMemory) -> Memory:
         loaded = meter.rss()
         highest = meter.rss_peak()
         meter.reset_peak()
-        with _whole_steps(session, model, work) as step, session.timed("measure"):
+        with _whole_step(session, model, work) as step, session.timed("measure"):
             for _ in range(MEMORY_STEPS):
                 step()
         stepping = meter.rss_peak()
@@ -62,20 +56,20 @@ def run(session: Session, backend: MeasuresMemory) -> Memory:
 
 
 @contextmanager
-def _whole_steps(session: Session, model: LoadedModel, work: Work) -> Iterator[Callable[[], object]]:
+def _whole_step(session: Session, model: LoadedModel, work: Work) -> Iterator[Callable[[], object]]:
     """Within the context: a function that runs one forward, or in training one whole training step."""
-    if work.recipe is None:
-        with model.stepping(work.batch) as step:
-            yield step
+    if work.training is None:
+        with model.stepping(work.batch) as forward:
+            yield forward
         return
-    with session.training_step(model, work) as training:
-        if isinstance(training, FusedStep):
-            yield training.whole
+    with session.training_step(model, work) as step:
+        if isinstance(step, FusedStep):
+            yield step.whole
             return
 
         def train() -> None:
-            training.backward(training.forward())
-            training.update()
+            step.backward(step.forward())
+            step.update()
 
         yield train
 
@@ -88,5 +82,4 @@ PASS = Pass(
     kind="once",
     capability=MeasuresMemory,
     is_exclusive=True,
-    provides=(Parameter("memory"),),
 )

@@ -6,15 +6,14 @@ import hashlib
 import json
 from contextlib import suppress
 from dataclasses import asdict, replace
-from typing import Any
 
 from sweeprof.backends import MeasuresPeaks
-from sweeprof.passes.registry import Parameter, Pass
+from sweeprof.passes.registry import Pass
 from sweeprof.passes.session import Session
 from sweeprof.paths import cache_folder
 from sweeprof.results.environment import capture
 from sweeprof.results.files import read_json, write_json
-from sweeprof.results.peaks import Peaks, PeakSettings
+from sweeprof.results.peaks import Peaks
 
 
 def run(session: Session, backend: MeasuresPeaks) -> Peaks:
@@ -23,7 +22,7 @@ def run(session: Session, backend: MeasuresPeaks) -> Peaks:
         return cached_peaks(backend, session.device_name(), session.caller_model())
 
 
-def cached_peaks(backend: MeasuresPeaks, device: str, model: Any = None) -> Peaks:
+def cached_peaks(backend: MeasuresPeaks, device: str, model: object = None) -> Peaks:
     """Return the peaks of this host with the settings of this process: from the cache, or measured and put there.
 
     Args:
@@ -34,20 +33,17 @@ def cached_peaks(backend: MeasuresPeaks, device: str, model: Any = None) -> Peak
     folder, settings = cache_folder("peaks"), backend.peak_settings(device, model)
     if folder is None:
         return backend.peaks(settings)
-    path = folder / f"{_key(backend, settings)}.json"
+    environment = capture()
+    # All that the rates depend on.
+    known = [*(environment[name] for name in ("host", "cpu", "gpus", "versions")), type(backend).__qualname__]
+    key = hashlib.sha256(json.dumps([known, asdict(settings)], default=str).encode()).hexdigest()[:16]
+    path = folder / f"{key}.json"
     with suppress(OSError, ValueError, TypeError):  # there is none, or it is not of this version: measured again
         return replace(Peaks.from_dict(read_json(path)), is_cached=True)
     peaks = backend.peaks(settings)
     with suppress(OSError):  # a home that cannot be written to costs the next combination a few seconds
         write_json(path, peaks.to_dict())
     return peaks
-
-
-def _key(backend: MeasuresPeaks, settings: PeakSettings) -> str:
-    """Return a hash of all that the rates depend on: host, processor, versions, backend type, and the settings of this process."""
-    environment = capture()
-    known = [*(environment[name] for name in ("host", "cpu", "gpus", "versions")), type(backend).__qualname__]
-    return hashlib.sha256(json.dumps([known, asdict(settings)], default=str).encode()).hexdigest()[:16]
 
 
 PASS = Pass(
@@ -58,5 +54,4 @@ PASS = Pass(
     kind="once",
     capability=MeasuresPeaks,
     is_exclusive=True,
-    provides=(Parameter("peaks"),),
 )

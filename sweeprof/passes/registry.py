@@ -1,14 +1,14 @@
-"""The registry of passes: every module of this package with a :class:`Pass` called ``PASS``.
+"""The registry of passes: every :class:`Pass` in a module of this package.
 
 A new pass is one new module here. The plan, the runner, the metrics and the readers of records take everything that they need to
-know of it from its :class:`Pass`. A package of somebody else adds a pass by an entry point in the group ``sweeprof.passes`` that
-names such a module.
+know of it from its :class:`Pass`. A package of somebody else adds passes by an entry point in the group ``sweeprof.passes`` that
+names their module.
 """
 
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass
 from functools import cache
 from importlib import import_module
@@ -42,7 +42,7 @@ class PassResult(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
 
-Result = TypeVar("Result", bound=PassResult)
+Result_co = TypeVar("Result_co", bound=PassResult, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Parameter:
     """A parameter of metric functions that a pass provides."""
 
     name: str
-    take: Callable[[Any], Any] | None = None
+    take: Callable[[Any], object] | None = None
     """Returns the parameter's value from the result of the pass; raises :class:`~sweeprof.errors.Unsupported` if there is none.
     None: the value is the whole result, or of the kind ``rounds`` the tuple of all results."""
     source: Literal["result", "baseline", "object"] = "result"
@@ -59,16 +59,16 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pass(Generic[Result]):
+class Pass(Generic[Result_co]):
     """One kind of measurement: how to run it, and how to read its result from a record."""
 
     name: str
     """As in records and file names; an identifier."""
     order: int
     """Passes run, and are listed, by ascending order; the shipped ones are multiples of ten."""
-    run: Callable[[Session, Any], Result]
+    run: Callable[[Session, Any], Result_co]
     """Called with the session and its backend, which has the :attr:`capability`."""
-    read: Callable[[Mapping[str, Any]], Result]
+    read: Callable[[Mapping[str, object]], Result_co]
     """From the observations of a record; raises :class:`~sweeprof.errors.Damaged` for something else."""
     kind: PassKind
     measured_fields: frozenset[str] = frozenset()
@@ -77,72 +77,67 @@ class Pass(Generic[Result]):
     """The protocol of :mod:`sweeprof.backends` that a backend must have; None: every backend can run it."""
     is_exclusive: bool = False
     """True if nothing else may use the device, or measure on the host, while it runs."""
-    provides: tuple[Parameter, ...]
-    """The parameters of metric functions that can be taken from its result."""
-    pair: Callable[[tuple[Result, ...], Callable[[], tuple[Result, ...]]], tuple[Result, ...]] | None = None
+    provides: tuple[Parameter, ...] = ()
+    """The parameters of metric functions that can be taken from its result; empty: one with the name of the pass."""
+    pair: Callable[[tuple[Any, ...], Callable[[], tuple[Any, ...]]], tuple[Result_co, ...]] | None = None
     """Of the kind ``rounds``: given the results of a combination and a function that reads those of its baseline, returns the
     former with what a comparison needs of the latter."""
 
     def __post_init__(self) -> None:
+        if not self.provides:
+            object.__setattr__(self, "provides", (Parameter(self.name),))
         if self.kind == "rounds" and any(parameter.take is not None for parameter in self.provides):
             raise ValueError(f"the pass {self.name!r} is measured in rounds: it provides its results as they are")
 
 
 @cache
-def passes() -> Mapping[str, Pass[Any]]:
+def passes() -> Mapping[str, Pass[PassResult]]:
     """Return every pass by its name, in the order in which passes run.
 
     Raises:
         ValueError: two passes have the same name, or provide the same parameter.
     """
-    found = sorted(_declared(), key=lambda one: (one.order, one.name))
-    providers: dict[str, str] = {}
-    by_name: dict[str, Pass[Any]] = {}
-    for one in found:
-        check_pass_name(one.name, "name")
-        if one.name in by_name:
-            raise ValueError(f"two passes are called {one.name!r}")
-        by_name[one.name] = one
-        for parameter in one.provides:
-            other = providers.setdefault(parameter.name, one.name)
-            if other != one.name:
-                raise ValueError(f"the passes {other!r} and {one.name!r} both provide the parameter {parameter.name!r}")
-    return MappingProxyType(by_name)
-
-
-def _declared() -> Iterator[Pass[Any]]:
     modules = [
-        import_module(f"{ENTRY_POINTS}.{found.name}") for found in pkgutil.iter_modules(sweeprof.passes.__path__)
+        import_module(f"{ENTRY_POINTS}.{module.name}") for module in pkgutil.iter_modules(sweeprof.passes.__path__)
     ]
     modules += [entry_point.load() for entry_point in entry_points(group=ENTRY_POINTS)]
-    for module in modules:
-        declared = getattr(module, "PASS", None)
-        if isinstance(declared, Pass):
-            yield declared
+    declared: list[Pass[PassResult]] = [
+        value for module in modules for value in vars(module).values() if isinstance(value, Pass)
+    ]
+    providers: dict[str, str] = {}
+    by_name: dict[str, Pass[PassResult]] = {}
+    for new in sorted(declared, key=lambda declared_pass: (declared_pass.order, declared_pass.name)):
+        check_pass_name(new.name, "name")
+        if new.name in by_name:
+            raise ValueError(f"two passes are called {new.name!r}")
+        by_name[new.name] = new
+        for parameter in new.provides:
+            other = providers.setdefault(parameter.name, new.name)
+            if other != new.name:
+                raise ValueError(f"the passes {other!r} and {new.name!r} both provide the parameter {parameter.name!r}")
+    return MappingProxyType(by_name)
 
 
 @cache
 def exclusive_passes() -> frozenset[str]:
     """Return the names of the passes that must not share the device with anything else."""
-    return frozenset(name for name, one in passes().items() if one.is_exclusive)
+    return frozenset(name for name, known in passes().items() if known.is_exclusive)
 
 
 @cache
 def baseline_passes() -> frozenset[str]:
     """Return the names of the passes whose results of the baseline a combination is compared with."""
-    taken = {one.name for one, parameter in parameters().values() if parameter.source == "baseline"}
-    return frozenset(taken | {name for name, one in passes().items() if one.pair is not None})
+    read = {provider.name for provider, parameter in parameters().values() if parameter.source == "baseline"}
+    return frozenset(read | {name for name, known in passes().items() if known.pair is not None})
 
 
 @cache
-def parameters() -> Mapping[str, tuple[Pass[Any], Parameter]]:
+def parameters() -> Mapping[str, tuple[Pass[PassResult], Parameter]]:
     """Return the parameters that passes provide to metric functions, each with its pass, by name."""
-    return MappingProxyType(
-        {parameter.name: (one, parameter) for one in passes().values() for parameter in one.provides}
-    )
+    return MappingProxyType({parameter.name: (p, parameter) for p in passes().values() for parameter in p.provides})
 
 
-def pass_named(name: str) -> Pass[Any]:
+def pass_named(name: str) -> Pass[PassResult]:
     """Return a pass by the name that a record has of it; raises :class:`Damaged` if there is none."""
     if name not in passes():
         raise Damaged(f"pass: {name!r} is not one of {', '.join(passes())}")

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 from typing import Protocol as TypingProtocol
 
 from sweeprof.backends import (
@@ -17,19 +17,19 @@ from sweeprof.backends import (
     LoadedModel,
     Quantizes,
     ReportsSettings,
-    TrainingStep,
     Trains,
     lacking,
 )
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.errors import Uncounted, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.timing import FusedStep, Participant, Protocol
-from sweeprof.measuring.training_config import Recipe, Work
+from sweeprof.measuring.timing import FusedStep, Participant, TrainingStep
+from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.passes.registry import PassResult, passes
 from sweeprof.results.compare import Deviations, deviations_of
 from sweeprof.results.layer_times import Mode
-from sweeprof.results.record import PassName, Warning
+from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Json, PassName, Warning
 
 Strict = Literal["error", "warn", "ignore"]
 Built = tuple[Build, int | None]
@@ -39,7 +39,7 @@ Built = tuple[Build, int | None]
 class ModelMetric(TypingProtocol):
     """A metric, bound to its options, that reads the model or its data."""
 
-    def model_results(self, model: Any, data: Any) -> Mapping[str, Mapping[str, Any]]:
+    def model_results(self, model: object, data: object) -> Mapping[str, Json]:
         """Return by metric name: a value with its estimator and detail, or the reason why there is none; plain JSON data."""
 
 
@@ -47,20 +47,20 @@ class ModelMetric(TypingProtocol):
 class MeasuredSettings:
     """Settings that a backend reports before and after the last pass, see :class:`sweeprof.backends.ReportsSettings`."""
 
-    requested: Mapping[str, Any] = field(default_factory=dict)
+    requested: Mapping[str, object] = field(default_factory=dict)
     """In effect before the pass, or asked for by a config."""
-    in_effect: Mapping[str, Any] = field(default_factory=dict)
+    in_effect: Mapping[str, object] = field(default_factory=dict)
     """After the model ran, which may have changed them; empty if the pass did not run it."""
-    _left: Mapping[str, Any] | None = None
+    _left: Mapping[str, object] | None = None
     """After the last pass: if they are the same before the next one, nobody but the model has changed them."""
 
-    def begin(self, current: Mapping[str, Any], configured: Mapping[str, Any]) -> None:
+    def begin(self, current: Mapping[str, object], configured: Mapping[str, object]) -> None:
         """Note the settings before a pass, and those of them that a config asks for."""
         if current != self._left:
             self.requested = {**current, **configured}
         self.in_effect = {}
 
-    def end(self, current: Mapping[str, Any]) -> None:
+    def end(self, current: Mapping[str, object]) -> None:
         """Note the settings after a pass."""
         self._left = current
 
@@ -87,7 +87,7 @@ class Session(ABC):
     """For an operator without a formula: ``error`` fails the pass, ``warn`` marks the numbers, ``ignore`` does neither."""
     mode: Mode = "inference"
     """The kind of step: a forward or a whole training step; counting and evaluating are the same in both."""
-    recipe: Recipe = field(default_factory=Recipe)
+    training_config: TrainingConfig = field(default_factory=TrainingConfig)
     """Optimizer and loss of training steps."""
     functions: Sequence[str] = ()
     """Dotted names of the functions that the ``lines`` pass observes; none: the forward of the model."""
@@ -118,34 +118,28 @@ class Session(ABC):
             Uncounted: an operator has no formula, and the session is strict.
             Exception: whatever the model raised.
         """
-        one = passes()[pass_name]
+        requested_pass = passes()[pass_name]
         self.prepare()
-        self.settings.begin(self._settings_now(), self._configured())
+        self.settings.begin(self._settings_now(), self.configured_settings())
         if isinstance(self.backend, Expects):
             self.backend.expect(self.inputs())
         if isinstance(self.backend, Quantizes):
             self.backend.ranges_from(self.samples)
         try:
-            if one.capability is not None and not isinstance(self.backend, one.capability):
-                raise lacking(self.backend, one.capability)
-            result: PassResult = one.run(self, self.backend)
+            if requested_pass.capability is not None and not isinstance(self.backend, requested_pass.capability):
+                raise lacking(self.backend, requested_pass.capability)
+            return requested_pass.run(self, self.backend)
         finally:
             self.settings.end(self._settings_now())
-        return result
 
-    def _configured(self) -> dict[str, Any]:
+    def configured_settings(self) -> Mapping[str, object]:
         """Return the settings that a config requests, by the names that the backend gives them; none if there is no config."""
         return {}
 
-    def _settings_now(self) -> dict[str, Any]:
+    def _settings_now(self) -> Mapping[str, object]:
         if not isinstance(self.backend, ReportsSettings):
             return {}
         return {**self.backend.settings_in_effect(), "device": self.device_name()}
-
-    def _observe(self, model: LoadedModel) -> None:
-        """Read the settings that are in effect now that the model has run."""
-        if isinstance(self.backend, ReportsSettings):
-            self.settings.in_effect = self.backend.settings_in_effect(model)
 
     @abstractmethod
     def prepare(self) -> None:
@@ -155,7 +149,7 @@ class Session(ABC):
     def device_name(self) -> str:
         """Return the device, e.g. ``cpu`` or ``cuda:0``."""
 
-    def caller_model(self) -> Any:
+    def caller_model(self) -> object:
         """Return the caller's model; None if each pass builds its own."""
         return None
 
@@ -164,10 +158,10 @@ class Session(ABC):
         """Return the arguments of one batch."""
 
     @abstractmethod
-    def targets(self) -> Any:
+    def targets(self) -> object:
         """Return the targets of the batch of :meth:`inputs`; None if there are none."""
 
-    def samples(self) -> Any:
+    def samples(self) -> object:
         """Return inputs to learn from, ``(n, *sample_shape)``; None if there are none."""
         return None
 
@@ -175,17 +169,25 @@ class Session(ABC):
     def described(self) -> AbstractContextManager[Built]:
         """Within the context: what builds the model, to be analysed on shapes."""
 
-    @abstractmethod
-    def loaded(self) -> AbstractContextManager[LoadedModel]:
+    @contextmanager
+    def loaded(self) -> Iterator[LoadedModel]:
         """Within the context: the model on its device, ready to step."""
+        with self.described() as (build, channel_axis):
+            with self.timed("build"):
+                model = self.backend.load(build, self.device_name(), channel_axis)
+            try:
+                yield model
+            finally:
+                if isinstance(self.backend, ReportsSettings):  # the model may have changed them
+                    self.settings.in_effect = self.backend.settings_in_effect(model)
 
     @abstractmethod
-    def labelled(self) -> Iterator[tuple[Inputs, Any]]:
+    def labelled(self) -> Iterator[tuple[Inputs, object]]:
         """Return the batches to be evaluated on, each with its targets, or None if there are none."""
 
     @property
     @abstractmethod
-    def data(self) -> Any:
+    def data(self) -> object:
         """The data, for metrics that ask for them."""
 
     def check_counted(self, uncovered: Mapping[str, int]) -> None:
@@ -196,15 +198,16 @@ class Session(ABC):
 
     def work(self, model: LoadedModel, inputs: Inputs) -> Work:
         """Return the step that is repeated: a forward, or in training a whole training step."""
-        is_training = self.mode == "training"
-        return Work(model.put(inputs), self.targets() if is_training else None, self.recipe if is_training else None)
+        if self.mode == "training":
+            return Work(model.put(inputs), self.targets(), self.training_config)
+        return Work(model.put(inputs))
 
     def training_step(self, model: LoadedModel, work: Work) -> AbstractContextManager[TrainingStep | FusedStep]:
         """Within the context: the model's training step."""
         if not isinstance(self.backend, Trains):
             raise lacking(self.backend, Trains)
-        assert work.recipe is not None
-        return self.backend.training(model, work.batch, work.targets, work.recipe)
+        assert work.training is not None
+        return self.backend.training(model, work.batch, work.targets, work.training)
 
     @contextmanager
     def working(self) -> Iterator[tuple[LoadedModel, Work]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from sweeprof.backends import Backend, Calibrates, LoadedModel, Traces, gap_of
-from sweeprof.measuring.calibration import Kernel, KernelTimes
+from sweeprof.backends import Backend, Calibrates, Traces, gap_of
+from sweeprof.measuring.calibration import KernelTimes
 from sweeprof.measuring.timing import FusedStep, Timing, measure, measure_fused, measure_training, sampled
-from sweeprof.passes.registry import Parameter, Pass
+from sweeprof.passes.registry import Pass
 from sweeprof.passes.session import Session
 from sweeprof.results.compare import warnings_of
 from sweeprof.results.record import Warning
@@ -20,7 +20,11 @@ def run(session: Session, backend: Backend) -> Timing:
     inputs = session.inputs()
     with session.loaded() as model:
         work, clock = session.work(model, inputs), model.clock()
-        kernel, reason = _kernel(session, backend, model)
+        kernel, reason = None, None
+        if protocol.kernel is not None and isinstance(backend, Calibrates):
+            kernel = backend.kernel(model, None if protocol.kernel == "auto" else protocol.kernel)
+        elif protocol.kernel is not None:
+            reason = gap_of(backend, Calibrates)
         if session.mode == "training":
             with session.training_step(model, work) as training, session.timed("measure"):
                 if isinstance(training, FusedStep):
@@ -41,22 +45,12 @@ def run(session: Session, backend: Backend) -> Timing:
     return replace(timing, compiles=model.compiles, warnings=(*timing.warnings, *deviating))
 
 
-def _kernel(session: Session, backend: Backend, model: LoadedModel) -> tuple[Kernel | None, str | None]:
-    """Return the calibration kernel, or why there is none although the protocol asks for one."""
-    wanted = session.protocol.kernel
-    if wanted is None:
-        return None, None
-    if not isinstance(backend, Calibrates):
-        return None, gap_of(backend, Calibrates)
-    return backend.kernel(model, None if wanted == "auto" else wanted), None
-
-
 def paired(rounds: tuple[Timing, ...], read_baseline: Callable[[], tuple[Timing, ...]]) -> tuple[Timing, ...]:
     """Return the rounds, each with the baseline's timing of the same interleaved run."""
     if not any(timing.duel for timing in rounds):
         return rounds
-    rivals = {timing.duel.id: timing for timing in read_baseline() if timing.duel}
-    return tuple(replace(timing, rival=rivals.get(timing.duel.id)) if timing.duel else timing for timing in rounds)
+    baseline = {timing.duel.id: timing for timing in read_baseline() if timing.duel}
+    return tuple(replace(timing, rival=baseline.get(timing.duel.id)) if timing.duel else timing for timing in rounds)
 
 
 PASS = Pass(
@@ -66,6 +60,5 @@ PASS = Pass(
     read=Timing.from_dict,
     kind="rounds",
     is_exclusive=True,
-    provides=(Parameter("timing"),),
     pair=paired,
 )

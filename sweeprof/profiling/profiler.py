@@ -1,10 +1,11 @@
-"""Profiler: every metric of one model, in this process."""
+"""``sweeprof.profile`` and Profiler: every metric of one model, in this process."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -22,25 +23,27 @@ from sweeprof.errors import (
 )
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.instantiate import builder, chosen_builder, instantiate
-from sweeprof.measuring.timing import Protocol
-from sweeprof.measuring.training_config import Recipe
+from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.metrics.evaluate import argument_from, measured, model_functions
-from sweeprof.metrics.metric import BATCH_SIZE, Metric, Missing, builtin_metrics, declared, parameter_name
-from sweeprof.metrics.select import Entry, Selected, metric_set, select
+from sweeprof.metrics.metric import BATCH_SIZE, Metric, Missing, Selected, builtin_metrics, declared, parameter_name
+from sweeprof.metrics.select import Entry, metric_set, mode_of, select
 from sweeprof.passes.registry import PassResult, parameters
 from sweeprof.passes.session import Session, Strict
-from sweeprof.profiling.data import Data
-from sweeprof.profiling.session import BuiltSession, LiveSession
+from sweeprof.profiling.session import BuiltSession, Data, LiveSession
+from sweeprof.report.units import scaled
 from sweeprof.results.layer_times import LayerTimes, Mode
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import Measurement, Measurements
+from sweeprof.results.protocol import Protocol
 from sweeprof.results.record import PassName
 from sweeprof.results.verdicts import Difference, differences
 
 if TYPE_CHECKING:
+    import pandas
+
     from sweeprof.profiling.layers import Layers
 
-Options = Mapping[str, Any]
+Options = Mapping[str, object]
 
 
 class Profiler:
@@ -57,20 +60,20 @@ class Profiler:
 
     def __init__(  # noqa: PLR0913  # one argument for each thing a caller may know
         self,
-        model: Any,
-        data: Iterable[Any] | Mapping[str, Any] | Data | None = None,
+        model: object,
+        data: Iterable[object] | Data | None = None,
         *,
-        inputs: Any = None,
+        inputs: object = None,
         backend: str | Backend = "auto",
         device: str | None = None,
         protocol: Protocol | None = None,
-        input_pattern: Callable[[Sequence[Any]], Inputs] | None = None,
-        forward: Callable[..., Any] | None = None,
+        input_pattern: Callable[..., Inputs] | None = None,
+        forward: Callable[..., object] | None = None,
         formulas: Mapping[Any, Formula] | None = None,
         strict: Strict = "warn",
         mode: Mode = "inference",
-        optimizer: str | Callable[[Any], Any] = "sgd",
-        loss: str | Callable[[Any, Any], Any] = "mean",
+        optimizer: str | Callable[..., object] = "sgd",
+        loss: str | Callable[..., object] = "mean",
         functions: Sequence[str] = (),
     ) -> None:
         """Args:
@@ -92,18 +95,21 @@ class Profiler:
         Raises:
             UserError: the framework of the model is not known, or an argument is not one of those allowed.
         """
+        given_backend = backend_of(model) if backend == "auto" else backend
+        if isinstance(given_backend, str):
+            given_backend = backend_named(given_backend)
         session = LiveSession(
-            backend=backend_of(model) if backend == "auto" else _backend(backend),
+            backend=given_backend,
             protocol=protocol or Protocol(),
             formulas=DEFAULTS if formulas is None else Formulas(formulas, DEFAULTS),
             strict=strict,
             mode=mode,
-            recipe=Recipe(optimizer, loss),
+            training_config=TrainingConfig(optimizer, loss),
             functions=(functions,) if isinstance(functions, str) else tuple(functions),
             model=model,
-            given=None if inputs is None else Inputs.of(inputs),
+            arguments=None if inputs is None else Inputs.of(inputs),
             forward=forward,
-            given_data=Data.of(data, input_pattern),
+            batches=Data.of(data, input_pattern),
             device=device,
         )
         session.check()
@@ -126,17 +132,17 @@ class Profiler:
         """
         backend, model = config["backend"], config["model"]
         _, node = chosen_builder(backend, model)
-        chosen = config.get("metrics", {})
-        made = cls.__new__(cls)
-        made._set_up(
+        metrics = config.get("metrics", {})
+        profiler = cls.__new__(cls)
+        profiler._set_up(
             BuiltSession(
                 backend=instantiate(backend),
                 protocol=Protocol(**config["protocol"]),
-                strict=chosen.get("strict", "warn"),
+                strict=metrics.get("strict", "warn"),
                 mode=config["mode"],
-                recipe=Recipe.from_config(config["training"]),
-                functions=chosen.get("functions", ()),
-                model_metrics=model_functions(select(chosen.get("select", ()))),
+                training_config=TrainingConfig.from_config(config["training"]),
+                functions=metrics.get("functions", ()),
+                model_metrics=model_functions(select(metrics.get("select", ()))),
                 build=builder(node),
                 dataset=instantiate(config["dataset"]),
                 batch_size=config["batch_size"],
@@ -144,7 +150,7 @@ class Profiler:
                 seed=config["seed"]["weights"],
             )
         )
-        return made
+        return profiler
 
     @property
     def layers(self) -> Layers:
@@ -171,10 +177,10 @@ class Profiler:
 
     def seen(self, pass_name: PassName) -> PassResult:
         """Return the result of a pass, which is run if it has not been; raise as :meth:`run` does."""
-        found = self._results.get(pass_name)
-        if found is None or isinstance(found, Missing):
-            found = self._results[pass_name] = self.run(pass_name)
-        return found
+        result = self._results.get(pass_name)
+        if result is None or isinstance(result, Missing):
+            result = self._results[pass_name] = self.run(pass_name)
+        return result
 
     def run(self, pass_name: PassName) -> PassResult:
         """Run a pass and return its result; see :meth:`sweeprof.passes.session.Session.run`."""
@@ -190,28 +196,25 @@ class Profiler:
             OverrideError: both are registered with ``override=True``.
             TypeError: it is no metric.
         """
-        for one in metric if isinstance(metric, Sequence) else (metric,):
-            if not isinstance(one, Metric):
-                raise TypeError(f"{one!r} is not decorated by @sweeprof.metric")
-            self._register(one, override)
-
-    def _register(self, metric: Metric, override: bool) -> None:
-        name = metric.info.name
-        if name in self._overriding:
+        for new in metric if isinstance(metric, Sequence) else (metric,):
+            if not isinstance(new, Metric):
+                raise TypeError(f"{new!r} is not decorated by @sweeprof.metric")
+            name = new.info.name
+            if name in self._overriding:
+                if override:
+                    raise OverrideError(f"two metrics override {name!r}")
+                continue
             if override:
-                raise OverrideError(f"two metrics override {name!r}")
-            return
-        if not override and name in self.metrics:
-            warnings.warn(f"metric {name!r} is replaced; say override=True to do so on purpose", stacklevel=3)
-        if override:
-            self._overriding.add(name)
-        self._registered[name] = metric
-        known = self._readable()
-        for reading, other in self.metrics.items():
-            if metric in other.readings(known):
-                self._forget(reading)
+                self._overriding.add(name)
+            elif name in self.metrics:
+                warnings.warn(f"metric {name!r} is replaced; say override=True to do so on purpose", stacklevel=2)
+            self._registered[name] = new
+            known = self._readable()
+            for reading, other in self.metrics.items():
+                if new in other.readings(known):
+                    self._forget(reading)
 
-    def compute(self, name: str, *, recompute: bool = False, **options: Any) -> Measurement:
+    def compute(self, name: str, *, recompute: bool = False, **options: object) -> Measurement:
         """One metric; a value computed before with the same options is taken unless ``recompute``.
 
         Raises:
@@ -243,23 +246,24 @@ class Profiler:
             UserError: a name or an option is not known, or the set is measured on other steps than this profiler's.
         """
         names = self._names(metrics)
-        given = {**dict(names), **(options or {})}
-        twice = [name for index, (name, _) in enumerate(names) if name in dict(names[:index])]
-        if twice:
-            raise UserError([Problem("metrics", twice[0], "is selected twice.")])
-        unknown = [name for name in options or {} if name not in dict(names)]
-        if unknown:
-            raise UserError([choice_problem("options", unknown[0], "metric that is computed", dict(names))])
-        selected = [self._selected(name, given[name]) for name, _ in names]
+        for index, (name, _) in enumerate(names):
+            if name in dict(names[:index]):
+                raise UserError([Problem("metrics", name, "is selected twice.")])
+        for name in options or {}:
+            if name not in dict(names):
+                raise UserError([choice_problem("options", name, "metric that is computed", dict(names))])
+        selected = [self._selected(name, {**dict(names), **(options or {})}[name]) for name, _ in names]
         if recompute:
             for name, _ in names:
                 self._forget(name)
-        self._compute([s for s in selected if _key(s) not in self._computed])
-        found = Measurements((s.metric.info.name, self._computed[_key(s)]) for s in selected)
-        self._newest.update(found)
-        return found
+        self._compute([entry for entry in selected if _key(entry) not in self._computed])
+        measurements = Measurements((entry.metric.info.name, self._computed[_key(entry)]) for entry in selected)
+        self._newest.update(measurements)
+        return measurements
 
-    def clone(self, *, model: Any = None, data: Any = None, inputs: Any = None) -> Profiler:
+    def clone(
+        self, *, model: object = None, data: Iterable[object] | Data | None = None, inputs: object = None
+    ) -> Profiler:
         """A profiler with the same registered metrics and settings, of another model or on other data.
 
         What has been computed is kept only where neither changes.
@@ -267,30 +271,27 @@ class Profiler:
         session = self.session
         if not isinstance(session, LiveSession):
             raise Unsupported("a profiler made from a config is cloned by changing the config")
-        made = Profiler(
+        clone = Profiler(
             session.model if model is None else model,
-            session.given_data if data is None else data,
-            inputs=session.given if inputs is None and data is None else inputs,
+            session.batches if data is None else data,
+            inputs=session.arguments if inputs is None and data is None else inputs,
             backend=session.backend if model is None else "auto",
             device=session.device,
             protocol=session.protocol,
-            input_pattern=session.given_data.pattern,
+            input_pattern=session.batches.pattern,
             forward=session.forward,
             strict=session.strict,
             mode=session.mode,
-            optimizer=session.recipe.optimizer,
-            loss=session.recipe.loss,
+            optimizer=session.training_config.optimizer,
+            loss=session.training_config.loss,
             functions=session.functions,
         )
-        made.session.formulas = session.formulas
-        made._registered, made._overriding = dict(self._registered), set(self._overriding)
+        clone.session.formulas = session.formulas
+        clone._registered, clone._overriding = dict(self._registered), set(self._overriding)
         if model is None and data is None and inputs is None:
-            made._results, made._computed, made._newest = (
-                dict(self._results),
-                dict(self._computed),
-                Measurements(self._newest),
-            )
-        return made
+            clone._results, clone._computed = dict(self._results), dict(self._computed)
+            clone._newest = Measurements(self._newest)
+        return clone
 
     @staticmethod
     def compare(baseline: Profiler, candidate: Profiler) -> list[Difference]:
@@ -306,9 +307,9 @@ class Profiler:
             if isinstance(entry, str) and entry in self.metrics:
                 names.append((entry, {}))
                 continue
-            for one in select([entry]):
-                self._registered.setdefault(one.metric.info.name, one.metric)
-                names.append((one.metric.info.name, one.options))
+            for selected in select([entry]):
+                self._registered.setdefault(selected.metric.info.name, selected.metric)
+                names.append((selected.metric.info.name, selected.options))
         return names
 
     def _selected(self, name: str, options: Options) -> Selected:
@@ -316,74 +317,61 @@ class Profiler:
         if name not in known:
             raise UserError([choice_problem("metrics", name, "metric", known)])
         metric = known[name]
-        unknown = [option for option in options if option not in metric.options]
-        if unknown:
-            raise UserError([choice_problem(name, unknown[0], "option", metric.options)])
+        for option in options:
+            if option not in metric.options:
+                raise UserError([choice_problem(name, option, "option", metric.options)])
         return Selected(metric, dict(options))
 
-    def _with_siblings(self, selected: Sequence[Selected]) -> list[Selected]:
-        """Also the other metrics of functions that return several: they come of the same call."""
-        found = list(selected)
-        for one in selected:
-            for other in self._registered.values() if one.metric.part is not None else ():
-                if other.function is one.metric.function and all(other is not s.metric for s in found):
-                    found.append(Selected(other, one.options))
-        return found
-
     def _compute(self, selected: Sequence[Selected]) -> None:
-        selected = self._with_siblings(selected)
-        known = self._readable()
-        read = {name for s in selected for metric in s.metric.readings(known) for name in metric.reads}
-        values: dict[str, Any] = {}
-        of_model: PassResult | Missing | None = None
+        """Compute metrics; a function that returns several is called once for all of them."""
+        entries = list(selected)
+        for entry in selected:
+            for other in self._registered.values() if entry.metric.part is not None else ():
+                is_new = all(other is not known.metric for known in entries)
+                if is_new and other.function is entry.metric.function:
+                    entries.append(Selected(other, entry.options))
+        readable = self._readable()
+        read = {name for entry in entries for metric in entry.metric.readings(readable) for name in metric.reads}
+        values: dict[str, object] = {}
         if BATCH_SIZE in read:
-            values[BATCH_SIZE] = self._batch_size()
+            shapes = self.session.inputs().shapes()
+            values[BATCH_SIZE] = int(shapes[0][0]) if shapes and shapes[0] else Missing("the inputs have no batch axis")
+        live: PassResult | Missing | None = None
         for name, (provider, parameter) in parameters().items():
             if name not in read:
                 continue
             if parameter.source == "baseline":
                 values[name] = Missing("a single profiler has no baseline: use sweeprof.compare")
             elif parameter.source == "object":
-                of_model = of_model or self._model_results(selected)
-                values[name] = of_model
+                if live is None:  # computed every time, because the options may have changed
+                    self.session.model_metrics = model_functions(entries, readable)
+                    live = self._run("live")
+                values[name] = live
             else:
-                value = argument_from(name, self._result(provider.name))
+                if provider.name not in self._results:
+                    self._results[provider.name] = self._run(provider.name)
+                value = argument_from(name, self._results[provider.name])
                 values[name] = (value,) if provider.kind == "rounds" and not isinstance(value, Missing) else value
-        found = measured(selected, values, known)
-        _warn_of_failures(found)
-        for name, measurement in found.items():
-            (one,) = (s for s in selected if s.metric.info.name == name)
-            self._computed[_key(one)] = measurement
+        measurements = measured(entries, values, readable)
+        _warn_of_failures(measurements)
+        for entry in entries:
+            self._computed[_key(entry)] = measurements[entry.metric.info.name]
 
-    def _result(self, pass_name: PassName) -> PassResult | Missing:
-        """Return the result of a pass, which is run if it has not been; warn if it has operators without a formula."""
-        if pass_name not in self._results:
-            result = self._results[pass_name] = self._tried(pass_name)
-            uncovered = getattr(result, "uncovered", {})
-            if uncovered and self.session.strict == "warn":
-                names = ", ".join(f"{name} ×{calls}" for name, calls in sorted(uncovered.items()))
-                warnings.warn(
-                    f"no formula for {names}: counts are a lower bound", UncountedWarning, stacklevel=_callers_level()
-                )
-        return self._results[pass_name]
+    def _run(self, pass_name: PassName) -> PassResult | Missing:
+        """Run a pass and return its result; warn if it has operators without a formula.
 
-    def _tried(self, pass_name: PassName) -> PassResult | Missing:
-        """Run a pass; errors of the model, and operators without a formula under ``strict=error``, are raised to the caller."""
+        Errors of the model, and operators without a formula under ``strict=error``, are raised to the caller.
+        """
         try:
-            return self.session.run(pass_name)
+            result = self.session.run(pass_name)
         except Unsupported as error:
             return Missing(f"{pass_name}: unsupported: {error}")
-
-    def _model_results(self, selected: Sequence[Selected]) -> PassResult | Missing:
-        """Compute the metrics that read the model or its data: every time, because the options may have changed."""
-        self.session.model_metrics = model_functions(selected, self._readable())
-        return self._tried("live")
-
-    def _batch_size(self) -> int | Missing:
-        """Length of the first axis of the first tensor among the inputs."""
-        shapes: list[Sequence[int]] = []
-        self.session.inputs().map(lambda leaf: shapes.append(leaf.shape) if hasattr(leaf, "shape") else None)
-        return int(shapes[0][0]) if shapes and len(shapes[0]) else Missing("the inputs have no batch axis")
+        uncovered: Mapping[str, int] = getattr(result, "uncovered", {})
+        if uncovered and self.session.strict == "warn":
+            names = ", ".join(f"{name} ×{calls}" for name, calls in sorted(uncovered.items()))
+            text = f"no formula for {names}: counts are a lower bound"
+            warnings.warn(text, UncountedWarning, stacklevel=_callers_level())
+        return result
 
     def _readable(self) -> dict[str, Metric]:
         """Return the metrics that others may read, by parameter name: this profiler's metrics and all that are declared."""
@@ -411,17 +399,140 @@ def _warn_of_failures(measurements: Mapping[str, Measurement]) -> None:
 
 
 def _callers_level() -> int:
-    """Which frame above the caller of this function is the first outside sweeprof, as ``warnings.warn`` counts."""
+    """Return which frame above the caller of this function is the first outside sweeprof, as ``warnings.warn`` counts."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("sweeprof."):
         frame, level = frame.f_back, level + 1
     return level
 
 
-def _backend(given: str | Backend) -> Backend:
-    return backend_named(given) if isinstance(given, str) else given
-
-
 def _key(selected: Selected) -> tuple[str, str]:
     """Return the key of a computed value: the metric and its options."""
-    return selected.metric.info.name, repr(sorted(selected.options.items()))
+    return selected.metric.info.name, selected.options_key
+
+
+PLACES = ("layer", "line", "operator")
+"""Details that say where a value was found."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Profile(Mapping[str, Measurement]):
+    """Measurements by metric name, and the layers behind them."""
+
+    measurements: Measurements
+    profiler: Profiler
+
+    @property
+    def layers(self) -> Layers:
+        """The layers of the model, with the ways to look at them."""
+        return self.profiler.layers
+
+    def __getitem__(self, name: str) -> Measurement:
+        return self.measurements[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.measurements)
+
+    def __len__(self) -> int:
+        return len(self.measurements)
+
+    def __repr__(self) -> str:
+        return f"<Profile of {len(self)} metrics>"
+
+    def __str__(self) -> str:
+        """One line per metric: value with its unit, or the reason why there is none."""
+        width = max(map(len, self), default=0)
+        lines = []
+        for name, measurement in self.items():
+            text = f"– ({measurement.reason})"
+            if measurement.value is not None:
+                text = scaled(measurement.value, measurement.unit)
+                places = [str(measurement.detail[key]) for key in PLACES if measurement.detail.get(key)]
+                text = " at ".join([text, *places[:1]])
+            lines.append(f"{name:<{width}}  {text}")
+        return "\n".join(lines)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One line per metric: value in its base unit, or the reason why there is none."""
+        import pandas
+
+        columns = ("name", "value", "unit", "estimator", "reason")
+        lines = [{column: getattr(m, column) for column in columns} for m in self.measurements.values()]
+        return pandas.DataFrame(lines, columns=columns, dtype=object)  # counts stay whole, what is missing stays None
+
+
+def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
+    model: object,
+    inputs: object,
+    metrics: str | Sequence[Entry] = "static",
+    *,
+    formulas: Mapping[Any, Formula] | None = None,
+    strict: Strict = "warn",
+    backend: str | Backend = "auto",
+    device: str | None = None,
+    forward: Callable[..., object] | None = None,
+    mode: Mode | None = None,
+    optimizer: str | Callable[..., object] = "sgd",
+    loss: str | Callable[..., object] = "mean",
+    protocol: Protocol | None = None,
+    functions: Sequence[str] = (),
+) -> Profile:
+    """The metrics of ``model`` called with ``inputs``; the model is left exactly as it was found.
+
+    Args:
+        model: a model of a framework that sweeprof knows; it may be on the meta device, where nothing is allocated.
+        inputs: a tensor; a tuple of positional arguments; a mapping of keyword arguments; a shape, ``(1, 3, 224, 224)``;
+            or :class:`sweeprof.Inputs`. Tensors may be on the meta device.
+        metrics: a metric set by name (``static``: all that shapes tell; ``full``: times and the rest too) or a list of metrics.
+        formulas: by module type or operator, for this model alone.
+        strict: what an operator without a formula does: ``error``, ``warn`` or ``ignore``.
+        backend: name or object; ``auto`` takes the framework of the model.
+        device: where to run; None where the model is.
+        forward: ``forward(model, *args, **kwargs)`` where a step is more than calling the model.
+        mode: whether a step is a forward (``inference``) or a whole training step (``training``); None: as the metric set says,
+            which ``training`` does, else ``inference``.
+        optimizer: of training steps: a name, or a function from the parameters to an optimizer.
+        loss: of training steps: a name, a function of outputs and targets, or a class of such.
+        protocol: how long and how often to measure.
+        functions: whose source lines are watched, by their dotted names; none: the model's own forward.
+
+    Raises:
+        UserError: a name is not known, or ``mode`` is not that of the metric set.
+        Uncounted: an operator has no formula, and ``strict`` is ``error``.
+        Exception: whatever the model raised.
+
+    Example:
+        >>> r = sweeprof.profile(model, torch.randn(1, 3, 224, 224))
+        >>> r["compute/macs"].value
+        1814073344
+        >>> print(r.layers.tree(depth=1))
+    """
+    if mode is None and isinstance(metrics, str):
+        mode = mode_of(metrics)
+    profiler = Profiler(
+        model,
+        inputs=inputs,
+        backend=backend,
+        device=device,
+        protocol=protocol,
+        forward=forward,
+        formulas=formulas,
+        strict=strict,
+        mode=mode or "inference",
+        optimizer=optimizer,
+        loss=loss,
+        functions=functions,
+    )
+    return Profile(profiler.compute_all(metrics), profiler)
+
+
+def compare(
+    baseline: Mapping[str, Measurement] | Profiler, candidate: Mapping[str, Measurement] | Profiler
+) -> list[Difference]:
+    """Return every metric of two profiles side by side, in base units; which of them is the baseline is said, never guessed.
+
+    A metric that only one of them has keeps its row, with a reason.
+    """
+    before = baseline.status if isinstance(baseline, Profiler) else baseline
+    after = candidate.status if isinstance(candidate, Profiler) else candidate
+    return differences(before, after)

@@ -1,8 +1,8 @@
-"""The two kinds of sessions: a model that a config describes, and a model that a caller has built."""
+"""The two kinds of sessions, a model that a config describes and a model that a caller has built, and a caller's data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,10 +10,106 @@ from typing import Any
 from sweeprof.backends import Borrows, Build, LoadedModel
 from sweeprof.datasets import Dataset, Split, SplitName, batch_of, targets_of
 from sweeprof.datasets.checks import checked_split, not_finite
-from sweeprof.errors import Unsupported, UserError
+from sweeprof.errors import Problem, Unsupported, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.passes.session import Built, Session
-from sweeprof.profiling.data import Data
+
+TARGETS = ("labels", "label", "targets", "target")
+"""Keys of a batch that is a mapping under which its targets are looked for; the model is not given them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Batches by the name of their split, and how a batch becomes the model's arguments."""
+
+    splits: Mapping[str, Iterable[object]] = field(default_factory=dict)
+    pattern: Callable[..., Inputs] | None = None
+    """From a batch to the model's arguments (:func:`sweeprof.pattern_of`); the last element of the batch is its targets.
+    None: the first element of a pair ``(inputs, targets)``, every key of a mapping but its targets, else the whole batch."""
+
+    @classmethod
+    def of(cls, data: object, pattern: Callable[..., Inputs] | None = None) -> Data:
+        """Return the data of None, an iterable of batches (which is the split ``test``), or a mapping of splits to such.
+
+        Raises:
+            UserError: it is none of these.
+        """
+        if isinstance(data, cls):
+            return data
+        if data is None:
+            return cls({}, pattern)
+        if not isinstance(data, Iterable):
+            allowed = "must be an iterable of batches, or a mapping of splits to iterables of batches."
+            raise UserError([Problem("data", type(data).__name__, allowed)])
+        splits = data if isinstance(data, Mapping) else {"test": data}
+        kept = {name: _Kept(batches) if isinstance(batches, Iterator) else batches for name, batches in splits.items()}
+        return cls(kept, pattern)
+
+    def split(self, name: str) -> Iterable[object]:
+        """Return the batches of a split; data of one split have it under any name.
+
+        Raises:
+            Unsupported: there are no data.
+            UserError: there is no such split.
+        """
+        if name in self.splits:
+            return self.splits[name]
+        if len(self.splits) == 1:
+            return next(iter(self.splits.values()))
+        if not self.splits:
+            raise Unsupported("there are no data: give the profiler `data=`, an iterable of batches")
+        raise UserError([choice_problem("split", name, "split", self.splits)])
+
+    def first(self) -> tuple[Inputs, object]:
+        """Return arguments and targets of the first batch; targets are None where it has none.
+
+        Raises:
+            UserError: there is none.
+        """
+        for batch in self.split("test"):
+            return self._arguments_and_targets(batch)
+        raise UserError("the data have no batch")
+
+    def labelled(self, name: str) -> Iterator[tuple[Inputs, object]]:
+        """Yield arguments and targets of every batch of a split; targets are None where a batch has none.
+
+        Raises:
+            UserError: the split is known never to end.
+        """
+        batches = self.split(name)
+        cardinality = getattr(batches, "cardinality", None)
+        if callable(cardinality) and int(cardinality()) == -1:  # INFINITE_CARDINALITY of a tf.data.Dataset
+            allowed = "never ends (repeat()), and all of it is evaluated: give it an end with take(n)."
+            raise UserError([Problem("data", type(batches).__name__, allowed)])
+        for batch in batches:
+            yield self._arguments_and_targets(batch)
+
+    def _arguments_and_targets(self, batch: Any) -> tuple[Inputs, object]:
+        if self.pattern is not None:
+            return self.pattern(batch), batch[-1]
+        arguments, targets = batch, None
+        if isinstance(batch, Mapping):
+            targets = next((batch[key] for key in TARGETS if key in batch), None)
+            arguments = {key: value for key, value in batch.items() if key not in TARGETS}
+        elif isinstance(batch, list | tuple) and len(batch) in (1, 2):
+            arguments = batch[0]
+            targets = batch[1] if len(batch) == 2 else None
+        is_several = isinstance(arguments, Mapping | tuple)
+        return Inputs.of(arguments) if is_several else Inputs((arguments,)), targets
+
+
+class _Kept(Iterable[object]):
+    """The elements of an iterator, kept for the passes that follow."""
+
+    def __init__(self, batches: Iterator[object]) -> None:
+        self._coming = batches
+        self._kept: list[object] = []
+
+    def __iter__(self) -> Iterator[object]:
+        yield from self._kept
+        for batch in self._coming:
+            self._kept.append(batch)
+            yield batch
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,14 +134,14 @@ class BuiltSession(Session):
     def inputs(self) -> Inputs:
         return Inputs((batch_of(self._split("test"), self.batch_size),))
 
-    def targets(self) -> Any:
+    def targets(self) -> object:
         return targets_of(self._split("test"), self.batch_size)
 
-    def samples(self) -> Any:
+    def samples(self) -> object:
         return self._split("train").inputs
 
     def _split(self, name: SplitName) -> Split:
-        """The samples of a split, checked when they are first loaded."""
+        """Return the samples of a split, checked when they are first loaded."""
         if name in self._checked:
             return self.dataset.split(name)
         split = checked_split(self.dataset, name)
@@ -56,20 +152,11 @@ class BuiltSession(Session):
     def described(self) -> AbstractContextManager[Built]:
         return nullcontext((self.build, self.dataset.channel_axis))
 
-    @contextmanager
-    def loaded(self) -> Iterator[LoadedModel]:
-        with self.timed("build"):
-            model = self.backend.load(self.build, self.device, self.dataset.channel_axis)
-        try:
-            yield model
-        finally:
-            self._observe(model)
-
-    def _configured(self) -> dict[str, Any]:
+    def configured_settings(self) -> Mapping[str, object]:
         threads = getattr(self.backend, "threads", None)
         return {} if threads is None else {"threads": threads}
 
-    def labelled(self) -> Iterator[tuple[Inputs, Any]]:
+    def labelled(self) -> Iterator[tuple[Inputs, object]]:
         test = self._split("test")
         for begin in range(0, len(test.inputs), self.batch_size):
             batch = slice(begin, begin + self.batch_size)
@@ -85,15 +172,15 @@ class LiveSession(Session):
     """A caller's model, which is left as it was found."""
 
     owns_process = False
-    model: Any
-    given: Inputs | None
+    model: object
+    arguments: Inputs | None
     """The arguments of the model; None: the first batch of the data."""
-    given_data: Data
+    batches: Data
     device: str | None = None
     """Where to run it; None: where it is."""
-    forward: Callable[..., Any] | None = None
+    forward: Callable[..., object] | None = None
     """Runs one step of the model; None: the model is called."""
-    _first: tuple[Inputs, Any] | None = None
+    _first: tuple[Inputs, object] | None = None
     """Arguments and targets of the first batch of the data: the same for every pass, also where a loader shuffles."""
 
     def prepare(self) -> None:
@@ -104,53 +191,43 @@ class LiveSession(Session):
             return self.backend.device_of(self.model)
         return self.device or "cpu"
 
-    def caller_model(self) -> Any:
+    def caller_model(self) -> object:
         return self.model
 
     def inputs(self) -> Inputs:
-        if self.given is None and not self.given_data.splits:
+        if self.arguments is None and not self.batches.splits:
             raise UserError("there is nothing to call the model with: give `inputs=` or `data=`")
-        if self.given is not None:
-            return self._stepped(self.given)
-        return self._stepped(self._first_batch()[0])
+        return self._with_forward(self._first_batch()[0] if self.arguments is None else self.arguments)
 
-    def targets(self) -> Any:
-        return self._first_batch()[1] if self.given is None and self.given_data.splits else None
+    def targets(self) -> object:
+        return self._first_batch()[1] if self.arguments is None and self.batches.splits else None
 
-    def _first_batch(self) -> tuple[Inputs, Any]:
+    def _first_batch(self) -> tuple[Inputs, object]:
         if self._first is None:
-            with self._borrowed():  # a loader draws random numbers
-                self._first = self.given_data.first()
+            with self.described():  # a loader draws random numbers
+                self._first = self.batches.first()
         return self._first
 
-    def _stepped(self, inputs: Inputs) -> Inputs:
+    def _with_forward(self, inputs: Inputs) -> Inputs:
         return inputs if self.forward is None else replace(inputs, forward=self.forward)
 
     @contextmanager
     def described(self) -> Iterator[Built]:
-        with self._borrowed():
+        is_trained = self.mode == "training"
+        borrowed = self.backend.borrowed(self.model, is_trained) if isinstance(self.backend, Borrows) else nullcontext()
+        with borrowed:
             yield lambda: self.model, None
 
     @contextmanager
     def loaded(self) -> Iterator[LoadedModel]:
-        device = self.device_name()
-        if device == "meta":
+        if self.device_name() == "meta":
             raise Unsupported("the model is on the meta device: it has no weights to run with")
-        with self._borrowed():
-            with self.timed("build"):
-                model = self.backend.load(lambda: self.model, device, None)
-            try:
-                yield model
-            finally:
-                self._observe(model)
+        with Session.loaded(self) as model:
+            yield model
 
-    def _borrowed(self) -> AbstractContextManager[None]:
-        is_trained = self.mode == "training"
-        return self.backend.borrowed(self.model, is_trained) if isinstance(self.backend, Borrows) else nullcontext()
-
-    def labelled(self) -> Iterator[tuple[Inputs, Any]]:
-        return ((self._stepped(inputs), targets) for inputs, targets in self.given_data.labelled("test"))
+    def labelled(self) -> Iterator[tuple[Inputs, object]]:
+        return ((self._with_forward(inputs), targets) for inputs, targets in self.batches.labelled("test"))
 
     @property
     def data(self) -> Data:
-        return self.given_data
+        return self.batches

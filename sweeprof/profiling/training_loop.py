@@ -29,7 +29,7 @@ class LoopSession:
     The model is changed by nothing but the probes, which are gone after :meth:`stop`, also after an exception within ``with``.
     """
 
-    def __init__(self, model: Any, formulas: Mapping[Any, Formula] | None = None) -> None:
+    def __init__(self, model: object, formulas: Mapping[Any, Formula] | None = None) -> None:
         """See :func:`session`."""
         backend = backend_of(model)
         if not isinstance(backend, Watches):
@@ -95,7 +95,7 @@ class LoopSession:
         return self._watch.iteration()
 
 
-def session(model: Any, formulas: Mapping[Any, Formula] | None = None) -> LoopSession:
+def session(model: object, formulas: Mapping[Any, Formula] | None = None) -> LoopSession:
     """Watch ``model`` in a loop of your own.
 
     Args:
@@ -117,6 +117,16 @@ def session(model: Any, formulas: Mapping[Any, Formula] | None = None) -> LoopSe
 
 SECTIONS = ("flops_profiler", "pytorch_profiler")
 """Where a DeepSpeed config has the settings; the second is the older name."""
+OPTIONS = {
+    "profile_step": "profile_step",
+    "profile_depth": "depth",
+    "module_depth": "depth",
+    "profile_top_num": "top",
+    "top_modules": "top",
+    "detailed": "detailed",
+    "output_file": "output_file",
+}
+"""The parameter of :class:`TrainingProfiler` for each setting; of two for one parameter the later one counts."""
 
 
 class TrainingProfiler:
@@ -134,7 +144,7 @@ class TrainingProfiler:
 
     def __init__(  # noqa: PLR0913  # the settings of a DeepSpeed config, by their names there
         self,
-        model: Any,
+        model: object,
         profile_step: int = 5,
         depth: int = -1,
         top: int = 3,
@@ -160,7 +170,18 @@ class TrainingProfiler:
         Raises:
             UserError: a setting is out of its range.
         """
-        _check(profile_step, depth, top, replicas, model_parallel_size)
+        problems = []
+        for name, value, least in (
+            ("profile_step", profile_step, 0),
+            ("depth", depth, -1),
+            ("top", top, 1),
+            ("replicas", replicas, 1),
+            ("model_parallel_size", model_parallel_size, 1),
+        ):
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:  # type: ignore[redundant-expr]
+                problems.append(Problem(name, value, f"is not a whole number of at least {least}."))
+        if problems:
+            raise UserError(problems)
         self._session = LoopSession(model)
         self.profile_step, self.depth, self.top, self.detailed = profile_step, depth, top, detailed
         self.replicas, self.model_parallel_size = replicas, model_parallel_size
@@ -173,7 +194,7 @@ class TrainingProfiler:
 
     @classmethod
     def from_deepspeed(
-        cls, model: Any, config: str | Path | Mapping[str, Any], **settings: Any
+        cls, model: object, config: str | Path | Mapping[str, Any], **settings: Any
     ) -> TrainingProfiler | None:
         """The profiler that a DeepSpeed config asks for in ``flops_profiler``; None where it is not enabled.
 
@@ -188,20 +209,20 @@ class TrainingProfiler:
         Raises:
             UserError: the file cannot be read, or a setting is out of its range.
         """
-        found = _section(config)
-        if not found.get("enabled", False):
+        if not isinstance(config, Mapping):
+            try:
+                config = json.loads(Path(config).read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                raise UserError([Problem("config", str(config), f"cannot be read: {error}.")]) from None
+        if not isinstance(config, Mapping):
+            raise UserError([Problem("config", type(config).__name__, "is not the mapping of a DeepSpeed config.")])
+        section: object = next((config[name] for name in SECTIONS if name in config), {})
+        if not isinstance(section, Mapping):
+            raise UserError([Problem(SECTIONS[0], section, "is not a mapping of settings.")])
+        if not section.get("enabled", False):
             return None
-        names = {
-            "profile_step": ("profile_step",),
-            "depth": ("module_depth", "profile_depth"),
-            "top": ("top_modules", "profile_top_num"),
-            "detailed": ("detailed",),
-            "output_file": ("output_file",),
-        }
-        given = {
-            ours: found[theirs] for ours, known in names.items() for theirs in known if found.get(theirs) is not None
-        }
-        return cls(model, **{**given, **settings})
+        arguments = {name: section[key] for key, name in OPTIONS.items() if section.get(key) is not None}
+        return cls(model, **{**arguments, **settings})
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -259,61 +280,18 @@ class TrainingProfiler:
     def summary(self) -> str:
         """The step as a text: its phases, the totals, the largest modules, and the module tree."""
         step = self.iteration
-        lines = [
-            f"step {self.profile_step}",
-            *(
-                f"{name:<10}{measured(seconds, 's')}"
-                for name, seconds in (
-                    ("forward", step.forward_s),
-                    ("backward", step.backward_s),
-                    ("update", step.update_s),
-                    ("iteration", step.iteration_s),
-                )
-                if seconds is not None
-            ),
-        ]
+        lines = [f"step {self.profile_step}"]
+        for name in ("forward", "backward", "update", "iteration"):
+            seconds = getattr(step, f"{name}_s")
+            if seconds is not None:
+                lines.append(f"{name:<10}{measured(seconds, 's')}")
         samples = step.samples_per_s(self.replicas)
         if samples is not None:
             lines.append(f"{'samples/s':<10}{samples:.4g}")
-        if self.model_parallel_size > 1:
-            lines += self._whole_model()
+        size = self.model_parallel_size
+        if size > 1:  # the sum over the parts of a model that is split over devices, each like this one
+            lines.append(f"{'params':<10}{scaled(self.layers.params * size, 'params')} on {size} devices")
+            if self.layers.uncounted is None:
+                lines.append(f"{'MACs':<10}{scaled(self.layers.macs * size, 'MAC')} on {size} devices")
         depth = None if self.depth < 0 else self.depth
         return "\n".join([*lines, "", self.layers.summary(depth=depth, top=self.top, detailed=self.detailed)])
-
-    def _whole_model(self) -> Iterator[str]:
-        """Return the sum over the parts of a model that is split over devices, each like this one."""
-        size = self.model_parallel_size
-        yield f"{'params':<10}{scaled(self.layers.params * size, 'params')} on {size} devices"
-        if self.layers.uncounted is None:
-            yield f"{'MACs':<10}{scaled(self.layers.macs * size, 'MAC')} on {size} devices"
-
-
-def _check(profile_step: Any, depth: Any, top: Any, replicas: Any, model_parallel_size: Any) -> None:
-    rules = (
-        ("profile_step", profile_step, 0),
-        ("depth", depth, -1),
-        ("top", top, 1),
-        ("replicas", replicas, 1),
-        ("model_parallel_size", model_parallel_size, 1),
-    )
-    problems = [
-        Problem(name, value, f"is not a whole number of at least {least}.")
-        for name, value, least in rules
-        if not isinstance(value, int) or isinstance(value, bool) or value < least
-    ]
-    if problems:
-        raise UserError(problems)
-
-
-def _section(config: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
-    if not isinstance(config, Mapping):
-        try:
-            config = json.loads(Path(config).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise UserError([Problem("config", str(config), f"cannot be read: {error}.")]) from None
-    if not isinstance(config, Mapping):
-        raise UserError([Problem("config", type(config).__name__, "is not the mapping of a DeepSpeed config.")])
-    found: Any = next((config[name] for name in SECTIONS if name in config), {})
-    if not isinstance(found, Mapping):
-        raise UserError([Problem(SECTIONS[0], found, "is not a mapping of settings.")])
-    return found

@@ -7,19 +7,21 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from sweeprof.errors import Damaged
 from sweeprof.results.measurement import Measurement, MetricInfo
-from sweeprof.results.record import Failure, Json, Status, Warning, check_version
+from sweeprof.results.record import Failure, Json, Status, Stored, Warning, check_version
 from sweeprof.results.validation import damaged, validated
 from sweeprof.results.verdicts import MIN_ROUNDS, Cell, Pairing, Verdict, compare_cell
 
 __all__ = ["MIN_ROUNDS", "Cell", "Comparison", "Excluded", "Row", "Verdict", "compare_cell", "compare_rows"]
 
+T = TypeVar("T")
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values of a config; a list is a value, and so is an empty mapping."""
+
+def flat(config: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Yield dotted keys and values of a config; a list is a value, and so is an empty mapping."""
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
             yield from flat(value, f"{prefix}{key}.")
@@ -27,7 +29,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield f"{prefix}{key}", value
 
 
-def common_and_own(configs: Sequence[Mapping[str, Any]]) -> tuple[Json, list[Json]]:
+def common_and_own(configs: Sequence[Mapping[str, object]]) -> tuple[Json, list[Json]]:
     """Return the settings that all configs have in common, and the other settings of each config."""
     if not configs:
         return {}, []
@@ -35,11 +37,20 @@ def common_and_own(configs: Sequence[Mapping[str, Any]]) -> tuple[Json, list[Jso
     common = flattened[0]
     for settings in flattened[1:]:
         common = {key: value for key, value in common.items() if key in settings and settings[key] == value}
-    return common, [{key: value for key, value in one.items() if key not in common} for one in flattened]
+    return common, [{key: value for key, value in settings.items() if key not in common} for settings in flattened]
+
+
+def distinct(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    """Return the different values of each name, in the order in which they come."""
+    values: dict[str, list[T]] = {}
+    for name, value in pairs:
+        if value not in values.setdefault(name, []):
+            values[name].append(value)
+    return values
 
 
 def spelled(value: object) -> str:
-    """A setting as text; None is what is not set."""
+    """Return a setting as text."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -58,50 +69,43 @@ DEVIATION = "settings in effect"
 """A field of the key that only measurements have whose settings were not as requested: they are comparable with nothing."""
 AS_REQUESTED = "as requested"
 
+ValuePair = tuple[object, object]
+"""The baseline's value, and this one."""
 Deviations = Mapping[str, tuple[object, object]]
 """By the name of a setting, the requested value and the actual one."""
 
 
 def deviations_of(requested: Mapping[str, object], actual: Mapping[str, object]) -> Deviations:
     """Return the settings whose actual value is not the requested one; a setting that only one side knows is no deviation."""
-    common = [name for name in actual if name in requested]
-    return {
-        name: (requested[name], actual[name]) for name in common if not _is_same(name, requested[name], actual[name])
-    }
-
-
-def _is_same(name: str, requested: object, actual: object) -> bool:
-    if name == "device" and ":" not in str(requested):  # `cuda` is any of the devices `cuda:0`, `cuda:1` …
-        return str(requested) == str(actual).partition(":")[0]
-    return bool(requested == actual)
+    deviations = {}
+    for name, value in actual.items():
+        comparable = value
+        if name == "device" and ":" not in str(requested.get(name)):  # `cuda` is any of `cuda:0`, `cuda:1` …
+            comparable = str(value).partition(":")[0]
+        if name in requested and requested[name] != comparable:
+            deviations[name] = (requested[name], value)
+    return deviations
 
 
 def warnings_of(deviations: Deviations) -> tuple[Warning, ...]:
     """Return a warning for each setting that was not as requested."""
-    return tuple(
-        Warning(
-            "settings_differ",
-            f"{name} was {_shown(actual)} while the model ran, and {_shown(requested)} was requested: not comparable",
-            "request what the model sets (backend.threads), or keep it from setting threads"
-            if name == "threads"
-            else f"keep the model from changing {name}",
-        )
-        for name, (requested, actual) in deviations.items()
-    )
+    warnings = []
+    for name, (requested, actual) in deviations.items():
+        text = f"{name} was {_shown(actual)} while the model ran, and {_shown(requested)} was requested: not comparable"
+        advice = f"keep the model from changing {name}"
+        if name == "threads":
+            advice = "request what the model sets (backend.threads), or keep it from setting threads"
+        warnings.append(Warning("settings_differ", text, advice))
+    return tuple(warnings)
 
 
-def unsteady(environments: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+def unsteady(environments: Iterable[Mapping[str, object]]) -> dict[str, list[object]]:
     """Return the settings in effect that were not the same in all of these environments, with their values."""
-    found: dict[str, list[Any]] = {}
-    for environment in environments:
-        for name, value in (environment.get("settings") or {}).items():
-            values = found.setdefault(name, [])
-            if value not in values:
-                values.append(value)
-    return {name: values for name, values in found.items() if len(values) > 1}
+    settings = distinct(item for environment in environments for item in _part(environment, "settings").items())
+    return {name: values for name, values in settings.items() if len(values) > 1}
 
 
-def unsteady_warnings(environments: Iterable[Mapping[str, Any]]) -> tuple[Warning, ...]:
+def unsteady_warnings(environments: Iterable[Mapping[str, object]]) -> tuple[Warning, ...]:
     """Return a warning for each setting that changed between passes or rounds of one combination."""
     return tuple(
         Warning(
@@ -113,82 +117,68 @@ def unsteady_warnings(environments: Iterable[Mapping[str, Any]]) -> tuple[Warnin
     )
 
 
-def _deviation(environments: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return what deviates from the request, or changed between these environments; None where nothing does."""
-    found: list[str] = []
-    for environment in environments:
-        for name, (requested, actual) in (environment.get("deviations") or {}).items():
-            found.append(f"{name} {_shown(actual)} instead of {_shown(requested)}")
-    for name, values in unsteady(environments).items():
-        found.append(f"{name} {' and '.join(map(_shown, values))}")
-    return ", ".join(dict.fromkeys(found)) or None
-
-
 def _shown(value: object) -> str:
     return spelled(value) if value != "" else "nothing"
 
 
-def key_of(environments: Iterable[Mapping[str, Any]]) -> Json:
-    """The comparable key of measurements from these environments; a field that differs among them has all of its values."""
-    found: dict[str, list[Any]] = {field: [] for field in KEY}
+def _part(environment: object, name: str) -> Mapping[str, Any]:
+    """Return a mapping within an environment; an empty one if there is none."""
+    part = environment.get(name) if isinstance(environment, Mapping) else None
+    return part if isinstance(part, Mapping) else {}
+
+
+def key_of(environments: Iterable[Mapping[str, object]]) -> Json:
+    """Return the comparable key of measurements from these environments; a field that differs among them has all of its values."""
     known = list(environments)
+    fields = []
     for environment in known:
         for name, path in KEY.items():
-            value = _at(environment, path)
-            if value not in found[name]:
-                found[name].append(value)
-    key: Json = {field: values[0] if len(values) == 1 else values for field, values in found.items() if values}
-    deviation = _deviation(known)
-    return key if deviation is None else {**key, DEVIATION: deviation}
+            owner = environment
+            for part in path[:-1]:
+                owner = _part(owner, part)
+            fields.append((name, owner.get(path[-1])))
+    key: Json = {name: values[0] if len(values) == 1 else values for name, values in distinct(fields).items()}
+    deviations = [
+        f"{name} {_shown(actual)} instead of {_shown(requested)}"
+        for environment in known
+        for name, (requested, actual) in _part(environment, "deviations").items()
+    ]
+    deviations += [f"{name} {' and '.join(map(_shown, values))}" for name, values in unsteady(known).items()]
+    if deviations:
+        key[DEVIATION] = ", ".join(dict.fromkeys(deviations))
+    return key
 
 
-def differing(own: Mapping[str, object], base: Mapping[str, object]) -> dict[str, ValuePair]:
-    """Fields of two comparable keys that differ: the baseline's value and this one. What a side does not tell does not differ."""
-    common = [field for field in own if field in base and field != DEVIATION]
-    found = {field: (base[field], own[field]) for field in common if own[field] != base[field]}
-    if DEVIATION in own or DEVIATION in base:  # also where both deviate alike: what else the models did is not known
-        found[DEVIATION] = base.get(DEVIATION, AS_REQUESTED), own.get(DEVIATION, AS_REQUESTED)
-    return found
+def differing(key: Mapping[str, object], base: Mapping[str, object]) -> dict[str, ValuePair]:
+    """Return the fields of two comparable keys that differ, with the baseline's value and this one.
+
+    A field that only one side has does not differ.
+    """
+    common = [field for field in key if field in base and field != DEVIATION]
+    fields = {field: (base[field], key[field]) for field in common if key[field] != base[field]}
+    if DEVIATION in key or DEVIATION in base:  # also where both deviate alike: what else the models did is not known
+        fields[DEVIATION] = base.get(DEVIATION, AS_REQUESTED), key.get(DEVIATION, AS_REQUESTED)
+    return fields
 
 
-def changed(own: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, ValuePair]:
+def changed(environment: Mapping[str, object], base: Mapping[str, object]) -> dict[str, ValuePair]:
     """Return differences of two environments that do not prevent a comparison: system, Python, library versions, git revision."""
-    return {
-        name: (before, now)
-        for name, before, now in _software(own, base)
-        if before != now and (before is not None or now is not None)
-    }
-
-
-def _software(own: Mapping[str, Any], base: Mapping[str, Any]) -> Iterable[tuple[str, object, object]]:
-    for name in ("os", "python"):
-        yield name, base.get(name), own.get(name)
-    before, now = base.get("versions") or {}, own.get("versions") or {}
-    for name in sorted({*before, *now}):
-        yield name, before.get(name), now.get(name)
-    yield "git", _revision(base), _revision(own)
-
-
-def _revision(environment: Mapping[str, Any]) -> str | None:
-    git = environment.get("git") or {}
-    if not git.get("revision"):
-        return None
-    revision = str(git["revision"])[:12]
-    return f"{revision} with uncommitted changes" if git.get("dirty") else revision
-
-
-def _at(environment: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    node: Any = environment
-    for part in path:
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return node
+    sides = []
+    for side in (base, environment):
+        git = _part(side, "git")
+        revision = str(git.get("revision") or "")[:12] or None
+        if revision and git.get("dirty"):
+            revision += " with uncommitted changes"
+        software = {"os": side.get("os"), "python": side.get("python"), "git": revision}
+        sides.append({**_part(side, "versions"), **software})
+    before, now = sides
+    versions = {*before, *now} - {"os", "python", "git"}
+    names = ("os", "python", *sorted(versions), "git")
+    return {name: (before.get(name), now.get(name)) for name in names if before.get(name) != now.get(name)}
 
 
 SCHEMA_VERSION = 2
 """Of ``comparison.json``. 1: the first, without a number. 2: what was compared with what, settings, and what qualifies."""
-
-ValuePair = tuple[object, object]
-"""The baseline's value, and this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +269,7 @@ class ComparedSweep:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Stored):
     """Everything the reports and trackers show."""
 
     sweep_id: str
@@ -312,17 +302,13 @@ class Comparison:
     """Files of the sweep's folder that could not be read, a line each: the path in the folder and the reason."""
     schema_version: int = SCHEMA_VERSION
 
-    def to_dict(self) -> Json:
-        """Plain JSON data."""
-        return dataclasses.asdict(self)
-
     def counts(self) -> dict[str, int]:
         """Rows per status, ``ok`` first; rows with some of their rounds count as ``incomplete``."""
-        found: dict[str, int] = {"ok": 0}
+        counts: dict[str, int] = {"ok": 0}
         for row in self.rows:
             status = "incomplete" if row.is_incomplete else row.status
-            found[status] = found.get(status, 0) + 1
-        return found
+            counts[status] = counts.get(status, 0) + 1
+        return counts
 
     def varying_axes(self) -> tuple[str, ...]:
         """The axes with more than one value."""
@@ -355,11 +341,10 @@ def find_baselines(baseline: Mapping[str, object], rows: Mapping[str, Mapping[st
     named = ids.get(_spelled(baseline))
     if named is not None:
         return dict.fromkeys(rows, named)
-    found: dict[str, str | None] = {}
+    baselines: dict[str, str | None] = {}
     for id, axes in rows.items():
-        replaced = {key: baseline.get(key, value) for key, value in axes.items()}
-        found[id] = ids.get(_spelled(replaced))
-    return found
+        baselines[id] = ids.get(_spelled({key: baseline.get(key, value) for key, value in axes.items()}))
+    return baselines
 
 
 def _spelled(axes: Mapping[str, object]) -> str:
@@ -391,7 +376,7 @@ def compare_rows(
 
 def compared_row(
     row: Row,
-    own: Mapping[str, Measurement],
+    measurements: Mapping[str, Measurement],
     base: Row | None,
     theirs: Mapping[str, Measurement],
     threshold: float | None,
@@ -400,12 +385,25 @@ def compared_row(
 ) -> Row:
     """Return ``row`` with its cells compared with those of ``base``; ``is_interleaved``: the rounds of both were interleaved."""
     differs = differing(row.environment, base.environment) if base else {}
-    apart, pairs = _apart(row, base) if base and is_interleaved else (frozenset[int](), 0)
-    scattered = pairs < MIN_ROUNDS <= pairs + len(apart)
-    pairing = Pairing(is_interleaved and not differs and not scattered, tuple(differs), apart)
+    paired: list[int] = []
+    apart: list[int] = []  # rounds that both have, but not from one run of the sweep
+    if base and is_interleaved:
+        for number, (session, other) in enumerate(zip(row.sessions, base.sessions, strict=False)):
+            if session is not None and other is not None:
+                (paired if session == other else apart).append(number)
+    warnings = row.warnings
+    is_scattered = len(paired) < MIN_ROUNDS <= len(paired) + len(apart)
+    if is_scattered:
+        rounds = f"{len(apart)} of {len(apart) + len(paired)} rounds"
+        advice = "measure both again, in a sweep of their own"
+        if not any(measurement.calibrated for measurement in measurements.values()):
+            advice += ", or use protocol=calibrated"
+        text = f"{rounds} were timed in another run of the sweep than the baseline's: rounds are not paired"
+        warnings = (*warnings, Warning("run_apart", text, advice))
+    pairing = Pairing(is_interleaved and not differs and not is_scattered, tuple(differs), frozenset(apart))
     cells = {
         name: compare_cell(value, theirs.get(name), thresholds.get(name, threshold), pairing)
-        for name, value in own.items()
+        for name, value in measurements.items()
     }
     return dataclasses.replace(
         row,
@@ -413,28 +411,8 @@ def compared_row(
         differs=differs,
         baseline_status=base.status if base else None,
         baseline_is_incomplete=base is not None and base.is_incomplete,
-        warnings=(*row.warnings, _run_apart(len(apart), pairs, own)) if scattered else row.warnings,
+        warnings=warnings,
     )
-
-
-def _run_apart(apart: int, pairs: int, own: Mapping[str, Measurement]) -> Warning:
-    """The warning of a row of which fewer rounds than a comparison needs were timed in one run with the baseline's."""
-    is_calibrated = any(measurement.calibrated for measurement in own.values())
-    return Warning(
-        "run_apart",
-        f"{apart} of {apart + pairs} rounds were timed in another run of the sweep than the baseline's: rounds are not paired",
-        "measure both again, in a sweep of their own" + ("" if is_calibrated else ", or use protocol=calibrated"),
-    )
-
-
-def _apart(row: Row, base: Row) -> tuple[frozenset[int], int]:
-    """The rounds that both have, but not from one run of the sweep; and how many they have from one."""
-    both = [
-        (number, own == theirs)
-        for number, (own, theirs) in enumerate(zip(row.sessions, base.sessions, strict=False))
-        if own is not None and theirs is not None
-    ]
-    return frozenset(number for number, at_once in both if not at_once), sum(at_once for _, at_once in both)
 
 
 def comparison_from(data: object) -> Comparison:

@@ -5,9 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from sweeprof.results.compare import THREADS, ComparedSweep, Comparison, Row, ValuePair, changed, compared_row, key_of
+from sweeprof.results.compare import (
+    THREADS,
+    ComparedSweep,
+    Comparison,
+    Row,
+    ValuePair,
+    changed,
+    compared_row,
+    distinct,
+    key_of,
+)
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import Json
 
@@ -15,21 +24,21 @@ _IGNORED = ("preload", "preload_for")
 """Settings that change how soon a process starts and nothing that is measured, as for a combination's id."""
 
 
-def set_against(own: Comparison, base: Comparison, label: str) -> Comparison:
-    """Return ``own`` with every row compared with its counterpart in ``base``: the same combination, else one with the same axes.
+def set_against(sweep: Comparison, base: Comparison, label: str) -> Comparison:
+    """Return ``sweep`` with every row compared with its counterpart in ``base``: the same combination, else one with the same axes.
 
-    The thresholds are those of ``own``, or of ``base`` where it has none: one for all of ``own`` holds for all metrics.
+    The thresholds are those of ``sweep``, or of ``base`` where it has none: one for all of ``sweep`` holds for all metrics.
     """
-    partners = _partners(own, base)
-    threshold = own.threshold if own.threshold is not None else base.threshold
-    thresholds = own.thresholds if own.threshold is not None else {**base.thresholds, **own.thresholds}
+    partners = _partners(sweep, base)
+    threshold = sweep.threshold if sweep.threshold is not None else base.threshold
+    thresholds = sweep.thresholds if sweep.threshold is not None else {**base.thresholds, **sweep.thresholds}
     rows = []
-    for row in own.rows:
+    for row in sweep.rows:
         partner = partners.get(row.combination_id)
         named = dataclasses.replace(
             row,
             baseline_id=f"{base.sweep_id}/{partner.combination_id}" if partner else None,
-            environment=_environment(own, row),
+            environment=_environment(sweep, row),
         )
         theirs = dataclasses.replace(partner, environment=_environment(base, partner)) if partner else None
         measured = _measured(theirs) if theirs else {}
@@ -40,11 +49,11 @@ def set_against(own: Comparison, base: Comparison, label: str) -> Comparison:
         sweep_id=base.sweep_id,
         name=base.name,
         created=base.created,
-        software=changed(own.environment, base.environment),
-        settings=_settings(own, base, partners),
+        software=changed(sweep.environment, base.environment),
+        settings=_settings(sweep, base, partners),
         absent=tuple(row.axes for row in base.rows if row.combination_id not in matched),
     )
-    return dataclasses.replace(own, rows=tuple(rows), against=against, threshold=threshold, thresholds=thresholds)
+    return dataclasses.replace(sweep, rows=tuple(rows), against=against, threshold=threshold, thresholds=thresholds)
 
 
 def _measured(row: Row) -> dict[str, Measurement]:
@@ -58,27 +67,25 @@ def _environment(comparison: Comparison, row: Row) -> Json:
     return key if threads is None else {**key, "threads": threads}
 
 
-def setting(comparison: Comparison, row: Row, key: str) -> Any:
+def setting(comparison: Comparison, row: Row, key: str) -> object:
     """Return the value of a dotted key in the config of a row; None if the comparison does not contain it."""
     return row.axes.get(key, row.settings.get(key, comparison.settings.get(key)))
 
 
-def _partners(own: Comparison, base: Comparison) -> dict[str, Row]:
+def _partners(sweep: Comparison, base: Comparison) -> dict[str, Row]:
     """The rows of ``base`` by the ids of their counterparts; none has two."""
     theirs = {row.combination_id: row for row in base.rows}
-    found = {row.combination_id: theirs[row.combination_id] for row in own.rows if row.combination_id in theirs}
-    axes = sorted({*own.axes, *base.axes})
-    taken = {row.combination_id for row in found.values()}
-    free: dict[str, Row] = {}
+    partners = {row.combination_id: theirs[row.combination_id] for row in sweep.rows if row.combination_id in theirs}
+    axes = sorted({*sweep.axes, *base.axes})
+    unmatched: dict[str, Row] = {}
     for row in base.rows:
-        if row.combination_id not in taken:
-            free.setdefault(_place(base, row, axes), row)
-    for row in own.rows:
-        if row.combination_id not in found:
-            partner = free.pop(_place(own, row, axes), None)
-            if partner is not None:
-                found[row.combination_id] = partner
-    return found
+        if row.combination_id not in partners:
+            unmatched.setdefault(_place(base, row, axes), row)
+    for row in sweep.rows:
+        partner = None if row.combination_id in partners else unmatched.pop(_place(sweep, row, axes), None)
+        if partner is not None:
+            partners[row.combination_id] = partner
+    return partners
 
 
 def _place(comparison: Comparison, row: Row, axes: Sequence[str]) -> str:
@@ -86,24 +93,24 @@ def _place(comparison: Comparison, row: Row, axes: Sequence[str]) -> str:
     return json.dumps([setting(comparison, row, axis) for axis in axes], sort_keys=True, default=str)
 
 
-def _settings(own: Comparison, base: Comparison, partners: Mapping[str, Row]) -> dict[str, tuple[ValuePair, ...]]:
-    found: dict[str, list[ValuePair]] = {}
-    if not own.settings or not base.settings:  # of a version that kept none
+def _settings(sweep: Comparison, base: Comparison, partners: Mapping[str, Row]) -> dict[str, tuple[ValuePair, ...]]:
+    """Return what differs in the configs of combinations that were matched, by dotted key."""
+    if not sweep.settings or not base.settings:  # of a version that kept none
         return {}
-    known = {*own.settings, *base.settings}
-    for row in (*own.rows, *base.rows):
+    known = {*sweep.settings, *base.settings}
+    for row in (*sweep.rows, *base.rows):
         known.update(row.settings)
     keys = [key for key in sorted(known) if set(key.split(".")).isdisjoint(_IGNORED)]
-    for row in own.rows:
+    changes: list[tuple[str, ValuePair]] = []
+    for row in sweep.rows:
         partner = partners.get(row.combination_id)
-        if partner is None or partner.combination_id == row.combination_id:  # one id, one config
-            continue
-        for key in keys:
-            change = (_configured(base, partner, key), _configured(own, row, key))
-            if change[0] != change[1] and change not in found.setdefault(key, []):
-                found[key].append(change)
-    return {key: tuple(changes) for key, changes in found.items() if changes}
+        if partner is not None and partner.combination_id != row.combination_id:  # one id, one config
+            for key in keys:
+                before, now = _configured(base, partner, key), _configured(sweep, row, key)
+                if before != now:
+                    changes.append((key, (before, now)))
+    return {key: tuple(pairs) for key, pairs in distinct(changes).items()}
 
 
-def _configured(comparison: Comparison, row: Row, key: str) -> Any:
+def _configured(comparison: Comparison, row: Row, key: str) -> object:
     return row.settings.get(key, comparison.settings.get(key))

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from pathlib import Path
@@ -49,8 +50,7 @@ def cpu_model(root: Path = ROOT) -> str | None:
 def governor(root: Path = ROOT) -> str | None:
     """The frequency governor of the processors, several joined by commas."""
     files = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
-    found = sorted({value for file in files if (value := text(file))})
-    return ",".join(found) or None
+    return ",".join(sorted({text(file) or "" for file in files} - {""})) or None
 
 
 def turbo(root: Path = ROOT) -> bool | None:
@@ -86,16 +86,16 @@ def is_virtual(root: Path = ROOT) -> bool:
 
 def cpu_quota(root: Path = ROOT) -> float | None:
     """Processors that the control group may use, of both versions; None without a limit."""
-    found = []
+    quotas = []
     for folder in _groups("cpu", root):
         limit = text(folder / "cpu.max")
         if limit is not None:
             quota, _, period = limit.partition(" ")
         else:
-            quota, period = text(folder / "cpu.cfs_quota_us") or "-1", text(folder / "cpu.cfs_period_us") or "100000"
+            quota, period = text(folder / "cpu.cfs_quota_us") or "-1", text(folder / "cpu.cfs_period_us") or ""
         if quota not in ("max", "-1"):
-            found.append(int(quota) / int(period or 100000))
-    return min(found, default=None)
+            quotas.append(int(quota) / int(period or 100000))
+    return min(quotas, default=None)
 
 
 def memory_limit(root: Path = ROOT) -> int | None:
@@ -103,8 +103,8 @@ def memory_limit(root: Path = ROOT) -> int | None:
     limits = []
     for folder in _groups("memory", root):
         for name in ("memory.max", "memory.limit_in_bytes"):
-            value = text(folder / name)
-            if value and value.isdigit() and int(value) < UNLIMITED:
+            value = text(folder / name) or ""
+            if value.isdigit() and int(value) < UNLIMITED:
                 limits.append(int(value))
     return min(limits, default=None)
 
@@ -122,17 +122,17 @@ def throttled_periods(root: Path = ROOT) -> int | None:
 def overheated(root: Path = ROOT) -> int | None:
     """How often cores have slowed down because they were hot; None where the processor does not count."""
     files = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
-    counts = [int(value) for file in files if (value := text(file)) and value.isdigit()]
+    counts = [int(count) for count in map(text, files) if count is not None and count.isdigit()]
     return sum(counts) if counts else None
 
 
 def gpus(root: Path = ROOT) -> list[Gpu]:
     """The GPUs that NVIDIA's driver lists."""
-    found = []
+    listed = []
     for file in sorted((root / "proc/driver/nvidia/gpus").glob("*/information")):
         lines = dict(re.findall(r"^([^:]+):\s*(.+)$", text(file) or "", re.MULTILINE))
-        found.append(Gpu(lines.get("GPU UUID", file.parent.name), lines.get("Model", "unknown")))
-    return found
+        listed.append(Gpu(lines.get("GPU UUID", file.parent.name), lines.get("Model", "unknown")))
+    return listed
 
 
 def _groups(controller: str, root: Path) -> Iterator[Path]:
@@ -170,9 +170,16 @@ PACKAGES = (
 
 def capture() -> Json:
     """The environment of this process as plain JSON data; what a system does not tell is None."""
+    user = None
+    with suppress(KeyError, OSError):  # a container may run as a user without a name
+        user = getpass.getuser()
+    versions = {}
+    for name in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
     return {
         "host": socket.gethostname(),
-        "user": _user(),
+        "user": user,
         "os": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "cpu": {
@@ -192,7 +199,7 @@ def capture() -> Json:
         "memory_limit_bytes": memory_limit(),
         "gpus": [gpu.model for gpu in gpus()],
         "load": load(),
-        "versions": {name: version for name in PACKAGES if (version := _version(name)) is not None},
+        "versions": versions,
         "git": _git(Path.cwd()),
         "scheduler": scheduler(),
     }
@@ -225,28 +232,14 @@ def oom_kills() -> int:
     return int(match[1]) if match else 0
 
 
-def _user() -> str | None:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container may run as a user without a name
-        return None
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def _git(folder: Path) -> Json | None:
     """Revision of the user's code in ``folder``; None where there is no repository or no git."""
     command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+        revision = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
-    return {"revision": found.removesuffix("-dirty"), "dirty": found.endswith("-dirty")}
+    return {"revision": revision.removesuffix("-dirty"), "dirty": revision.endswith("-dirty")}
 
 
 LOAD_WARNING = 0.25
@@ -256,6 +249,8 @@ SHORTEST_S = 0.2
 NAMED = 3
 WORTH_NAMING = 0.05
 """Processors that a process must have kept busy to be named in a warning."""
+LEAST_LISTED = 0.01
+"""Processors that a process must have kept busy to be listed."""
 MOST_PROCESSES = 1000
 """Of more, single processes are not looked at: it would take longer than a trial may be kept waiting."""
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -292,11 +287,11 @@ def look(root: Path = ROOT) -> Look:
     idle = times.idle + getattr(times, "iowait", 0.0)
     # A guest's time is in the user's already.
     busy = sum(times) - idle - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
-    own = os.times()
+    spent = os.times()
     return Look(
         time=time.monotonic(),
         busy_s=busy,
-        own_s=sum(own[:4]),
+        own_s=sum(spent[:4]),
         processes=_processes(root),
         load=os.getloadavg()[0],
         throttled=throttled_periods(root),
@@ -311,46 +306,67 @@ def between(before: Look, after: Look, family: int, root: Path = ROOT) -> Json:
     who did most; ``load``: the load average at both ends; ``throttled``, ``overheated``: by how much these counters grew.
     """
     seconds = after.time - before.time
-    known = seconds >= SHORTEST_S
-    busy = (after.busy_s - before.busy_s - _family_seconds(before, after, family)) / seconds if known else None
+    others = after.busy_s - before.busy_s
+    top: list[Json] = []
+    if before.processes is None or after.processes is None:
+        others -= after.own_s - before.own_s
+    else:
+        members = _members(after.processes, family)
+        others -= sum(after.processes[pid].with_ended for pid in members & after.processes.keys())
+        others += sum(
+            before.processes[pid].with_ended for pid in _members(before.processes, family) & before.processes.keys()
+        )
+        grown = {}
+        for pid in after.processes.keys() - members:
+            earlier = before.processes[pid].seconds if pid in before.processes else 0.0
+            grown[pid] = (after.processes[pid].seconds - earlier) / max(seconds, SHORTEST_S)
+        for pid in sorted(grown, key=lambda pid: grown[pid], reverse=True)[:NAMED]:
+            if grown[pid] >= LEAST_LISTED:
+                name = text(root / "proc" / str(pid) / "comm") or "ended"
+                top.append({"pid": pid, "name": name, "busy": round(grown[pid], 2)})
+    is_long_enough = seconds >= SHORTEST_S
+    growth = {}
+    for counter in ("throttled", "overheated"):
+        counts = getattr(before, counter), getattr(after, counter)
+        growth[counter] = None if None in counts else counts[1] - counts[0]
     return {
         "seconds": round(seconds, 3),
-        "busy": None if busy is None else round(max(0.0, busy), 2),
-        "top": list(_top(before, after, family, root)) if known else [],
+        "busy": round(max(0.0, others / seconds), 2) if is_long_enough else None,
+        "top": top if is_long_enough else [],
         "load": [round(before.load, 2), round(after.load, 2)],
-        "throttled": _growth(before.throttled, after.throttled),
-        "overheated": _growth(before.overheated, after.overheated),
+        **growth,
     }
 
 
-def warnings_of(seen: Json) -> list[Warning]:
+def warnings_of(activity: Json) -> list[Warning]:
     """Return the warnings about the result of :func:`between`."""
-    found = []
+    warnings = []
     processors = psutil.cpu_count() or 1
-    if seen["busy"] is not None and seen["busy"] > LOAD_WARNING * processors:
-        names = ", ".join(f"{one['name']} {one['busy']:.1f}" for one in seen["top"] if one["busy"] >= WORTH_NAMING)
-        said = f"others kept {seen['busy']:.1f} of {processors} processors busy during the trial"
-        found.append(Warning("load_high", f"{said}: {names}" if names else said, "close other programs"))
-    if seen["throttled"]:
-        said = f"the container's CPU quota held the trial back in {seen['throttled']} periods"
-        found.append(Warning("throttled", said, "raise the quota, or lower backend.threads below it"))
-    if seen["overheated"]:
-        said = f"cores slowed down {seen['overheated']} times because they were hot"
-        found.append(Warning("throttled", said, "cool the machine, or switch turbo off"))
-    return found
+    busy = activity["busy"]
+    if busy is not None and busy > LOAD_WARNING * processors:
+        text = f"others kept {busy:.1f} of {processors} processors busy during the trial"
+        names = [
+            f"{process['name']} {process['busy']:.1f}" for process in activity["top"] if process["busy"] >= WORTH_NAMING
+        ]
+        if names:
+            text += f": {', '.join(names)}"
+        warnings.append(Warning("load_high", text, "close other programs"))
+    if activity["throttled"]:
+        text = f"the container's CPU quota held the trial back in {activity['throttled']} periods"
+        warnings.append(Warning("throttled", text, "raise the quota, or lower backend.threads below it"))
+    if activity["overheated"]:
+        text = f"cores slowed down {activity['overheated']} times because they were hot"
+        warnings.append(Warning("throttled", text, "cool the machine, or switch turbo off"))
+    return warnings
 
 
 def governor_warnings(root: Path = ROOT) -> list[Warning]:
     """Return a warning if the frequency governor is known and not ``performance``."""
-    found = governor(root)
-    if found is None or found == "performance":
+    name = governor(root)
+    if name is None or name == "performance":
         return []
-    said = f"the frequency governor is {found}: processors change their speed meanwhile"
-    return [Warning("governor", said, "sudo cpupower frequency-set --governor performance")]
-
-
-def _growth(before: int | None, after: int | None) -> int | None:
-    return None if before is None or after is None else after - before
+    text = f"the frequency governor is {name}: processors change their speed meanwhile"
+    return [Warning("governor", text, "sudo cpupower frequency-set --governor performance")]
 
 
 def _processes(root: Path) -> dict[int, Process] | None:
@@ -358,23 +374,18 @@ def _processes(root: Path) -> dict[int, Process] | None:
     pids = [name for name in os.listdir(folder) if name.isdigit()]  # noqa: PTH208  # a tenth of what iterdir takes
     if len(pids) > MOST_PROCESSES:
         return None
-    return {int(pid): found for pid in pids if (found := _process(f"{folder}/{pid}/stat")) is not None}
-
-
-def _process(path: str) -> Process | None:
-    """A process from its ``stat``; None where it has ended."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        fields = os.read(descriptor, 4096).rpartition(b")")[2].split()  # a name may hold spaces and brackets
-    except ProcessLookupError:
-        return None
-    finally:
-        os.close(descriptor)
-    user, system, ended_user, ended_system = map(int, fields[11:15])
-    return Process(int(fields[1]), (user + system) / TICKS, (user + system + ended_user + ended_system) / TICKS)
+    processes = {}
+    for pid in pids:
+        with suppress(OSError):  # it has ended
+            descriptor = os.open(f"{folder}/{pid}/stat", os.O_RDONLY)
+            try:
+                fields = os.read(descriptor, 4096).rpartition(b")")[2].split()  # a name may hold spaces and brackets
+            finally:
+                os.close(descriptor)
+            user, system, ended_user, ended_system = map(int, fields[11:15])
+            with_ended = (user + system + ended_user + ended_system) / TICKS
+            processes[int(pid)] = Process(int(fields[1]), (user + system) / TICKS, with_ended)
+    return processes
 
 
 def _members(processes: dict[int, Process], family: int) -> set[int]:
@@ -387,29 +398,6 @@ def _members(processes: dict[int, Process], family: int) -> set[int]:
         members.add(pid := left.pop())
         left += [child for child in children.get(pid, ()) if child not in members]
     return members
-
-
-def _family_seconds(before: Look, after: Look, family: int) -> float:
-    if before.processes is None or after.processes is None:
-        return after.own_s - before.own_s
-    ends = (before.processes, after.processes)
-    early, late = (sum(p[pid].with_ended for pid in _members(p, family) & p.keys()) for p in ends)
-    return late - early
-
-
-def _top(before: Look, after: Look, family: int, root: Path) -> Iterator[Json]:
-    if before.processes is None or after.processes is None:
-        return
-    seconds = after.time - before.time
-    others = after.processes.keys() - _members(after.processes, family)
-    grown = {
-        pid: after.processes[pid].seconds - (before.processes[pid].seconds if pid in before.processes else 0.0)
-        for pid in others
-    }
-    for pid in sorted(grown, key=lambda pid: grown[pid], reverse=True)[:NAMED]:
-        if grown[pid] >= 0.01 * seconds:
-            name = text(root / "proc" / str(pid) / "comm") or "ended"
-            yield {"pid": pid, "name": name, "busy": round(grown[pid] / seconds, 2)}
 
 
 INSTALL = "pip install nvidia-ml-py"

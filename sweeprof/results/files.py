@@ -10,9 +10,12 @@ import re
 import stat
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from sweeprof.errors import Damaged
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 LONGEST_TAIL = 64 * 1024
 """Bytes that are read of the end of a log."""
@@ -73,21 +76,20 @@ def remove_unfinished(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def write_json(path: Path, value: Any, compact: bool = False) -> None:
+def write_json(path: Path, value: object, compact: bool = False) -> None:
     """Write ``value`` atomically, data classes as mappings of their fields; ``compact`` takes a tenth of the time and one line.
 
     NaN and infinities are refused, because a missing value is a reason, not a number.
     """
-    indent = None if compact else 1
-    text = json.dumps(value, indent=indent, allow_nan=False, ensure_ascii=False, default=_fields) + "\n"
+    text = json.dumps(value, indent=None if compact else 1, allow_nan=False, ensure_ascii=False, default=_fields) + "\n"
     try:
         content = text.encode()
     except UnicodeEncodeError:  # a lone surrogate: readers get its spelling as text, which every file can hold
-        content = _SURROGATE.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text).encode()
+        content = _SURROGATE.sub(lambda match: f"\\\\u{ord(match[0]):04x}", text).encode()
     write_bytes(path, content)
 
 
-def _fields(value: Any) -> dict[str, Any]:
+def _fields(value: DataclassInstance) -> dict[str, object]:
     # dataclasses.asdict would copy everything, which takes longer than writing it
     return {spec.name: getattr(value, spec.name) for spec in dataclasses.fields(value)}
 
@@ -131,20 +133,20 @@ def read_bytes(path: Path) -> bytes:
     """The content of a regular file of at most :data:`MOST_BYTES`; raises :class:`Damaged` for another one."""
     # O_NONBLOCK: or opening a fifo would wait for its other end.
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
             raise Damaged("is not a regular file")
-        if found.st_size > MOST_BYTES:
-            raise Damaged(f"has {found.st_size:,} bytes, more than the {MOST_BYTES:,} that are read")
+        if status.st_size > MOST_BYTES:
+            raise Damaged(f"has {status.st_size:,} bytes, more than the {MOST_BYTES:,} that are read")
         return file.read()
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
         raise Damaged("repeats a key")
-    return found
+    return data
 
 
-def _refuse(constant: str) -> Any:
+def _refuse(constant: str) -> NoReturn:
     raise Damaged(f"has {constant}, which is not a number")

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from sweeprof.errors import Problem, UserError
-from sweeprof.results.record import Json, Warning
+from sweeprof.results.record import Json, Stored, Warning
 from sweeprof.results.validation import damaged, validated
 
 if TYPE_CHECKING:
@@ -140,14 +140,9 @@ class TimingSummary:
     unplaced: tuple[str, ...] = ()
     """Paths of calls that were timed, but have no row: the analysis did not see them."""
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, object]) -> TimingSummary:
-        """Read the data of ``dataclasses.asdict``."""
-        return validated(cls, data)
-
 
 @dataclass(frozen=True)
-class LayerTimes:
+class LayerTimes(Stored):
     """Every call, in the order of the calls, and how accurate the times are."""
 
     mode: Mode
@@ -169,11 +164,12 @@ class LayerTimes:
         Noise is skewed, and the medians of hundreds of calls come to several per cent less than the median of what the calls took
         together. Means would add up, but a single stall would show as a slow layer.
         """
-        forward, backward = self._own("forward"), self._own("backward")
+        forward, backward = self._self_seconds("forward"), self._self_seconds("backward")
+        totals = zip(self._inclusive(forward), self._inclusive(backward), strict=True)
         return tuple(
-            Seconds(forward=f or 0.0, forward_self=own or 0.0, backward=b, backward_self=own_b, reason=call.reason)
-            for call, own, own_b, f, b in zip(
-                self.calls, forward, backward, self._inclusive(forward), self._inclusive(backward), strict=True
+            Seconds(forward_total or 0.0, forward_self or 0.0, backward_total, backward_self, call.reason)
+            for call, forward_self, backward_self, (forward_total, backward_total) in zip(
+                self.calls, forward, backward, totals, strict=True
             )
         )
 
@@ -201,15 +197,14 @@ class LayerTimes:
 
     def _summary(self, name: PhaseName, phase: PhaseTimes) -> PhaseSummary:
         kept = PhaseTimes(phase.plain[self.warmup :], phase.probed[self.warmup :])
-        outside = [own or 0.0 for call, own in zip(self.calls, self._own(name), strict=True) if call.path == OUTSIDE]
+        self_seconds = zip(self.calls, self._self_seconds(name), strict=True)
+        outside = [seconds or 0.0 for call, seconds in self_seconds if call.path == OUTSIDE]
         plain = statistics.median(kept.plain) if kept.plain else None
         return PhaseSummary(plain, self._covered(name, phase), kept.overhead, sum(outside), self._doubt(name, kept))
 
     def _doubt(self, name: PhaseName, phase: PhaseTimes) -> str | None:
         parts = self._totals(name)
-        if not parts:
-            return None
-        ratio = disagreement(phase.plain or phase.probed, parts)
+        ratio = disagreement(phase.plain or phase.probed, parts) if parts else None
         if ratio is None:
             return None
         share = "more than 1000 %" if ratio > 10 else f"{100 * ratio:.0f} %"
@@ -268,33 +263,29 @@ class LayerTimes:
         if not phase.plain:
             return None
         pairs = zip(self._totals(name), phase.plain[self.warmup :], strict=True)
-        return statistics.median(own / plain for own, plain in pairs)
+        return statistics.median(total / plain for total, plain in pairs)
 
     def _totals(self, phase: PhaseName) -> list[float]:
         """Return the sum of all calls' own times, for each repeat that counts."""
-        known = [samples[self.warmup :] for call in self.calls if (samples := getattr(call, phase))]
+        known = [getattr(call, phase)[self.warmup :] for call in self.calls if getattr(call, phase)]
         return [sum(samples) for samples in zip(*known, strict=True)]
 
-    def _own(self, phase: PhaseName) -> list[float | None]:
+    def _self_seconds(self, phase: PhaseName) -> list[float | None]:
         """Per call, the scaled median of its own seconds; None where there are none."""
         samples = (getattr(call, phase) for call in self.calls)
-        medians = [statistics.median(own[self.warmup :]) if own else None for own in samples]
+        medians = [statistics.median(seconds[self.warmup :]) if seconds else None for seconds in samples]
         together = sum(median for median in medians if median is not None)
         factor = statistics.median(self._totals(phase)) / together if together else 1.0
         return [None if median is None else median * factor for median in medians]
 
-    def _inclusive(self, own: Sequence[float | None]) -> list[float | None]:
+    def _inclusive(self, self_seconds: Sequence[float | None]) -> list[float | None]:
         """Per call, its own seconds and those of the calls within it; None where none of them has any."""
-        sums = list(own)
-        for index in range(len(self.calls) - 1, -1, -1):  # a call comes after the one it was made in
-            parent, seconds = self.calls[index].parent, sums[index]
-            if parent is not None and seconds is not None:
-                sums[parent] = (sums[parent] or 0.0) + seconds
+        sums = list(self_seconds)
+        for index, call in reversed(list(enumerate(self.calls))):  # a call comes after the one it was made in
+            seconds = sums[index]
+            if call.parent is not None and seconds is not None:
+                sums[call.parent] = (sums[call.parent] or 0.0) + seconds
         return sums
-
-    def to_dict(self) -> Json:
-        """Plain JSON data."""
-        return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> LayerTimes:
@@ -359,40 +350,36 @@ def total_frame(times: LayerTimes, aggr: bool = True) -> pandas.DataFrame:
     """
     if not times.forward.plain:
         raise UserError("every step had probes, so that there are no seconds without them")
-    phases = {"forward": times.forward, **({"backward": times.backward} if times.backward else {})}
-    return _frame(_lines(times.warmup, {}, {name: list(phase.plain) for name, phase in phases.items()}, aggr, {}))
+    phases = {"forward": times.forward.plain}
+    if times.backward:
+        phases["backward"] = times.backward.plain
+    return _frame(_lines(times.warmup, {}, phases, aggr, {}))
 
 
-def _per_repeat(times: LayerTimes, phase: str, inclusive: bool) -> list[list[float]]:
+def _per_repeat(times: LayerTimes, phase: PhaseName, inclusive: bool) -> list[list[float]]:
     """Per call its seconds, repeat by repeat; empty where they are not known."""
     sums = [list(getattr(call, phase)) for call in times.calls]
-    for index in range(len(sums) - 1 if inclusive else -1, -1, -1):  # a call comes after the one it was made in
-        parent = times.calls[index].parent
-        if parent is not None and sums[index]:
-            above = sums[parent] or [0.0] * len(sums[index])
-            sums[parent] = [a + b for a, b in zip(above, sums[index], strict=True)]
+    for index, call in reversed(list(enumerate(times.calls))):  # a call comes after the one it was made in
+        if inclusive and call.parent is not None and sums[index]:
+            above = sums[call.parent] or [0.0] * len(sums[index])
+            sums[call.parent] = [a + b for a, b in zip(above, sums[index], strict=True)]
     return sums
 
 
-def _lines(warmup: int, named: Json, phases: dict[str, list[float]], aggr: bool, after: Json) -> list[Json]:
+def _lines(warmup: int, named: Json, phases: Mapping[str, Sequence[float]], aggr: bool, after: Json) -> list[Json]:
     count = len(phases["forward"])
-    if not aggr:
-        return [
-            {
-                **named,
-                "repeat": repeat,
-                "warmup": repeat < warmup,
-                **{f"{name}_s": values[repeat] if values else None for name, values in phases.items()},
-                **after,
-            }
-            for repeat in range(count)
-        ]
-    figures = {
-        f"{name}_{statistic}_s": of(values[warmup:]) if values else None
-        for name, values in phases.items()
-        for statistic, of in STATISTICS.items()
-    }
-    return [{**named, "repeats": count - warmup, **figures, **after}]
+    lines = []
+    if aggr:
+        line = {**named, "repeats": count - warmup}
+        for name, values in phases.items():
+            for statistic, compute in STATISTICS.items():
+                line[f"{name}_{statistic}_s"] = compute(values[warmup:]) if values else None
+        lines.append({**line, **after})
+    else:
+        for repeat in range(count):
+            seconds = {f"{name}_s": values[repeat] if values else None for name, values in phases.items()}
+            lines.append({**named, "repeat": repeat, "warmup": repeat < warmup, **seconds, **after})
+    return lines
 
 
 def _frame(lines: list[Json]) -> pandas.DataFrame:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sweeprof.errors import Unsupported
-from sweeprof.results.layer_times import OUTSIDE, LayerTimes, Seconds, TimingSummary, above
-from sweeprof.results.record import Json
+from sweeprof.results.layer_times import OUTSIDE, LayerTimes, TimingSummary, above
+from sweeprof.results.record import Json, Stored
 from sweeprof.results.validation import damaged, validated
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ FRAME_COLUMNS = (
     "frozen params_bytes buffers buffers_bytes dtypes input_dtypes output_dtypes "
     "forward_s forward_self_s backward_s backward_self_s time_reason params_share macs_share forward_share flops_per_s"
 ).split()
+COUNTS = ("macs", "flops", "ops", "act_bytes")
 TIMES = ("forward_s", "forward_self_s", "backward_s", "backward_self_s")
 
 
@@ -137,7 +138,7 @@ class Liveness:
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class Training(Stored):
     """One training step: a forward in training mode, the sum of all outputs as loss, and its backward."""
 
     forward_macs: int
@@ -150,18 +151,9 @@ class Training:
     """Why the backward is twice the forward instead of counted; None when it was counted."""
     uncovered: Mapping[str, int] = field(default_factory=dict)
 
-    def to_dict(self) -> Json:
-        """Plain JSON data."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, object]) -> Training:
-        """Read the data of :meth:`to_dict`."""
-        return validated(cls, data)
-
 
 @dataclass(frozen=True, slots=True)
-class LayerTable:
+class LayerTable(Stored):
     """Every row, and how complete the counts are."""
 
     rows: tuple[LayerRow, ...]
@@ -260,23 +252,22 @@ class LayerTable:
         within = [row for row in self.rows if row.call >= 0 and not called.isdisjoint(above(row.path))]
         if within and all(row.parent is None for row in self.rows):
             raise ValueError("this backend does not tell which call was made within which")
-        sums: list[list[Any]] = [[row.macs, row.flops, row.ops, row.act_bytes] for row in self.rows]
-        for index in range(len(self.rows) - 1, -1, -1):  # a call comes after the one it was made in
-            parent = self.rows[index].parent
-            if parent is not None:
-                sums[parent] = [_total(pair) for pair in zip(sums[parent], sums[index], strict=True)]
-        for index, row in enumerate(self.rows):
+        sums: list[list[Bytes | None]] = [[getattr(row, name) for name in COUNTS] for row in self.rows]
+        for index, row in reversed(list(enumerate(self.rows))):  # a call comes after the one it was made in
+            if row.parent is not None:
+                sums[row.parent] = [_total(pair) for pair in zip(sums[row.parent], sums[index], strict=True)]
+        rows = []
+        for row, counts in zip(self.rows, sums, strict=True):
+            changes: Json = dict(zip(COUNTS, counts, strict=True))
             if row.call < 0:
-                sums[index] = self._below(row.path)
-        rows = tuple(_with_subtree(row, *total) for row, total in zip(self.rows, sums, strict=True))
-        return dataclasses.replace(self, rows=rows, is_inclusive=True)
-
-    def _below(self, path: str) -> list[Any]:
-        """Sums over every call below a module that is itself never called, such as a list of modules."""
-        if self.uncounted is not None:
-            return [None] * 4
-        below = [row for row in self.rows if row.path.startswith(f"{path}.")]
-        return [_total([getattr(row, name) for row in below]) for name in ("macs", "flops", "ops", "act_bytes")]
+                below = [other for other in self.rows if other.path.startswith(f"{row.path}.")]
+                for name in COUNTS:
+                    is_counted = self.uncounted is None
+                    changes[name] = _total([getattr(other, name) for other in below]) if is_counted else None
+            if row.subtree is not None:
+                changes |= {spec.name: getattr(row.subtree, spec.name) for spec in dataclasses.fields(Weights)}
+            rows.append(dataclasses.replace(row, **changes))
+        return dataclasses.replace(self, rows=tuple(rows), is_inclusive=True)
 
     def where(self, keep: Callable[[LayerRow], bool]) -> LayerTable:
         """The rows for which ``keep`` is true; calls made within a row that is dropped move up to the next one kept.
@@ -300,26 +291,29 @@ class LayerTable:
         return dataclasses.replace(self, rows=tuple(rows))
 
     def with_times(self, times: LayerTimes) -> LayerTable:
-        """The same rows with what was measured of each; a list of modules has the sum of the calls below it."""
-        found = {(c.path, c.call): s for c, s in zip(times.calls, times.seconds, strict=True)}
+        """Return the same rows with what was measured of each; a list of modules has the sum of the calls below it."""
+        unplaced = {(call.path, call.call): seconds for call, seconds in zip(times.calls, times.seconds, strict=True)}
         rows = []
         for row in self.rows:
-            seconds = found.pop((row.path, row.call), None)
+            seconds = unplaced.pop((row.path, row.call), None)
             if seconds is None and row.call < 0:
                 seconds = times.below(row.path)
-            rows.append(_timed(row, seconds))
-        timing = dataclasses.replace(
-            times.summary, unplaced=tuple(dict.fromkeys(path for path, _ in found if path != OUTSIDE))
-        )
-        return dataclasses.replace(self, rows=tuple(rows), timing=timing)
+            changes: Json = {"time_reason": "it was not called as a Python module in the steps that were timed"}
+            if seconds is not None:
+                changes = {
+                    "forward_s": seconds.forward,
+                    "forward_self_s": seconds.forward_self,
+                    "backward_s": seconds.backward,
+                    "backward_self_s": seconds.backward_self,
+                    "time_reason": seconds.reason,
+                }
+            rows.append(dataclasses.replace(row, **changes))
+        paths = tuple(dict.fromkeys(path for path, _ in unplaced if path != OUTSIDE))
+        return dataclasses.replace(self, rows=tuple(rows), timing=dataclasses.replace(times.summary, unplaced=paths))
 
     def to_frame(self) -> pandas.DataFrame:
         """One line per row, in the columns of :data:`FRAME_COLUMNS`; shares are of the table's total, 0..1."""
         return frame(self)
-
-    def to_dict(self) -> Json:
-        """Plain JSON data."""
-        return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> LayerTable:
@@ -335,36 +329,9 @@ _Number = TypeVar("_Number", int, int | float)
 
 
 def _total(values: Sequence[_Number | None]) -> _Number | None:
-    """The sum; None where any part is not known."""
-    total: Any = 0
-    for value in values:
-        if value is None:
-            return None
-        total += value
-    return total  # type: ignore[no-any-return]
-
-
-def _timed(row: LayerRow, seconds: Seconds | None) -> LayerRow:
-    if seconds is None:
-        return dataclasses.replace(row, time_reason="it was not called as a Python module in the steps that were timed")
-    return dataclasses.replace(
-        row,
-        forward_s=seconds.forward,
-        forward_self_s=seconds.forward_self,
-        backward_s=seconds.backward,
-        backward_self_s=seconds.backward_self,
-        time_reason=seconds.reason,
-    )
-
-
-def _with_subtree(
-    row: LayerRow, macs: int | None, flops: int | None, ops: int | None, act_bytes: Bytes | None
-) -> LayerRow:
-    counted = dataclasses.replace(row, macs=macs, flops=flops, ops=ops, act_bytes=act_bytes)
-    if row.subtree is None:
-        return counted
-    weights = {spec.name: getattr(row.subtree, spec.name) for spec in dataclasses.fields(Weights)}
-    return dataclasses.replace(counted, **weights)
+    """Return the sum; None if any value is not known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 _DERIVED = ("params_share", "macs_share", "forward_share", "flops_per_s")
@@ -422,19 +389,20 @@ def total_seconds(table: LayerTable, column: str) -> float | None:
 
 
 def without(rows: Sequence[LayerRow], dropped: Sequence[int]) -> list[LayerRow]:
-    """The rows, their inclusive seconds without those of the rows at the positions ``dropped``."""
-    gone = [(0.0, 0.0)] * len(rows)
-    lists = [index for index, row in enumerate(rows) if row.call < 0]
+    """Return the rows, their inclusive seconds without those of the rows at the positions ``dropped``."""
+    gone = [[0.0, 0.0] for _ in rows]
     for index in dropped:
         row = rows[index]
         if row.call < 0 or row.forward_self_s is None:
             continue
-        for around in [
-            *_callers(rows, index),
-            *(place for place in lists if row.path.startswith(f"{rows[place].path}.")),
-        ]:
-            forward, backward = gone[around]
-            gone[around] = forward + row.forward_self_s, backward + (row.backward_self_s or 0.0)
+        around = [place for place, other in enumerate(rows) if other.call < 0 and row.path.startswith(f"{other.path}.")]
+        parent = row.parent
+        while parent is not None:
+            around.append(parent)
+            parent = rows[parent].parent
+        for place in around:
+            gone[place][0] += row.forward_self_s
+            gone[place][1] += row.backward_self_s or 0.0
     return [
         dataclasses.replace(row, forward_s=_less(row.forward_s, forward), backward_s=_less(row.backward_s, backward))
         for row, (forward, backward) in zip(rows, gone, strict=True)
@@ -442,39 +410,31 @@ def without(rows: Sequence[LayerRow], dropped: Sequence[int]) -> list[LayerRow]:
 
 
 def without_weights(rows: Sequence[LayerRow], dropped: Sequence[int]) -> list[LayerRow]:
-    """The rows, the weights of their subtrees without those that the rows at the positions ``dropped`` hold themselves."""
+    """Return the rows, the weights of their subtrees without those that the rows at the positions ``dropped`` hold themselves."""
     gone: dict[str, list[LayerRow]] = {}
-    for row in (rows[index] for index in dropped):
-        if row.params or row.buffers:
-            for path in (row.path, *above(row.path)):
-                gone.setdefault(path, []).append(row)
-    return [
-        row
-        if row.subtree is None
-        else dataclasses.replace(row, subtree=_less_weights(row.subtree, gone.get(row.path, ())))
-        for row in rows
-    ]
+    for index in dropped:
+        for path in (rows[index].path, *above(rows[index].path)):
+            gone.setdefault(path, []).append(rows[index])
+    changed = []
+    for row in rows:
+        subtree = row.subtree
+        if subtree is not None:
+            for other in gone.get(row.path, ()):
+                subtree = _less_weights(subtree, other)
+        changed.append(dataclasses.replace(row, subtree=subtree))
+    return changed
 
 
-def _less_weights(subtree: Weights, gone: Sequence[LayerRow]) -> Weights:
-    dtypes = dict(subtree.dtypes)
-    for row in gone:
-        for dtype, count in row.dtypes.items():
-            dtypes[dtype] = dtypes.get(dtype, 0) - count
+def _less_weights(subtree: Weights, row: LayerRow) -> Weights:
+    dtypes = {dtype: count - row.dtypes.get(dtype, 0) for dtype, count in subtree.dtypes.items()}
     return Weights(
-        params=subtree.params - sum(row.params for row in gone),
-        trainable=subtree.trainable - sum(row.trainable for row in gone),
-        params_bytes=subtree.params_bytes - sum(row.params_bytes for row in gone),
-        buffers=subtree.buffers - sum(row.buffers for row in gone),
-        buffers_bytes=subtree.buffers_bytes - sum(row.buffers_bytes for row in gone),
+        params=subtree.params - row.params,
+        trainable=subtree.trainable - row.trainable,
+        params_bytes=subtree.params_bytes - row.params_bytes,
+        buffers=subtree.buffers - row.buffers,
+        buffers_bytes=subtree.buffers_bytes - row.buffers_bytes,
         dtypes={dtype: count for dtype, count in dtypes.items() if count},
     )
-
-
-def _callers(rows: Sequence[LayerRow], index: int) -> Iterator[int]:
-    while (parent := rows[index].parent) is not None:
-        yield parent
-        index = parent
 
 
 def _outermost(rows: Sequence[LayerRow]) -> list[LayerRow]:

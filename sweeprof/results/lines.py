@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sweeprof.results.record import Json
-from sweeprof.results.validation import validated
+from sweeprof.results.record import Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +47,10 @@ class FunctionLines:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(Stored):
     """Every function that was watched."""
+
+    NOT_STORED = ("files",)
 
     functions: tuple[FunctionLines, ...]
     steps: int
@@ -62,14 +61,3 @@ class Lines:
     """Whose memory it is, e.g. ``cuda:0``; time is always that of the host."""
     files: dict[str, bytes] = field(default_factory=dict, repr=False)
     """Files that are stored beside the record: the reports as text, ``lines_time.txt`` and ``lines_memory.txt``."""
-
-    def to_dict(self) -> Json:
-        """Plain JSON data; files are not in it."""
-        data = dataclasses.asdict(dataclasses.replace(self, files={}))
-        del data["files"]
-        return data
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, object]) -> Lines:
-        """Read the data of :meth:`to_dict`."""
-        return validated(cls, data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -42,7 +43,7 @@ class Measurement:
     """How the value was made from the samples, e.g. ``median``."""
     interval: tuple[float, float] | None = None
     """95 % interval of the estimate: over the rounds, or of a value with one round within its process."""
-    detail: dict[str, Any] = field(default_factory=dict)
+    detail: Mapping[str, Any] = field(default_factory=dict)
     """Further figures in the same unit (``min``, ``max``, ``p90`` …), or the reason why one is not given."""
     rounds: tuple[float, ...] = ()
     """One estimate per round, where the metric was measured in rounds; what a comparison pairs."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from sweeprof.results.layer_times import Mode
-from sweeprof.results.record import Json
-from sweeprof.results.validation import validated
+from sweeprof.results.record import Stored
 
 Kind = Literal["parameter", "buffer", "gradient", "optimizer", "input", "other"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -30,11 +28,6 @@ class TensorRow:
     """``meta`` for a tensor that takes no memory."""
     bytes: int
     """Of the storage, as the framework asked for it."""
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, object]) -> TensorRow:
-        """A row of a record's observations."""
-        return validated(cls, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +51,11 @@ def largest_first(rows: Iterable[TensorRow]) -> tuple[TensorRow, ...]:
 
 def bytes_by_kind(rows: Iterable[TensorRow]) -> dict[Kind, int]:
     """Bytes in memory for every kind that there is, in the order of :data:`KINDS`; tensors without memory are left out."""
-    found = Counter[Kind]()
+    sizes = Counter[Kind]()
     for row in rows:
         if row.device != "meta":
-            found[row.kind] += row.bytes
-    return {kind: found[kind] for kind in KINDS if kind in found}
+            sizes[row.kind] += row.bytes
+    return {kind: sizes[kind] for kind in KINDS if kind in sizes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +86,7 @@ class LayerMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Allocations:
+class Allocations(Stored):
     """Allocations of some steps from the very first one on, with the model and one batch loaded before.
 
     They are those that the framework asked its allocator for, scratch space of its kernels included; memory that a mathematics
@@ -119,12 +112,3 @@ class Allocations:
     """The peak of each step; the first one begins without gradients and optimizer state."""
     allocated_per_step_bytes: int | None = None
     """Everything that was allocated in the last step, whether it was released or not."""
-
-    def to_dict(self) -> Json:
-        """Plain JSON data."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, object]) -> Allocations:
-        """Read the data of :meth:`to_dict`."""
-        return validated(cls, data)

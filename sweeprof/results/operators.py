@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from sweeprof.results.layer_times import Mode
-from sweeprof.results.record import Json
-from sweeprof.results.validation import validated
+from sweeprof.results.record import Stored
 
 if TYPE_CHECKING:
     import pandas
@@ -56,11 +54,14 @@ class OperatorTotal:
     calls: float
     self_s: float
     device_self_s: float | None
+    """None if it is not known of one of the rows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Operators:
+class Operators(Stored):
     """Every row, and how the time was spent."""
+
+    NOT_STORED = ("files",)
 
     mode: Mode
     rows: tuple[OperatorRow, ...]
@@ -84,9 +85,12 @@ class Operators:
         for row in self.rows:
             rows.setdefault(row.operator, []).append(row)
         totals = []
-        for name, own in rows.items():
-            calls, self_s = sum(row.calls for row in own), sum(row.self_s for row in own)
-            totals.append(OperatorTotal(name, calls, self_s, _sum([row.device_self_s for row in own])))
+        for name, same in rows.items():
+            device = [row.device_self_s for row in same if row.device_self_s is not None]
+            device_self_s = sum(device) if len(device) == len(same) else None
+            totals.append(
+                OperatorTotal(name, sum(row.calls for row in same), sum(row.self_s for row in same), device_self_s)
+            )
         return tuple(sorted(totals, key=lambda total: total.self_s, reverse=True))
 
     def to_frame(self) -> pandas.DataFrame:
@@ -96,38 +100,12 @@ class Operators:
         lines = [{name: getattr(row, name) for name in FRAME_COLUMNS} for row in self.rows]
         return pandas.DataFrame(lines, columns=FRAME_COLUMNS)
 
-    def to_dict(self) -> Json:
-        """Plain JSON data; files are not in it."""
-        data = dataclasses.asdict(dataclasses.replace(self, files={}))
-        del data["files"]
-        return data
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, object]) -> Operators:
-        """Read the data of :meth:`to_dict`."""
-        return validated(cls, data)
-
-
-def _sum(values: Sequence[float | None]) -> float | None:
-    """None where one is not known."""
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
-
 
 @dataclass(frozen=True, slots=True)
-class OwnCounts:
+class OwnCounts(Stored):
     """Counts of one forward of the whole batch, each in the unit and by the rules of whoever counted."""
 
     counts: Mapping[str, int]
     """By the name of the counter, e.g. ``{"tfprof": 845_862}``."""
     reasons: Mapping[str, str] = field(default_factory=dict)
     """Of counters that gave nothing."""
-
-    def to_dict(self) -> Json:
-        """Plain JSON data."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, object]) -> OwnCounts:
-        """Read the data of :meth:`to_dict`."""
-        return validated(cls, data)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sweeprof.results.record import Json
-from sweeprof.results.validation import validated
+from sweeprof.results.record import Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +20,7 @@ class PeakSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Peaks:
+class Peaks(Stored):
     """The best that short benchmarks reached, in the data type, on the device and with the threads of the combination.
 
     Raises:
@@ -50,12 +47,3 @@ class Peaks:
     def ridge(self) -> float:
         """FLOPs per byte above which a computation is limited by arithmetic."""
         return self.flops_per_s / self.bytes_per_s
-
-    def to_dict(self) -> Json:
-        """Plain JSON data."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, object]) -> Peaks:
-        """Read the data of :meth:`to_dict`."""
-        return validated(cls, data)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, ClassVar, Literal, Self, TypedDict, get_args
 
 from sweeprof.errors import Damaged
 from sweeprof.results.files import read_json, write_json
@@ -32,6 +32,27 @@ FINE: tuple[Status, ...] = ("ok", "unsupported")
 """Of a trial that is done, with or without a measurement."""
 
 Json = dict[str, Any]
+"""A JSON object, such as a config, of which readers take values by their keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The result of a pass, which a record has as a JSON object of its fields."""
+
+    NOT_STORED: ClassVar[tuple[str, ...]] = ()
+    """Fields that no record has."""
+
+    def to_dict(self) -> Json:
+        """Return plain JSON data."""
+        data = dataclasses.asdict(self)
+        for name in self.NOT_STORED:
+            del data[name]
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, object]) -> Self:
+        """Return the object whose data :meth:`to_dict` returned; raise :class:`~sweeprof.errors.Damaged` for other data."""
+        return validated(cls, data)
 
 
 class Processor(TypedDict, total=False):
@@ -207,19 +228,14 @@ def check_pass_name(name: PassName, *where: str | int) -> None:
 
 
 def outcome(record: Record) -> tuple[Status, str | None]:
-    """Status and reason of a trial; ``failed`` also where one of its metrics raised, though the record has the other metrics."""
-    for name, result in _results(record).items():
-        failure = result.get("failure") if isinstance(result, Mapping) else None
-        if isinstance(failure, Mapping):
-            return "failed", f"metric {name}: {failure.get('message')}"
+    """Return status and reason of a trial; ``failed`` also where one of its metrics raised, though the record has the others."""
+    if record.pass_name == "live" and record.status == "ok" and record.observations is not None:
+        results = record.observations.get("results")
+        for name, result in results.items() if isinstance(results, Mapping) else ():
+            failure = result.get("failure") if isinstance(result, Mapping) else None
+            if isinstance(failure, Mapping):
+                return "failed", f"metric {name}: {failure.get('message')}"
     return record.status, record.reason
-
-
-def _results(record: Record) -> Mapping[str, Any]:
-    """By metric name, what the metrics that read the model or its data returned."""
-    seen = record.observations if record.pass_name == "live" and record.status == "ok" else None
-    results = seen.get("results") if isinstance(seen, Mapping) else None
-    return results if isinstance(results, Mapping) else {}
 
 
 def stored_record(path: Path) -> Record:
@@ -237,8 +253,8 @@ def stored_record(path: Path) -> Record:
 
 def read_records(records: Path) -> list[Record]:
     """Every record below the folder, in the order of their paths; damaged files are left out."""
-    found = []
+    stored_records = []
     for path in sorted(records.glob("*/*-r*.json")):
         with suppress(Damaged, OSError):
-            found.append(stored_record(path))
-    return found
+            stored_records.append(stored_record(path))
+    return stored_records

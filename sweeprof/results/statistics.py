@@ -86,9 +86,9 @@ def unpaired_interval(
     """
     if min(len(candidate), len(baseline)) < 2:
         raise ValueError(f"at least two rounds needed on each side: got {len(candidate)} and {len(baseline)}")
-    own, theirs = np.log(np.asarray(candidate, dtype=float)), np.log(np.asarray(baseline, dtype=float))
-    half = _welch_half(float(own.var(ddof=1)), len(own), float(theirs.var(ddof=1)), len(theirs), confidence)
-    center = float(own.mean() - theirs.mean())
+    new, old = np.log(np.asarray(candidate, dtype=float)), np.log(np.asarray(baseline, dtype=float))
+    half = _welch_half(float(new.var(ddof=1)), len(new), float(old.var(ddof=1)), len(old), confidence)
+    center = float(new.mean() - old.mean())
     return math.exp(center - half), math.exp(center + half)
 
 
@@ -103,10 +103,10 @@ def rounds_to_settle(
 
     None where that takes more than :data:`MOST_ROUNDS`.
     """
-    own, theirs = np.log(np.asarray(candidate, dtype=float)), np.log(np.asarray(baseline, dtype=float))
-    center = float(own.mean() - theirs.mean())
+    new, old = np.log(np.asarray(candidate, dtype=float)), np.log(np.asarray(baseline, dtype=float))
+    center = float(new.mean() - old.mean())
     margin = min(abs(center - math.log(1 - threshold)), abs(center - math.log(1 + threshold)))
-    spreads = [float((own - theirs).var(ddof=1))] if paired else [float(own.var(ddof=1)), float(theirs.var(ddof=1))]
+    spreads = [float((new - old).var(ddof=1))] if paired else [float(new.var(ddof=1)), float(old.var(ddof=1))]
     # The half-width falls with every round.
     low, high = 2, MOST_ROUNDS
     if _half(spreads, high, confidence) >= margin:
@@ -124,12 +124,12 @@ def _half(variances: Sequence[float], rounds: int, confidence: float) -> float:
     return float(special.stdtrit(rounds - 1, (1 + confidence) / 2)) * math.sqrt(variances[0] / rounds)
 
 
-def _welch_half(own: float, own_n: int, theirs: float, theirs_n: int, confidence: float) -> float:
+def _welch_half(new: float, new_n: int, old: float, old_n: int, confidence: float) -> float:
     """Half the width of Welch's interval of a difference of means; degrees of freedom after Satterthwaite."""
-    a, b = own / own_n, theirs / theirs_n
+    a, b = new / new_n, old / old_n
     if a + b == 0:
         return 0.0
-    freedom = (a + b) ** 2 / (a**2 / (own_n - 1) + b**2 / (theirs_n - 1))
+    freedom = (a + b) ** 2 / (a**2 / (new_n - 1) + b**2 / (old_n - 1))
     return float(special.stdtrit(freedom, (1 + confidence) / 2)) * math.sqrt(a + b)
 
 

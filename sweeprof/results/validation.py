@@ -12,7 +12,7 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
@@ -28,24 +28,26 @@ SHOWN = 60
 """Characters of a value that an error quotes."""
 
 T = TypeVar("T")
-_Check = Callable[[object], Any]
+Check = Callable[[object], object]
+"""Returns the value as the type that it is read as; raises :class:`_MismatchError`."""
 
 
 def validated(kind: type[T], data: object) -> T:
-    """``data``, parsed from JSON, as a ``kind``.
+    """Return ``data``, parsed from JSON, as a ``kind``.
 
     Raises:
         Damaged: it is not one; says where in it, and why.
     """
     try:
-        made: T = _check_of(cast("Any", kind))(data)
+        return cast("T", _check_of(cast("Hashable", kind))(data))
+    except _MismatchError as error:
+        raise damaged(error.value, error.expected, error.where[::-1]) from None
     except RecursionError:
         raise Damaged("is nested too deeply") from None
-    return made
 
 
 def damaged(value: object, expected: str, where: Sequence[str | int] = ()) -> Damaged:
-    """The error of a value that is not what was ``expected``; ``where`` are the keys that lead to it."""
+    """Return the error of a value that is not what was ``expected``; ``where`` are the keys that lead to it."""
     text = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
     shown = text if len(text) <= SHOWN else text[:SHOWN] + "…"
     path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in where).removeprefix(".")
@@ -62,57 +64,35 @@ class _MismatchError(Exception):
 
 
 @cache
-def _check_of(kind: Any) -> _Check:
-    """The function that checks a value of the outermost type."""
-    check = _compiled(kind)
-
-    def outermost(value: object) -> Any:
-        try:
-            return check(value)
-        except _MismatchError as error:
-            raise damaged(error.value, error.expected, error.where[::-1]) from None
-
-    return outermost
-
-
-@cache
-def _compiled(kind: Any) -> _Check:
-    simple: dict[Any, _Check] = {
-        Any: plain,
-        object: plain,
-        int: _integer,
-        float: _number,
-        bool: _bool,
-        str: _text,
-        type(None): _null,
-        dict: _plain_mapping,
-        list: _plain_list,
-    }
+def _check_of(kind: object) -> Check:  # noqa: PLR0911  # one for each kind of type
+    """Return the function that checks a value of a type; raise TypeError for a type that no JSON holds."""
+    simple: dict[object, Check] = {Any: plain, object: plain, int: _integer, float: _number}
+    simple |= {dict: _mapping(plain), list: _list(plain, list)}
+    exact: dict[object, str] = {bool: "true or false", str: "text", type(None): "null"}
+    origin, arguments = get_origin(kind), get_args(kind)
     if kind in simple:
         return simple[kind]
-    if dataclasses.is_dataclass(kind):
+    if kind in exact:
+        return _exactly(kind, exact[kind])
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return _dataclass(kind)
     if typing.is_typeddict(kind):
-        return _typed_dict(kind)
-    return _generic(kind, get_origin(kind), get_args(kind))
-
-
-def _generic(kind: Any, origin: Any, arguments: tuple[Any, ...]) -> _Check:
+        return _typed_dict(cast("type", kind))
     if origin is Literal:
         return _literal(arguments)
     if origin in (Union, types.UnionType):
         return _union(arguments)
     if origin is tuple and arguments[-1] is not Ellipsis:
-        return _fixed(arguments)
+        return _fixed([_check_of(argument) for argument in arguments])
     if origin in (tuple, list, Sequence):
-        return _list(arguments[0], tuple if origin is tuple else list)
+        return _list(_check_of(arguments[0]), tuple if origin is tuple else list)
     if origin in (dict, Mapping):
-        return _mapping(arguments[1])
+        return _mapping(_check_of(arguments[1]))
     raise TypeError(f"{kind} cannot be read from JSON")
 
 
-def plain(value: object, depth: int = 0) -> Any:
-    """``value``, if it is of JSON's kinds of values, finite and not nested too deeply."""
+def plain(value: object, depth: int = 0) -> object:
+    """Return ``value``, if it is of JSON's kinds of values, finite and not nested too deeply."""
     if value is None or isinstance(value, str | bool):
         return value
     if isinstance(value, int):
@@ -123,35 +103,24 @@ def plain(value: object, depth: int = 0) -> Any:
         return value
     if depth == DEEPEST:
         raise _MismatchError(value, f"allowed: it is nested more than {DEEPEST} levels deep")
-    if isinstance(value, list | tuple):
-        if _are_plausible(value):
-            return value
-        items: Any = enumerate(value)
-    elif isinstance(value, dict):
+    items: Iterable[tuple[str | int, object]]
+    if isinstance(value, dict):
         items = value.items()
-    else:
+    elif not isinstance(value, list | tuple):
         raise _MismatchError(value, "a value of JSON")
-    for key, one in items:
-        if type(one) in (str, bool, type(None)):
+    elif _are_plausible(value):
+        return value
+    else:
+        items = enumerate(value)
+    for key, item in items:
+        if type(item) in (str, bool, type(None)):
             continue  # most values, without a call
         try:
-            plain(one, depth + 1)
+            plain(item, depth + 1)
         except _MismatchError as error:
             error.where.append(key)
             raise
     return value
-
-
-def _plain_mapping(value: object) -> Any:
-    if not isinstance(value, dict):
-        raise _MismatchError(value, "an object")
-    return plain(value)
-
-
-def _plain_list(value: object) -> Any:
-    if not isinstance(value, list):
-        raise _MismatchError(value, "a list")
-    return plain(value)
 
 
 def _integer(value: object) -> int:
@@ -168,27 +137,19 @@ def _number(value: object) -> float:
     raise _MismatchError(value, "a finite number of a plausible size")
 
 
-def _bool(value: object) -> bool:
-    if type(value) is not bool:
-        raise _MismatchError(value, "true or false")
-    return value
+def _exactly(kind: object, expected: str) -> Check:
+    def check(value: object) -> object:
+        if type(value) is not kind:
+            raise _MismatchError(value, expected)
+        return value
+
+    return check
 
 
-def _text(value: object) -> str:
-    if type(value) is not str:
-        raise _MismatchError(value, "text")
-    return value
-
-
-def _null(value: object) -> None:
-    if value is not None:
-        raise _MismatchError(value, "null")
-
-
-def _literal(allowed: tuple[Any, ...]) -> _Check:
+def _literal(allowed: Collection[object]) -> Check:
     listed = ", ".join(map(str, allowed))
 
-    def check(value: object) -> Any:
+    def check(value: object) -> object:
         if type(value) is not str or value not in allowed:
             raise _MismatchError(value, f"one of {listed}")
         return value
@@ -196,16 +157,16 @@ def _literal(allowed: tuple[Any, ...]) -> _Check:
     return check
 
 
-def _union(kinds: tuple[Any, ...]) -> _Check:
-    checks = [_compiled(kind) for kind in kinds if kind is not type(None)]
+def _union(kinds: Sequence[object]) -> Check:
+    checks = [_check_of(kind) for kind in kinds if kind is not type(None)]
     is_optional = len(checks) < len(kinds)
 
-    def check(value: object) -> Any:
+    def check(value: object) -> object:
         if value is None and is_optional:
             return None
-        for one in checks[:-1]:
+        for alternative in checks[:-1]:
             try:
-                return one(value)
+                return alternative(value)
             except _MismatchError:
                 pass
         return checks[-1](value)
@@ -213,127 +174,111 @@ def _union(kinds: tuple[Any, ...]) -> _Check:
     return check
 
 
-def _are_plausible(values: Sequence[Any]) -> bool:
-    """True if all values are floats that :func:`_number` takes; quick, for thousands of samples."""
-    if (
-        not values
-        or type(values[0]) is not float
-        or set(map(type, values)) != {float}
-        or not all(map(math.isfinite, values))
-    ):
+def _are_plausible(values: Sequence[object]) -> bool:
+    """Return True if all values are floats that :func:`_number` takes; quick, for thousands of samples."""
+    if not values or type(values[0]) is not float or set(map(type, values)) != {float}:
         return False
-    return bool(min(values) >= -LARGEST_FLOAT and max(values) <= LARGEST_FLOAT)
+    floats = cast("Sequence[float]", values)
+    return all(map(math.isfinite, floats)) and min(floats) >= -LARGEST_FLOAT and max(floats) <= LARGEST_FLOAT
 
 
-def _list(kind: Any, made: Callable[[Any], Any]) -> _Check:
-    item = _compiled(kind)
-
-    def check(value: object) -> Any:
+def _list(item: Check, kind: Callable[[Sequence[object]], object]) -> Check:
+    def check(value: object) -> object:
         if not isinstance(value, list | tuple):
             raise _MismatchError(value, "a list")
         if item is _number and _are_plausible(value):
-            return made(value)
-        found = []
-        for one in value:
+            return kind(value)
+        checked: list[object] = []
+        for element in value:
             try:
-                found.append(item(one))
+                checked.append(item(element))
             except _MismatchError as error:
-                error.where.append(len(found))
+                error.where.append(len(checked))
                 raise
-        return made(found)
+        return kind(checked)
 
     return check
 
 
-def _fixed(kinds: tuple[Any, ...]) -> _Check:
-    items = [_compiled(kind) for kind in kinds]
-
-    def check(value: object) -> Any:
+def _fixed(items: Sequence[Check]) -> Check:
+    def check(value: object) -> object:
         if not isinstance(value, list | tuple) or len(value) != len(items):
             raise _MismatchError(value, f"a list of {len(items)}")
-        return tuple(item(one) for item, one in zip(items, value, strict=True))
+        return tuple(item(element) for item, element in zip(items, value, strict=True))
 
     return check
 
 
-def _mapping(kind: Any) -> _Check:
-    item = _compiled(kind)
+def _object(value: object) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise _MismatchError(value, "an object")
+    return value
 
-    def check(value: object) -> Any:
-        if not isinstance(value, dict):
-            raise _MismatchError(value, "an object")
-        if item is plain:
-            return plain(value)
-        return _items(value, dict.fromkeys(value, item))
+
+def _mapping(item: Check) -> Check:
+    def check(value: object) -> object:
+        data = _object(value)
+        return plain(data) if item is plain else _fields(data, dict.fromkeys(data, item), ())
 
     return check
 
 
-def _items(value: Mapping[str, Any], checks: Mapping[str, _Check]) -> dict[str, Any]:
-    """Return the checked values of the keys of ``checks`` that are in ``value``."""
-    found = {}
+def _fields(data: Mapping[str, object], checks: Mapping[str, Check], needed: Iterable[str]) -> dict[str, object]:
+    """Return the checked values of the keys of ``checks`` that are in ``data``, which must have the ``needed`` ones."""
+    fields = {}
     key = ""
     try:
         for key, check in checks.items():
-            if key in value:
-                found[key] = check(value[key])
+            if key in data:
+                fields[key] = check(data[key])
     except _MismatchError as error:
         error.where.append(key)
         raise
-    return found
+    for name in needed:
+        if name not in fields:
+            raise _MismatchError(data, f"complete: it has no {name!r}")
+    return fields
 
 
-def _dataclass(kind: Any) -> _Check:
+def _dataclass(kind: type) -> Check:
     fields = [spec for spec in dataclasses.fields(kind) if spec.init]
     missing = dataclasses.MISSING
     needed = [spec.name for spec in fields if spec.default is missing and spec.default_factory is missing]
-    checks: dict[str, _Check] = {}  # filled at first use: a type may have fields of its own type
+    checks: dict[str, Check] = {}  # filled at first use: a type may have fields of its own type
 
-    def check(value: object) -> Any:
-        if not isinstance(value, dict):
-            raise _MismatchError(value, "an object")
+    def check(value: object) -> object:
+        data = _object(value)
         if not checks:
             hints = typing.get_type_hints(kind)
-            checks.update({spec.name: _readable(hints[spec.name]) for spec in fields})
-        found = _items(value, checks)
-        for name in needed:
-            if name not in found:
-                raise _MismatchError(value, f"complete: it has no {name!r}")
+            for spec in fields:
+                try:
+                    checks[spec.name] = _check_of(hints[spec.name])
+                except TypeError:  # what no JSON holds, as bytes, is never read from it
+                    checks[spec.name] = _refused
         try:
-            return kind(**found)
+            return kind(**_fields(data, checks, needed))
         except ValueError as error:  # what the type itself refuses
             raise _MismatchError(value, f"valid: {error}") from None
 
     return check
 
 
-def _readable(kind: Any) -> _Check:
-    """The check of a field; what no JSON holds, as bytes, is never read from it."""
-    try:
-        return _compiled(kind)
-    except TypeError:
-
-        def refuse(value: object) -> Any:
-            raise _MismatchError(value, "stored in JSON")
-
-        return refuse
+def _refused(value: object) -> object:
+    raise _MismatchError(value, "stored in JSON")
 
 
-def _typed_dict(kind: Any) -> _Check:
+def _typed_dict(kind: type) -> Check:
     # Where annotations are text, __required_keys__ has those of NotRequired, too.
     hints = typing.get_type_hints(kind, include_extras=True)
     optional = {key for key, hint in hints.items() if get_origin(hint) is typing.NotRequired}
-    checks = {key: _compiled(hint) for key, hint in typing.get_type_hints(kind).items()}
-    needed = sorted(kind.__required_keys__ - optional)
+    checks = {key: _check_of(hint) for key, hint in typing.get_type_hints(kind).items()}
+    required: frozenset[str] = vars(kind)["__required_keys__"]
 
-    def check(value: object) -> Any:
-        if not isinstance(value, dict):
-            raise _MismatchError(value, "an object")
-        found = _items(value, checks)
-        for name in needed:
-            if name not in found:
-                raise _MismatchError(value, f"complete: it has no {name!r}")
-        others = {key: one for key, one in value.items() if key not in checks}
-        return {**plain(others), **found}
+    def check(value: object) -> object:
+        data = _object(value)
+        fields = _fields(data, checks, sorted(required - optional))
+        others = {key: item for key, item in data.items() if key not in checks}
+        plain(others)
+        return {**others, **fields}
 
     return check

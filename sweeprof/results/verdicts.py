@@ -140,20 +140,20 @@ def _with_rounds(
     bridged = _are_calibrated(measurement, base)
     if [field for field in pairing.differs if not (bridged and field == "host")]:
         return undecided("not_comparable", "different_environment")
-    used, own, theirs = _sides(measurement, base, pairing)
-    if min(len(own), len(theirs)) < MIN_ROUNDS:
+    used, values, baseline = _sides(measurement, base, pairing)
+    if min(len(values), len(baseline)) < MIN_ROUNDS:
         return dataclasses.replace(undecided("unclear", "too_few_rounds"), base_rounds=len(base.rounds))
     if threshold is None:
         return undecided("unclear", "no_threshold")
-    if min(*own, *theirs) <= 0:
+    if min(*values, *baseline) <= 0:
         return undecided("unclear", "test_failed")
     try:
-        interval = (ratio_interval if pairing.is_interleaved else unpaired_interval)(own, theirs)
+        interval = (ratio_interval if pairing.is_interleaved else unpaired_interval)(values, baseline)
     except ArithmeticError:  # a spread beyond all bounds; never a significance
         return undecided("unclear", "test_failed")
     verdict, reason = interval_verdict(interval, threshold, measurement.better)
     needed = (
-        rounds_to_settle(own, theirs, threshold, paired=pairing.is_interleaved)
+        rounds_to_settle(values, baseline, threshold, paired=pairing.is_interleaved)
         if reason == "interval_crosses_threshold"
         else None
     )
@@ -177,9 +177,9 @@ def _sides(
             return "calibrated", measurement.calibrated, base.calibrated
         return "rounds", measurement.rounds, base.rounds
     used: Used = "paired" if measurement.paired else "rounds"
-    own, theirs = measurement.by_round("paired" if measurement.paired else "rounds"), base.by_round()
-    common = sorted((own.keys() & theirs.keys()) - pairing.apart)
-    return used, [own[number] for number in common], [theirs[number] for number in common]
+    values, baseline = measurement.by_round("paired" if measurement.paired else "rounds"), base.by_round()
+    common = sorted((values.keys() & baseline.keys()) - pairing.apart)
+    return used, [values[number] for number in common], [baseline[number] for number in common]
 
 
 def interval_verdict(interval: tuple[float, float], threshold: float, better: Better) -> tuple[Verdict, str]:
@@ -228,25 +228,25 @@ def differences(baseline: Mapping[str, Measurement], candidate: Mapping[str, Mea
     return [_difference(name, baseline.get(name), candidate.get(name)) for name in names]
 
 
-def _difference(name: str, base: Measurement | None, own: Measurement | None) -> Difference:
-    shown = own or base
+def _difference(name: str, base: Measurement | None, candidate: Measurement | None) -> Difference:
+    shown = candidate or base
     assert shown is not None
-    reason = _reason("baseline", base) or _reason("candidate", own)
-    if base is None or own is None or base.value is None or own.value is None:
-        left, right = base.value if base else None, own.value if own else None
+    reason = _reason("baseline", base) or _reason("candidate", candidate)
+    if base is None or candidate is None or base.value is None or candidate.value is None:
+        left, right = base.value if base else None, candidate.value if candidate else None
         return Difference(name, shown.unit, shown.better, left, right, None, None, None, None, reason)
-    if base.unit != own.unit:
-        raise ValueError(f"{name} is in {base.unit!r} and in {own.unit!r}")
-    ratio = over(own.value, base.value)
-    improvement = {"lower": over(base.value, own.value), "higher": ratio, None: None}[own.better]
-    cell = compare_cell(own, base, None)
+    if base.unit != candidate.unit:
+        raise ValueError(f"{name} is in {base.unit!r} and in {candidate.unit!r}")
+    ratio = over(candidate.value, base.value)
+    improvement = {"lower": over(base.value, candidate.value), "higher": ratio, None: None}[candidate.better]
+    cell = compare_cell(candidate, base, None)
     return Difference(
         name=name,
-        unit=own.unit,
-        better=own.better,
+        unit=candidate.unit,
+        better=candidate.better,
         baseline=base.value,
-        candidate=own.value,
-        difference=own.value - base.value,
+        candidate=candidate.value,
+        difference=candidate.value - base.value,
         ratio=ratio,
         improvement=improvement,
         verdict=cell.verdict,

@@ -17,8 +17,8 @@ from benchmarks.counters import quiet
 from torch import nn
 
 from sweeprof import Profiler
-from sweeprof.measuring.timing import Protocol
 from sweeprof.results.layer_times import LayerTimes, Mode
+from sweeprof.results.protocol import Protocol
 
 
 class Spent(NamedTuple):

@@ -26,7 +26,6 @@ from torch.utils.benchmark import Timer
 from support.fakes import composed_of
 from support.plans import fake_plan, sweep_folder
 from sweeprof.config.schema import IDENTITY
-from sweeprof.measuring.timing import Protocol
 from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.select import select
 from sweeprof.plan.plan import Combination, Plan
@@ -34,6 +33,7 @@ from sweeprof.plan.shards import in_shards
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.results.files import write_json
 from sweeprof.results.measurement import Measurement
+from sweeprof.results.protocol import Protocol
 from sweeprof.run import shard
 from sweeprof.run.isolation import WorkerPool
 from sweeprof.run.shard import run_shard

@@ -24,9 +24,9 @@ from sweeprof.backends.tensorflow.adapter import TensorflowBackend
 from sweeprof.backends.tensorflow.model import ExecutionMode
 from sweeprof.errors import UserError
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.timing import Protocol
-from sweeprof.measuring.training_config import Recipe, Work
+from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.layer_times import OUTSIDE, LayerTimes
+from sweeprof.results.protocol import Protocol
 
 ATTEMPTS = 10
 BOUND = 0.05
@@ -106,7 +106,7 @@ def layer_times(
     backend = TensorflowBackend(mode=mode)
     model = backend.load(timed.make, "cpu", None)
     batch = model.put(Inputs.of(np.random.default_rng(0).integers(0, 2, timed.shape).astype(timed.dtype)))
-    work, seen = Work(batch, None, Recipe("none", "mean") if trains else None), []
+    work, seen = Work(batch, None, TrainingConfig("none", "mean") if trains else None), []
     for _ in range(attempts):
         times = backend.layer_times(model, work, PROTOCOL)
         covered = [times.forward_covered, *([times.backward_covered] if trains else [])]

@@ -23,10 +23,11 @@ from sweeprof.datasets import batch_of
 from sweeprof.datasets.digits import Digits
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.instantiate import instantiate
-from sweeprof.measuring.timing import Protocol, Timing, WallClock, sampled
+from sweeprof.measuring.timing import Timing, WallClock, sampled
 from sweeprof.metrics.latency import forward
 from sweeprof.metrics.metric import Estimate
 from sweeprof.plan.process_environment import preload
+from sweeprof.results.protocol import Protocol
 from sweeprof.results.record import Record
 from sweeprof.results.statistics import median_interval
 from sweeprof.run.fork_server import ForkServer

@@ -26,10 +26,11 @@ from sweeprof.backends.jax.adapter import JaxBackend
 from sweeprof.counting.formulas import Formulas
 from sweeprof.datasets.digits import Digits
 from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.measuring.timing import Protocol, measure, measure_training
-from sweeprof.measuring.training_config import Recipe
+from sweeprof.measuring.timing import measure, measure_training
+from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.results.compare import deviations_of
+from sweeprof.results.protocol import Protocol
 from sweeprof.zoo import lenet5, mlp
 
 SHORT = Protocol(warmup_steps=2, warmup_s=0, sample_s=1e-4, min_samples=5, min_s=0.01)
@@ -122,8 +123,8 @@ def training() -> Any:
     for mode in ("jit", "eager"):
         backend = started(mode=mode)
         model = backend.load(lambda: dense, "cpu", None)
-        recipe = Recipe(partial(keras.optimizers.SGD, 0.5), "cross_entropy")
-        with backend.training(model, model.put(Inputs((x,))), y, recipe) as step:
+        config = TrainingConfig(partial(keras.optimizers.SGD, 0.5), "cross_entropy")
+        with backend.training(model, model.put(Inputs((x,))), y, config) as step:
             losses = []
             for _ in range(2):
                 losses.append(float(step.forward()))
@@ -143,7 +144,7 @@ def recipes() -> Any:
     for optimizer, loss in (
         ("momentum", "mean"), ("adam", "cross_entropy"), ("adamw", "mean"), ("none", "mse"),
     ):  # fmt: skip
-        with backend.training(model, batch, np.zeros(8, int), Recipe(optimizer, loss)) as step:
+        with backend.training(model, batch, np.zeros(8, int), TrainingConfig(optimizer, loss)) as step:
             timing = measure_training(step, SHORT, model.clock())
         found[optimizer] = {name: min(seconds) for name, seconds in timing.phases.items()}
     return found
@@ -160,7 +161,7 @@ def refusals() -> Any:
         model = backend.load(build, "cpu", None)
 
         def step() -> None:
-            with backend.training(model, model.put(x), targets, Recipe("sgd", loss)) as found:
+            with backend.training(model, model.put(x), targets, TrainingConfig("sgd", loss)) as found:
                 found.forward()
 
         return raised(step)

@@ -62,15 +62,15 @@ def ours(job: str) -> dict[str, float]:
     from sweeprof.backends.torch.adapter import TorchBackend
     from sweeprof.counting.formulas import DEFAULTS
     from sweeprof.measuring.inputs import Inputs
-    from sweeprof.measuring.training_config import Recipe, Work
+    from sweeprof.measuring.training_config import TrainingConfig, Work
 
     module, given, mode = _made(job)
     inputs, backend = Inputs((given,)), TorchBackend()
-    recipe = Recipe() if mode == "training" else None
-    analyze: Callable[..., Any] = backend.analyze_training if recipe else backend.analyze
+    config = TrainingConfig() if mode == "training" else None
+    analyze: Callable[..., Any] = backend.analyze_training if config else backend.analyze
     liveness = analyze(lambda: module, inputs, None, DEFAULTS).liveness
     model = backend.load(lambda: module, "cpu", None)
-    seen = backend.allocations(model, Work(model.put(inputs), None, recipe))
+    seen = backend.allocations(model, Work(model.put(inputs), None, config))
     return {"peak": seen.peak_bytes, "first": seen.step_peaks_bytes[0], "estimate": liveness.peak_bytes}
 
 

@@ -277,6 +277,6 @@ def test_compare_is_a_function_also_where_its_module_was_imported() -> None:
     """The import system binds ``sweeprof.compare`` to the module of the command, which stands down for the function."""
     program = (
         "import sweeprof; before = sweeprof.compare; import sweeprof.compare; from sweeprof import compare;"
-        "assert before is compare is sweeprof.compare and compare.__module__ == 'sweeprof.profiling.profile'"
+        "assert before is compare is sweeprof.compare and compare.__module__ == 'sweeprof.profiling.profiler'"
     )
     assert not imported_by(program) & {"torch", "tensorflow", "mlflow"}

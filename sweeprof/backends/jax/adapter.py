@@ -25,7 +25,7 @@ from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import ProcessMemory
-from sweeprof.measuring.training_config import Recipe
+from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.operators import OwnCounts
 
@@ -108,9 +108,9 @@ class JaxBackend:
         return count_training(*self._described(build, inputs, channel_axis), formulas)
 
     def training(
-        self, model: JaxModel, batch: Inputs, targets: object, recipe: Recipe
+        self, model: JaxModel, batch: Inputs, targets: object, config: TrainingConfig
     ) -> AbstractContextManager[JaxTraining]:
-        return training(model, batch, targets, recipe)
+        return training(model, batch, targets, config)
 
     def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:
         return own_counts(self.load(build, "cpu", channel_axis), inputs)

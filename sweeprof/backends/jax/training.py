@@ -18,7 +18,7 @@ from jax import numpy as jnp
 from sweeprof.backends.jax.model import Form, JaxModel, JaxWeights, arrays_in, called, first_array, parted, weights_of
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS, Recipe
+from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS, TrainingConfig
 
 RATE = 1e-8
 """Learning rate of the named optimizers: an update costs the same at any, and at this one thousands of timed steps, which
@@ -92,7 +92,7 @@ def _backward(back: Any, loss: jax.Array) -> Any:
 
 
 @contextmanager
-def training(model: JaxModel, batch: Inputs, targets: object, recipe: Recipe) -> Iterator[JaxTraining]:
+def training(model: JaxModel, batch: Inputs, targets: object, config: TrainingConfig) -> Iterator[JaxTraining]:
     """The model trains on one batch again and again; what it learns is forgotten afterwards.
 
     Raises:
@@ -105,10 +105,10 @@ def training(model: JaxModel, batch: Inputs, targets: object, recipe: Recipe) ->
         weights_of(model.native, batch)
         if not model.native.trainable_variables:
             raise Unsupported("no parameter requires a gradient")
-        optimizer = _optimizer(recipe.optimizer)
+        optimizer = _optimizer(config.optimizer)
         if optimizer is not None:
             optimizer.build(model.native.trainable_variables)
-        yield JaxTraining(model, batch, _loss(recipe.loss, targets), optimizer)
+        yield JaxTraining(model, batch, _loss(config.loss, targets), optimizer)
 
 
 _OPTIMIZERS: dict[str, Callable[[], keras.optimizers.Optimizer | None]] = {

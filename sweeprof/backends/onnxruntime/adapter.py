@@ -16,13 +16,13 @@ from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import ProcessMemory
-from sweeprof.measuring.timing import Protocol
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.artifact import Artifact
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.operators import Operators
 from sweeprof.results.peaks import Peaks, PeakSettings
+from sweeprof.results.protocol import Protocol
 
 INFERENCE = Gap("makes no sense", "ONNX Runtime runs models, and trains none")
 
@@ -137,5 +137,5 @@ class OnnxruntimeBackend:
 
     @staticmethod
     def _check_inference(work: Work) -> None:
-        if work.recipe is not None:
+        if work.training is not None:
             raise Unsupported(str(INFERENCE))

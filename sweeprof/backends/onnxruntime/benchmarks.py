@@ -15,8 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 from sweeprof.backends import AnyArray
 from sweeprof.backends.onnxruntime.model import OnnxModel, SessionFeed, SessionSettings
 from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
-from sweeprof.measuring.timing import Protocol, WallClock, sampled
+from sweeprof.measuring.timing import WallClock, sampled
 from sweeprof.results.peaks import Peaks, PeakSettings
+from sweeprof.results.protocol import Protocol
 
 OPSET, IR_VERSION = 17, 8
 """Those that every ONNX Runtime of these years knows."""

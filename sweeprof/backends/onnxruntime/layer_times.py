@@ -16,8 +16,9 @@ from sweeprof.backends.onnxruntime.model import OnnxModel, SessionFeed
 from sweeprof.backends.onnxruntime.profiler import NodeRun, Profiled, ProfilerOverhead, calibrated, profiled
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.layer_timing import MOST_ATTEMPTS, bounded
-from sweeprof.measuring.timing import Clock, Protocol, without_collection
+from sweeprof.measuring.timing import Clock, without_collection
 from sweeprof.results.layer_times import ROOT, CallTime, LayerTimes, PhaseTimes, above, disagreement
+from sweeprof.results.protocol import Protocol
 
 MOST_REPEATS = 200
 MOST_EVENTS = 60_000

@@ -75,17 +75,16 @@ def allocations(model: TensorflowModel, work: Work) -> Allocations:
         tensors = _tensors(model, work)
     trace = _PlaneChanges(_stacks(probes, places))
     trace.read(events)
-    found = course(trace.changes, trace.begins, trace.ends)
-    return found.told("inference" if work.recipe is None else "training", tensors, device)
+    return course(trace.changes, trace.begins, trace.ends, mode=work.mode, tensors=tensors, device=device)
 
 
 @contextmanager
 def _steps(model: TensorflowModel, work: Work) -> Iterator[Callable[[], object]]:
-    if work.recipe is None:
+    if work.training is None:
         with model.stepping(work.batch) as step:
             yield step
         return
-    with training(model, work.batch, work.targets, work.recipe) as phases:
+    with training(model, work.batch, work.targets, work.training) as phases:
         yield phases.whole if isinstance(phases, FusedTraining) else phases.all_phases
 
 

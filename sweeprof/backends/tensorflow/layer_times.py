@@ -21,9 +21,10 @@ from sweeprof.backends.tensorflow.steps import TimedStep, timed_steps_of
 from sweeprof.backends.tensorflow.training import StepPhases, step_phases_of
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.layer_timing import LEFT, Cost, Reader, Turn, in_turns, timed_in_turns
-from sweeprof.measuring.timing import Protocol, without_collection
+from sweeprof.measuring.timing import without_collection
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import LayerTimes
+from sweeprof.results.protocol import Protocol
 
 CALLS = 40
 """Empty layers in one step."""
@@ -98,10 +99,10 @@ class _EmptyLayers(keras.Layer):  # type: ignore[misc]
 
 
 def layer_times(model: TensorflowModel, work: Work, protocol: Protocol) -> LayerTimes:
-    """The layers' times of inference, or with a recipe of training; as many repeats as the protocol asks of a round.
+    """The layers' times of inference, or of training with a config; as many repeats as the protocol asks of a round.
 
     Raises:
-        Unsupported: the model has no layers when it runs, it is on an accelerator, or the recipe does not fit it.
+        Unsupported: the model has no layers when it runs, it is on an accelerator, or the training config does not fit it.
         Exception: whatever the model raised.
     """
     if model.device != "cpu":

@@ -42,11 +42,11 @@ def lines(model: TensorflowModel, work: Work, functions: Sequence[str]) -> Lines
 
 @contextmanager
 def _steps(model: TensorflowModel, work: Work) -> Iterator[Callable[[], object]]:
-    if work.recipe is None:
+    if work.training is None:
         with model.stepping(work.batch) as step:
             yield step
         return
-    with training(model, work.batch, work.targets, work.recipe) as phases:
+    with training(model, work.batch, work.targets, work.training) as phases:
         assert isinstance(phases, EagerTraining)
         yield phases.all_phases
 

@@ -42,7 +42,7 @@ def operators(model: TensorflowModel, work: Work) -> Operators:
     """Return the operators that a step runs; a training step changes the weights.
 
     Raises:
-        Unsupported: a profiler of TensorFlow is running, the model has no layers when it runs, is on an accelerator, or the recipe
+        Unsupported: a profiler of TensorFlow is running, the model has no layers when it runs, is on an accelerator, or the config
             does not fit it.
         Exception: whatever the model raised.
     """

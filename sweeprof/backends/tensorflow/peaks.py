@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from sweeprof.backends.tensorflow import runtime
 from sweeprof.backends.tensorflow.model import clock_of
-from sweeprof.measuring.timing import Protocol, sampled
+from sweeprof.measuring.timing import sampled
 from sweeprof.results.peaks import Peaks, PeakSettings
+from sweeprof.results.protocol import Protocol
 
 SHORT = Protocol(sample_s=0.005, min_samples=5)
 """Of each benchmark the best sample counts: whatever disturbs one makes it slower."""

@@ -23,7 +23,7 @@ from sweeprof.backends.tensorflow.state import native
 from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS, Recipe, Work
+from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS, TrainingConfig, Work
 
 Loss = Callable[[object, tf.Tensor | None], tf.Tensor]
 """From what the model returned, and the targets, to a scalar."""
@@ -225,7 +225,7 @@ class FusedTraining:
 
 @contextmanager
 def training(
-    model: TensorflowModel, batch: Inputs, targets: object, recipe: Recipe
+    model: TensorflowModel, batch: Inputs, targets: object, config: TrainingConfig
 ) -> Iterator[EagerTraining | FusedTraining]:
     """The model trains on one batch again and again; what it learns is its owner's to take back.
 
@@ -234,14 +234,14 @@ def training(
         Exception: whatever the constructor of the caller's own optimizer raised.
     """
     with tf.device(model.device):
-        made = parts(model, batch, targets, recipe)
+        made = parts(model, batch, targets, config)
         if model.variant.mode == "eager":
             yield EagerTraining(made)
         else:
             yield FusedTraining(made, model.variant, model.device == "cpu")
 
 
-def parts(model: TensorflowModel, batch: Inputs, targets: object, recipe: Recipe) -> Parts:
+def parts(model: TensorflowModel, batch: Inputs, targets: object, config: TrainingConfig) -> Parts:
     """Return the parts of a training step of ``model``, with the optimizer's variables built. Raises as :func:`training`."""
     native = model.native
     if not getattr(native, "built", True):
@@ -249,11 +249,11 @@ def parts(model: TensorflowModel, batch: Inputs, targets: object, recipe: Recipe
     variables = list(getattr(native, "trainable_variables", ()))
     if not variables:
         raise Unsupported("no variable of the model is trainable")
-    optimizer = _optimizer(recipe.optimizer, variables)
+    optimizer = _optimizer(config.optimizer, variables)
     if optimizer is not None and not optimizer.built:
         optimizer.build(variables)
     wanted = as_tensor(targets, model.device)
-    loss = loss_of(recipe.loss, has_targets=wanted is not None)
+    loss = loss_of(config.loss, has_targets=wanted is not None)
     fed = (batch.args, dict(batch.kwargs), wanted)
     return Parts(model.called(batch.forward, training=True), loss, fed, variables, optimizer)
 
@@ -306,7 +306,7 @@ def step_phases_of(model: TensorflowModel, work: Work) -> StepPhases:
     """The task of ``work``.
 
     Raises:
-        Unsupported: the model has no layers when it runs, or the recipe does not fit it.
+        Unsupported: the model has no layers when it runs, or the training config does not fit it.
         Exception: whatever the model raised.
     """
     root, batch = model.native, work.batch
@@ -316,8 +316,8 @@ def step_phases_of(model: TensorflowModel, work: Work) -> StepPhases:
         raise Unsupported(
             "not possible upstream: a compiled XLA program has no layers; mode=function has the same model with them"
         )
-    if work.recipe is not None:
-        made = parts(model, batch, work.targets, work.recipe)
+    if work.training is not None:
+        made = parts(model, batch, work.targets, work.training)
         return StepPhases(root, made.lost, made.fed, tuple(made.watched), made.update)
     forward = model.called(batch.forward)
     if not root.built:

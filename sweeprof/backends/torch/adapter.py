@@ -21,14 +21,14 @@ from sweeprof.counting.formulas import Formulas
 from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import ProcessMemory
-from sweeprof.measuring.timing import Protocol
-from sweeprof.measuring.training_config import Recipe, Work
+from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
 from sweeprof.results.memory import Allocations
 from sweeprof.results.operators import Operators, OwnCounts
 from sweeprof.results.peaks import Peaks, PeakSettings
+from sweeprof.results.protocol import Protocol
 
 if TYPE_CHECKING:
     from sweeprof.backends.torch.training_hooks import TorchTrainingHooks
@@ -123,9 +123,9 @@ class TorchBackend:
     # The passes that take a step apart are imported when they run: measured processes do not carry what they need.
 
     def training(
-        self, model: TorchModel, batch: Inputs, targets: object, recipe: Recipe
+        self, model: TorchModel, batch: Inputs, targets: object, config: TrainingConfig
     ) -> AbstractContextManager[TorchTraining]:
-        return training(model, batch, targets, recipe)
+        return training(model, batch, targets, config)
 
     def watch(self, model: torch.nn.Module) -> TorchTrainingHooks:
         from sweeprof.backends.torch.training_hooks import TorchTrainingHooks

@@ -13,8 +13,9 @@ from sweeprof.backends.torch.callsites import dtype_name
 from sweeprof.backends.torch.model import TorchModel
 from sweeprof.backends.torch.state import tensors_of
 from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
-from sweeprof.measuring.timing import Protocol, WallClock, sampled
+from sweeprof.measuring.timing import WallClock, sampled
 from sweeprof.results.peaks import Peaks, PeakSettings
+from sweeprof.results.protocol import Protocol
 
 _CONVOLUTIONS = torch.nn.modules.conv._ConvNd
 

@@ -36,9 +36,10 @@ from sweeprof.measuring.layer_timing import (
     seconds_added,
     timed_in_turns,
 )
-from sweeprof.measuring.timing import Clock, Protocol, without_collection
+from sweeprof.measuring.timing import Clock, without_collection
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import LayerTimes
+from sweeprof.results.protocol import Protocol
 
 _sequence = torch._C._autograd._get_sequence_nr
 CHECKPOINT = "CheckpointFunctionBackward"
@@ -275,7 +276,7 @@ def _lasting(step: Callable[[], object], clock: Clock) -> float:
 
 
 def layer_times(model: TorchModel, work: Work, protocol: Protocol) -> LayerTimes:
-    """The layers' times of inference, or with a recipe of training; as many repeats as the protocol asks of a round.
+    """The layers' times of inference, or of training with a config; as many repeats as the protocol asks of a round.
 
     Raises:
         Unsupported: the model is compiled or scripted, so that it has no layers when it runs.
@@ -283,7 +284,7 @@ def layer_times(model: TorchModel, work: Work, protocol: Protocol) -> LayerTimes
     """
     if is_compiled(model.module):
         raise Unsupported("a compiled model has no layers when it runs; backend=torch has the same model with them")
-    is_training, clock = work.recipe is not None, model.clock()
+    is_training, clock = work.training is not None, model.clock()
     probes = ModuleProbes(model.module, clock.mark, with_backward=is_training)
     with stepping(model, work) as steps, without_collection():
         measuring = _Measuring(steps, probes, Reader(probes.described(), clock.between), clock)

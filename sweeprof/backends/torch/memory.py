@@ -140,8 +140,7 @@ def allocations(model: TorchModel, work: Work) -> Allocations:
     trace.follow(roots)
     if model.device.type != "cpu" and not any(change.bytes for change in trace.changes):
         raise Unsupported(f"torch's profiler shows no allocations on {model.device.type}")
-    found = course(trace.changes, trace.begins, trace.ends)
-    return found.told("inference" if work.recipe is None else "training", tensors, device)
+    return course(trace.changes, trace.begins, trace.ends, mode=work.mode, tensors=tensors, device=device)
 
 
 class _EventChanges:

@@ -51,7 +51,7 @@ def operators(model: TorchModel, work: Work) -> Operators:
     """Return the operators that a step runs; a training step changes the weights.
 
     Raises:
-        Unsupported: a profiler of torch is running, or the recipe does not fit the model.
+        Unsupported: a profiler of torch is running, or the training config does not fit the model.
         Exception: whatever the model raised.
     """
     with stepping(model, work) as steps:
@@ -64,7 +64,7 @@ def operators(model: TorchModel, work: Work) -> Operators:
         if count:
             trace = traced(model.module, steps, count)
     return Operators(
-        mode="inference" if work.recipe is None else "training",
+        mode=work.mode,
         rows=_rows(trace, counted, model.device.type != "cpu"),
         steps=trace.steps,
         step_s=trace.step_s,

@@ -23,7 +23,7 @@ from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import without_collection
-from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS, Recipe, Work
+from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS, TrainingConfig, Work
 from sweeprof.results.layers import Training
 from sweeprof.results.operators import Phase
 
@@ -179,7 +179,7 @@ class TorchTraining:
 
 
 @contextmanager
-def training(model: TorchModel, batch: Inputs, targets: object, recipe: Recipe) -> Iterator[TorchTraining]:
+def training(model: TorchModel, batch: Inputs, targets: object, config: TrainingConfig) -> Iterator[TorchTraining]:
     """The module trains on one batch again and again; what it learns is its owner's to take back.
 
     Afterwards its modes are what they were, and its parameters have no gradients.
@@ -201,8 +201,8 @@ def training(model: TorchModel, batch: Inputs, targets: object, recipe: Recipe) 
                 True  # as `borrowed` does: what a model's own `train()` does could not be undone
             )
         with torch.inference_mode(False), torch.enable_grad():
-            loss = _loss_function(recipe.loss, on_device(Inputs((targets,)), model.device).args[0])
-            optimizer = _optimizer(recipe.optimizer, parameters)
+            loss = _loss_function(config.loss, on_device(Inputs((targets,)), model.device).args[0])
+            optimizer = _optimizer(config.optimizer, parameters)
             yield TorchTraining(model.forward_of(batch), loss, optimizer, parameters)
     finally:
         for inner, mode in before.items():
@@ -330,11 +330,11 @@ def stepping(model: TorchModel, work: Work) -> Iterator[Steps]:
     """The steps of ``work``; what training does to the weights is their owner's to take back.
 
     Raises:
-        Unsupported: the recipe does not fit the model.
+        Unsupported: the training config does not fit the model.
     """
-    if work.recipe is None:
+    if work.training is None:
         with torch.inference_mode():
             yield Steps(model.device, model.forward_of(work.batch))
         return
-    with training(model, work.batch, work.targets, work.recipe) as phases:
+    with training(model, work.batch, work.targets, work.training) as phases:
         yield Steps(model.device, phases.forward, phases.backward, phases.update, phases.optimizer)

@@ -13,7 +13,7 @@ from sweeprof.backends import Analyzes, AnyArray, Calibrates, MeasuresMemory, Tr
 from sweeprof.backends.fake import FakeBackend, FakeClock, FakeMemory, FakeModel, happen
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.training_config import Recipe
+from sweeprof.measuring.training_config import TrainingConfig
 
 BATCH = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -62,7 +62,7 @@ def test_the_phases_of_a_training_step_last_as_scripted() -> None:
     backend = FakeBackend(slowdown=2.0)
     loaded = backend.load(lambda: FakeModel(step_s=0.5, backward_s=1.0, update_s=0.25), "cpu", None)
     clock, seen = loaded.clock(), []
-    with backend.training(loaded, loaded.put(Inputs((BATCH,))), None, Recipe()) as step:
+    with backend.training(loaded, loaded.put(Inputs((BATCH,))), None, TrainingConfig()) as step:
         for phase in (step.forward, lambda: step.backward(None), step.update):
             begin = clock.mark()
             phase()

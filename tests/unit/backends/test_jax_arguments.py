@@ -21,7 +21,7 @@ import numpy as np
 from sweeprof.backends.jax.adapter import JaxBackend
 from sweeprof.backends.jax.model import parted
 from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.measuring.training_config import Recipe
+from sweeprof.measuring.training_config import TrainingConfig
 
 jax.config.update("jax_disable_most_optimizations", True)
 
@@ -43,7 +43,7 @@ def outputs(model, inputs):
 
 def loss(backend, build, inputs, targets, named):
     model = backend.load(build, "cpu", None)
-    with backend.training(model, model.put(inputs), targets, Recipe("sgd", named)) as step:
+    with backend.training(model, model.put(inputs), targets, TrainingConfig("sgd", named)) as step:
         found = step.forward()
         step.backward(found)
         return float(found)

@@ -29,12 +29,12 @@ from sweeprof.backends.torch.counting import count_layers
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.measuring.timing import Protocol
-from sweeprof.measuring.training_config import Recipe, Work
+from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.layer_times import ROOT, LayerTimes
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.operators import Operators
 from sweeprof.results.peaks import PeakSettings
+from sweeprof.results.protocol import Protocol
 
 SHORT = Protocol(warmup_steps=2, warmup_s=0, min_samples=5, min_s=0, max_s=20)
 
@@ -299,7 +299,7 @@ def test_operators_have_the_flops_of_the_exported_graph(sample: Callable[[str], 
 
 def test_training_makes_no_sense(sample: Callable[[str], Sample]) -> None:
     model = sample("lenet5").loaded()
-    work = Work(model.put(sample("lenet5").inputs), None, Recipe())
+    work = Work(model.put(sample("lenet5").inputs), None, TrainingConfig())
     for ask in (
         lambda: OnnxruntimeBackend().layer_times(model, work, SHORT),
         lambda: OnnxruntimeBackend().operators(model, work),

@@ -16,7 +16,7 @@ import sweeprof
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
 from sweeprof.backends.tensorflow.files import SavedModel, load
 from sweeprof.errors import UserError
-from sweeprof.measuring.timing import Protocol
+from sweeprof.results.protocol import Protocol
 from sweeprof.zoo.lenet5 import keras_model
 
 X = np.random.default_rng(0).standard_normal((2, 32, 32, 1), np.float32)
@@ -59,7 +59,7 @@ def test_a_saved_model_is_profiled_and_trained_as_it_is(folder: Path) -> None:
         np.testing.assert_array_equal(found, expected)
     loaded = TensorflowBackend(mode="eager").load(lambda: model, "cpu", None)
     with TensorflowBackend(mode="eager").training(
-        loaded, loaded.put(profiler.session.inputs()), data[0][1], profiler.session.recipe
+        loaded, loaded.put(profiler.session.inputs()), data[0][1], profiler.session.training_config
     ) as step:
         step.backward(step.forward())  # type: ignore[union-attr]
         step.update()  # type: ignore[union-attr]

@@ -24,9 +24,9 @@ from sweeprof.errors import Unsupported
 from sweeprof.measuring import layer_timing
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.layer_timing import NOT_DIFFERENTIATED, Cost
-from sweeprof.measuring.timing import Protocol
-from sweeprof.measuring.training_config import Recipe, Work
+from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes, Seconds
+from sweeprof.results.protocol import Protocol
 
 QUICK = Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=3, min_s=0)
 COST = Cost(inside=4e-7, outside=5e-7, backward=7e-7)
@@ -52,7 +52,7 @@ def loaded(model: Any, mode: ExecutionMode = "function") -> TensorflowModel:
 
 
 def work(inputs: Any = X, trains: bool = True, targets: Any = None, loss: str = "mean") -> Work:
-    return Work(Inputs.of(inputs), targets, Recipe("none", loss) if trains else None)
+    return Work(Inputs.of(inputs), targets, TrainingConfig("none", loss) if trains else None)
 
 
 def timed(model: Any, mode: ExecutionMode = "function", protocol: Protocol = QUICK, **given: Any) -> LayerTimes:
@@ -294,7 +294,7 @@ def residual() -> Any:
 def test_the_graph_takes_its_marks_in_the_order_of_the_calls() -> None:
     held = loaded(residual())
     given = held.put(Inputs.of(np.ones((1, 8, 8, 3), np.float32)))
-    steps = timed_steps_of(step_phases_of(held, Work(given, None, Recipe("none", "mean"))), is_eager=False)
+    steps = timed_steps_of(step_phases_of(held, Work(given, None, TrainingConfig("none", "mean"))), is_eager=False)
     step = steps.run_step(is_probed=True)
     forward, backward = ([mark for *_, mark in events] for events in (step.forward, step.backward))
     marks = [step.begin, *forward, step.turned, *backward, step.end]

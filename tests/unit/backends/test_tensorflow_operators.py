@@ -21,7 +21,7 @@ from sweeprof.backends.tensorflow.model import ExecutionMode
 from sweeprof.backends.tensorflow.operators import TRACED_STEPS
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.training_config import Recipe, Work
+from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.report.operators import to_csv, to_markdown
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.operators import Operators
@@ -34,7 +34,9 @@ X = np.random.default_rng(0).standard_normal((2, 4), np.float32)
 def traced(model: Any, mode: ExecutionMode = "function", trains: bool = True, inputs: Any = X) -> Operators:
     backend = TensorflowBackend(mode=mode)
     held = backend.load(lambda: model, "cpu", None)
-    return backend.operators(held, Work(held.put(Inputs.of(inputs)), None, Recipe("sgd", "mean") if trains else None))
+    return backend.operators(
+        held, Work(held.put(Inputs.of(inputs)), None, TrainingConfig("sgd", "mean") if trains else None)
+    )
 
 
 def calls_of(found: Operators, part: str, phase: str) -> dict[str, float]:

@@ -16,9 +16,10 @@ from sweeprof.backends.tensorflow.adapter import TensorflowBackend
 from sweeprof.backends.tensorflow.training import EagerTraining, FusedTraining
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.timing import Protocol, Timing
-from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS, Recipe
+from sweeprof.measuring.timing import Timing
+from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS, TrainingConfig
 from sweeprof.profiling.profiler import Profiler
+from sweeprof.results.protocol import Protocol
 
 Mode = Literal["eager", "function", "xla"]
 MODES: tuple[Mode, ...] = ("eager", "function", "xla")
@@ -46,11 +47,11 @@ def torch_net() -> torch.nn.Sequential:
 
 
 def steps(
-    model: Any, recipe: Recipe, targets: Any = CLASSES, inputs: Any = X, mode: Mode = "eager", count: int = 3
+    model: Any, config: TrainingConfig, targets: Any = CLASSES, inputs: Any = X, mode: Mode = "eager", count: int = 3
 ) -> None:
     """So many whole steps."""
     loaded = TensorflowBackend(mode=mode).load(lambda: model, "cpu", None)
-    with TensorflowBackend(mode=mode).training(loaded, loaded.put(Inputs.of(inputs)), targets, recipe) as step:
+    with TensorflowBackend(mode=mode).training(loaded, loaded.put(Inputs.of(inputs)), targets, config) as step:
         for _ in range(count):
             once(step)
 
@@ -63,9 +64,9 @@ def once(step: EagerTraining | FusedTraining) -> None:
         step.update()
 
 
-def loss_in(model: Any, recipe: Recipe, targets: Any = CLASSES, inputs: Any = X) -> float:
+def loss_in(model: Any, config: TrainingConfig, targets: Any = CLASSES, inputs: Any = X) -> float:
     loaded = TensorflowBackend(mode="eager").load(lambda: model, "cpu", None)
-    with TensorflowBackend(mode="eager").training(loaded, loaded.put(Inputs.of(inputs)), targets, recipe) as step:
+    with TensorflowBackend(mode="eager").training(loaded, loaded.put(Inputs.of(inputs)), targets, config) as step:
         assert isinstance(step, EagerTraining)
         return float(step.forward())
 
@@ -92,7 +93,7 @@ def test_steps_are_those_of_torch(loss: str, mode: Mode) -> None:
         optimizer.zero_grad()
         LOSS_BY_HAND[loss](twin(torch.from_numpy(X))).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    steps(model, Recipe(lambda _: keras.optimizers.SGD(0.5, momentum=0.9), loss), mode=mode)
+    steps(model, TrainingConfig(lambda _: keras.optimizers.SGD(0.5, momentum=0.9), loss), mode=mode)
     for found, (name, expected) in zip(model.get_weights(), twin.named_parameters(), strict=True):
         values = expected.detach().numpy()
         np.testing.assert_allclose(found, values.T if "weight" in name else values, rtol=1e-4, atol=1e-5)
@@ -103,7 +104,7 @@ def test_every_named_optimizer_takes_its_steps(name: str) -> None:
     model = net()
     model.set_weights([np.zeros_like(values) for values in model.get_weights()])  # which the smallest step moves
     before = model.get_weights()
-    steps(model, Recipe(name, "cross_entropy"), mode="function", count=20)
+    steps(model, TrainingConfig(name, "cross_entropy"), mode="function", count=20)
     moved = [not np.array_equal(one, other) for one, other in zip(model.get_weights(), before, strict=True)]
     assert any(moved) == (name != "none")
     assert all(np.isfinite(values).all() for values in model.get_weights())
@@ -125,7 +126,7 @@ def test_frozen_layers_stay_and_moving_averages_move(mode: Mode) -> None:
     fitted.set_weights(model.get_weights())
     fitted.compile(keras.optimizers.SGD(0.5), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     fitted.fit(X, CLASSES, batch_size=8, epochs=2, verbose=0, shuffle=False)
-    steps(model, Recipe(lambda _: keras.optimizers.SGD(0.5), "cross_entropy"), mode=mode, count=2)
+    steps(model, TrainingConfig(lambda _: keras.optimizers.SGD(0.5), "cross_entropy"), mode=mode, count=2)
     for found, expected in zip(model.get_weights(), fitted.get_weights(), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -133,11 +134,11 @@ def test_frozen_layers_stay_and_moving_averages_move(mode: Mode) -> None:
 def test_the_model_is_in_training_mode() -> None:
     dropping = keras.Sequential([keras.layers.Dropout(0.5, seed=0)])
     with pytest.raises(Unsupported, match="no variable of the model is trainable"):
-        steps(dropping, Recipe())
+        steps(dropping, TrainingConfig())
     model = keras.Sequential([keras.layers.Dropout(0.5, seed=0), keras.layers.Dense(1, use_bias=False)])
     model.build((None, 4))
     model.set_weights([np.ones((4, 1), np.float32)])
-    assert loss_in(model, Recipe(), inputs=np.ones((8, 4), np.float32)) != pytest.approx(4.0)
+    assert loss_in(model, TrainingConfig(), inputs=np.ones((8, 4), np.float32)) != pytest.approx(4.0)
 
 
 class Labelled(keras.Model):  # type: ignore[misc]
@@ -163,7 +164,7 @@ class Labelled(keras.Model):  # type: ignore[misc]
 )
 def test_the_models_own_loss(pack: Callable[[Any, Any], Any]) -> None:
     model = Labelled(pack)
-    found = loss_in(model, Recipe("none", "own"), None)
+    found = loss_in(model, TrainingConfig("none", "own"), None)
     expected = functional.cross_entropy(torch.tensor(model.dense(X).numpy()), torch.tensor(CLASSES))
     assert found == pytest.approx(float(expected))
 
@@ -172,31 +173,33 @@ def test_the_models_own_loss(pack: Callable[[Any, Any], Any]) -> None:
 def test_a_model_without_a_loss_of_its_own(mode: Mode) -> None:
     """Also as its reason where a graph is traced, which gives errors another message."""
     with pytest.raises(Unsupported, match=r"^training\.loss=own: the model returned no loss; give it labels"):
-        steps(Labelled(lambda loss, logits: (logits, loss)), Recipe(loss="own"), None, mode=mode)
+        steps(Labelled(lambda loss, logits: (logits, loss)), TrainingConfig(loss="own"), None, mode=mode)
 
 
 @pytest.mark.parametrize("loss", LOSSES[1:3])
 def test_a_loss_that_needs_targets(loss: str) -> None:
     with pytest.raises(Unsupported, match=f"training.loss={loss} needs targets, and the data have none"):
-        steps(net(), Recipe(loss=loss), None)
+        steps(net(), TrainingConfig(loss=loss), None)
 
 
 def test_targets_in_the_forms_that_keras_has() -> None:
-    plain = loss_in(net(), Recipe(loss="cross_entropy"))
-    assert loss_in(net(), Recipe(loss="cross_entropy"), CLASSES[:, None]) == pytest.approx(plain)
-    assert loss_in(net(), Recipe(loss="cross_entropy"), ONE_HOT) == pytest.approx(plain)
+    plain = loss_in(net(), TrainingConfig(loss="cross_entropy"))
+    assert loss_in(net(), TrainingConfig(loss="cross_entropy"), CLASSES[:, None]) == pytest.approx(plain)
+    assert loss_in(net(), TrainingConfig(loss="cross_entropy"), ONE_HOT) == pytest.approx(plain)
     goal = RANDOM.standard_normal((8, 3), np.float32)
-    assert loss_in(net(), Recipe(loss="mse"), goal) == pytest.approx(((net()(X).numpy() - goal) ** 2).mean(), rel=1e-5)
+    assert loss_in(net(), TrainingConfig(loss="mse"), goal) == pytest.approx(
+        ((net()(X).numpy() - goal) ** 2).mean(), rel=1e-5
+    )
 
 
 @pytest.mark.parametrize(("loss", "targets"), [("mse", np.zeros(3, np.float32)), ("cross_entropy", np.zeros(3, int))])
 def test_targets_are_never_stretched(loss: str, targets: Any) -> None:
     with pytest.raises(Unsupported, match=r"targets of shape \(3,\) and the outputs of \(8, 3\) do not belong"):
-        steps(net(), Recipe(loss=loss), targets)
+        steps(net(), TrainingConfig(loss=loss), targets)
 
 
 def test_ones_own_loss_and_optimizer() -> None:
-    recipe = Recipe.from_config(
+    config = TrainingConfig.from_config(
         {
             "optimizer": {"_target_": "keras.optimizers.RMSprop", "learning_rate": 0.01},
             "loss": {"_target_": "keras.losses.SparseCategoricalCrossentropy", "from_logits": True},
@@ -205,10 +208,10 @@ def test_ones_own_loss_and_optimizer() -> None:
     model, fitted = net(), net()
     fitted.compile(keras.optimizers.RMSprop(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     fitted.fit(X, CLASSES, batch_size=8, epochs=3, verbose=0, shuffle=False)
-    steps(model, recipe, mode="function")
+    steps(model, config, mode="function")
     for found, expected in zip(model.get_weights(), fitted.get_weights(), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-    assert loss_in(net(), Recipe(loss=lambda outputs, targets: tf.reduce_sum(outputs))) == pytest.approx(
+    assert loss_in(net(), TrainingConfig(loss=lambda outputs, targets: tf.reduce_sum(outputs))) == pytest.approx(
         float(net()(X).numpy().sum()), rel=1e-5
     )
 
@@ -218,9 +221,9 @@ def test_nothing_to_train(mode: Mode) -> None:
     frozen = net()
     frozen.trainable = False
     with pytest.raises(Unsupported, match="no variable of the model is trainable"):
-        steps(frozen, Recipe(), mode=mode)
+        steps(frozen, TrainingConfig(), mode=mode)
     with pytest.raises(Unsupported, match=r"^no output depends on a trainable variable"):
-        steps(net(), Recipe(loss=lambda outputs, targets: tf.constant(1.0)), mode=mode)
+        steps(net(), TrainingConfig(loss=lambda outputs, targets: tf.constant(1.0)), mode=mode)
 
 
 SHORT = Protocol(warmup_steps=1, warmup_s=0, sample_s=0.001, min_samples=7, min_s=0, max_s=20)

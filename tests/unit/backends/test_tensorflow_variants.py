@@ -18,8 +18,9 @@ from sweeprof.backends.tensorflow.adapter import TensorflowBackend
 from sweeprof.backends.tensorflow.model import SynchronisedClock, TensorflowPrecision, tensors_in
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.measuring.timing import Protocol, Timing
+from sweeprof.measuring.timing import Timing
 from sweeprof.results.lines import Lines
+from sweeprof.results.protocol import Protocol
 from sweeprof.tracebacks import described
 
 Mode = Literal["eager", "function", "xla"]

@@ -19,7 +19,7 @@ from sweeprof.backends.torch.memory import STEPS, CudaMeter, meter_of
 from sweeprof.backends.torch.model import TorchModel, TorchVariant
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.training_config import Recipe, Work
+from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.layer_times import OUTSIDE, ROOT, Mode
 from sweeprof.results.memory import Allocations, LayerMemory, bytes_by_kind
 
@@ -33,7 +33,7 @@ def seen_of(module: nn.Module, optimizer: str | None = None, forward: Callable[.
     backend = TorchBackend()
     model = backend.load(lambda: module, "cpu", None)
     inputs = Inputs((torch.randn(ROWS, WIDTH),), forward=forward)
-    return backend.allocations(model, Work(model.put(inputs), None, Recipe(optimizer) if optimizer else None))
+    return backend.allocations(model, Work(model.put(inputs), None, TrainingConfig(optimizer) if optimizer else None))
 
 
 def by_path(seen: Allocations) -> dict[str, LayerMemory]:

@@ -19,7 +19,7 @@ from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring import line_profile as lines_module
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.line_profile import WARMUP
-from sweeprof.measuring.training_config import Recipe, Work
+from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.lines import Line, Lines
 
 MIB = 1 << 20
@@ -33,7 +33,7 @@ def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def watch(module: nn.Module, *inputs: torch.Tensor, functions: tuple[str, ...] = (), training: bool = False) -> Lines:
-    work = Work(Inputs(inputs), recipe=Recipe() if training else None)
+    work = Work(Inputs(inputs), training=TrainingConfig() if training else None)
     return lines(TorchModel(module.eval(), CPU), work, functions)
 
 
@@ -96,8 +96,8 @@ def test_a_training_step_is_a_whole_one() -> None:
     before = module.weight.detach().clone()
     watch(module, torch.ones(1, 4))
     assert torch.equal(module.weight, before)
-    recipe = Recipe(functools.partial(torch.optim.SGD, lr=0.01))
-    lines(TorchModel(module, CPU), Work(Inputs((torch.ones(1, 4),)), recipe=recipe), ())
+    config = TrainingConfig(functools.partial(torch.optim.SGD, lr=0.01))
+    lines(TorchModel(module, CPU), Work(Inputs((torch.ones(1, 4),)), training=config), ())
     moved = (before - module.weight).mean().item()  # the gradient of a mean of four outputs is 1/4
     assert moved == pytest.approx((WARMUP + STEPS + 1) * 0.01 / 4, rel=0.01)
 

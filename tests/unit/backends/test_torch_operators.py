@@ -28,7 +28,7 @@ from sweeprof.backends.torch.tracing import MODULE, NODE, PHASE, STEP, TorchTrac
 from sweeprof.backends.torch.training import count_training
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.training_config import Recipe, Work
+from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.operators import OperatorRow, Operators
@@ -36,12 +36,12 @@ from sweeprof.results.operators import OperatorRow, Operators
 CPU = torch.device("cpu")
 
 
-def traced(module: nn.Module, *given: Any, recipe: Recipe | None = None, **keywords: Any) -> Operators:
-    return operators(TorchModel(module, CPU), Work(Inputs(given, keywords), None, recipe))
+def traced(module: nn.Module, *given: Any, config: TrainingConfig | None = None, **keywords: Any) -> Operators:
+    return operators(TorchModel(module, CPU), Work(Inputs(given, keywords), None, config))
 
 
 def trained(module: nn.Module, *given: Any, optimizer: str = "sgd") -> Operators:
-    return traced(module, *given, recipe=Recipe(optimizer))
+    return traced(module, *given, config=TrainingConfig(optimizer))
 
 
 def rows_of(found: Operators, operator: str, phase: str = "forward") -> dict[str, OperatorRow]:
@@ -202,12 +202,12 @@ def test_a_step_that_cannot_be_counted_has_a_reason() -> None:
 # Times and bytes
 
 
-@pytest.mark.parametrize("recipe", [None, Recipe()], ids=["inference", "training"])
-def test_self_times_add_up_to_the_step(recipe: Recipe | None) -> None:
+@pytest.mark.parametrize("config", [None, TrainingConfig()], ids=["inference", "training"])
+def test_self_times_add_up_to_the_step(config: TrainingConfig | None) -> None:
     module, given = small_resnet(), torch.randn(2, 3, 64, 64)
     shares = []
     for _ in range(10):  # another process may take the processor between two operators, but not each time
-        found = traced(module, given, recipe=recipe)
+        found = traced(module, given, config=config)
         assert all(row.total_s >= row.self_s >= 0 for row in found.rows)
         shares.append(sum(row.self_s for row in found.rows) / found.step_s)
         if shares[-1] >= 0.8:
@@ -220,7 +220,7 @@ def test_self_times_add_up_to_the_step(recipe: Recipe | None) -> None:
 def test_totals_are_those_of_torchs_own_table(mode: str) -> None:
     """An independent run of the profiler over the same steps, without anything of ours."""
     module, given = small_resnet(), torch.randn(1, 3, 32, 32)
-    recipe = None if mode == "inference" else Recipe()
+    config = None if mode == "inference" else TrainingConfig()
     optimizer = torch.optim.SGD(module.parameters(), lr=1e-4)
 
     def step() -> None:
@@ -244,7 +244,7 @@ def test_totals_are_those_of_torchs_own_table(mode: str) -> None:
     step()
     ratios = []
     for _ in range(10):  # another process may take the processor in the middle of an operator, but not each time
-        totals, theirs = traced(module, given, recipe=recipe).totals(), table()
+        totals, theirs = traced(module, given, config=config).totals(), table()
         assert {total.operator: 3 * total.calls for total in totals} == {name: n for name, (n, _) in theirs.items()}
         ratios.append(3 * sum(total.self_s for total in totals) / sum(seconds for _, seconds in theirs.values()))
         if 0.67 < ratios[-1] < 1.5:

@@ -20,10 +20,11 @@ from sweeprof.backends.torch.training import training
 from sweeprof.datasets.digits import Digits
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.timing import Protocol, Timing
-from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS, Recipe
+from sweeprof.measuring.timing import Timing
+from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS, TrainingConfig
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.profiling.session import BuiltSession
+from sweeprof.results.protocol import Protocol
 from sweeprof.zoo.digits_resnet import torch_model
 
 CPU = torch.device("cpu")
@@ -37,10 +38,12 @@ def net() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).eval()
 
 
-def steps(module: nn.Module, recipe: Recipe, targets: Any = CLASSES, batch: Any = X, count: int = 3) -> list[float]:
+def steps(
+    module: nn.Module, config: TrainingConfig, targets: Any = CLASSES, batch: Any = X, count: int = 3
+) -> list[float]:
     """The losses of so many steps."""
     losses = []
-    with training(TorchModel(module, CPU), Inputs((batch,)), targets, recipe) as step:
+    with training(TorchModel(module, CPU), Inputs((batch,)), targets, config) as step:
         for _ in range(count):
             loss = step.forward()
             losses.append(loss.item())
@@ -81,7 +84,7 @@ LOSS_BY_HAND: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("loss", LOSS_BY_HAND)
 def test_a_named_loss_is_the_formula(loss: str) -> None:
     module = net()
-    found = steps(module, Recipe(lambda parameters: torch.optim.SGD(parameters, lr=0.5), loss))
+    found = steps(module, TrainingConfig(lambda parameters: torch.optim.SGD(parameters, lr=0.5), loss))
     expected, losses = by_hand(LOSS_BY_HAND[loss], lambda parameters: torch.optim.SGD(parameters, lr=0.5))
     assert found == pytest.approx(losses, rel=1e-5)
     for one, other in zip(module.parameters(), expected.parameters(), strict=True):
@@ -92,7 +95,7 @@ def test_a_named_loss_is_the_formula(loss: str) -> None:
 def test_every_named_optimizer_takes_its_steps(name: str) -> None:
     module = net()
     before = [parameter.detach().clone() for parameter in module.parameters()]
-    steps(module, Recipe(name, "cross_entropy"), count=20)
+    steps(module, TrainingConfig(name, "cross_entropy"), count=20)
     moved = [not torch.equal(parameter, values) for parameter, values in zip(module.parameters(), before, strict=True)]
     assert any(moved) == (name != "none")
     assert all(parameter.grad is None for parameter in module.parameters())
@@ -107,7 +110,7 @@ def test_a_thousand_steps_leave_the_weights_finite(name: str, precision: str) ->
     variant = TorchVariant(precision)
     module = variant.of(nn.Sequential(*layers, nn.Linear(4, 3)))
     loaded = TorchModel(module, CPU, variant)
-    with training(loaded, loaded.put(Inputs((10 * X,))), None, Recipe(name, "mean")) as step:
+    with training(loaded, loaded.put(Inputs((10 * X,))), None, TrainingConfig(name, "mean")) as step:
         for _ in range(1000):
             step.backward(step.forward())
             step.update()
@@ -149,7 +152,7 @@ class Labelled(nn.Module):
 )
 def test_the_models_own_loss(pack: Callable[[Any, Any], Any]) -> None:
     module = Labelled(pack)
-    (found,) = steps(module, Recipe("none", "own"), None, count=1)
+    (found,) = steps(module, TrainingConfig("none", "own"), None, count=1)
     assert found == pytest.approx(functional.cross_entropy(module.inner(X), CLASSES).item())
 
 
@@ -159,24 +162,24 @@ def test_the_models_own_loss(pack: Callable[[Any, Any], Any]) -> None:
 )
 def test_a_model_without_a_loss_of_its_own(pack: Callable[[Any, Any], Any]) -> None:
     with pytest.raises(Unsupported, match="the model returned no loss; give it labels among its inputs"):
-        steps(Labelled(pack), Recipe(loss="own"), None)
+        steps(Labelled(pack), TrainingConfig(loss="own"), None)
 
 
 @pytest.mark.parametrize("loss", LOSSES[1:3])
 def test_a_loss_that_needs_targets(loss: str) -> None:
     with pytest.raises(Unsupported, match=f"training.loss={loss} needs targets, and the data have none"):
-        steps(net(), Recipe(loss=loss), None)
+        steps(net(), TrainingConfig(loss=loss), None)
 
 
 def test_targets_of_the_outputs_shape_are_taken_as_they_are() -> None:
     goal = torch.randn(BATCH, 3)
-    (found,) = steps(net(), Recipe("none", "mse"), goal.numpy(), count=1)
+    (found,) = steps(net(), TrainingConfig("none", "mse"), goal.numpy(), count=1)
     assert found == pytest.approx(((net()(X) - goal) ** 2).mean().item())
 
 
 def test_targets_that_only_lack_an_axis_are_given_it() -> None:
     module, goal = nn.Linear(4, 1), torch.randn(BATCH)
-    (found,) = steps(module, Recipe("none", "mse"), goal, count=1)
+    (found,) = steps(module, TrainingConfig("none", "mse"), goal, count=1)
     assert found == pytest.approx(((module(X)[:, 0] - goal) ** 2).mean().item())
 
 
@@ -185,18 +188,18 @@ def test_targets_are_never_stretched() -> None:
     with pytest.raises(
         Unsupported, match=r"targets of shape \(3,\) and the outputs of \(8, 3\) do not belong together"
     ):
-        steps(net(), Recipe(loss="mse"), torch.zeros(3))
+        steps(net(), TrainingConfig(loss="mse"), torch.zeros(3))
 
 
 def test_ones_own_loss_and_optimizer() -> None:
-    recipe = Recipe.from_config(
+    config = TrainingConfig.from_config(
         {
             "optimizer": {"_target_": "torch.optim.RMSprop", "lr": 0.01},
             "loss": {"_target_": "torch.nn.functional.cross_entropy", "label_smoothing": 0.1},
         }
     )
     module = net()
-    found = steps(module, recipe)
+    found = steps(module, config)
     expected, losses = by_hand(
         lambda y: functional.cross_entropy(y, CLASSES, label_smoothing=0.1),
         lambda parameters: torch.optim.RMSprop(parameters, lr=0.01),
@@ -208,10 +211,10 @@ def test_ones_own_loss_and_optimizer() -> None:
 
 def test_a_loss_may_be_a_class() -> None:
     node = {"optimizer": "none", "loss": {"_target_": "torch.nn.CrossEntropyLoss", "label_smoothing": 0.1}}
-    (found,) = steps(net(), Recipe.from_config(node), count=1)
+    (found,) = steps(net(), TrainingConfig.from_config(node), count=1)
     assert found == functional.cross_entropy(net()(X), CLASSES, label_smoothing=0.1).item()
-    assert steps(net(), Recipe("none", nn.CrossEntropyLoss), count=1) == steps(
-        net(), Recipe("none", "cross_entropy"), count=1
+    assert steps(net(), TrainingConfig("none", nn.CrossEntropyLoss), count=1) == steps(
+        net(), TrainingConfig("none", "cross_entropy"), count=1
     )
 
 
@@ -225,26 +228,26 @@ def test_a_loss_may_be_a_class() -> None:
 )
 def test_wrong_names_are_told_at_once(names: dict[str, Any], expected: list[str]) -> None:
     with pytest.raises(UserError) as raised:
-        Recipe(**names)
+        TrainingConfig(**names)
     lines = str(raised.value).splitlines()
     assert [line[: len(start)] for line, start in zip(lines, expected, strict=True)] == expected
 
 
 def test_a_keyword_that_the_optimizer_has_not() -> None:
-    recipe = Recipe.from_config({"optimizer": {"_target_": "torch.optim.RMSprop", "lrr": 1}, "loss": "mean"})
+    config = TrainingConfig.from_config({"optimizer": {"_target_": "torch.optim.RMSprop", "lrr": 1}, "loss": "mean"})
     with pytest.raises(TypeError, match="lrr"):
-        steps(net(), recipe)
+        steps(net(), config)
 
 
 def test_nothing_to_train() -> None:
     with pytest.raises(Unsupported, match="no parameter requires a gradient"):
-        steps(net().requires_grad_(False), Recipe())
+        steps(net().requires_grad_(False), TrainingConfig())
     with pytest.raises(Unsupported, match="no output depends on a parameter"):
-        steps(Detached(), Recipe())
+        steps(Detached(), TrainingConfig())
     quantized = TorchModel(net(), CPU, TorchVariant("int8-dynamic"))
     with (
         pytest.raises(Unsupported, match="a dynamically quantized model has no gradients"),
-        training(quantized, Inputs((X,)), None, Recipe()),
+        training(quantized, Inputs((X,)), None, TrainingConfig()),
     ):
         pass
 
@@ -261,7 +264,7 @@ class Detached(nn.Module):
 
 def test_gradients_do_not_add_up() -> None:
     module = net()
-    with training(TorchModel(module, CPU), Inputs((X,)), None, Recipe("none")) as step:
+    with training(TorchModel(module, CPU), Inputs((X,)), None, TrainingConfig("none")) as step:
         step.backward(step.forward())
         once = [copy.deepcopy(parameter.grad) for parameter in module.parameters()]
         step.backward(step.forward())
@@ -272,8 +275,8 @@ def test_gradients_do_not_add_up() -> None:
 
 def test_gradients_that_the_optimizer_does_not_know_do_not_add_up() -> None:
     module = net()
-    recipe = Recipe(lambda parameters: torch.optim.SGD(parameters[:1], lr=0.0))
-    with training(TorchModel(module, CPU), Inputs((X,)), None, recipe) as step:
+    config = TrainingConfig(lambda parameters: torch.optim.SGD(parameters[:1], lr=0.0))
+    with training(TorchModel(module, CPU), Inputs((X,)), None, config) as step:
         step.backward(step.forward())
         once = [copy.deepcopy(parameter.grad) for parameter in module.parameters()]
         step.backward(step.forward())
@@ -305,7 +308,7 @@ def test_frozen_parameters_stay_and_have_no_gradient() -> None:
     module = net()
     frozen = next(module.parameters()).requires_grad_(False)
     before = frozen.clone()
-    steps(module, Recipe(lambda parameters: torch.optim.SGD(parameters, lr=1.0)))
+    steps(module, TrainingConfig(lambda parameters: torch.optim.SGD(parameters, lr=1.0)))
     assert torch.equal(frozen, before)
     assert frozen.grad is None
 
@@ -318,9 +321,9 @@ def test_modes_come_back_one_by_one(is_failing: bool) -> None:
     module.register_forward_pre_hook(lambda inner, _: seen.extend(m.training for m in inner.modules()))
     if is_failing:
         with pytest.raises(ValueError, match="no luck"):
-            steps(module, Recipe(loss=_raising))
+            steps(module, TrainingConfig(loss=_raising))
     else:
-        steps(module, Recipe(), count=1)
+        steps(module, TrainingConfig(), count=1)
     assert seen == [True] * 3
     assert [m.training for m in module.modules()] == [False, True, False]
     assert all(parameter.grad is None for parameter in module.parameters())
@@ -337,7 +340,7 @@ def test_the_digits_through_a_session(loss: str) -> None:
         backend=TorchBackend(threads=1),
         protocol=protocol,
         mode="training",
-        recipe=Recipe("adam", loss),
+        training_config=TrainingConfig("adam", loss),
         build=torch_model,
         dataset=Digits(),
         batch_size=4,

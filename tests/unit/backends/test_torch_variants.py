@@ -18,10 +18,10 @@ from sweeprof.backends.torch.counting import count_built
 from sweeprof.backends.torch.model import PRECISIONS, TorchPrecision, TorchVariant
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.measuring.timing import Protocol, Timing
-from sweeprof.measuring.training_config import Recipe
-from sweeprof.profiling.data import Data
-from sweeprof.profiling.session import LiveSession
+from sweeprof.measuring.timing import Timing
+from sweeprof.measuring.training_config import TrainingConfig
+from sweeprof.profiling.session import Data, LiveSession
+from sweeprof.results.protocol import Protocol
 from sweeprof.tracebacks import location_of
 from sweeprof.zoo.lenet5 import torch_model as lenet5
 
@@ -233,10 +233,10 @@ def test_a_callers_model_is_left_as_it_was(variant: dict[str, Any], mode: Any, r
         backend=TorchBackend(**variant),
         protocol=SHORT,
         mode=mode,
-        recipe=Recipe(lambda parameters: torch.optim.SGD(parameters, lr=1.0)),
+        training_config=TrainingConfig(lambda parameters: torch.optim.SGD(parameters, lr=1.0)),
         model=model,
-        given=Inputs((x,)),
-        given_data=Data.of(None),
+        arguments=Inputs((x,)),
+        batches=Data.of(None),
     )
     if variant.get("precision") == "int8-dynamic" and mode == "training":
         with pytest.raises(Unsupported):

@@ -16,8 +16,7 @@ import sweeprof
 from sweeprof.measuring.timing import Timing
 from sweeprof.metrics import metric as metrics_module
 from sweeprof.metrics.evaluate import evaluate
-from sweeprof.metrics.metric import Estimate, Metric, Missing, builtin_metrics
-from sweeprof.metrics.select import Selected
+from sweeprof.metrics.metric import Estimate, Metric, Missing, Selected, builtin_metrics
 from sweeprof.passes.memory import Memory
 from sweeprof.passes.quality import Quality
 from sweeprof.results.layer_times import ROOT

@@ -20,8 +20,8 @@ from scipy import stats as scipy_stats
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.timing import InterleavedRun, Timing
 from sweeprof.metrics.evaluate import evaluate
-from sweeprof.metrics.metric import Estimate, Missing, builtin_metrics, metric
-from sweeprof.metrics.select import Selected, select
+from sweeprof.metrics.metric import Estimate, Missing, Selected, builtin_metrics, metric
+from sweeprof.metrics.select import select
 from sweeprof.passes.memory import Memory
 from sweeprof.passes.quality import Quality
 from sweeprof.results.layer_times import ROOT

@@ -10,8 +10,7 @@ import pytest
 import sweeprof
 from sweeprof.metrics import metric as metrics_module
 from sweeprof.metrics.evaluate import measured
-from sweeprof.metrics.metric import Metric, builtin_metrics, declared, known_parameters, metric
-from sweeprof.metrics.select import Selected
+from sweeprof.metrics.metric import Metric, Selected, builtin_metrics, declared, known_parameters, metric
 from sweeprof.passes.registry import parameters
 from sweeprof.results.layers import LayerTable
 

@@ -9,7 +9,7 @@ import pytest
 
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs, TensorSpec, pattern_of
-from sweeprof.profiling.data import TARGETS, Data
+from sweeprof.profiling.session import TARGETS, Data
 
 
 class Loader:

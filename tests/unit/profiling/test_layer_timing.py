@@ -19,8 +19,8 @@ from sweeprof.measuring.layer_timing import (
     seconds_added,
     timed_in_turns,
 )
-from sweeprof.measuring.timing import Protocol
 from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes
+from sweeprof.results.protocol import Protocol
 
 US = 1e-6
 PROBE = Cost(inside=1 * US, outside=1 * US, backward=3 * US)

@@ -15,10 +15,10 @@ import sweeprof.passes
 from sweeprof.backends.fake import FakeBackend, FakeModel
 from sweeprof.datasets.synthetic import Synthetic
 from sweeprof.errors import Damaged
-from sweeprof.measuring.timing import Protocol
 from sweeprof.passes import registry
 from sweeprof.passes.registry import Pass, exclusive_passes, parameters, passes
 from sweeprof.profiling.session import BuiltSession
+from sweeprof.results.protocol import Protocol
 
 ONE = """
 from sweeprof.passes.registry import Parameter, Pass

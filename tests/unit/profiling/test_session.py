@@ -12,12 +12,13 @@ from support.fakes import fake_config
 from sweeprof.backends.fake import FakeBackend, FakeModel
 from sweeprof.datasets.synthetic import Synthetic
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.timing import Protocol, Timing
+from sweeprof.measuring.timing import Timing
 from sweeprof.passes.memory import MEMORY_STEPS, Memory
 from sweeprof.passes.quality import Quality
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.profiling.session import BuiltSession
 from sweeprof.results.layers import LayerTable
+from sweeprof.results.protocol import Protocol
 
 MB = 1 << 20
 

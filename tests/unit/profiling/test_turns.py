@@ -13,9 +13,10 @@ import pytest
 from sweeprof.backends.fake import FakeBackend, FakeClock, FakeModel
 from sweeprof.datasets.synthetic import Synthetic
 from sweeprof.measuring.calibration import Kernel, KernelTimes, resembling
-from sweeprof.measuring.timing import InterleavedRun, Protocol, State, Timing, measure
+from sweeprof.measuring.timing import InterleavedRun, State, Timing, measure
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.profiling.session import BuiltSession
+from sweeprof.results.protocol import Protocol
 
 BARE: dict[str, Any] = {"warmup_steps": 0, "warmup_s": 0, "sample_s": 0, "min_samples": 3, "min_s": 0, "max_s": 1e9}
 

@@ -17,7 +17,6 @@ from torch import nn
 from support.nets import lenet5, reused
 from support.timed_layers import LEAVES, NO_GRADIENT, MyNet, cells_of, partly, timed_lenet5, with_times
 from sweeprof.errors import UserError
-from sweeprof.measuring.timing import Protocol
 from sweeprof.profiling.layers import Layers
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.report.layers.aggregate import by_type, summary_lines, top_layers
@@ -25,6 +24,7 @@ from sweeprof.report.layers.html import embedded, to_html
 from sweeprof.report.layers.side_by_side import side_by_side
 from sweeprof.report.layers.text import tree
 from sweeprof.results.layer_times import ROOT, CallTime, LayerTimes, Mode, PhaseTimes
+from sweeprof.results.protocol import Protocol
 
 approx: Any = pytest.approx
 

@@ -127,7 +127,7 @@ def test_zero_over_something_is_a_ratio() -> None:
 
 @pytest.mark.parametrize("base", [(0.0, 0.0, 0.0), (1.0, 0.0, 1.0)])
 def test_rounds_without_logarithms_are_unclear(base: tuple[float, ...]) -> None:
-    """MEASUREMENT.md B4: a test that errors yields ``unclear: test_failed``, never a significance."""
+    """A test that errors yields ``unclear: test_failed``, never a significance."""
     cell = compare_cell(timed((1.0, 1.0, 1.0)), timed(base), 0.05)
     assert (cell.verdict, cell.verdict_reason) == ("unclear", "test_failed")
 

@@ -18,7 +18,7 @@ positive = st.floats(1e-6, 1e6)
 
 @pytest.mark.parametrize(("percentile", "needed"), [(50, 5), (90, 29), (95, 59), (99, 299), (99.9, 2995)])
 def test_samples_a_percentile_needs(percentile: float, needed: int) -> None:
-    """MEASUREMENT.md B2, the column "95 %, t=0"."""
+    """Computed by hand from (p/100)^n <= 0.05."""
     assert percentile_needs(percentile) == needed
 
 
@@ -142,7 +142,7 @@ def round_medians(random: np.random.Generator, drift: np.ndarray, between: float
 @pytest.mark.parametrize("rounds", [3, 5])
 @pytest.mark.parametrize("noise", [(0.02, 0.05, 0.0), (0.03, 0.01, 0.0), (0.01, 0.03, 0.05)])
 def test_ratio_interval_covers_the_true_ratio(noise: Noise, rounds: int) -> None:
-    """MEASUREMENT.md B5 in small: 94 to 97 % there; 600 repeats leave three standard errors of 0.027 here."""
+    """In large simulations 94 to 97 % cover it; 600 repeats leave three standard errors of 0.027 here."""
     random = np.random.default_rng([20, rounds])
     between, within, drifting = noise
     hits = 0

@@ -167,7 +167,7 @@ def test_unpaired_intervals_agree_with_scipy() -> None:
 
 
 def test_equal_sides_are_called_changed_less_often_than_is_said() -> None:
-    """MEASUREMENT.md B5 in small: 2,000 comparisons of equal sides, of which the bound allows 2.5 %."""
+    """2,000 comparisons of equal sides, of which the bound allows 2.5 %."""
     random = np.random.default_rng(7)
     wrong = 0
     for _ in range(2000):

@@ -244,7 +244,7 @@ def test_a_combination_known_to_be_unsupported(tmp_path: Path) -> None:
 
 
 def test_rounds_are_paired_by_their_numbers(tmp_path: Path) -> None:
-    """MEASUREMENT.md B4: a round that one side lacks is left out on both, or a drift is taken for noise."""
+    """A round that one side lacks is left out on both, or a drift is taken for noise."""
     drift = [1.0, 8.0, 2.0, 0.5, 4.0]
     plan = fake_plan({"a": {}, "b": {}}, ["timing"], rounds=5, metrics=["latency/forward"])
     base = [timing("ca", s, i) for i, s in enumerate(drift)]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from sweeprof.doctor import noise
 from sweeprof.doctor.noise import Noise
+from sweeprof.results.protocol import Protocol
 from sweeprof.results.statistics import ratio_interval
 
-PROTOCOLS: dict[str, dict[str, Any]] = {"quick": {"rounds": 1}, "default": {"rounds": 5, "threshold": 0.05}}
+PROTOCOLS = {"quick": Protocol(rounds=1), "default": Protocol(rounds=5, threshold=0.05)}
 
 
 def test_what_rounds_settle_is_the_middle_width_of_intervals_of_noise_alone() -> None:
@@ -63,4 +63,4 @@ def test_a_clock_that_asks_the_kernel(tmp_path: Path, source: str | None, advise
 def test_every_protocol_that_travels_with_the_package() -> None:
     found = noise.protocols()
     assert {"quick", "default", "rigorous"} <= set(found)
-    assert [found[name]["rounds"] for name in found] == sorted(found[name]["rounds"] for name in found)
+    assert [protocol.rounds for protocol in found.values()] == sorted(protocol.rounds for protocol in found.values())

@@ -1,0 +1,66 @@
+"""Passes that describe the model without running it: counts from shapes, the framework's own counts, the model file."""
+
+from __future__ import annotations
+
+from sweeprof.backends import Analyzes, AnalyzesTraining, CountsItself, HasArtifact
+from sweeprof.errors import Unsupported
+from sweeprof.passes.registry import Parameter, Pass
+from sweeprof.passes.session import Session
+from sweeprof.results.artifact import Artifact
+from sweeprof.results.layers import LayerTable, Training
+from sweeprof.results.operators import OwnCounts
+
+
+def run_analysis(session: Session, backend: Analyzes) -> LayerTable:
+    """Return parameters, operations and activations of one forward, layer by layer."""
+    with session.described() as (build, channel_axis), session.timed("measure"):
+        table = backend.analyze(build, session.inputs(), channel_axis, session.formulas)
+    session.check_counted(table.uncovered)
+    return table
+
+
+def counted(table: LayerTable) -> LayerTable:
+    """Return the table; raise :class:`Unsupported` if it has parameters and buffers only: the forward cannot be counted."""
+    if table.uncounted is not None:
+        raise Unsupported(table.uncounted)
+    return table
+
+
+def run_training(session: Session, backend: AnalyzesTraining) -> Training:
+    """Return what one training step computes and keeps."""
+    with session.described() as (build, channel_axis), session.timed("measure"):
+        step = backend.analyze_training(build, session.inputs(), channel_axis, session.formulas)
+    session.check_counted(step.uncovered)
+    return step
+
+
+def run_own_counts(session: Session, backend: CountsItself) -> OwnCounts:
+    """Return the counts of the framework's own counter for one forward."""
+    with session.described() as (build, channel_axis), session.timed("measure"):
+        return backend.own_counts(build, session.inputs(), channel_axis)
+
+
+def run_artifact(session: Session, backend: HasArtifact) -> Artifact:
+    """Return the size and the format of the model file that the framework's run-time loads."""
+    with session.described() as (build, channel_axis), session.timed("build"):
+        return backend.artifact(build, channel_axis)
+
+
+ANALYSIS = Pass(
+    name="analysis",
+    order=10,
+    run=run_analysis,
+    read=LayerTable.from_dict,
+    kind="exact",
+    capability=Analyzes,
+    provides=(Parameter("layers", counted), Parameter("weights")),
+)
+TRAINING = Pass(
+    name="training", order=20, run=run_training, read=Training.from_dict, kind="exact", capability=AnalyzesTraining
+)
+OWN_COUNTS = Pass(
+    name="own_counts", order=30, run=run_own_counts, read=OwnCounts.from_dict, kind="exact", capability=CountsItself
+)
+ARTIFACT = Pass(
+    name="artifact", order=40, run=run_artifact, read=Artifact.from_dict, kind="exact", capability=HasArtifact
+)

@@ -1,0 +1,75 @@
+"""Passes that observe steps of the loaded model: times of layers, operators, allocations, source lines."""
+
+from __future__ import annotations
+
+from sweeprof.backends import ProfilesLines, TimesLayers, TracesOperators, TracksAllocations
+from sweeprof.passes.registry import Pass
+from sweeprof.passes.session import Session
+from sweeprof.results.layer_times import LayerTimes
+from sweeprof.results.lines import Lines
+from sweeprof.results.memory import Allocations
+from sweeprof.results.operators import Operators
+
+
+def run_layer_times(session: Session, backend: TimesLayers) -> LayerTimes:
+    """Return the times of every call of every layer, from steps with and without probes in alternation."""
+    with session.working() as (model, work):
+        return backend.layer_times(model, work, session.protocol)
+
+
+def run_operators(session: Session, backend: TracesOperators) -> Operators:
+    """Return the operators that the framework runs in a step, by module and operator."""
+    with session.working() as (model, work):
+        return backend.operators(model, work)
+
+
+def run_allocations(session: Session, backend: TracksAllocations) -> Allocations:
+    """Return the memory that the first steps allocate, tensor by tensor."""
+    with session.working() as (model, work):
+        return backend.allocations(model, work)
+
+
+def run_lines(session: Session, backend: ProfilesLines) -> Lines:
+    """Return time and memory by line of source code: of the session's functions, or else of the model's own forward."""
+    with session.working() as (model, work):
+        return backend.lines(model, work, session.functions)
+
+
+LAYER_TIMES = Pass(
+    name="layer_times",
+    order=70,
+    run=run_layer_times,
+    read=LayerTimes.from_dict,
+    kind="once",
+    capability=TimesLayers,
+    is_exclusive=True,
+)
+OPERATORS = Pass(
+    name="operators",
+    order=80,
+    run=run_operators,
+    read=Operators.from_dict,
+    kind="once",
+    capability=TracesOperators,
+    is_exclusive=True,
+)
+ALLOCATIONS = Pass(
+    name="allocations",
+    order=100,
+    run=run_allocations,
+    read=Allocations.from_dict,
+    kind="exact",
+    # The sizes that a model allocates are the same each time; when it does so, and what a driver reports of a device, is not.
+    measured_fields=frozenset({"timeline", "device"}),
+    capability=TracksAllocations,
+    is_exclusive=True,
+)
+LINES = Pass(
+    name="lines",
+    order=110,
+    run=run_lines,
+    read=Lines.from_dict,
+    kind="once",
+    capability=ProfilesLines,
+    is_exclusive=True,
+)
