@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
+MANY_MODULES = 200
+_exempt_modules = 0
+"""How many modules were imported when their objects were exempted."""
 
 
 def pytest_configure() -> None:
@@ -17,6 +21,7 @@ def pytest_configure() -> None:
 
     ``nohup make test &`` ignores SIGINT and SIGHUP. A new process has the default action of a signal that its parent handles.
     """
+    gc.disable()  # until all is collected: importing the frameworks sets off full collections, which take seconds and free nothing
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT):
@@ -31,9 +36,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exempt the objects of imported frameworks from garbage collection: passes collect before they measure, which took seconds."""
+    _exempt_from_garbage_collection()
+    gc.enable()
+
+
+def pytest_runtest_setup() -> None:
+    if len(sys.modules) > _exempt_modules + MANY_MODULES:  # the test before imported a framework, or more of one
+        _exempt_from_garbage_collection()
+
+
+def _exempt_from_garbage_collection() -> None:
+    """Freeze the objects of what is imported: passes collect garbage before they measure, which took up to 0.3 s each time."""
+    global _exempt_modules  # noqa: PLW0603
     gc.collect()
     gc.freeze()
+    _exempt_modules = len(sys.modules)
 
 
 @pytest.fixture

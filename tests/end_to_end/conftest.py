@@ -1,4 +1,4 @@
-"""The command in an empty folder, one quickstart that many tests look at, and a browser."""
+"""The command in an empty folder, by itself and within this process, one quickstart that many tests look at, and a browser."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.browser import ARGUMENTS, CHROMIUM
-from support.command import Command, Ran, run_command
+from support.command import Command, Ran, call_command, run_command
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -26,10 +26,21 @@ def sweeprof(tmp_path: Path) -> Command:
     return run
 
 
+@pytest.fixture
+def called(tmp_path: Path) -> Command:
+    """The command in an empty folder, run in this process, which has imported what it needs; its trials have their own."""
+
+    def call(*arguments: str) -> Ran:
+        return call_command(tmp_path, *arguments)
+
+    return call
+
+
 @pytest.fixture(scope="session")
 def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """The whole quickstart, once: 18 combinations, with MLflow."""
-    return run_command(tmp_path_factory.mktemp("quickstart"), "+sweep=quickstart", timeout=400)
+    """The whole quickstart, once: 18 combinations, with MLflow; each is timed for a shorter time."""
+    home = tmp_path_factory.mktemp("quickstart")
+    return run_command(home, "+sweep=quickstart", "protocol.min_s=0.05", "protocol.warmup_s=0.05", timeout=400)
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +58,6 @@ def browser() -> Iterator[Browser]:
     """Chromium; a module that asks for it skips itself where there is none."""
     driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with driver.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield browser
         browser.close()
