@@ -8,7 +8,7 @@ STAMP := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 # A sweep and its tests start many processes: their modules are compiled once, also where the environment says otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test check lint types unit coverage slow thorough test-cluster hydra-versions browser compiler database latex slurm cron zsh benchmarks collections ray published chaos structure format clean
+.PHONY: quickstart test check lint types unit coverage slow thorough test-cluster hydra-versions system browser compiler database latex slurm cron zsh benchmarks collections ray published chaos structure format clean
 
 quickstart: $(VENV)/.quickstart-$(STAMP)
 	$(BIN)/python -m sweeprof +sweep=quickstart
@@ -90,33 +90,28 @@ ray: $(VENV)/.test-$(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt ray
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps hydra-ray-launcher
 
-# What the browser tests need, on Debian and its kin.
-browser:
-	apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core
-
+# Packages of Debian and its kin, which these targets install as root: each its own, and `make system` all but latex.
+browser := chromium fonts-dejavu-core
 # What torch.compile needs, and an allocator that tests count with.
-compiler:
-	apt-get update -qq && apt-get install -y -qq --no-install-recommends g++
-
+compiler := g++
 # What the tests of a tracking server with PostgreSQL need; they start one of their own.
-database:
-	apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql
-
+database := postgresql
 # What `make thorough` compiles tables for papers with.
-latex:
-	apt-get update -qq && apt-get install -y -qq --no-install-recommends texlive-latex-base texlive-latex-recommended
-
+latex := texlive-latex-base texlive-latex-recommended
 # What the tests on a cluster need; they start one of their own.
-slurm:
-	tests/cluster/lab.sh install
-
+slurm := slurm-wlm munge slurmdbd mariadb-server
 # What runs a night as docs/recipes/nightly.cron has it; its test starts the daemon itself.
-cron:
-	apt-get update -qq && apt-get install -y -qq --no-install-recommends cron
-
+cron := cron
 # The shell, beside bash, in which the tests complete commands.
-zsh:
-	apt-get update -qq && apt-get install -y -qq --no-install-recommends zsh
+zsh := zsh
+
+SYSTEM := browser compiler database slurm cron zsh
+system:
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(foreach name,$(SYSTEM),$($(name)))
+
+browser compiler database latex slurm cron zsh:
+	$(MAKE) system SYSTEM=$@
 
 clean:
 	rm -rf $(VENV) .hydra build dist .mypy_cache .ruff_cache .pytest_cache .coverage*

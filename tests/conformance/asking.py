@@ -68,7 +68,7 @@ def questions(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "clock", {"task": "clock", "config": config}
     yield "kernels", {"task": "kernels", "config": config}
     if "lenet5" in case.models:
-        yield "convolving", {"task": "kernels", "config": config_of(case, model="lenet5")}
+        yield "convolving", {"task": "kernels", "config": config_of(case, 3, "lenet5")}
     calibrated = copy.deepcopy(config)
     calibrated["protocol"]["kernel"] = "auto"
     yield "calibrated", {"task": "run_pass", "pass": "timing", "config": calibrated}
