@@ -18,6 +18,7 @@ def pytest_configure() -> None:
 
     ``nohup make test &`` ignores SIGINT and SIGHUP. A new process has the default action of a signal that its parent handles.
     """
+    gc.disable()  # until all is collected: importing the frameworks sets off full collections, which take seconds and free nothing
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT):
@@ -52,6 +53,7 @@ def pytest_collection_finish() -> None:
     """Exempt the objects of imported frameworks from garbage collection: passes collect before they measure, which took seconds."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

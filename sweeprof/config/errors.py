@@ -11,7 +11,6 @@ from typing import Any
 
 import yaml
 from hydra import compose, initialize_config_dir
-from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -20,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from sweeprof.config.folder import conf_folder
-from sweeprof.config.groups import NOUNS, VERSION_BASE, config_file, leaf_keys, plain_message
+from sweeprof.config.groups import NOUNS, VERSION_BASE, Groups, config_file, leaf_keys, plain_message
 from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP
 from sweeprof.config.schema import is_merged, is_open
 from sweeprof.config.validation import config_problems
@@ -207,16 +206,19 @@ def _of_a_file(error: Exception, arguments: Sequence[str]) -> UserError:
     return UserError(message)
 
 
+def _groups() -> Groups:
+    return Groups(GlobalHydra.instance().config_loader(), {})
+
+
 def _in_defaults(said: str) -> Problem | None:
     """The problem behind what Hydra says of a defaults list; None if it is about something else."""
-    loader = GlobalHydra.instance().config_loader()
     if missing := re.match(r"Could not find '([^']+)/([^'/]+)'", said):
         known = re.search(r"Available options in '[^']+': (.*)", said)
         return choice_problem(
             missing[1], missing[2], NOUNS.get(missing[1], missing[1]), known[1].split() if known else ()
         )
     if unknown := re.match(r"Could not override '([^']+)'", said):
-        groups = [group for group in loader.list_groups("") if group != "hydra"]
+        groups = [group for group in _groups().names() if group != "hydra"]
         return choice_problem("defaults", unknown[1], "config group", groups)
     return None
 
@@ -231,10 +233,9 @@ def _no_folder(path: Path) -> Problem:
 
 def _good_choices(arguments: Sequence[str]) -> list[str]:
     """The choices of config groups that exist, because they decide which keys there are."""
-    loader = GlobalHydra.instance().config_loader()
-    groups = loader.list_groups("")
+    groups = _groups()
     chosen = [argument.partition("=") for argument in arguments]
-    return [f"{key}={value}" for key, _, value in chosen if key in groups and value in loader.get_group_options(key)]
+    return [f"{key}={value}" for key, _, value in chosen if key in groups.names() and value in groups.options(key)]
 
 
 def config_dir(arguments: Sequence[str]) -> Path | None:
@@ -254,45 +255,43 @@ def _sweeps(line: str) -> bool:
 
 
 def _override_problems(line: str, base: DictConfig, extra: Path | None) -> Iterator[Problem]:
-    loader = GlobalHydra.instance().config_loader()
+    groups = _groups()
     try:
-        override = OverridesParser.create(config_loader=loader).parse_override(line)
+        override = OverridesParser.create(config_loader=groups.loader).parse_override(line)
     except HydraException as error:
         yield Problem(line.partition("=")[0], line.partition("=")[2], f"cannot be read: {plain_message(error)}")
         return
     # `app.py` takes a key that it does not know for the name of an axis.
     is_known = not line.startswith("++axes.")
     key = override.key_or_group if is_known else override.key_or_group.removeprefix("axes.")
-    groups = loader.list_groups("")
-    if key in groups and key != "hydra":
+    if key in groups.names() and key != "hydra":
         if not all(isinstance(value, str) for value in _plain_values(override)):
-            options = sorted(loader.get_group_options(key))
+            options = sorted(groups.options(key))
             message = f"is not a {NOUNS.get(key, key)}; a choice is a name. Known: {', '.join(options)}."
             yield Problem(key, override.get_value_string(), message)
             return
         own = [path.stem for path in (extra / key).glob("*.yaml")] if extra else []
-        known = [*loader.get_group_options(key), *own]
+        known = [*groups.options(key), *own]
         yield from (
             choice_problem(key, value, NOUNS.get(key, key), known) for value in _values(override) if value not in known
         )
     elif "/" in key:
         parent, _, name = key.rpartition("/")
-        if name in loader.list_groups(parent):
-            known = loader.get_group_options(key)
+        if key in groups:
+            known = groups.options(key)
             yield from (choice_of_hydra(key, value, name, known) for value in _values(override) if value not in known)
         else:
-            yield choice_problem(
-                key, key, "config group", [f"{parent}/{g}" for g in loader.list_groups(parent)] or groups
-            )
+            inner = [f"{parent}/{group}" for group in groups.names(parent)]
+            yield choice_problem(key, key, "config group", inner or groups.names())
     elif (not is_known or not (override.is_add() or override.is_force_add())) and _is_absent(base, key):
         value = ",".join(_values(override))
         if key.partition(".")[0] == "cluster" and base.cluster.scheduler is None:
             yield Problem(key, value, "is a setting of a cluster, and none is chosen: cluster=slurm.")
         else:
-            problem = key_problem(key, value, [*leaf_keys(base), *(g for g in groups if g != "hydra")])
-            yield replace(problem, nearest=_group_with(key, _values(override), loader) or problem.nearest)
+            problem = key_problem(key, value, [*leaf_keys(base), *(g for g in groups.names() if g != "hydra")])
+            yield replace(problem, nearest=_group_with(key, _values(override), groups) or problem.nearest)
     elif line.startswith("++backend."):
-        targets = _backend_targets(base, loader, extra)
+        targets = _backend_targets(base, groups, extra)
         if not is_setting(key, targets):
             yield unknown_setting(key, ",".join(_values(override)), targets)
     elif not is_open(f"{key}."):
@@ -308,16 +307,16 @@ def _plain_values(override: Override) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _group_with(key: str, values: Sequence[str], loader: ConfigLoader) -> str | None:
+def _group_with(key: str, values: Sequence[str], groups: Groups) -> str | None:
     """The config group that a key misspells whose values are all names of that group."""
-    groups = [group for group in loader.list_groups("") if set(values) <= set(loader.get_group_options(group))]
-    return nearest(key, groups, 0.5)
+    fitting = [group for group in groups.names() if set(values) <= set(groups.options(group))]
+    return nearest(key, fitting, 0.5)
 
 
-def _backend_targets(base: DictConfig, loader: ConfigLoader, extra: Path | None) -> list[str]:
+def _backend_targets(base: DictConfig, groups: Groups, extra: Path | None) -> list[str]:
     """The targets of all backends: which of them a sweep has is not known while it cannot be composed."""
     folders = [folder for folder in (extra, conf_folder()) if folder]
-    files = [config_file(folders, "backend", name) for name in loader.get_group_options("backend")]
+    files = [config_file(folders, "backend", name) for name in groups.options("backend")]
     texts = [file.read_text(encoding="utf-8", errors="replace") for file in files if file]
     return [
         str(base.backend.get("_target_")),

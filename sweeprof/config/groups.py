@@ -10,6 +10,7 @@ from typing import Any
 
 import hydra
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.object_type import ObjectType
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
@@ -28,25 +29,26 @@ class Groups:
     loader: ConfigLoader
     chosen: Mapping[str, Any]
     """The choice of the sweep's config from each group; a group that it does not name has to be added."""
-    _options: dict[str, list[str]] = field(default_factory=dict)
-    _known: dict[str, bool] = field(default_factory=dict)
+    _listed: dict[tuple[str, ObjectType], list[str]] = field(default_factory=dict)
 
     def __contains__(self, key: object) -> bool:
-        name = str(key)
-        if name not in self._known:
-            parent, _, leaf = name.partition("@")[0].rpartition("/")
-            self._known[name] = leaf in self.loader.list_groups(parent)
-        return self._known[name]
+        parent, _, leaf = str(key).partition("@")[0].rpartition("/")
+        return leaf in self.names(parent)
 
-    def names(self) -> set[str]:
-        """The groups at the top."""
-        return set(self.loader.list_groups(""))
+    def names(self, parent: str = "") -> list[str]:
+        """The groups in a group; by default, those at the top."""
+        return self._list(parent, ObjectType.GROUP)
 
     def options(self, key: str) -> list[str]:
         """Return the members that can be chosen."""
-        if key not in self._options:
-            self._options[key] = self.loader.get_group_options(key.partition("@")[0])
-        return self._options[key]
+        return self._list(key.partition("@")[0], ObjectType.CONFIG)
+
+    def _list(self, group: str, kind: ObjectType) -> list[str]:
+        if (group, kind) not in self._listed:
+            # Hydra's loader copies all structured configs for each call; its repository only lists folders.
+            repository = getattr(self.loader, "repository", self.loader)
+            self._listed[group, kind] = repository.get_group_options(group, kind)
+        return self._listed[group, kind]
 
     def key(self, name: str) -> str:
         """How the group is named in an override."""

@@ -1,4 +1,4 @@
-"""The command in an empty folder, one quickstart that many tests look at, and a browser."""
+"""The command in an empty folder, by itself and within this process, one quickstart that many tests look at, and a browser."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.browser import ARGUMENTS, CHROMIUM
-from support.command import Command, Ran, run_command
+from support.command import Command, Ran, call_command, run_command
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -24,6 +24,16 @@ def sweeprof(tmp_path: Path) -> Command:
         return run_command(tmp_path, *arguments)
 
     return run
+
+
+@pytest.fixture
+def called(tmp_path: Path) -> Command:
+    """The command in an empty folder, run in this process, which has imported what it needs; its trials have their own."""
+
+    def call(*arguments: str) -> Ran:
+        return call_command(tmp_path, *arguments)
+
+    return call
 
 
 @pytest.fixture(scope="session")

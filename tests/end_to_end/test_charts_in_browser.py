@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.browser import Visit, needs_browser, opened
+from support.browser import Visit, needs_browser, opened, wait_until
 from support.drawn import PLANNED, drawn
 from support.odd import LONG, build, hostile
 from support.samples import comparison

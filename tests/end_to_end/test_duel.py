@@ -58,9 +58,9 @@ def test_duel_and_calibration(sweeprof: Command) -> None:
             assert (round(cell["ratio"], 9), cell["verdict"]) == (slowdown, "worse")
 
 
-def test_a_calibrated_protocol_in_rounds(sweeprof: Command) -> None:
+def test_a_calibrated_protocol_in_rounds(called: Command) -> None:
     """By the protocol's name; a model whose speed changes with the kernel's keeps its ratio."""
-    ran = sweeprof(*FAKE, "protocol=calibrated", "metrics.select=[latency/calibrated]", "name=c")
+    ran = called(*FAKE, "protocol=calibrated", "metrics.select=[latency/calibrated]", "name=c")
     assert ran.code == 0, ran.err
     (record, *_) = read_records(ran.folder("c") / "records")
     timing = Timing.from_dict(record.observations or {})

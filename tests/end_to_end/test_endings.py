@@ -16,7 +16,7 @@ import pandas as pd
 import psutil
 import pytest
 
-from support.command import Command, call_command, start_command
+from support.command import Command, start_command
 
 FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "compare.baseline={batch_size: 1}")
 
@@ -53,8 +53,8 @@ ENDINGS = {
 }
 
 
-def test_an_ending_is_a_row_with_a_reason(sweeprof: Command) -> None:
-    ran = sweeprof(*FAKE, f"model.fake.on_step={','.join(ENDINGS)}")
+def test_an_ending_is_a_row_with_a_reason(called: Command) -> None:
+    ran = called(*FAKE, f"model.fake.on_step={','.join(ENDINGS)}")
     assert ran.code == 2
     rows = pd.read_csv(ran.folder("adhoc") / "comparison.csv").set_index("model.fake.on_step")
     assert set(rows.index) == set(ENDINGS)
@@ -69,14 +69,14 @@ def test_an_ending_is_a_row_with_a_reason(sweeprof: Command) -> None:
 
 
 @pytest.mark.parametrize("event", ["raise", "kill"])
-def test_a_sweep_whose_only_combination_fails_ends_with_2(tmp_path: Path, event: str) -> None:
-    ran = call_command(tmp_path, *FAKE, f"model.fake.on_step={event}", "metrics=latency")
+def test_a_sweep_whose_only_combination_fails_ends_with_2(called: Command, event: str) -> None:
+    ran = called(*FAKE, f"model.fake.on_step={event}", "metrics=latency")
     assert ran.code == 2
     assert _rows(ran.folder("adhoc")).loc[1]["status"] == ENDINGS[event][0]
 
 
-def test_a_hanging_trial_is_ended_by_its_limit_and_the_others_go_on(sweeprof: Command) -> None:
-    ran = sweeprof(*FAKE, "model.fake.on_step=null,hang", "limits.timeout_s=2")
+def test_a_hanging_trial_is_ended_by_its_limit_and_the_others_go_on(called: Command) -> None:
+    ran = called(*FAKE, "model.fake.on_step=null,hang", "limits.timeout_s=2")
     assert ran.code == 2
     table = pd.read_csv(ran.folder("adhoc") / "comparison.csv").set_index("model.fake.on_step", drop=False)
     statuses = dict(zip(table["model.fake.on_step"].fillna("null"), table["status"], strict=True))
@@ -84,8 +84,8 @@ def test_a_hanging_trial_is_ended_by_its_limit_and_the_others_go_on(sweeprof: Co
     assert "limits.timeout_s=2" in str(table[table["status"] == "timeout"]["reason"].iloc[0])
 
 
-def test_a_memory_limit_ends_the_trial_that_passes_it(sweeprof: Command) -> None:
-    ran = sweeprof(*FAKE, "model.fake.on_step=allocate", "limits.memory=200MiB")
+def test_a_memory_limit_ends_the_trial_that_passes_it(called: Command) -> None:
+    ran = called(*FAKE, "model.fake.on_step=allocate", "limits.memory=200MiB")
     assert ran.code == 2
     assert _rows(ran.folder("adhoc")).loc[1]["status"] == "oom"
 

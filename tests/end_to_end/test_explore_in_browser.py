@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.browser import Visit, needs_browser, opened
+from support.browser import Visit, needs_browser, opened, wait_until
 from support.drawn import drawn
 from support.nets import lenet5
 from support.odd import LONG, build, hostile, with_cells

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from support.command import run_command, start_command
+from support.command import Command, run_command, start_command
 from sweeprof.passes.registry import exclusive_passes
 from sweeprof.results.record import Record, read_records
 from sweeprof.run.locks import Holder, HostLock
@@ -155,13 +155,13 @@ def test_shards_count_at_once_and_measure_one_after_the_other(tmp_path: Path) ->
     assert all(event["for"] is None for event in waits)  # of one sweep nothing is said: its other shard is seen at work
 
 
-def test_a_folder_for_locks_that_cannot_be_one_is_a_mistake(tmp_path: Path) -> None:
-    ran = run_command(tmp_path, *FAKE, "limits.locks=/dev/null")
+def test_a_folder_for_locks_that_cannot_be_one_is_a_mistake(called: Command) -> None:
+    ran = called(*FAKE, "limits.locks=/dev/null")
     assert ran.code == 1
     assert "error: limits.locks: '/dev/null' is not the full path of a folder, or null." in ran.err.splitlines()
 
 
-def test_a_plan_says_where_jobs_crowd(tmp_path: Path) -> None:
-    ran = run_command(tmp_path, *FAKE, "model.fake.step_s=0.001,0.002", "metrics=static", "jobs=500", "dry_run=true")
+def test_a_plan_says_where_jobs_crowd(called: Command) -> None:
+    ran = called(*FAKE, "model.fake.step_s=0.001,0.002", "metrics=static", "jobs=500", "dry_run=true")
     assert ran.code == 0, ran.err
     assert "oversubscribed: 500 jobs of 1 threads ask for 500 of " in ran.out

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from support.browser import needs_browser
-from support.command import Ran, run_command
+from support.command import Ran, call_command
 from support.mlflow_pages import HEADLINES, WAIT_MS, charts, mlflow_page, opened, opened_view, run_table
 from support.started import started
 from sweeprof.tracking.rest import VIEWER
@@ -159,7 +159,7 @@ def test_a_command_in_a_record_repeats_that_combination_alone(
     record = next(r for r in records if r["axes"] == point)
     command = shlex.split(record["command"])
     assert command[:3] == ["python", "-m", "sweeprof"]
-    planned = run_command(quickstart.cwd, *command[3:], "dry_run=true")
+    planned = call_command(quickstart.cwd, *command[3:], "dry_run=true")
     assert planned.code == 0, planned.err
     assert record["combination_id"] in planned.out
     assert "1 combination\n" in re.sub(" +\n", "\n", planned.out)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from PIL import Image
 
-from support.browser import Visit, needs_browser, opened
+from support.browser import Visit, needs_browser, opened, wait_until
 from support.nets import HOSTILE, lenet5, reused
 from support.nets import hostile as hostile_layers
 from support.odd import LONG, hostile

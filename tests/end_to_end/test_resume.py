@@ -208,8 +208,8 @@ def test_a_tracker_whose_password_is_not_stored_has_to_be_named_again(sweeprof: 
         (["resume=nowhere"], "resume: 'nowhere' is not the folder of a sweep"),
     ],
 )
-def test_mistakes(sweeprof: Command, arguments: list[str], said: str) -> None:
-    ran = sweeprof(*arguments)
+def test_mistakes(called: Command, arguments: list[str], said: str) -> None:
+    ran = called(*arguments)
     assert ran.code == 1
     assert said in ran.err
     assert "Traceback" not in ran.err

@@ -178,7 +178,7 @@ FIRST = ("axes", "zip", "variants", "two sweeps at once")
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in FIRST else pytest.mark.slow) for n in CASES])
 def test_a_shape_means_its_combinations_and_each_can_be_repeated_alone(
-    sweeprof: Command, tmp_path: Path, name: str
+    called: Command, tmp_path: Path, name: str
 ) -> None:
     case = CASES[name]
     arguments = written(tmp_path, case)
@@ -195,7 +195,7 @@ def test_a_shape_means_its_combinations_and_each_can_be_repeated_alone(
     }.values():
         again = planned(shlex.split(combination.command)[3:], tmp_path / "mine")
         assert [c.id for c in again.combinations] == [combination.id], combination.command
-    ran = sweeprof(*arguments, "dry_run=true")
+    ran = called(*arguments, "dry_run=true")
     assert ran.code == 0, ran.err
     assert f"{plan.name}: {len(case.rows)} combination" in ran.out
     assert all(combination.id in ran.out for combination in plan.combinations)

@@ -93,8 +93,8 @@ def test_a_sweep_file_of_ones_own(sweeprof: Command, tmp_path: Path) -> None:
     assert rows[1]["combination_id"] in again.out, again.err
 
 
-def test_a_dry_run_measures_and_writes_nothing(sweeprof: Command, tmp_path: Path) -> None:
-    ran = sweeprof("+sweep=quickstart", "dry_run=true", "exclude=[{model: mlp, batch_size: [1, 8]}]")
+def test_a_dry_run_measures_and_writes_nothing(called: Command, tmp_path: Path) -> None:
+    ran = called("+sweep=quickstart", "dry_run=true", "exclude=[{model: mlp, batch_size: [1, 8]}]")
     assert ran.code == 0, ran.err
     assert "quickstart: 14 combinations" in ran.out
     assert ran.out.count("left out: model=mlp") == 4
@@ -103,7 +103,7 @@ def test_a_dry_run_measures_and_writes_nothing(sweeprof: Command, tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_metric_of_ones_own(sweeprof: Command, tmp_path: Path) -> None:
+def test_a_metric_of_ones_own(called: Command, tmp_path: Path) -> None:
     (tmp_path / "mymetrics.py").write_text(
         "from sweeprof import metric\n\n\n"
         '@metric(name="latency/worst", unit="s", better="lower")\n'
@@ -111,7 +111,7 @@ def test_a_metric_of_ones_own(sweeprof: Command, tmp_path: Path) -> None:
         '    """Slowest sample of all rounds."""\n'
         "    return max(sample for round in timing for sample in round.samples)\n"
     )
-    ran = sweeprof(
+    ran = called(
         *UNTRACKED, "metrics.select=[latency/forward,{_target_: mymetrics.worst}]", "model.fake.step_s=[0.001,0.004]"
     )
     assert ran.code == 0, ran.err

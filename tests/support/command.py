@@ -10,14 +10,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from types import ModuleType
 from unittest.mock import patch
 
+import hydra
+from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
 
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONWARNINGS": "error::UserWarning:sweeprof"}
 
@@ -102,6 +105,20 @@ def call_module(cwd: Path, module: str, *arguments: str) -> Ran:
     return Ran(code, out.getvalue(), err.getvalue(), cwd)
 
 
+@contextmanager
+def _mode_known() -> Iterator[None]:
+    """Hydra 1.3 composes the config once more only to read ``hydra.mode``, which conf/config.yaml sets: a third of the time."""
+    composed = Hydra.get_mode
+
+    def mode(self: Hydra, config_name: str | None, overrides: list[str]) -> object:
+        if any("hydra.mode" in override for override in overrides):
+            return composed(self, config_name, overrides)
+        return RunMode.MULTIRUN
+
+    with patch.object(Hydra, "get_mode", mode) if hydra.__version__.startswith("1.3.") else nullcontext():
+        yield
+
+
 def _is_below(folder: Path, module: ModuleType) -> bool:
     return str(getattr(module, "__file__", None)).startswith(f"{folder}/")
 
@@ -125,6 +142,7 @@ def _state_restored(cwd: Path, module: str, arguments: tuple[str, ...]) -> Itera
             # Hydra would disable the loggers of later tests, and close absl's handler and with it pytest's captured stderr.
             # What it calls is patched, for it imports the modules of its launchers anew.
             patch.object(logging.config.DictConfigurator, "configure"),
+            _mode_known(),
         ):
             yield
     finally:
