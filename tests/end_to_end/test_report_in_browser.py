@@ -344,7 +344,9 @@ def test_a_combination_shows_its_pictures_tables_and_files(visit: Open, scheme: 
     page.select_option("#details-chosen", label="two")
     drawn(report, "details-plot-icicle_time")
     wait_until(
-        page, "parts => document.querySelectorAll('#details-plot-icicle_time .slice').length === parts", arg=parts(reused())
+        page,
+        "parts => document.querySelectorAll('#details-plot-icicle_time .slice').length === parts",
+        arg=parts(reused()),
     )
     assert page.locator("#details-figures .plot").count() == len(PICTURES)
     assert report.complaints == []
@@ -358,7 +360,9 @@ def test_a_part_of_an_icicle_opens(visit: Open) -> None:
     before = slices.count()
     icicle.locator(".slice", has_text="feature_extractor").first.click()
     wait_until(
-        report.page, "before => document.querySelectorAll('#details-plot-icicle_macs .slice').length !== before", arg=before
+        report.page,
+        "before => document.querySelectorAll('#details-plot-icicle_macs .slice').length !== before",
+        arg=before,
     )
     assert report.complaints == []
 
@@ -394,6 +398,8 @@ def test_the_pictures_of_a_combination_follow_the_theme(visit: Open) -> None:
     dark = report.page.locator(title).evaluate("e => getComputedStyle(e).fill")
     report.page.emulate_media(color_scheme="light")
     wait_until(
-        report.page, "([title, dark]) => getComputedStyle(document.querySelector(title)).fill !== dark", arg=[title, dark]
+        report.page,
+        "([title, dark]) => getComputedStyle(document.querySelector(title)).fill !== dark",
+        arg=[title, dark],
     )
     assert report.complaints == []
