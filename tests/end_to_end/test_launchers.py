@@ -26,7 +26,13 @@ LAUNCHERS = {
 }
 PACKAGES = {"joblib": "joblib", "ray": "ray", "submitit_local": "submitit"}
 HANGS = (
-    *("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "metrics.select=[quality/agreement]"),
+    *(
+        "model=fake",
+        "backend=fake",
+        "dataset=synthetic",
+        "tracking=none",
+        "metrics.select=[compute/macs,quality/agreement]",
+    ),
     # What a baseline pairs stays in one shard: each has trials that hang.
     *("model.fake.step_s=0.001,0.002", "model.fake.on_step=hang", "batch_size=1,2", "compare.baseline={batch_size: 1}"),
 )
@@ -137,3 +143,5 @@ def test_nothing_outlives_the_head(tmp_path: Path, launcher: list[str], number: 
     assert left_after(tmp_path, 15) == []
     assert process.returncode == (-number if number == signal.SIGKILL else 130), err
     assert "Traceback" not in out + err
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("outputs/*/*/records/*/*.json")]
+    assert {record["status"] for record in records} == {"ok"}
