@@ -52,6 +52,7 @@ SWEEP = """
 axes: {model: [lenet5, mine], backend: [torch, fake], batch_size: [1, 2]}
 exclude: [{model: lenet5, backend: fake}, {model: mine, backend: torch}]
 compare: {baseline: {batch_size: 1}}
+metrics: {select: [params/total, compute/macs, quality/agreement, quality/accuracy, latency/forward, throughput/samples_per_s]}
 defaults: [override /tracking: none, override /dataset: synthetic]
 """
 MINE = "{name: mine, fake: {_target_: my_net.model}}"
@@ -88,8 +89,8 @@ def sweep(cwd: Path, *arguments: str) -> tuple[pd.DataFrame, dict[str, Any]]:
     found = pd.read_csv(ran.folder("own") / "comparison.csv")
     real = found["backend"] == "torch"
     for name in map(str, found.columns):
-        if name.startswith(("latency/", "throughput/", "memory/")):
-            found[name] = found[name].mask(real | name.startswith("memory/"))
+        if name.startswith(("latency/", "throughput/")):
+            found[name] = found[name].mask(real)
     found = found.drop(columns=["command", "wall_s", "pareto"], errors="ignore")
     return found, json.loads((cwd / "seen.json").read_text())
 
