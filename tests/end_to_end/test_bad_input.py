@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.command import Command
+from support.command import Command, Ran
 
 CASES = {
     "unknown model": (["model=lenet6"], ["model: 'lenet6' is not a model. Did you mean 'lenet5'? Known: "]),
@@ -166,6 +166,11 @@ ASKS_ELSEWHERE = (
 """Mistakes that only a process with the framework can tell, which takes its time."""
 
 
+def errors(ran: Ran) -> list[str]:
+    """The lines of the error output; not the progress of planning, which is shown where a busy machine makes it take long."""
+    return [line for line in ran.err.splitlines() if not line.startswith("planning")]
+
+
 @pytest.mark.parametrize("arguments", [["model=lenet6", "bogus=1"], ["quickstart"]])
 def test_a_mistake_in_a_process_of_its_own(sweeprof: Command, called: Command, arguments: list[str]) -> None:
     """Shows that the calls below are like the command."""
@@ -174,19 +179,46 @@ def test_a_mistake_in_a_process_of_its_own(sweeprof: Command, called: Command, a
     assert ran.code == 1
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=pytest.mark.slow if c in ASKS_ELSEWHERE else ()) for c in CASES]
+TOGETHER = (
+    (
+        *(
+            "unknown model",
+            "unknown backend",
+            "unknown sweep",
+            "unknown metric set",
+            "unknown metric",
+            "unknown launcher",
+        ),
+        *("a setting of a cluster that is not chosen", "batch size 0", "unknown key", "unknown nested key"),
+    ),
+    (
+        *("unknown model in a sweep", "jobs that are not waited for without any", "baseline that is no axis"),
+        *("size", "isolation", "no address"),
+    ),
+    ("unknown sweep beside a list", "batch size -1"),
+    (
+        *("batch size abc", "an axis of the training step without one", "misspelt framework"),
+        "baseline that is no value",
+    ),
+    ("an axis that changes nothing", "a list for a number", "no metrics"),
 )
-def test_a_mistake_gets_one_clear_error(called: Command, tmp_path: Path, case: str) -> None:
-    arguments, expected = CASES[case]
-    ran = called(*arguments)
+"""Mistakes that one command makes together: each is told all the same."""
+ALONE = [case for case in CASES if not any(case in cases for cases in TOGETHER)]
+COMMANDS = [
+    *(pytest.param(cases, id=f"{cases[0]} and others") for cases in TOGETHER),
+    *(pytest.param((case,), id=case, marks=pytest.mark.slow if case in ASKS_ELSEWHERE else ()) for case in ALONE),
+]
+
+
+@pytest.mark.parametrize("cases", COMMANDS)
+def test_a_mistake_gets_one_clear_error(called: Command, tmp_path: Path, cases: tuple[str, ...]) -> None:
+    ran = called(*(argument for case in cases for argument in CASES[case][0]))
     assert ran.code == 1
-    for text in expected:
+    for text in (text for case in cases for text in CASES[case][1]):
         assert text in ran.err
     assert "Traceback" not in ran.err
     assert "HYDRA_FULL_ERROR" not in ran.err
-    # On a busy machine planning takes long enough to show its progress.
-    assert all(line.startswith(("error: ", "planning")) for line in ran.err.strip().splitlines())
+    assert all(line.startswith("error: ") for line in errors(ran))
     assert ran.out == ""
     assert list(tmp_path.iterdir()) == []
 
@@ -273,8 +305,8 @@ def test_a_mistake_in_a_sweep_file_has_its_line(called: Command, tmp_path: Path,
     (tmp_path / "mine" / "sweep" / "small.yaml").write_text(content)
     ran = called("--config-dir", "mine", "+sweep=small", "model=fake", "backend=fake", "tracking=none")
     assert ran.code == 1
-    assert f"error: mine/sweep/small.yaml{'' if expected.startswith(':') else ':'}{expected}" in ran.err
-    assert len(ran.err.splitlines()) == 1
+    (error,) = errors(ran)
+    assert f"error: mine/sweep/small.yaml{'' if expected.startswith(':') else ':'}{expected}" in error
     assert not (tmp_path / "outputs").exists()
 
 
@@ -301,4 +333,5 @@ def test_a_mistake_in_a_model_file_has_its_line(called: Command, tmp_path: Path)
     text = "torch:\n  _target_: sweeprof.zoo.mlp.torch_model\n  pretraind: false\n"
     (tmp_path / "mine" / "model" / "own.yaml").write_text(text)
     ran = called("--config-dir", "mine", "model=mlp,own")
-    assert ran.err.startswith("error: mine/model/own.yaml:3: model.torch: 'pretraind' is not an argument of ")
+    (error,) = errors(ran)
+    assert error.startswith("error: mine/model/own.yaml:3: model.torch: 'pretraind' is not an argument of ")

@@ -25,7 +25,7 @@ def mlflow_page() -> Iterator[Page]:
 
     asked: list[str] = []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         try:
             found = browser.new_page(viewport=VIEWPORT)
             found.add_init_script("localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false')")

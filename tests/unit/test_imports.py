@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from sweeprof.run.isolation import EVERY_TRIAL
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "sweeprof"
@@ -106,10 +109,15 @@ def test_the_public_names_are_imported_when_asked() -> None:
     assert [name for name in imports(PACKAGE / "__init__.py", types_too=False) if name.startswith("sweeprof")] == []
 
 
+@cache
+def lint_settings() -> Any:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["ruff"]["lint"]
+
+
 @of_every(FILES)
 def test_frameworks_are_imported_in_their_folders_only(file: Path) -> None:
     """As pyproject.toml has it for ruff, which sees the same; here also through ``import_module``."""
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["ruff"]["lint"]
+    settings = lint_settings()
     assert set(FRAMEWORKS) == set(settings["flake8-tidy-imports"]["banned-api"])
     allowed = any(
         "TID251" in codes and fnmatch(file.relative_to(ROOT).as_posix(), pattern.replace("**", "*"))
@@ -233,7 +241,6 @@ def imported_by(program: str) -> set[str]:
 @pytest.mark.parametrize(
     "program",
     [
-        "import sweeprof",
         "import sweeprof; dir(sweeprof); sweeprof.__version__",
         "import runpy, sys; sys.argv = ['sweeprof', '--help']; runpy.run_module('sweeprof', run_name='__main__')",
         "import runpy, sys; sys.argv = ['sweeprof', '--version']; runpy.run_module('sweeprof', run_name='__main__')",
@@ -247,19 +254,16 @@ def test_a_start_imports_nothing_heavy(program: str) -> None:
     assert not found & NOT_AT_START
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "sweeprof.run.fork_server",
-        "sweeprof.metrics.select",
-        "sweeprof.run.shard",
-        "sweeprof.cli.report",
-        "sweeprof.cli.prune",
-        "sweeprof.cli.sync",
-    ],
-)
-def test_the_machinery_imports_no_framework(module: str) -> None:
-    assert not imported_by(f"import {module}") & {"torch", "tensorflow", "keras", "mlflow"}
+def test_the_machinery_imports_no_framework() -> None:
+    modules = "run.fork_server", "metrics.select", "run.shard", "cli.report", "cli.prune", "cli.sync"
+    program = "".join(f"import sweeprof.{module}\n" for module in modules)
+    assert not imported_by(program) & {"torch", "tensorflow", "keras", "mlflow"}
+
+
+def test_a_fork_server_of_a_small_backend_starts_without_what_only_reports_need() -> None:
+    """Every sweep starts some, and SciPy took a third of their start."""
+    program = "".join(f"import {module}\n" for module in (*EVERY_TRIAL, "sweeprof.run.fork_server"))
+    assert not imported_by(program) & {"scipy", "pandas", "matplotlib", "plotly", "jinja2"}
 
 
 def test_every_public_name_can_be_had() -> None:

@@ -99,7 +99,7 @@ def test_every_named_optimizer_takes_its_steps(name: str) -> None:
     assert all(parameter.grad is None for parameter in module.parameters())
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.slow), "fp16"])
 @pytest.mark.parametrize("name", ["momentum", "adamw"])
 def test_a_thousand_steps_leave_the_weights_finite(name: str, precision: str) -> None:
     """Steep on purpose: without norms, and pulled without end by the mean of its outputs."""
