@@ -67,7 +67,7 @@ benchmarks: $(VENV)/.test-$(STAMP)
 
 # Model collections whose published tables tests/published compares with; both link CUDA, and come without what they ask for.
 collections: $(VENV)/.test-$(STAMP)
-	$(BIN)/python -m pip install --quiet --no-deps timm==1.0.31 torchvision==0.28.0 huggingface_hub==0.36.2 tqdm==4.70.1
+	$(BIN)/python -m pip install --quiet --no-compile --no-deps timm==1.0.31 torchvision==0.28.0 huggingface_hub==0.36.2 tqdm==4.70.1
 
 # Every model of timm and torchvision against the tables that their authors publish: minutes.
 published: collections
@@ -88,8 +88,8 @@ chaos: $(VENV)/.test-$(STAMP)
 
 # Ray and Hydra's launcher for it, which asks for an older cloudpickle than the other tests run with, and works with theirs.
 ray: $(VENV)/.test-$(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt ray
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps hydra-ray-launcher
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt ray
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --no-deps hydra-ray-launcher
 
 # Packages of Debian and its kin, which these targets install as root: each its own, and `make system` all but latex.
 browser := chromium fonts-dejavu-core
@@ -120,10 +120,16 @@ clean:
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
+# pip compiles modules in one process, which takes a third of the time.
+define install
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[$(1)]'
+	$(BIN)/python -m compileall -q -j 0 -x '/tests?/|/testing/' $(VENV)/lib >/dev/null || true
+endef
+
 $(VENV)/.quickstart-$(STAMP): | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]'
+	$(call install,all)
 	@touch $@
 
 $(VENV)/.test-$(STAMP): | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(call install,dev)
 	@touch $@ $(VENV)/.quickstart-$(STAMP)
