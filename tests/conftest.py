@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -38,9 +39,9 @@ class Distribution(LoadFileScheduling):  # type: ignore[misc]
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config) -> Distribution:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Distribution:
     """Return the scheduler that distributes tests over workers."""
-    return Distribution(config)
+    return Distribution(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

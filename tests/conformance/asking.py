@@ -32,7 +32,8 @@ FURTHER: tuple[PassName, ...] = tuple(
 """Passes that ask for a capability which not every backend has."""
 
 by_backend = pytest.mark.parametrize(
-    "backend", [pytest.param(name, marks=pytest.mark.slow if case.slow else ()) for name, case in BACKENDS.items()]
+    "backend",
+    [pytest.param(name, marks=getattr(pytest.mark, case.mark) if case.mark else ()) for name, case in BACKENDS.items()],
 )
 
 
