@@ -75,7 +75,7 @@ BACKENDS = {
     "tensorflow_eager": Case(
         "tensorflow_eager",
         exhaust="__import__('tensorflow').fill([2**44], 1.0)",
-        mark="thorough",  # that its answers are those of the others is what the sweep over all backends shows
+        mark="thorough",  # the sweep over all backends compares its answers with theirs
     ),
     "tensorflow_xla": Case(
         "tensorflow_xla",
