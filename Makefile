@@ -8,7 +8,7 @@ STAMP := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 # A sweep and its tests start many processes: their modules are compiled once, also where the environment says otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test check lint types unit coverage slow thorough test-cluster hydra-versions browser compiler database latex slurm cron zsh benchmarks collections ray published chaos structure format clean
+.PHONY: quickstart test check lint types unit coverage slow thorough test-cluster hydra-versions system browser compiler database latex slurm cron zsh benchmarks collections ray published chaos structure format clean
 
 quickstart: $(VENV)/.quickstart-$(STAMP)
 	$(BIN)/python -m sweeprof +sweep=quickstart
@@ -34,9 +34,10 @@ COVERED := 90
 coverage: $(VENV)/.test-$(STAMP)
 	$(BIN)/python -m pytest -m "not slow and not thorough" --cov --cov-report=term --cov-fail-under=$(COVERED)
 
-# The tests that take long: sweeps under kills, full disks, every precision, Hydra's traps.
+# The tests that take long: sweeps under kills, full disks, every precision, Hydra's traps. One worker more than elsewhere, because they
+# wait a third of their time for processes, servers and limits.
 slow: $(VENV)/.test-$(STAMP)
-	$(BIN)/python -m pytest -m "slow and not thorough"
+	$(BIN)/python -m pytest --numprocesses=3 -m "slow and not thorough"
 
 # What CI has no time for, before a release: further variants, the longest tests, the rest of those on a cluster.
 thorough: $(VENV)/.test-$(STAMP)
@@ -67,7 +68,7 @@ benchmarks: $(VENV)/.test-$(STAMP)
 
 # Model collections whose published tables tests/published compares with; both link CUDA, and come without what they ask for.
 collections: $(VENV)/.test-$(STAMP)
-	$(BIN)/python -m pip install --quiet --no-deps timm==1.0.31 torchvision==0.28.0 huggingface_hub==0.36.2 tqdm==4.70.1
+	$(BIN)/python -m pip install --quiet --no-compile --no-deps timm==1.0.31 torchvision==0.28.0 huggingface_hub==0.36.2 tqdm==4.70.1
 
 # Every model of timm and torchvision against the tables that their authors publish: minutes.
 published: collections
@@ -88,36 +89,31 @@ chaos: $(VENV)/.test-$(STAMP)
 
 # Ray and Hydra's launcher for it, which asks for an older cloudpickle than the other tests run with, and works with theirs.
 ray: $(VENV)/.test-$(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt ray
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps hydra-ray-launcher
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt ray
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --no-deps hydra-ray-launcher
 
-# What the browser tests need, on Debian and its kin.
-browser:
-	apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core
-
+# Packages of Debian and its kin, which these targets install as root: each its own, and `make system` all but latex.
+browser := chromium fonts-dejavu-core
 # What torch.compile needs, and an allocator that tests count with.
-compiler:
-	apt-get update -qq && apt-get install -y -qq --no-install-recommends g++
-
+compiler := g++
 # What the tests of a tracking server with PostgreSQL need; they start one of their own.
-database:
-	apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql
-
+database := postgresql
 # What `make thorough` compiles tables for papers with.
-latex:
-	apt-get update -qq && apt-get install -y -qq --no-install-recommends texlive-latex-base texlive-latex-recommended
-
+latex := texlive-latex-base texlive-latex-recommended
 # What the tests on a cluster need; they start one of their own.
-slurm:
-	tests/cluster/lab.sh install
-
+slurm := slurm-wlm munge slurmdbd mariadb-server
 # What runs a night as docs/recipes/nightly.cron has it; its test starts the daemon itself.
-cron:
-	apt-get update -qq && apt-get install -y -qq --no-install-recommends cron
-
+cron := cron
 # The shell, beside bash, in which the tests complete commands.
-zsh:
-	apt-get update -qq && apt-get install -y -qq --no-install-recommends zsh
+zsh := zsh
+
+SYSTEM := browser compiler database slurm cron zsh
+system:
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(foreach name,$(SYSTEM),$($(name)))
+
+browser compiler database latex slurm cron zsh:
+	$(MAKE) system SYSTEM=$@
 
 clean:
 	rm -rf $(VENV) .hydra build dist .mypy_cache .ruff_cache .pytest_cache .coverage*
@@ -125,10 +121,16 @@ clean:
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
+# pip compiles modules in one process, which takes a third of the time.
+define install
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[$(1)]'
+	$(BIN)/python -m compileall -q -j 0 -x '/tests?/|/testing/' $(VENV)/lib >/dev/null || true
+endef
+
 $(VENV)/.quickstart-$(STAMP): | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]'
+	$(call install,all)
 	@touch $@
 
 $(VENV)/.test-$(STAMP): | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(call install,dev)
 	@touch $@ $(VENV)/.quickstart-$(STAMP)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 GOLDEN = Path(__file__).parent / "golden"
 MANY_MODULES = 200
@@ -27,6 +29,23 @@ def pytest_configure() -> None:
     for number in (signal.SIGHUP, signal.SIGQUIT):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)  # the tests themselves go on, as the caller wants
+
+
+class Distribution(LoadFileScheduling):  # type: ignore[misc]
+    """Gives a worker whole files; of the suite for backends, whole backends, because one process answers for each."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file, _, name = nodeid.partition("::")
+        if not file.startswith("tests/conformance/") or "[" not in name:
+            return file
+        backend = name.partition("[")[2].rstrip("]").rpartition("-")[2]
+        return f"tests/conformance/{backend}"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Distribution:
+    """Return the scheduler that distributes tests over workers."""
+    return Distribution(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from sweeprof.backends import Backend, Calibrates, Traces, gap_of
+from sweeprof.backends import Backend, Calibrates, Traces, Trains, gap_of, lacking
 from sweeprof.measuring.calibration import KernelTimes
 from sweeprof.measuring.timing import FusedStep, Timing, measure, measure_fused, measure_training, sampled
 from sweeprof.passes.registry import Pass
@@ -17,6 +17,8 @@ from sweeprof.results.record import Warning
 def run(session: Session, backend: Backend) -> Timing:
     """Return one round of times of a step, and of the transfers to and from the device."""
     protocol, participant = session.protocol, session.participant
+    if session.mode == "training" and not isinstance(backend, Trains):
+        raise lacking(backend, Trains)  # before a model is converted for nothing
     inputs = session.inputs()
     with session.loaded() as model:
         work, clock = session.work(model, inputs), model.clock()

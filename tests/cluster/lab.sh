@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# lab.sh {install|start|stop|kill NODE|revive NODE}: a real Slurm of several nodes on this machine, for tests.
+# lab.sh {start|stop|kill NODE|revive NODE}: a real Slurm of several nodes on this machine, for tests.
 #
 # As root; without systemd, cgroups or network, as in a container of CI. Settings, by environment, for `start`:
 #   NODES=3 CPUS=2 MEM=4000   virtual nodes n1..n3, and what each one claims to have (it may be more than the machine has)
@@ -32,12 +32,6 @@ until_ok() {
   done
   tail -n 20 "$LAB"/log/*.log >&2 || true
   fail "$what: not in 30 s"
-}
-
-do_install() {
-  export DEBIAN_FRONTEND=noninteractive
-  apt-get update -qq
-  apt-get install -y -qq --no-install-recommends slurm-wlm munge slurmdbd mariadb-server
 }
 
 # --- processes -----------------------------------------------------------------------------------------------------
@@ -243,7 +237,7 @@ do_stop() {
 }
 
 case ${1:-} in
-  install | start | stop) "do_$1" ;;
+  start | stop) "do_$1" ;;
   kill | revive) "do_$1" "${2:?the name of a node}" ;;
-  *) fail "install, start, stop, kill NODE or revive NODE" ;;
+  *) fail "start, stop, kill NODE or revive NODE" ;;
 esac

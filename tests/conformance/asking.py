@@ -32,7 +32,8 @@ FURTHER: tuple[PassName, ...] = tuple(
 """Passes that ask for a capability which not every backend has."""
 
 by_backend = pytest.mark.parametrize(
-    "backend", [pytest.param(name, marks=pytest.mark.slow if case.slow else ()) for name, case in BACKENDS.items()]
+    "backend",
+    [pytest.param(name, marks=getattr(pytest.mark, case.mark) if case.mark else ()) for name, case in BACKENDS.items()],
 )
 
 
@@ -68,7 +69,7 @@ def questions(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "clock", {"task": "clock", "config": config}
     yield "kernels", {"task": "kernels", "config": config}
     if "lenet5" in case.models:
-        yield "convolving", {"task": "kernels", "config": config_of(case, model="lenet5")}
+        yield "convolving", {"task": "kernels", "config": config_of(case, 3, "lenet5")}
     calibrated = copy.deepcopy(config)
     calibrated["protocol"]["kernel"] = "auto"
     yield "calibrated", {"task": "run_pass", "pass": "timing", "config": calibrated}

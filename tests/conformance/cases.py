@@ -38,8 +38,8 @@ class Case:
     """Evaluates to its threads, after ``backend.threads=3``."""
     exhaust: str = "bytearray(2**60)"
     """Runs out of memory when evaluated in a process that has imported it."""
-    slow: bool = False
-    """Whether ``make slow`` asks it, and ``make test`` does not."""
+    mark: str = ""
+    """``slow`` or ``thorough``: what asks it, and ``make test`` does not."""
     refuses: Mapping[str, str] = field(default_factory=dict)
     """By question, why a capability that the backend has is not there for this variant or model."""
 
@@ -69,14 +69,18 @@ BACKENDS = {
         "tensorflow",
         threads="__import__('tensorflow').config.threading.get_intra_op_parallelism_threads()",
         exhaust="__import__('tensorflow').fill([2**44], 1.0)",
-        slow=True,
+        mark="slow",
         refuses={"lines": _TRACED_ONCE.format("function")},
     ),
-    "tensorflow_eager": Case("tensorflow_eager", exhaust="__import__('tensorflow').fill([2**44], 1.0)", slow=True),
+    "tensorflow_eager": Case(
+        "tensorflow_eager",
+        exhaust="__import__('tensorflow').fill([2**44], 1.0)",
+        mark="thorough",  # the sweep over all backends compares its answers with theirs
+    ),
     "tensorflow_xla": Case(
         "tensorflow_xla",
         exhaust="__import__('tensorflow').fill([2**44], 1.0)",
-        slow=True,
+        mark="slow",
         refuses={
             "lines": _TRACED_ONCE.format("xla"),
             **dict.fromkeys(("layer_times", "trained_layers", "operators"), _NO_LAYERS),
@@ -85,11 +89,11 @@ BACKENDS = {
     "onnxruntime": Case(
         "onnxruntime",
         exhaust="__import__('onnxruntime').OrtValue.ortvalue_from_shape_and_type([2**44], float, 'cpu')",
-        slow=True,  # each model is exported by a process of its own
+        mark="slow",  # each model is exported by a process of its own
         refuses={"trained_layers": "makes no sense: ONNX Runtime runs models, and trains none"},
     ),
-    "jax": Case("jax", exhaust="__import__('jax').numpy.ones(2**50)", slow=True),
-    "litert": Case("litert", ("mlp", "lenet5"), slow=True),  # a file has batch normalisation in the weights before it
+    "jax": Case("jax", exhaust="__import__('jax').numpy.ones(2**50)", mark="slow"),
+    "litert": Case("litert", ("mlp", "lenet5"), mark="slow"),  # a file has batch normalisation in the weights before it
     "numpy": Case("numpy", ("perceptron",), exhaust="__import__('numpy').ones(2**50)"),
     "fake": Case("fake", ("fake",)),
 }

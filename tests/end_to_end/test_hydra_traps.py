@@ -8,7 +8,7 @@ import hydra
 import pandas as pd
 import pytest
 
-from support.command import Command, call_command
+from support.command import Command
 
 pytestmark = pytest.mark.slow
 
@@ -110,18 +110,19 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.filterwarnings(r"ignore:\s*Running Hydra app with --multirun:UserWarning")
 @pytest.mark.parametrize("case", RIGHT)
-def test_what_is_meant_is_done(sweeprof: Command, folder: Path, case: str) -> None:
+def test_what_is_meant_is_done(called: Command, folder: Path, case: str) -> None:
     arguments, told = RIGHT[case]
-    ran = sweeprof(*arguments, "--config-dir", "mine", "dry_run=true")
+    ran = called(*arguments, "--config-dir", "mine", "dry_run=true")
     assert ran.code == 0, ran.err
     assert told in ran.out
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_cannot_be_meant_is_told(folder: Path, case: str) -> None:
+def test_what_cannot_be_meant_is_told(called: Command, folder: Path, case: str) -> None:
     arguments, told = WRONG[case]
-    ran = call_command(folder, "--config-dir", "mine", *arguments)
+    ran = called("--config-dir", "mine", *arguments)
     assert ran.code == 1
     for text in told:
         assert text in ran.err
@@ -130,9 +131,9 @@ def test_what_cannot_be_meant_is_told(folder: Path, case: str) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["mine"]
 
 
-def test_a_file_that_asks_for_a_single_run_sweeps_or_is_refused(sweeprof: Command, folder: Path) -> None:
+def test_a_file_that_asks_for_a_single_run_sweeps_or_is_refused(called: Command, folder: Path) -> None:
     """Hydra 1.3 lets the command line decide; 1.4 wants the mode said nowhere else."""
-    ran = sweeprof("--config-dir", "mine", "+sweep=run", "dry_run=true")
+    ran = called("--config-dir", "mine", "+sweep=run", "dry_run=true")
     if hydra.__version__.startswith("1.3."):
         assert "run: 2 combinations" in ran.out
     else:

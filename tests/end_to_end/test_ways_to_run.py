@@ -63,17 +63,7 @@ def test_rounds_give_intervals_and_verdicts(sweeprof: Command) -> None:
 
 
 @pytest.mark.slow
-def test_joblib_runs_the_same_plan_in_several_shards(sweeprof: Command) -> None:
-    ran = sweeprof(*UNTRACKED, "batch_size=1,2,3,4", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "shards=2")
-    assert ran.code == 0, ran.err
-    folder = ran.folder("adhoc")
-    assert len(json.loads((folder / "plan.json").read_text())["shards"]) == 2
-    assert list(_table(folder)["status"]) == ["ok"] * 4
-    assert {path.name for path in (folder / "events").iterdir()} == {"shard-0.jsonl", "shard-1.jsonl"}
-
-
-@pytest.mark.slow
-def test_a_sweep_file_of_ones_own(sweeprof: Command, tmp_path: Path) -> None:
+def test_a_sweep_file_of_ones_own(called: Command, tmp_path: Path) -> None:
     (tmp_path / "mine" / "sweep").mkdir(parents=True)
     (tmp_path / "mine" / "sweep" / "small.yaml").write_text(
         "# python -m sweeprof +sweep=small --config-dir mine\n"
@@ -82,14 +72,14 @@ def test_a_sweep_file_of_ones_own(sweeprof: Command, tmp_path: Path) -> None:
         "exclude: [{batch_size: [2]}]\n"
         "compare: {baseline: {batch_size: 1}}\n"
     )
-    ran = sweeprof("+sweep=small", "--config-dir", "mine", "protocol=quick")
+    ran = called("+sweep=small", "--config-dir", "mine", "protocol=quick")
     assert ran.code == 0, ran.err
     folder = ran.folder("small")
     assert list(_table(folder)["batch_size"]) == [1, 4]
     rows = json.loads((folder / "comparison.json").read_text())["rows"]
     assert rows[1]["cells"]["throughput/samples_per_s"]["ratio"] == pytest.approx(4)
     command = shlex.split(rows[1]["command"])
-    again = sweeprof(*command[3:], "dry_run=true")
+    again = called(*command[3:], "dry_run=true")
     assert rows[1]["combination_id"] in again.out, again.err
 
 
