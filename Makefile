@@ -52,7 +52,7 @@ test-cluster: $(VENV)/.test-$(STAMP)
 
 # Shapes of sweeps and Hydra's traps on every supported Hydra, each with the OmegaConf that it asks for.
 HYDRA := 1.3.2+2.3.0 1.3.8+2.3.1 1.4.0rc3+2.4.1rc1
-SHAPES := tests/end_to_end/test_shapes.py tests/end_to_end/test_hydra_traps.py tests/unit/sweep/test_compose.py
+SHAPES := tests/end_to_end/test_shapes.py tests/end_to_end/test_hydra_traps.py tests/unit/plan/test_compose.py
 hydra-versions: $(addprefix .hydra/,$(HYDRA))
 	for pair in $(HYDRA); do \
 	  echo "hydra-core and omegaconf $$pair"; \

@@ -20,7 +20,7 @@ from sweeprof.tracking.rest import is_healthy
 
 main = subcommand("ui")
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "sweep-v1"
+GOLDEN = Path(__file__).parents[2] / "golden" / "sweep-v1"
 MLFLOW = "sweeprof.tracking.mlflow.MlflowTracker"
 
 

@@ -65,7 +65,7 @@ def test_a_combination_keeps_its_id() -> None:
 
 
 def test_a_plan_of_the_last_release_is_read(tmp_path: Path) -> None:
-    data = json.loads((Path(__file__).parents[1] / "golden" / "sweep-v2" / "plan.json").read_text(encoding="utf-8"))
+    data = json.loads((Path(__file__).parents[2] / "golden" / "sweep-v2" / "plan.json").read_text(encoding="utf-8"))
     data["jobs"] = 3
     del data["parallel_trials"]
     (tmp_path / "plan.json").write_text(json.dumps(data))

@@ -13,7 +13,7 @@ from sweeprof.config.renames import EARLIER_PROTOCOL
 from sweeprof.config.schema import GROUPS, KEYS, PARTS, TOP_LEVEL, keys_below
 from sweeprof.paths import conf_folder
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def loaded(*names: str) -> dict[str, Any]:
