@@ -35,7 +35,7 @@ coverage: $(VENV)/.test-$(STAMP)
 	$(BIN)/python -m pytest -m "not slow and not thorough" --cov --cov-report=term --cov-fail-under=$(COVERED)
 
 # The tests that take long: sweeps under kills, full disks, every precision, Hydra's traps. One worker more than elsewhere, because they
-# wait a third of their time for processes, servers and limits.
+# often wait for processes, servers and limits.
 slow: $(VENV)/.test-$(STAMP)
 	$(BIN)/python -m pytest --numprocesses=3 -m "slow and not thorough"
 
@@ -121,7 +121,7 @@ clean:
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-# pip compiles modules in one process, which takes a third of the time.
+# pip compiles modules in one process only.
 define install
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[$(1)]'
 	$(BIN)/python -m compileall -q -j 0 -x '/tests?/|/testing/' $(VENV)/lib >/dev/null || true
