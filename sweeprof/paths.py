@@ -8,7 +8,7 @@ from pathlib import Path
 
 def conf_folder() -> Path:
     """The folder of the configs: beside the package in a checkout, inside it when installed from a wheel."""
-    package = Path(__file__).resolve().parents[1]
+    package = Path(__file__).resolve().parent
     return next(folder for folder in (package / "conf", package.parent / "conf") if (folder / "config.yaml").is_file())
 
 

@@ -170,15 +170,15 @@ class Child:
             self._process.wait(CLOSING_S)
 
     def close(self) -> None:
-        """End the child and everything in its session's first process group."""
+        """End the child and everything in its process group, such as what a module has started while it was imported."""
         if is_stopped(self.pid):  # it would not notice that the socket closes
             self.kill()
         self._connection.close()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(CLOSING_S)
-        except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        self._process.wait()
 
 
 def is_stopped(pid: int) -> bool:

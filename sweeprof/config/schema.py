@@ -181,12 +181,18 @@ class MetricSettings:
 
     select: list[object] = _key([], "Names of metrics, or mappings whose _target_ is your own function.", c.METRICS)
     strict: str = _key(
-        "warn", "Reaction to an operator without a formula: error, warn, or ignore (counts are then lower bounds)."
+        "warn",
+        "Reaction to an operator without a formula: error, warn, or ignore (counts are then lower bounds).",
+        c.choice("reaction to an operator without a formula", ("error", "warn", "ignore")),
     )
-    mode: str = _key("inference", "The mode of a sweep with this metric set, unless the key mode is set.")
+    mode: str = _key(
+        "inference",
+        "The mode of a sweep with this metric set, unless the key mode is set; only in its file.",
+    )
     functions: list[str] = _key(
         [],
-        "Dotted names of the functions that the line profiler measures; none: the model's own forward.",
+        "Dotted names of the functions that the line profiler measures; none: the model's own forward. Only with metric sets whose "
+        "file has this key: lines, full.",
         c.texts("a list of dotted names such as [my_package.MyNet.forward]"),
     )
 

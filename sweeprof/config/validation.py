@@ -82,7 +82,7 @@ def _argument_problems(key: str, node: Mapping[str, Any]) -> Iterable[Problem]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Extra:
+class Extra:
     """The package that a framework needs."""
 
     package: str
@@ -91,20 +91,21 @@ class _Extra:
     """The extra of sweeprof that installs it."""
 
 
-_EXTRAS = {
-    "torch": _Extra("torch", "torch"),
-    "tensorflow": _Extra("tensorflow", "tensorflow"),
-    "jax": _Extra("jax", "jax"),
-    "onnx": _Extra("onnxruntime", "onnxruntime"),
-    "litert": _Extra("ai_edge_litert", "litert"),
+FRAMEWORK_EXTRAS = {
+    "torch": Extra("torch", "torch"),
+    "tensorflow": Extra("tensorflow", "tensorflow"),
+    "jax": Extra("jax", "jax"),
+    "onnx": Extra("onnxruntime", "onnxruntime"),
+    "litert": Extra("ai_edge_litert", "litert"),
 }
+"""By the framework of a backend."""
 
 
 def _backend_problems(backend: Any) -> Iterator[Problem]:
     if not isinstance(backend, Mapping) or not backend.get("_target_"):
         yield Problem("backend._target_", None, "is missing: it must name a class or function.")
         return
-    extra = _EXTRAS.get(str(backend.get("framework")))
+    extra = FRAMEWORK_EXTRAS.get(str(backend.get("framework")))
     if extra is not None and find_spec(extra.package) is None:
         yield _missing_extra("backend", extra.name)
 

@@ -22,6 +22,7 @@ from typing import TypedDict
 import yaml
 
 from sweeprof.config.override_syntax import redacted
+from sweeprof.config.validation import FRAMEWORK_EXTRAS, Extra
 from sweeprof.doctor.host import Advice, Finding, known
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.paths import conf_folder
@@ -80,13 +81,13 @@ def backends(quick: bool) -> Iterator[Finding]:
 
 def missing(name: str, config: Mapping[str, object]) -> Finding | None:
     """Return what a backend lacks, as far as it is known without importing it."""
-    framework = str(config["framework"])
-    if framework != "fake" and find_spec(framework) is None:
-        advice = Advice(f"install {framework}", f"pip install 'sweeprof[{framework}]'")
-        return Finding("Backends", name, None, f"{framework} is not installed", advice)
+    extra = _extra(config)
+    if find_spec(extra.package) is None:
+        advice = Advice(f"install {extra.name}", f"pip install 'sweeprof[{extra.name}]'")
+        return Finding("Backends", name, None, f"{extra.name} is not installed", advice)
     if config.get("compile") and shutil.which("g++") is None and shutil.which("clang++") is None:
         advice = Advice("it writes C++ and compiles it", "sudo apt-get install g++")
-        reason = f"{framework} {_version(framework)} is there, a C++ compiler is not"
+        reason = f"{_framework(config)} is installed, a C++ compiler is not"
         return Finding("Backends", name, None, reason, advice)
     return None
 
@@ -106,14 +107,26 @@ def probed(config: Mapping[str, object]) -> Answer:
     return answer
 
 
-def _row(name: str, config: Mapping[str, object], answer: Answer | None) -> Finding:
+def _extra(config: Mapping[str, object]) -> Extra:
+    """Return the package that a backend's framework needs."""
     framework = str(config["framework"])
-    version = _version(framework) or _version("sweeprof") or "unknown"
+    if framework == "fake":
+        return Extra("sweeprof", "all")
+    return FRAMEWORK_EXTRAS.get(framework, Extra(framework, framework))
+
+
+def _framework(config: Mapping[str, object]) -> str:
+    """Return the name and the version of a backend's framework."""
+    return f"{config['framework']} {_version(_extra(config).package) or 'of an unknown version'}"
+
+
+def _row(name: str, config: Mapping[str, object], answer: Answer | None) -> Finding:
+    version = _framework(config)
     if answer is None:
         return known("Backends", name, f"{version} (not imported: --quick)")
     if "trouble" in answer:
-        advice = Advice("install it anew", f"pip install --force-reinstall 'sweeprof[{framework}]'")
-        return Finding("Backends", name, None, f"{framework} {version} {answer['trouble']}", advice)
+        advice = Advice("reinstall it", f"pip install --force-reinstall 'sweeprof[{_extra(config).name}]'")
+        return Finding("Backends", name, None, f"{version} {answer['trouble']}", advice)
     text = f"{version}; devices {', '.join(answer['devices'])}; {answer['seconds']:.1f} s to import"
     return known("Backends", name, text)
 

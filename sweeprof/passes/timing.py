@@ -41,7 +41,7 @@ def run(session: Session, backend: Backend) -> Timing:
                 transfers = {name: sampled(move, protocol, clock) for name, move in moves.items()}
             timing = replace(timing, transfers=transfers)
     if reason is not None:
-        warning = Warning("no_kernel", reason, "compare rounds or a duel, or set protocol.kernel=null")
+        warning = Warning("no_kernel", reason, "set protocol.interleave=samples, or protocol.kernel=null")
         timing = replace(timing, kernel=KernelTimes(None, reason=reason), warnings=(*timing.warnings, warning))
     deviating = warnings_of(session.settings.deviations)
     return replace(timing, compiles=model.compiles, warnings=(*timing.warnings, *deviating))

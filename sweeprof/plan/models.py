@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from sweeprof.config.validation import FRAMEWORK_EXTRAS
 from sweeprof.errors import Problem, choice_problem
 from sweeprof.results.record import Json
 
-FRAMEWORKS = ("torch", "tensorflow", "jax", "onnx", "litert", "fake")
+FRAMEWORKS = (*FRAMEWORK_EXTRAS, "fake")
 
 
 def without_other_builders(model: Json, keys: Sequence[str]) -> Json:

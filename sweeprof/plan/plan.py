@@ -34,7 +34,6 @@ Point = Json
 """A value per axis."""
 Axes = dict[str, list[Any]]
 """The values of every axis."""
-"""One value per axis."""
 
 
 @dataclass(frozen=True, slots=True)

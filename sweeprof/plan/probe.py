@@ -111,7 +111,7 @@ def _accepts(signature: inspect.Signature, name: str) -> bool:
 
 
 def target_problem(key: str, target: str) -> Problem | None:
-    """Return the problems of a ``_target_``; imports it."""
+    """Return the problem of a ``_target_``; None if it can be called. Imports it."""
     module_name, _, attribute = target.rpartition(".")
     if not module_name:
         return Problem(key, target, "is not the dotted name of a class or function, such as my_package.MyNet.")
@@ -141,7 +141,7 @@ def dataset_problem(node: Json) -> Problem | None:
 
 
 def device_problem(backend: Json, device: str) -> Problem | None:
-    """True if the backend offers ``device`` on this host; imports the framework."""
+    """Return the problem of a device that the backend does not offer on this host; None if it does. Imports the framework."""
     offered = instantiate(backend).devices()
     return None if device in offered else choice_problem("device.type", device, "device of this host", offered)
 

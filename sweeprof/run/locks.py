@@ -1,8 +1,9 @@
 """Locks by flock(2): those of a sweep's folder, so that one driver and one process per shard work in it, and the host lock.
 
 The locks of a folder are files in it (``head.lock`` of its driver, ``work.lock`` of whatever runs trials, ``sending.lock``,
-``report.lock``); ``head.json`` names the driver. These two names are older than the word driver: they stay, so that two versions
-of sweeprof exclude each other and folders of earlier versions can be resumed. On a file system without locks, nothing is guarded.
+``report.lock``); ``head.json`` names the driver. The names ``head.lock`` and ``head.json`` are older than the word driver: they
+stay, so that two versions of sweeprof exclude each other and folders of earlier versions can be resumed. On a file system without
+locks, nothing is guarded.
 
 The host lock is in a folder that all users share (``/tmp/sweeprof-locks``): trials that measure hold it alone, all others share it.
 """

@@ -86,12 +86,12 @@ def _of_combinations(
     """Write the files of every combination; returns the content for the page, by name, and the number of omitted combinations."""
     seen: dict[str, Observed] = {}
     links: dict[str, dict[str, str]] = {}
-    room = MOST_LAYERS
+    rows_left = MOST_LAYERS
     for id, name in names.items():
         one = observed(folder, id)
         written = write_artifacts(folder, id, one, name, vectors)
-        room -= max(1, len(one.layers.rows) if one.layers is not None else 0)
-        if room >= 0 or not seen:
+        rows_left -= max(1, len(one.layers.rows) if one.layers is not None else 0)
+        if rows_left >= 0 or not seen:
             seen[name], links[name] = one, written
     return seen, links, len(names) - len(seen)
 

@@ -44,7 +44,7 @@ def known_runs(
 
 
 def delete_strays(client: MlflowClient, experiment: str, sweep_id: str, left: dict[str, Run]) -> None:
-    """Delete the runs of a plan that was replaced, and those that a request left which somebody on its way repeated."""
+    """Delete the runs of a replaced plan, and the duplicates that a repeated request left."""
     strays = _search(client, experiment, sweep_id, "combination", " and attributes.status = 'RUNNING'")
     for id in {run.info.run_id for run in (*left.values(), *strays)}:
         client.delete_run(id)

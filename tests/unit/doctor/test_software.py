@@ -21,12 +21,17 @@ def test_a_backend_that_is_not_installed() -> None:
     assert found.advice.command == "pip install 'sweeprof[tvm]'"
 
 
+@pytest.mark.parametrize("framework", ["fake", "torch", "onnx", "litert", "jax", "tensorflow"])
+def test_a_backend_that_is_installed(framework: str) -> None:
+    assert software.missing(framework, {**TORCH, "framework": framework}) is None
+
+
 def test_a_compiled_backend_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     assert software.missing("torch", TORCH) is None
     monkeypatch.setenv("PATH", "")
     found = software.missing("torch_compile", {**TORCH, "compile": True})
     assert found is not None
-    assert str(found.reason).endswith("is there, a C++ compiler is not")
+    assert str(found.reason).endswith("is installed, a C++ compiler is not")
 
 
 def test_a_backend_that_cannot_be_used_says_why() -> None:
