@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from sweeprof.report.units import scaled, significant, text_unit
 from sweeprof.results.compare import Cell, Row
@@ -44,7 +43,7 @@ def shortened(text: str, limit: int) -> str:
     return f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"
 
 
-def axis_text(value: Any) -> str:
+def axis_text(value: object) -> str:
     """The value of an axis as it would be written on the command line."""
     if isinstance(value, str):
         return one_line(value)
@@ -53,12 +52,12 @@ def axis_text(value: Any) -> str:
     return one_line(json.dumps(value, ensure_ascii=False, default=str))
 
 
-def axes_text(axes: Mapping[str, Any]) -> str:
+def axes_text(axes: Mapping[str, object]) -> str:
     """Several axes with their values, e.g. ``model=mlp, batch_size=512``."""
     return ", ".join(f"{one_line(axis)}={axis_text(value)}" for axis, value in axes.items())
 
 
-def axis_number(value: Any) -> Number | None:
+def axis_number(value: object) -> Number | None:
     """The value of an axis where it is a finite number; booleans are not."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None

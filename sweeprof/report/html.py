@@ -6,7 +6,6 @@ import base64
 import gzip
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 from sweeprof.report.cells import (
     axes_text,
@@ -44,7 +43,7 @@ MOST_WRITTEN = 200
 MOST_FIGURES = 2000
 """Their values of all metrics together; of more, too, it has the data alone."""
 _NO_LAYERS: Mapping[str, LayerTable] = {}
-_NO_DETAILS: Mapping[str, Any] = {}
+_NO_DETAILS: Mapping[str, object] = {}
 _NO_SAMPLES: Samples = {}
 
 
@@ -52,7 +51,7 @@ def html(
     comparison: Comparison,
     plotted: bool = True,
     layers: Mapping[str, LayerTable] = _NO_LAYERS,
-    details: Mapping[str, Any] = _NO_DETAILS,
+    details: Mapping[str, object] = _NO_DETAILS,
     left_out: int = 0,
     samples: Samples = _NO_SAMPLES,
     made: Sequence[ReportTable] | None = None,
@@ -129,7 +128,7 @@ def _glance(comparison: Comparison) -> dict[str, dict[str, tuple[str, str]]]:
     return found
 
 
-def _row(comparison: Comparison, row: Row) -> dict[str, Any]:
+def _row(comparison: Comparison, row: Row) -> dict[str, object]:
     """One combination with all of its metrics: name, value or None, details or the reason, ratio."""
     metrics: list[tuple[MetricInfo, str | None, str, str]] = []
     for info in comparison.metrics:

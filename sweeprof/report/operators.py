@@ -56,5 +56,5 @@ def _cells(row: OperatorRow, share: float | None) -> dict[str, str]:
     }
 
 
-def _field(value: Any) -> Any:
+def _field(value: object) -> Any:
     return json.dumps(value) if isinstance(value, tuple) else value

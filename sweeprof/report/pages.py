@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Hashable
 from functools import cache
 from typing import Any
 
@@ -21,7 +22,7 @@ _ESCAPES = re.compile(
 """Escapes in JSON that :func:`json.dumps` wrote."""
 
 
-def render(template: str, **values: Any) -> str:
+def render(template: str, **values: object) -> str:
     """The page that a template makes of the values."""
     return _environment().get_template(template).render(values)
 
@@ -40,7 +41,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _finalized(value: Any) -> Any:
+def _finalized(value: object) -> Any:
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -57,9 +58,9 @@ class StringTable:
     """Different things in the order they came, each with its position."""
 
     def __init__(self) -> None:
-        self._places: dict[Any, int] = {}
+        self._places: dict[Hashable, int] = {}
 
-    def place(self, thing: Any) -> int:
+    def place(self, thing: Hashable) -> int:
         """The position of a thing, a new one at the end."""
         return self._places.setdefault(thing, len(self._places))
 

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from sweeprof.report.cells import axes_text, axis_text, one_line, ratio_number
 from sweeprof.report.columns import metric_title, shown_metrics
@@ -173,12 +173,12 @@ def against_lines(comparison: Comparison) -> list[str]:
     return [one_line(line) for line in [*lines, *environment_lines(comparison)]]
 
 
-def combination_namer(comparison: Comparison) -> Callable[[Mapping[str, Any]], str]:
+def combination_namer(comparison: Comparison) -> Callable[[Mapping[str, object]], str]:
     """Return a function that names a combination of either sweep by the axes whose values differ between rows."""
     constant = {} if len(comparison.rows) == 1 else comparison.rows[0].axes if comparison.rows else {}
     varying = set(comparison.varying_axes())
 
-    def tell(axes: Mapping[str, Any]) -> str:
+    def tell(axes: Mapping[str, object]) -> str:
         told = {axis: value for axis, value in axes.items() if axis in varying or constant.get(axis) != value}
         return axes_text(told or axes)
 

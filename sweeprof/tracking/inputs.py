@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sweeprof.report.cells import one_line, shortened
 from sweeprof.tracking.credentials import without_credentials
@@ -34,7 +34,7 @@ class Input:
     """The use of the data: ``inference`` or ``training``."""
 
 
-def dataset_input(config: Mapping[str, Any] | None) -> Input | None:
+def dataset_input(config: Mapping[str, object] | None) -> Input | None:
     """The dataset that a combination's resolved config names; None where it names none."""
     dataset = (config or {}).get("dataset")
     if not isinstance(dataset, Mapping) or not dataset:
@@ -50,7 +50,7 @@ def dataset_input(config: Mapping[str, Any] | None) -> Input | None:
     )
 
 
-def dataset_inputs(configs: Iterable[Mapping[str, Any] | None]) -> tuple[Input, ...]:
+def dataset_inputs(configs: Iterable[Mapping[str, object] | None]) -> tuple[Input, ...]:
     """Return the inputs of several combinations, each once."""
     found = dict.fromkeys(made for config in configs if (made := dataset_input(config)) is not None)
     return tuple(found)[:MOST_INPUTS]

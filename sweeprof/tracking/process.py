@@ -48,7 +48,7 @@ def confine_artifacts(output: Path | None) -> None:
         )
 
     def local(kind: Callable[..., Any]) -> Callable[..., Any]:
-        def made(artifact_uri: str, *words: Any, **named: Any) -> Any:
+        def made(artifact_uri: str, *words: object, **named: object) -> Any:
             path = Path(local_file_uri_to_path(artifact_uri)).resolve()  # type: ignore[no-untyped-call]
             if output is None or not path.is_relative_to(output.resolve()):
                 return refused(artifact_uri)

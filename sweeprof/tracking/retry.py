@@ -186,7 +186,7 @@ class _RetryingClient:
             return method
         deletes = name.startswith("delete_")
 
-        def called(*words: Any, **named: Any) -> Any:
+        def called(*words: object, **named: object) -> Any:
             returned = until_done(functools.partial(_called, functools.partial(method, *words, **named), deletes))
             self._on_progress()
             return returned
@@ -200,7 +200,7 @@ class _RetryingClient:
             self.log_artifact(run_id, str(path), None if folder == "." else folder)
 
 
-def _called(method: Callable[[], Any], deletes: bool, tried: int) -> Any:
+def _called(method: Callable[[], object], deletes: bool, tried: int) -> Any:
     try:
         return method()
     except Exception as error:

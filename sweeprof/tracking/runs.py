@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
 from sweeprof.report.cells import (
     axis_number,
@@ -54,7 +54,7 @@ class RunContent:
     tags: dict[str, str]
     params: dict[str, str]
     metrics: dict[str, float]
-    config: Mapping[str, Any] | None = None
+    config: Mapping[str, object] | None = None
     """The resolved config; None for a combination that left no record."""
     inputs: tuple[Input, ...] = ()
 
@@ -143,7 +143,7 @@ def _status(row: Row, records: Sequence[Record], ending: SweepOutcome) -> RunSta
     return "KILLED" if ending == "interrupted" and unmeasured else "FAILED"
 
 
-def _name_part(axis: str, value: Any) -> str:
+def _name_part(axis: str, value: object) -> str:
     text = shortened(axis_text(value), _PART_LIMIT)
     if isinstance(value, str):
         return text

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from sweeprof.tracking.retry import dispensable
@@ -31,7 +31,7 @@ _MOST_RUNS = 100
 """Runs in one chart; a page of MLflow has no more."""
 
 
-def charts(keys: Mapping[str, str], headlines: Sequence[str], axes: Sequence[str]) -> dict[str, Any]:
+def charts(keys: Mapping[str, str], headlines: Sequence[str], axes: Sequence[str]) -> dict[str, object]:
     """Return the sections of the charts: a bar chart per metric, trade-offs, and parallel coordinates over all axes.
 
     Args:
@@ -54,7 +54,7 @@ def charts(keys: Mapping[str, str], headlines: Sequence[str], axes: Sequence[str
     )
 
 
-def trends(keys: Mapping[str, str], headlines: Sequence[str]) -> dict[str, Any]:
+def trends(keys: Mapping[str, str], headlines: Sequence[str]) -> dict[str, object]:
     """Return the sections of the history: a line over time for each headline metric."""
     rest = [keys[name] for name in keys if name not in headlines]
     return _sections({"History": [_line(keys[name]) for name in headlines], _FOLDED: [_line(key) for key in rest]})
@@ -66,15 +66,15 @@ def _pairs(keys: Mapping[str, str]) -> list[tuple[str, str]]:
     return [*found, _TRADE] if keys.keys() >= set(_TRADE) else found
 
 
-def _bars(key: str) -> dict[str, Any]:
+def _bars(key: str) -> dict[str, object]:
     return _chart("BAR", key, metricKey=key)
 
 
-def _scatter(x: str, y: str) -> dict[str, Any]:
+def _scatter(x: str, y: str) -> dict[str, object]:
     return _chart("SCATTER", f"{x} {y}", xaxis={"key": x, "type": "METRIC"}, yaxis={"key": y, "type": "METRIC"})
 
 
-def _line(key: str) -> dict[str, Any]:
+def _line(key: str) -> dict[str, object]:
     # Over time, not steps: these are seconds, in which nobody can read a date.
     axis = {"xAxisKey": "time", "useGlobalXaxisKey": False, "xAxisScaleType": "linear", "scaleType": "linear"}
     drawn = {"lineSmoothness": 0, "useGlobalLineSmoothing": False, "displayPoints": True, "ignoreOutliers": False}
@@ -82,12 +82,12 @@ def _line(key: str) -> dict[str, Any]:
     return _chart("LINE", key, yAxisExpressions=[], range={}, **axis, **drawn, **what)
 
 
-def _chart(kind: str, seed: str, **content: Any) -> dict[str, Any]:
+def _chart(kind: str, seed: str, **content: object) -> dict[str, object]:
     fixed = {"uuid": _uuid(f"{kind} {seed}"), "type": kind, "deleted": False, "isGenerated": False}
     return {**fixed, "runsCountToCompare": _MOST_RUNS, **content}
 
 
-def _sections(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+def _sections(groups: Mapping[str, Sequence[Mapping[str, object]]]) -> dict[str, object]:
     filled = {name: charts for name, charts in groups.items() if charts}
     return {
         "compareRunCharts": [
@@ -98,7 +98,7 @@ def _sections(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, An
     }
 
 
-def _section(name: str) -> dict[str, Any]:
+def _section(name: str) -> dict[str, object]:
     fixed = {"isReordered": True, "deleted": False, "isGenerated": False, "cardHeight": 420}
     columns = {"All axes": 1, _FOLDED: 3}.get(name, 2)
     return {"uuid": _uuid(name), "name": name, "display": name != _FOLDED, "columns": columns, **fixed}
@@ -246,14 +246,14 @@ def _created(value: str) -> int:
         return 0
 
 
-def _tag(name: str, at: int, content: Mapping[str, Any]) -> str:
+def _tag(name: str, at: int, content: Mapping[str, object]) -> str:
     state = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     if len(state) > _LONG_STATE:
         state = f"deflate;{base64.b64encode(zlib.compress(state.encode())).decode()}"
     return json.dumps({"name": name, "createdAt": at, "updatedAt": at, "state": state}, ensure_ascii=False)
 
 
-def _rows(of: ViewOf) -> dict[str, Any]:
+def _rows(of: ViewOf) -> dict[str, object]:
     # The order by place puts beside each other what is compared; and only with another order than by creation does the
     # page show the runs at all, instead of folding them below their parent.
     return {
@@ -265,7 +265,7 @@ def _rows(of: ViewOf) -> dict[str, Any]:
     }
 
 
-def _table(of: ViewOf) -> dict[str, Any]:
+def _table(of: ViewOf) -> dict[str, object]:
     shown = [of.keys[name] for name in of.headlines]
     # Metrics before axes, as the name of a run has its axes in it, and a page is soon full.
     columns = {f"metrics.`{key}`": _width(len(key)) for key in shown}
@@ -275,7 +275,7 @@ def _table(of: ViewOf) -> dict[str, Any]:
     return _columns(columns)
 
 
-def _columns(columns: Mapping[str, int]) -> dict[str, Any]:
+def _columns(columns: Mapping[str, int]) -> dict[str, object]:
     # MLflow's own columns cannot be hidden; of the second, the date, only the icon of the status has room.
     widths = {"attributes.`Run Name`": 215, "runDateAndNestInfo": 45, **columns, "duration": 80}
     return {"selectedColumns": list(columns), "columnOrder": list(widths), "columnWidths": widths}

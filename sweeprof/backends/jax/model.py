@@ -97,7 +97,7 @@ def arrays_in(outputs: object) -> list[jax.Array]:
 class JaxModel:
     """Ready to step. The weights are arguments of what is compiled: as constants XLA would fold them, which no user's model has."""
 
-    def __init__(self, model: object, device: jax.Device, is_compiled: bool, channel_axis: int | None) -> None:
+    def __init__(self, model: Any, device: jax.Device, is_compiled: bool, channel_axis: int | None) -> None:
         """Args:
         model: a Keras layer or a function of arrays.
         device: JAX's.

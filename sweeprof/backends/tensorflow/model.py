@@ -221,7 +221,7 @@ class TensorflowModel:
         return as_called(self.native, on_device(inputs, self.device, self.channel_axis, self.variant.dtype))
 
     @contextmanager
-    def stepping(self, batch: Inputs) -> Iterator[Callable[[], object]]:
+    def stepping(self, batch: Inputs) -> Iterator[Callable[[], Any]]:
         step = self._running(batch)
 
         def synchronised_step() -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import torch
 
@@ -95,7 +96,7 @@ def is_plain(tensor: object) -> bool:
     return isinstance(tensor, torch.Tensor) and tensor.is_meta and tensor.is_contiguous()
 
 
-Shortcut = Callable[[Args, Kwargs], object]
+Shortcut = Callable[[Args, Kwargs], Any]
 """From the arguments and keyword arguments of an operator to what it returns; None where that is not certain."""
 
 _NUMBERS = (int, float)

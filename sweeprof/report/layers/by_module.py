@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sweeprof.errors import UserError
 from sweeprof.report.cells import MISSING, one_line
@@ -85,13 +84,13 @@ _COLLECTIONS = {"ModuleList": "list", "ModuleDict": "dict"}
 _INDENT = 4
 
 
-def timings(table: LayerTable) -> dict[str, dict[str, Any]]:
+def timings(table: LayerTable) -> dict[str, dict[str, object]]:
     """Seconds by path: ``{"conv1": {"forward": 0.0012, "backward": 0.0025, "reason": None, "calls": […]}}``.
 
     They include the modules within; a module called several times has the sum, and under ``calls`` each call by itself. Every
     module is there: a time that cannot be had is None, and ``reason`` says why.
     """
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, object]] = {}
     waiting = modules(table)[::-1]
     while waiting:
         module = waiting.pop()
@@ -103,11 +102,11 @@ def timings(table: LayerTable) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _timing(forward: float | None, backward: float | None, reason: str | None) -> dict[str, Any]:
+def _timing(forward: float | None, backward: float | None, reason: str | None) -> dict[str, object]:
     return {"forward": forward, "backward": backward, "reason": reason}
 
 
-def timepool(table: LayerTable) -> dict[str, dict[str, Any]]:
+def timepool(table: LayerTable) -> dict[str, dict[str, object]]:
     """Milliseconds as a nested dictionary: ``{"MyNet": {"forward_cost": 1.2, …, "children": {"MyNet.linear1": {…}}}}``.
 
     Every module has ``forward_cost`` and ``backward_cost`` with the modules within it, None where a further key ``reason`` says
@@ -129,7 +128,7 @@ def _root(table: LayerTable) -> ModuleTimes:
     return root
 
 
-def _pool(module: ModuleTimes, root: str) -> dict[str, Any]:
+def _pool(module: ModuleTimes, root: str) -> dict[str, object]:
     return {
         "forward_cost": _milliseconds(module.forward),
         "backward_cost": _milliseconds(module.backward),
@@ -153,12 +152,12 @@ def _collection(module: ModuleTimes) -> str:
     return _COLLECTIONS.get(row.type, "list" if numbered else "dict")
 
 
-def namespace_tree(pool: Mapping[str, Any]) -> str:
+def namespace_tree(pool: Mapping[str, object]) -> str:
     """A nested dictionary as text: a line per key, those within indented by 4, ``key`` padded to 30 and ``---> value``."""
     return "\n".join(_namespace(pool, 0))
 
 
-def _namespace(pool: Mapping[str, Any], indent: int) -> list[str]:
+def _namespace(pool: Mapping[str, object], indent: int) -> list[str]:
     lines: list[str] = []
     for key, value in pool.items():
         if isinstance(value, Mapping):

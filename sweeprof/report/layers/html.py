@@ -62,7 +62,7 @@ def to_html(
     )
 
 
-def _cell(figures: Figures, row: LayerRow, column: str) -> dict[str, Any]:
+def _cell(figures: Figures, row: LayerRow, column: str) -> dict[str, object]:
     numeric = cells.is_numeric(column)
     return {
         "text": figures.text(row, column),

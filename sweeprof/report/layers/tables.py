@@ -46,13 +46,13 @@ def to_csv(table: LayerTable, inclusive: bool = False) -> str:
     return csv_lines([FRAME_COLUMNS, *(row.values() for row in records(table, inclusive))])
 
 
-def records(table: LayerTable, inclusive: bool = False) -> list[dict[str, Any]]:
+def records(table: LayerTable, inclusive: bool = False) -> list[dict[str, object]]:
     """One dictionary per row, in the columns of ``LayerTable.to_frame``; shapes and data types as JSON text."""
     found = layers.records(table.inclusive() if inclusive else table)
     return [{name: _plain(value) for name, value in record.items()} for record in found]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     return value if value is None or isinstance(value, str | int | float) else json.dumps(value, default=dict)
 
 
