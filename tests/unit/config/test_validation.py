@@ -29,6 +29,7 @@ BOOLEAN = ([True, False], [None, 0, 1, "true"])
 TEXTS = ([[], ["latency"], ["latency < 5 ms", "accuracy > 0.97"]], ["latency", [1], None, {"a": "b"}])
 
 CASES: dict[str, tuple[list[Any], list[Any]]] = {
+    "metrics.strict": (["error", "warn", "ignore"], ["warning", None, True]),
     "mode": (["inference", "training"], ["train", "Training", None, 1, ["training"]]),
     "batch_size": WHOLE_FROM_1,
     "backend.precision": (["fp32", "bf16", "fp16", "int8-dynamic"], ["float16", "int8", 16, True]),

@@ -16,7 +16,7 @@ from sweeprof.errors import WorkerError
 from sweeprof.processes import Child, NoAnswer
 
 ECHO = """
-import os, sys, time
+import os, subprocess, sys, time
 from sweeprof.processes import inherited_connection
 connection = inherited_connection()
 for message in connection.messages():
@@ -34,6 +34,8 @@ for message in connection.messages():
             os._exit(5)
         case "sleep":
             time.sleep(600)
+        case "start":
+            connection.send({"pid": subprocess.Popen(["sleep", "600"]).pid})
 """
 
 
@@ -53,6 +55,13 @@ def test_question_and_answer(child: Child) -> None:
     for text in ("a", "ü × \n", "x" * 300_000):
         found = child.ask({"do": "echo", "text": text})
         assert found == {"said": text, "arguments": ["one", "two"], "variable": "value"}
+
+
+def test_what_a_child_has_started_ends_with_it(child: Child) -> None:
+    started = psutil.Process(child.ask({"do": "start"})["pid"])
+    child.close()
+    _, left = psutil.wait_procs([started], timeout=10)
+    assert left == [] or started.status() == psutil.STATUS_ZOMBIE
 
 
 def test_several_messages_in_one_piece(child: Child) -> None:
