@@ -15,6 +15,7 @@ from sweeprof.report.layers import cells
 from sweeprof.report.scaled import scaled
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
+from sweeprof.results.record import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +85,13 @@ _COLLECTIONS = {"ModuleList": "list", "ModuleDict": "dict"}
 _INDENT = 4
 
 
-def timings(table: LayerTable) -> dict[str, dict[str, object]]:
+def timings(table: LayerTable) -> dict[str, Json]:
     """Seconds by path: ``{"conv1": {"forward": 0.0012, "backward": 0.0025, "reason": None, "calls": […]}}``.
 
     They include the modules within; a module called several times has the sum, and under ``calls`` each call by itself. Every
     module is there: a time that cannot be had is None, and ``reason`` says why.
     """
-    found: dict[str, dict[str, object]] = {}
+    found: dict[str, Json] = {}
     waiting = modules(table)[::-1]
     while waiting:
         module = waiting.pop()
@@ -106,7 +107,7 @@ def _timing(forward: float | None, backward: float | None, reason: str | None) -
     return {"forward": forward, "backward": backward, "reason": reason}
 
 
-def timepool(table: LayerTable) -> dict[str, dict[str, object]]:
+def timepool(table: LayerTable) -> dict[str, Json]:
     """Milliseconds as a nested dictionary: ``{"MyNet": {"forward_cost": 1.2, …, "children": {"MyNet.linear1": {…}}}}``.
 
     Every module has ``forward_cost`` and ``backward_cost`` with the modules within it, None where a further key ``reason`` says
