@@ -12,8 +12,10 @@ def conf_folder() -> Path:
     return next(folder for folder in (package / "conf", package.parent / "conf") if (folder / "config.yaml").is_file())
 
 
-def cache_folder(name: str) -> Path | None:
-    """Return the folder of a cache, by the XDG base directory specification; None for a user without a home."""
+def cache_folder(name: str, configured_folder: str | None = None) -> Path | None:
+    """Return the configured folder of a cache, else that of the XDG base directory specification; None without a home."""
+    if configured_folder is not None:
+        return Path(configured_folder).expanduser().absolute()
     configured = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
         base = configured if configured.is_absolute() else Path.home() / ".cache"

@@ -23,7 +23,6 @@ from typing import Any
 
 from sweeprof.backends import Build
 from sweeprof.measuring.instantiate import instantiate
-from sweeprof.paths import cache_folder as default_cache_folder
 from sweeprof.tracebacks import formatted, located_at, location_of, message_of, original
 
 LOCK_S = 600.0
@@ -117,13 +116,6 @@ FORMAT = 1
 """The version of the cached files. If it changes, every model is converted again."""
 INGREDIENTS = {".py", ".safetensors", ".pt", ".pth", ".bin", ".npz", ".npy", ".h5", ".keras", ".json", ".yaml"}
 """Files beside a builder that it may read."""
-
-
-def cache_folder(name: str, wanted: str | None) -> Path | None:
-    """``wanted``, or the folder of that name where the XDG base directory specification has caches; None without a home."""
-    if wanted is not None:
-        return Path(wanted).expanduser().absolute()
-    return default_cache_folder(name)
 
 
 def key_of(node: Mapping[str, object], makers: Sequence[str], *more: object) -> str:

@@ -221,6 +221,8 @@ def _run_plain_hydra(arguments: list[str]) -> None:
     sys.argv[1:] = arguments
     # Hydra then raises instead of printing its own version of an error and exiting.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    # For a sweep Hydra composes the config and calls `sweeprof.run.sweeper.sweep` (hydra_plugins/sweeprof_plugins/sweeper.py); its
+    # launcher then calls `task` once per shard.
     hydra.main(config_path=str(conf_folder()), config_name="config", **VERSION_BASE)(task)()
 
 

@@ -98,8 +98,8 @@ def _send_all(output: Path, asked: Json, trust: bool) -> ExitCode:
         print(f"there is no unsent sweep below {output}")
     completed = [folder for folder in found if asked and _is_completed(folder, str(asked["uri"]))]
     if asked and found and not completed:
-        said = "is not the address of an unsent sweep; to send to another address, name one DIR."
-        raise UserError([Problem("uri", asked["uri"], said)])
+        message = "is not the address of an unsent sweep; to send to another address, name one DIR."
+        raise UserError([Problem("uri", asked["uri"], message)])
     code = ExitCode.OK
     for folder in found:
         try:
@@ -151,11 +151,11 @@ def _is_at_work(folder: Folder) -> bool:
 def _send(folder: Folder, asked: Json, trust: bool) -> ExitCode:
     stored = _tracker(folder, asked, trust)
     if _is_at_work(folder):
-        said = f"is being measured by jobs; send it with: sweeprof collect {shlex.quote(str(folder.path))}"
-        raise UserError([Problem("DIR", str(folder.path), said)])
+        message = f"is being measured by jobs; send it with: sweeprof collect {shlex.quote(str(folder.path))}"
+        raise UserError([Problem("DIR", str(folder.path), message)])
     if has_driver(folder.path):
-        said = "is being measured; it is sent at its end."
-        raise UserError([Problem("DIR", str(folder.path), said)])
+        message = "is being measured; it is sent at its end."
+        raise UserError([Problem("DIR", str(folder.path), message)])
     ending, missing = noted_ending(folder) or (None, MISSING)
     with report_lock(folder.path):
         comparison = comparison_of(folder, missing, trust=trust)

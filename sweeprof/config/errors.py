@@ -187,12 +187,12 @@ def _of_a_file(error: Exception, arguments: Sequence[str]) -> UserError:
     """Return the message of Hydra or OmegaConf about a config file, with the line that it means."""
     message = plain_message(error).partition(" Config search path: ")[0]
     named = re.match(r"In '([^']+)': ", message)
-    said = message[named.end() :] if named else message
+    problem_text = message[named.end() :] if named else message
     sweeps = [line.partition("=")[2] for line in arguments if line.lstrip("+").startswith(f"{SWEEP_GROUP}=")]
     names = [f"sweep/{name}" for line in sweeps for name in re.findall(r"[^\[\],\s]+", line)]
     if named and named[1] != "config":  # of which sweep files are a part
         names = [named[1]]
-    word = re.search(r"full_key: ([^\s\[]+)|'([^']+)'", said)
+    word = re.search(r"full_key: ([^\s\[]+)|'([^']+)'", problem_text)
     folders = [folder for folder in (config_dir(arguments), conf_folder()) if folder]
     for name in names:
         group, _, member = name.rpartition("/")
@@ -200,8 +200,10 @@ def _of_a_file(error: Exception, arguments: Sequence[str]) -> UserError:
         line = line_with(word[1] or word[2], path) if word and path else None
         if path and (line or named):
             place = shown(path) if line is None else f"{shown(path)}:{line}"
-            said = re.sub(r" full_key: .*", "", said)
-            return UserError([replace(_in_defaults(said) or Problem("file", path.name, f"- {said}."), source=place)])
+            problem_text = re.sub(r" full_key: .*", "", problem_text)
+            return UserError(
+                [replace(_in_defaults(problem_text) or Problem("file", path.name, f"- {problem_text}."), source=place)]
+            )
     return UserError(message)
 
 

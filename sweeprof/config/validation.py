@@ -125,8 +125,8 @@ def _tracking_problems(tracking: Json) -> Iterator[Problem]:
     if tracker.startswith("sweeprof.tracking.mlflow") and find_spec("mlflow") is None:
         yield _missing_extra("tracking", "mlflow")
     if tracking.get("writer") == "job" and not str(tracking.get("uri")).startswith(("http://", "https://")):
-        said = "needs a server, tracking.uri=http://…: only the driver writes to a database."
-        yield Problem("tracking.writer", "job", said)
+        message = "needs a server, tracking.uri=http://…: only the driver writes to a database."
+        yield Problem("tracking.writer", "job", message)
 
 
 def _cluster_problems(cluster: Json) -> Iterator[Problem]:

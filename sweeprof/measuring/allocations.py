@@ -119,7 +119,7 @@ def _timeline(
     lengths = [end - begin for begin, end in zip(begins, ends, strict=True)]
     before = [0, *accumulate(lengths)]
     moments = []
-    for index in thinned([level for _, level in changes]):
+    for index in thinned_levels([level for _, level in changes]):
         change, level = changes[index]
         step = bisect_right(begins, change.ns) - 1
         within = before[step] + min(change.ns - begins[step], lengths[step])
@@ -127,7 +127,7 @@ def _timeline(
     return tuple(moments)
 
 
-def thinned(levels: Sequence[int], most: int = MOMENTS) -> list[int]:
+def thinned_levels(levels: Sequence[int], most: int = MOMENTS) -> list[int]:
     """Indices of at most ``most`` levels: the first, the last, and the lowest and the highest of every stretch of equal length."""
     count = len(levels)
     if count <= most:

@@ -100,8 +100,8 @@ def compare_problems(compare: Json, metrics: Sequence[MetricInfo], axes: Sequenc
             continue
         for part in parts:
             if part.expression.names <= names.keys() and part.is_number:
-                said = f"has '{part.expression.text}', which is not a condition: compare it with a value."
-                yield Problem("compare.constraints", constraint, said)
+                message = f"has '{part.expression.text}', which is not a condition: compare it with a value."
+                yield Problem("compare.constraints", constraint, message)
 
 
 def _front_problems(front: Sequence[str], metrics: Sequence[MetricInfo], names: Mapping[str, str]) -> Iterator[Problem]:

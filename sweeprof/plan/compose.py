@@ -157,14 +157,14 @@ class Composer:
         if not isinstance(limit, int) or total <= limit:  # other invalid values are reported with the other limits
             return
         largest = sorted(sizes, key=lambda size: size[0], reverse=True)
-        parts = [f"{count:,} = {told}" for count, told in largest[:SHOWN_GRIDS]]
+        parts = [f"{count:,} = {text}" for count, text in largest[:SHOWN_GRIDS]]
         parts += [f"{len(sizes) - SHOWN_GRIDS} smaller grids"] if len(sizes) > SHOWN_GRIDS else []
         whole = f"{total:,}: " if len(sizes) > 1 else ""
-        said = (
+        message = (
             f"is less than the number of combinations before `exclude` ({whole}{'; '.join(parts)}); give the axes fewer values, or "
             f"raise the limit: limits.combinations={total}."
         )
-        yield Problem("limits.combinations", limit, said)
+        yield Problem("limits.combinations", limit, message)
 
     def _comparing_problems(self, found: Sequence[Combination]) -> list[Problem]:
         entries = distinct(entry for c in found for entry in c.config["metrics"]["select"])

@@ -66,8 +66,8 @@ class Grid:
         for point in self.include:
             if all(value in given.get(key, [value]) for key, value in point.items()):
                 included += math.prod(len(values) for key, values in given.items() if key not in point)
-        told = " × ".join(f"{count:,} {name}" for name, count in factors.items() if count != 1) or "1"
-        return math.prod(factors.values()) + included, told + (f" + {included:,} of include" if included else "")
+        text = " × ".join(f"{count:,} {name}" for name, count in factors.items() if count != 1) or "1"
+        return math.prod(factors.values()) + included, text + (f" + {included:,} of include" if included else "")
 
     def narrowed(self, given: Mapping[str, Sequence[object]]) -> Grid:
         """The grid with what the command line says: values of an axis are replaced, tied and included ones chosen from."""

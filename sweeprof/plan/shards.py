@@ -79,15 +79,15 @@ def asked_for(
         if combination.unsupported is None:
             together.setdefault(pair_key(combination.axes, baseline), []).append(combination)
     found: dict[str, Json] = {}
-    told: dict[str, Problem] = {}
+    text: dict[str, Problem] = {}
     for pair in together.values():
         each = [_of(c, base, rules, settings["groups"], jobs, keys) for c in pair]
         one, clashes = _of_all(each)
         for key, values in clashes.items():
-            told.setdefault(f"{key} {values}", _clash(key, values, pair[0]))
+            text.setdefault(f"{key} {values}", _clash(key, values, pair[0]))
         found.update({c.id: one for c in pair})
-    if told:
-        raise UserError(list(told.values()))
+    if text:
+        raise UserError(list(text.values()))
     return found
 
 
@@ -149,9 +149,9 @@ def _of_all(each: Sequence[Json]) -> tuple[Json, Axes]:
 
 
 def _clash(key: str, values: Sequence[object], one: Combination) -> Problem:
-    said = "are requested by combinations that the baseline pairs and that must be measured on one host, such as "
+    message = "are requested by combinations that the baseline pairs and that must be measured on one host, such as "
     return Problem(
-        f"cluster.groups {key}", list(values), said + ", ".join(f"{a}={v}" for a, v in one.axes.items()) + "."
+        f"cluster.groups {key}", list(values), message + ", ".join(f"{a}={v}" for a, v in one.axes.items()) + "."
     )
 
 

@@ -133,8 +133,8 @@ class Section:
         if not problems and not any(grid.size + len(grid.include) for grid in self.shape.grids):
             axes = found.values()
             given = {key: values for key, values in self._given(axes).items() if key in axes}
-            told = ", ".join(f"{key}={','.join(map(spelled, values))}" for key, values in given.items())
-            problems = [Problem("command line", told, "excludes all tied or included points.")]
+            text = ", ".join(f"{key}={','.join(map(spelled, values))}" for key, values in given.items())
+            problems = [Problem("command line", text, "excludes all tied or included points.")]
         return problems
 
     def value_problems(self) -> Iterator[Problem]:
@@ -193,8 +193,8 @@ class Section:
                     return Excluded(point, f"exclude: {rule.text}")
             composed = self.resolver.resolved(choices, values)
         except (HydraException, OmegaConfBaseException) as error:
-            told = ", ".join(f"{key}={value}" for key, value in settings.items())
-            self.problems.append(Problem("combination", told, f"cannot be composed: {plain_message(error)}"))
+            text = ", ".join(f"{key}={value}" for key, value in settings.items())
+            self.problems.append(Problem("combination", text, f"cannot be composed: {plain_message(error)}"))
             return None
         except ValueError as error:  # of a condition
             self.problems.append(Problem("exclude", rule.text, f"{error}."))

@@ -64,7 +64,7 @@ def html(
         layers: the layer table of every combination that has one, by what the reader is to choose it by.
         details: what :func:`sweeprof.report.pictures.details.details` gives.
         left_out: how many further combinations have their layers and details in files alone.
-        samples: raw samples by combination id, see :func:`sweeprof.report.explore.data.thinned`.
+        samples: raw samples by combination id, see :func:`sweeprof.report.explore.data.thinned_samples`.
         made: the comparison's tables, where they are made already.
     """
     is_detailed = bool(details.get("combinations"))

@@ -115,8 +115,8 @@ def _footnotes(notes: list[Footnote]) -> str:
     for note in notes:
         code = one_line(note.code).replace("`", "")
         rows = "row" if note.rows == 1 else "rows"
-        said = " – ".join(escaped(text) for text in (note.text, note.advice) if text)
-        lines.append(f"- `{code}` in {note.rows} {rows}: {said}")
+        message = " – ".join(escaped(text) for text in (note.text, note.advice) if text)
+        lines.append(f"- `{code}` in {note.rows} {rows}: {message}")
     return "\n".join(["**Notes**", "", *lines])
 
 

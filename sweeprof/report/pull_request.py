@@ -86,8 +86,8 @@ def _verdicts(calls: Sequence[_Difference]) -> str:
     if not calls:
         return ""
     counts = Counter(call.verdict for call in calls)
-    said = ", ".join(f"{counts[v]} {v.replace('_', ' ')}" for v in _ORDER if counts[v] or v == "worse")
-    return f"{said} – "
+    message = ", ".join(f"{counts[v]} {v.replace('_', ' ')}" for v in _ORDER if counts[v] or v == "worse")
+    return f"{message} – "
 
 
 def _beside(comparison: Comparison) -> str:
@@ -152,8 +152,8 @@ def _around(comparison: Comparison) -> str:
     """Return the text about the measurement: means, tests, remarks, environment, command."""
     lines = [f"- {sanitised(line, 300)}" for line in [*means_lines(comparison)[:_MOST], tests_text(comparison)] if line]
     for note in footnotes(comparison)[:_MOST]:
-        said = " – ".join(sanitised(text, 300) for text in (note.text, note.advice) if text)
-        lines.append(f"- {sanitised(note.code)} in {note.rows} {'row' if note.rows == 1 else 'rows'}: {said}")
+        message = " – ".join(sanitised(text, 300) for text in (note.text, note.advice) if text)
+        lines.append(f"- {sanitised(note.code)} in {note.rows} {'row' if note.rows == 1 else 'rows'}: {message}")
     items = environment_items(comparison)
     if items:
         lines.append(f"- {' · '.join(f'{sanitised(name)} {sanitised(text)}' for name, text in items)}")

@@ -67,7 +67,7 @@ class Condition:
     def misses(self, comparison: Comparison, row: Row, names: Mapping[str, str]) -> str | None:
         """Return the reason why the row misses the condition; None if it holds. A row without a value always misses it."""
         infos = {info.name: info for info in comparison.metrics}
-        values, said = {}, []
+        values, message = {}, []
         for name in sorted(self.expression.names):
             metric = infos.get(names[name])
             value = row.axes.get(names[name]) if metric is None else value_of(row, metric.name)
@@ -75,12 +75,12 @@ class Condition:
                 why = "no such axis here" if metric is None else reason_of(row, metric.name)
                 return f"{self.expression.text}: {name} has no value ({why})"
             values[name] = value
-            said.append(axis_text(value) if metric is None else scaled(value, text_unit(metric.name, metric.unit)))
+            message.append(axis_text(value) if metric is None else scaled(value, text_unit(metric.name, metric.unit)))
         try:
             holds = self.expression.value(values)
         except ValueError as error:
             return f"{self.expression.text}: {error}"
-        return None if holds is True else f"{self.expression.text}: {', '.join(said)}"
+        return None if holds is True else f"{self.expression.text}: {', '.join(message)}"
 
 
 def metric_names(metrics: Sequence[MetricInfo]) -> dict[str, str]:
@@ -189,13 +189,13 @@ def _qualifying(comparison: Comparison) -> tuple[str, tuple[str, ...]]:
     rows = sorted_rows(comparison)
     fitting, missing = [row for row in rows if not row.misses], [row for row in rows if row.misses]
     title = f"{len(fitting)} of {len(rows)} combinations qualify: {' and '.join(comparison.constraints)}"
-    tell, said = combination_namer(comparison), _RowTexts(comparison, _infos(comparison))
+    tell, message = combination_namer(comparison), _RowTexts(comparison, _infos(comparison))
     lines = []
-    for info, row in _best(said.infos, fitting):
+    for info, row in _best(message.infos, fitting):
         label = measured_of(_qualified(comparison), [info.name])
-        lines.append(f"best {said.titles[info.name]}{f' {label}' if label else ''}: {said.of(row)}")
+        lines.append(f"best {message.titles[info.name]}{f' {label}' if label else ''}: {message.of(row)}")
     if missing:
-        lines += _listed(fitting, lambda row: f"qualifies: {said.of(row)}")
+        lines += _listed(fitting, lambda row: f"qualifies: {message.of(row)}")
     lines += _listed(missing, lambda row: f"misses: {tell(row.axes)} – {'; '.join(row.misses)}")
     return one_line(title), tuple(map(one_line, lines))
 
@@ -228,10 +228,10 @@ def _front(comparison: Comparison) -> tuple[str, tuple[str, ...]]:
     if len(rows) == len(comparison.rows):
         return "", ()
     infos = {info.name: info for info in comparison.metrics}
-    said = _RowTexts(comparison, [infos[name] for name in comparison.pareto])
-    title = ", ".join(f"{said.titles[info.name]} {_ARROWS[info.better]}" for info in said.infos)
-    label = measured_of(_qualified(comparison), [info.name for info in said.infos])
-    return f"Pareto front{f' {label}' if label else ''}: {title}", tuple(_listed(rows, said.of))
+    message = _RowTexts(comparison, [infos[name] for name in comparison.pareto])
+    title = ", ".join(f"{message.titles[info.name]} {_ARROWS[info.better]}" for info in message.infos)
+    label = measured_of(_qualified(comparison), [info.name for info in message.infos])
+    return f"Pareto front{f' {label}' if label else ''}: {title}", tuple(_listed(rows, message.of))
 
 
 class _RowTexts:
@@ -245,9 +245,9 @@ class _RowTexts:
     def of(self, row: Row) -> str:
         """E.g. ``model=mlp – latency 1.00 ms, accuracy 0.9000``."""
         known = [(info, value) for info in self.infos if (value := value_of(row, info.name)) is not None]
-        said = ", ".join(f"{self.titles[i.name]} {scaled(value, text_unit(i.name, i.unit))}" for i, value in known)
+        message = ", ".join(f"{self.titles[i.name]} {scaled(value, text_unit(i.name, i.unit))}" for i, value in known)
         name = f"{self._tell(row.axes)} ({rounds_text(row)})" if row.is_incomplete else self._tell(row.axes)
-        return f"{name} – {said}" if said else name
+        return f"{name} – {message}" if message else name
 
 
 def _listed(rows: Sequence[Row], said: Callable[[Row], str]) -> list[str]:

@@ -188,8 +188,14 @@ def _uncalled(
         text = f"{UNCLEAR} not called better or worse: the 95 % interval of the ratio crosses the threshold{margin}"
         return code, text, settling
     if code == "different_environment":
-        said = ", ".join(f"{field} {spelled(before)} → {spelled(now)}" for field, (before, now) in row.differs.items())
-        return code, f"{UNCLEAR} not comparable with the baseline: {one_line(said)}", _same_environment(comparison, row)
+        message = ", ".join(
+            f"{field} {spelled(before)} → {spelled(now)}" for field, (before, now) in row.differs.items()
+        )
+        return (
+            code,
+            f"{UNCLEAR} not comparable with the baseline: {one_line(message)}",
+            _same_environment(comparison, row),
+        )
     advice = _ADVICE.get(code, "")
     return code, f"{UNCLEAR} not called better or worse: {REASONS.get(code, one_line(code))}", advice
 

@@ -99,11 +99,11 @@ def tests_text(comparison: Comparison) -> str:
     if not tested:
         return ""
     found = Counter(cell.verdict for cell in tested)
-    said = ", ".join(f"{found[v]} {v}" for v in ("better", "worse", "same", "unclear") if found[v])
+    message = ", ".join(f"{found[v]} {v}" for v in ("better", "worse", "same", "unclear") if found[v])
     ratios = "ratio was" if len(tested) == 1 else "ratios were"
     drift = "; a drift of the machine between the sweeps is not in that" if comparison.against else ""
     return (
-        f"{len(tested)} {ratios} tested, each at {percent(CONFIDENCE)} confidence: {said}. "
+        f"{len(tested)} {ratios} tested, each at {percent(CONFIDENCE)} confidence: {message}. "
         f"Chance alone would call at most {expected_false(len(tested)):.2g} of them better or worse{drift}"
     )
 
@@ -179,8 +179,8 @@ def combination_namer(comparison: Comparison) -> Callable[[Mapping[str, object]]
     varying = set(comparison.varying_axes())
 
     def tell(axes: Mapping[str, object]) -> str:
-        told = {axis: value for axis, value in axes.items() if axis in varying or constant.get(axis) != value}
-        return axes_text(told or axes)
+        text = {axis: value for axis, value in axes.items() if axis in varying or constant.get(axis) != value}
+        return axes_text(text or axes)
 
     return tell
 

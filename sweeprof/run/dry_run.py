@@ -57,8 +57,8 @@ def _table(plan: Plan, trials: Counter[str]) -> Table:
     table.add_column("id", style="dim", min_width=ID_WIDTH)  # to be copied, as into compare.baseline
     table.add_column("trials")
     for combination in plan.combinations[:SHOWN_ROWS]:
-        said = f"unsupported: {combination.unsupported}" if combination.unsupported else str(trials[combination.id])
-        table.add_row(*(_shown(combination.axes[axis]) for axis in plan.axes), combination.id, said)
+        message = f"unsupported: {combination.unsupported}" if combination.unsupported else str(trials[combination.id])
+        table.add_row(*(_shown(combination.axes[axis]) for axis in plan.axes), combination.id, message)
     return table
 
 
@@ -67,9 +67,9 @@ def _axes(plan: Plan) -> Iterator[str]:
     for axis, values in plan.axes.items():
         if len(values) > 1:
             counts = Counter(_shown(c.axes[axis]) for c in plan.combinations)
-            told = [f"{value} ({count})" for value, count in counts.items()]
-            more = f", … {len(told) - SHOWN_VALUES} more" if len(told) > SHOWN_VALUES else ""
-            yield f"{axis}: {len(told)} values: {', '.join(told[:SHOWN_VALUES])}{more}"
+            text = [f"{value} ({count})" for value, count in counts.items()]
+            more = f", … {len(text) - SHOWN_VALUES} more" if len(text) > SHOWN_VALUES else ""
+            yield f"{axis}: {len(text)} values: {', '.join(text[:SHOWN_VALUES])}{more}"
 
 
 def _left_out(excluded: tuple[Excluded, ...]) -> Iterator[str]:
@@ -90,12 +90,12 @@ def _tasks(plan: Plan) -> Iterator[str]:
     seconds = {c.id: sum(expected_seconds(c, name) for name in plan.passes) for c in plan.combinations}
     alike: dict[str, list[float]] = {}
     for shard, asked in zip(plan.shards, plan.cluster["resources"], strict=True):
-        told = " ".join(f"{key}={value}" for key, value in asked.items() if value)
-        alike.setdefault(told, []).append(sum(seconds[id] for id in shard))
-    for told, tasks in alike.items():
+        text = " ".join(f"{key}={value}" for key, value in asked.items() if value)
+        alike.setdefault(text, []).append(sum(seconds[id] for id in shard))
+    for text, tasks in alike.items():
         arrays = math.ceil(len(tasks) / most)
         count = f"{len(tasks)} task{'s' * (len(tasks) > 1)} in {arrays} array{'s' * (arrays > 1)}"
-        yield f"slurm       {count}, up to {max(tasks) / 60:.1f} min of work each: {told}"
+        yield f"slurm       {count}, up to {max(tasks) / 60:.1f} min of work each: {text}"
 
 
 def _kind(one: Excluded) -> str:

@@ -132,8 +132,8 @@ def tagged(place: Place) -> dict[str, list[str]]:
             tag = validated(Tag, read_json(file))
             names = {str((place.output / tag["folder"]).resolve()), str(tag["sweep_id"])}
         except (OSError, Damaged) as error:
-            said = f"is a tag that cannot be read: {error}; tag a sweep again, or remove the file."
-            raise UserError([Problem(f"tag:{file.name}", str(file), said)]) from None
+            message = f"is a tag that cannot be read: {error}; tag a sweep again, or remove the file."
+            raise UserError([Problem(f"tag:{file.name}", str(file), message)]) from None
         for name in names:
             found.setdefault(name, []).append(f"tag:{file.name}")
     return found
@@ -143,8 +143,8 @@ def _tagged(name: str, place: Place, key: str) -> Path:
     reference = f"tag:{name}"
     known = sorted(path.name for path in place.tags.glob("[!.]*"))
     file = place.tags / name
-    said = f"is not a tagged sweep. Known: {', '.join(known) or 'none'}; tag one: sweeprof compare DIR --tag NAME."
-    problem = Problem(key, reference, said, nearest(name, known))
+    message = f"is not a tagged sweep. Known: {', '.join(known) or 'none'}; tag one: sweeprof compare DIR --tag NAME."
+    problem = Problem(key, reference, message, nearest(name, known))
     if _TAG.fullmatch(name) and file.is_file():
         try:
             folder = place.output / validated(Tag, read_json(file))["folder"]
@@ -161,8 +161,8 @@ def _tagged(name: str, place: Place, key: str) -> Path:
 def _downloaded(run: str, place: Place, problem: Problem) -> Path:
     target = place.output.absolute() / ".baselines" / f"{re.sub(r'[^0-9A-Za-z]+', '-', run)}.json"
     if place.address is None:
-        said = f"is not in MLflow: {place.output / 'mlflow.db'} does not exist; give the address with --uri or tracking.uri."
-        raise UserError([Problem(problem.key, problem.value, said)])
+        message = f"is not in MLflow: {place.output / 'mlflow.db'} does not exist; give the address with --uri or tracking.uri."
+        raise UserError([Problem(problem.key, problem.value, message)])
     target.parent.mkdir(parents=True, exist_ok=True)
     trouble = _asked(place, "fetch", run, str(target))
     if trouble is not None:

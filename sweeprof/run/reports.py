@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Literal
 from sweeprof.plan.plan import Combination, Plan
 from sweeprof.report.cells import axes_text
 from sweeprof.report.csv import csv_lines, csv_text
-from sweeprof.report.explore.data import room, thinned
+from sweeprof.report.explore.data import room, thinned_samples
 from sweeprof.report.figure import Plot
 from sweeprof.report.html import html
 from sweeprof.report.images import png, svg
@@ -120,7 +120,7 @@ def samples_of(folder: Folder, comparison: Comparison) -> dict[str, list[list[fl
     most = room(len(comparison.rows))
     found = {}
     for row in comparison.rows:
-        found[row.combination_id] = thinned(folder.records_of(row.combination_id, "timing"), most)
+        found[row.combination_id] = thinned_samples(folder.records_of(row.combination_id, "timing"), most)
     return found
 
 

@@ -137,8 +137,8 @@ def stored_plan(folder: Folder) -> Plan:
     try:
         plan = folder.read_plan()
     except (OSError, Damaged) as error:
-        said = f"has a plan.json that cannot be read: {error}"
-        raise UserError([Problem("resume", str(folder.path), said)]) from None
+        message = f"has a plan.json that cannot be read: {error}"
+        raise UserError([Problem("resume", str(folder.path), message)]) from None
     problems = constraint_problems(
         {
             "limits": dataclasses.asdict(plan.limits),
@@ -147,8 +147,8 @@ def stored_plan(folder: Folder) -> Plan:
         }
     )
     if problems:
-        said = "has a plan.json that cannot be used: " + " ".join(map(str, problems))
-        raise UserError([Problem("resume", str(folder.path), said)])
+        message = "has a plan.json that cannot be used: " + " ".join(map(str, problems))
+        raise UserError([Problem("resume", str(folder.path), message)])
     return plan
 
 
@@ -193,8 +193,8 @@ def replace_plan(folder: Folder, old: Plan, new: Plan) -> tuple[Plan, list[str]]
     measured = {path.name for path in folder.records.glob("*") if any(path.glob("*-r*.json"))}
     sentences = difference(old, plan, measured)
     if measured and not measured & {c.id for c in plan.combinations}:
-        said = "has no results that belong to this plan; start a new sweep without resume. " + " ".join(sentences)
-        raise UserError([Problem("resume", str(folder.path), said)])
+        message = "has no results that belong to this plan; start a new sweep without resume. " + " ".join(sentences)
+        raise UserError([Problem("resume", str(folder.path), message)])
     return plan, sentences
 
 
@@ -315,16 +315,16 @@ def _jobs(folder: Folder) -> list[str]:
     try:
         return live_jobs(folder)
     except SlurmError as error:
-        said = f"was measured by jobs of Slurm, but Slurm does not answer whether they still run: {error}"
-        raise UserError([Problem("resume", str(folder.path), said)]) from None
+        message = f"was measured by jobs of Slurm, but Slurm does not answer whether they still run: {error}"
+        raise UserError([Problem("resume", str(folder.path), message)]) from None
 
 
 def _running_jobs(jobs: Sequence[str], folder: Folder, old: Plan, plan: Plan) -> str:
     """Return a sentence on jobs that still run; raises :class:`UserError` if they measure another plan."""
     named = f"job{'s' * (len(jobs) > 1)} {', '.join(jobs)} of Slurm"
     if (old.combinations, old.shards, bool(old.cluster)) != (plan.combinations, plan.shards, bool(plan.cluster)):
-        said = f"is being measured by {named} with another plan: wait until they end, or cancel them: scancel {' '.join(jobs)}."
-        raise UserError([Problem("resume", str(folder.path), said)])
+        message = f"is being measured by {named} with another plan: wait until they end, or cancel them: scancel {' '.join(jobs)}."
+        raise UserError([Problem("resume", str(folder.path), message)])
     return f"{named} still measure it."
 
 

@@ -204,17 +204,17 @@ def _serve() -> None:
 
     def do(message: Mapping[str, Any]) -> None:
         nonlocal tracker
-        told: dict[str, Any] = {}
+        text: dict[str, Any] = {}
         try:
             if tracker is None:
                 tracker = _made(message)
                 if isinstance(tracker, ReportsProgress):
                     tracker.on_progress = progress.report
             links = _done(tracker, message, Folder(Path(message["folder"])))
-            told["links"] = dataclasses.asdict(links) if links else None
+            text["links"] = dataclasses.asdict(links) if links else None
         except Exception as error:  # errors of a tracker are reported, and end nothing
-            told["trouble"] = stored(trouble_of(error))
-        connection.send(told)
+            text["trouble"] = stored(trouble_of(error))
+        connection.send(text)
 
     for message in connection.messages():
         if "open" not in message:

@@ -97,8 +97,8 @@ def stored_tracker(folder: Folder, key: str, given: Sequence[str] = (), trust: b
     try:
         stored = read_tracking(folder)
     except Damaged as error:
-        said = f"has a tracking.json that cannot be read: {error}; remove it, or give {key}=…."
-        raise UserError([Problem("DIR", str(folder.path), said)]) from None
+        message = f"has a tracking.json that cannot be read: {error}; remove it, or give {key}=…."
+        raise UserError([Problem("DIR", str(folder.path), message)]) from None
     target, address = stored["config"].get("_target_"), stored["config"].get("uri")
     if not target:
         return StoredTracker({"_target_": None}, confined=False)
@@ -112,21 +112,23 @@ def stored_tracker(folder: Folder, key: str, given: Sequence[str] = (), trust: b
         if known is not None:
             return StoredTracker({**config, "uri": known.get("uri")}, confined=False)
     if not stored["complete"]:
-        said = (
+        message = (
             f"had a password, which is not stored; set MLFLOW_TRACKING_URI, or send it with: {sending_command(folder)}"
         )
-        raise UserError([Problem(key, address, said)])
+        raise UserError([Problem(key, address, message)])
     if address is None or _is_beside(folder, address):
         return StoredTracker(config, confined=True)
     if not address.startswith(("http://", "https://")):
-        said = f"is a database that only the sweep's folder names; if it is yours, give {key}={shlex.quote(address)}."
-        raise UserError([Problem(key, address, said)])
+        message = (
+            f"is a database that only the sweep's folder names; if it is yours, give {key}={shlex.quote(address)}."
+        )
+        raise UserError([Problem(key, address, message)])
     if known_logins := logins():
-        said = (
+        message = (
             f"is an address that only the sweep's folder names; your login ({', '.join(known_logins)}) is sent there if you give "
             f"{key}={shlex.quote(address)}, or MLFLOW_TRACKING_URI."
         )
-        raise UserError([Problem(key, address, said)])
+        raise UserError([Problem(key, address, message)])
     return StoredTracker(config, confined=True)
 
 
@@ -137,8 +139,8 @@ def settings_of(folder: Folder, stored: Stored, trust: bool) -> Json:
         return stored["config"]
     if target not in KNOWN:
         trusting = "add --trust (resume: trust=true) if you trust whoever made it."
-        said = f"is sent by {target!r}, which is code outside sweeprof: {trusting}"
-        raise UserError([Problem("DIR", str(folder.path), said)])
+        message = f"is sent by {target!r}, which is code outside sweeprof: {trusting}"
+        raise UserError([Problem("DIR", str(folder.path), message)])
     try:
         settings = validated(KNOWN[target], stored["config"])
     except Damaged as error:

@@ -101,8 +101,8 @@ class Folder:
             with os.scandir(folders.pop()) as entries:
                 for entry in entries:
                     if entry.is_symlink():
-                        said = f"contains a link, {Path(entry.path).relative_to(self.path)}; no link is allowed."
-                        raise UserError([Problem("DIR", str(self.path), said)])
+                        message = f"contains a link, {Path(entry.path).relative_to(self.path)}; no link is allowed."
+                        raise UserError([Problem("DIR", str(self.path), message)])
                     if entry.is_dir() and not entry.name.startswith("."):
                         folders.append(Path(entry.path))
 
@@ -113,8 +113,8 @@ class Folder:
             other = found.st_uid != os.geteuid()
             if other or found.st_mode & stat.S_IWOTH:
                 why = "belongs to another user" if other else "can be written by every user"
-                said = f"{why}, and resuming runs the code that its plan names: add trust=true if you trust whoever made it."
-                raise UserError([Problem(key, str(path), said)])
+                message = f"{why}, and resuming runs the code that its plan names: add trust=true if you trust whoever made it."
+                raise UserError([Problem(key, str(path), message)])
 
     def record_path(self, trial: Trial) -> Path:
         """Return the path of a trial's record."""

@@ -70,8 +70,8 @@ def with_baselines(text: str, names: Iterable[str]) -> str:
     """A sweep's description that says after its first paragraph which baselines the sweep is, and no others."""
     head, *rest = text.split("\n\n")
     rest = [part for part in rest if not part.startswith(_BASELINE)]
-    said = _BASELINE + ", ".join(f"**{escaped(name)}**" for name in sorted(names))
-    return "\n\n".join([head, *([said] if said != _BASELINE else []), *rest])
+    message = _BASELINE + ", ".join(f"**{escaped(name)}**" for name in sorted(names))
+    return "\n\n".join([head, *([message] if message != _BASELINE else []), *rest])
 
 
 def baseline_names(tags: Mapping[str, str]) -> list[str]:

@@ -152,8 +152,8 @@ class MlflowTracker:
             if not is_foreign(error):
                 raise
             # Not chained: MLflow's messages quote the address, password included.
-            said = shortened(one_line(without_credentials(str(error))), SAID_LIMIT)
-            raise TrackingError(f"MLflow at {without_credentials(self._uri)}: {said}{more()}") from None
+            message = shortened(one_line(without_credentials(str(error))), SAID_LIMIT)
+            raise TrackingError(f"MLflow at {without_credentials(self._uri)}: {message}{more()}") from None
 
     def _links(self, experiment: str, sweep_id: str) -> Links:
         base = without_credentials(self._uri) if self._is_server else VIEWER

@@ -118,8 +118,8 @@ def _read(response: Response, end: float | None) -> None:
         late = end is not None and time.monotonic() > end
         if late or len(content) > ANSWER_BYTES:
             response.close()
-            said = "took too long" if late else f"is larger than {ANSWER_BYTES >> 20} MiB"
-            raise exceptions.ConnectionError(f"the answer {said}")
+            message = "took too long" if late else f"is larger than {ANSWER_BYTES >> 20} MiB"
+            raise exceptions.ConnectionError(f"the answer {message}")
     response._content = bytes(content)
 
 

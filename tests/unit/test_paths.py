@@ -1,12 +1,10 @@
-"""Folders of sweeprof: in a checkout, installed from a wheel, and of a user without a home."""
+"""Folders of sweeprof: in a checkout, installed from a wheel."""
 
 from __future__ import annotations
 
 import runpy
 import shutil
 from pathlib import Path
-
-import pytest
 
 import sweeprof
 from sweeprof import paths
@@ -23,11 +21,3 @@ def test_the_configs_are_in_the_package_that_a_wheel_installs(tmp_path: Path) ->
     shutil.copytree(PACKAGE.parent / "conf", installed / "conf")
     shutil.copy(PACKAGE / "paths.py", installed)
     assert runpy.run_path(str(installed / "paths.py"))["conf_folder"]() == installed / "conf"
-
-
-def test_caches_are_where_the_xdg_specification_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert paths.cache_folder("peaks") == tmp_path / "sweeprof" / "peaks"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert paths.cache_folder("peaks") == tmp_path / "home" / ".cache" / "sweeprof" / "peaks"

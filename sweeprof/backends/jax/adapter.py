@@ -117,8 +117,8 @@ class JaxBackend:
 
     def device_of(self, model: object) -> str:
         weights = model.weights if isinstance(model, keras.Layer) else ()
-        (device,) = weights[0].value.devices() if weights else jax.local_devices()[:1]
-        return "cpu" if device.platform == "cpu" else f"cuda:{device.id}"
+        device = min(weights[0].value.devices(), key=lambda device: device.id) if weights else jax.local_devices()[0]
+        return {"cpu": "cpu", "gpu": f"cuda:{device.id}"}.get(device.platform, f"{device.platform}:{device.id}")
 
     @contextmanager
     def borrowed(self, model: object, is_trained: bool = False) -> Iterator[None]:
@@ -153,8 +153,8 @@ def _checked(model: object) -> object:
     if not callable(model):
         raise TypeError(f"the model's builder returned a {type(model).__name__}, which cannot be called")
     if isinstance(model, keras.Layer) and keras.backend.backend() != "jax":
-        said = f"Keras runs on {keras.backend.backend()} in this process"
-        raise Unsupported(f"{said}; set KERAS_BACKEND=jax before it is imported")
+        message = f"Keras runs on {keras.backend.backend()} in this process"
+        raise Unsupported(f"{message}; set KERAS_BACKEND=jax before it is imported")
     return model
 
 

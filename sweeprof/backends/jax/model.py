@@ -62,7 +62,7 @@ class Form:
     def filled(self, arrays: list[jax.Array]) -> tuple[Args, Kwargs]:
         """Positional and keyword arguments with these arrays."""
         waiting = iter(arrays)
-        leaves = [next(waiting) if told is None else leaf for told, leaf in zip(self.told, self.leaves, strict=True)]
+        leaves = [next(waiting) if text is None else leaf for text, leaf in zip(self.told, self.leaves, strict=True)]
         args, kwargs = jax.tree.unflatten(self.tree, leaves)
         return args, kwargs
 
@@ -72,8 +72,8 @@ def parted(batch: Inputs) -> tuple[Form, list[jax.Array]]:
     leaves, tree = jax.tree.flatten((batch.args, dict(batch.kwargs)))
     arrays = [leaf for leaf in leaves if isinstance(leaf, ARRAYS)]
     constants = tuple(None if isinstance(leaf, ARRAYS) else leaf for leaf in leaves)
-    told = tuple(None if isinstance(leaf, ARRAYS) else _told(leaf) for leaf in leaves)
-    return Form(tree, told, constants), arrays
+    text = tuple(None if isinstance(leaf, ARRAYS) else _told(leaf) for leaf in leaves)
+    return Form(tree, text, constants), arrays
 
 
 def _told(constant: object) -> tuple[object, ...]:

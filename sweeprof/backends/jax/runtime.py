@@ -41,8 +41,8 @@ def start(threads: int, async_dispatch: bool) -> None:
     if _started == [wanted]:
         return
     if _started or _is_running():
-        said = "is fixed once JAX has started; set it in a fresh process."
-        raise UserError([Problem("backend.threads", threads, said)])
+        message = "is fixed once JAX has started; set it in a fresh process."
+        raise UserError([Problem("backend.threads", threads, message)])
     jax.config.update("jax_cpu_enable_async_dispatch", async_dispatch)
     with _processors(threads):
         jax.local_devices(backend="cpu")

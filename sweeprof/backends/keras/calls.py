@@ -65,13 +65,13 @@ class LayerCall:
     def costs(self) -> OperatorCost:
         """MACs, FLOPs and ops: those of the operations, or what a formula says instead."""
         macs, flops, ops = (sum(figures[at] for figures in self.operators.values()) for at in (1, 2, 3))
-        said = self.counted
-        if said is None:
+        message = self.counted
+        if message is None:
             return macs, flops, ops
         return (
-            macs if said.macs is None else said.macs * self.times,
-            flops if said.flops is None else said.flops * self.times,
-            ops if said.ops is None else said.ops * self.times,
+            macs if message.macs is None else message.macs * self.times,
+            flops if message.flops is None else message.flops * self.times,
+            ops if message.ops is None else message.ops * self.times,
         )
 
     @property

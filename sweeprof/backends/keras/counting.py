@@ -185,7 +185,7 @@ def _uncalled(
 
 def _row(call: LayerCall, own: Weights, subtree: Weights | None, index: int, parent: int | None) -> LayerRow:
     macs, flops, ops = call.costs
-    inputs, outputs, said = call.inputs, call.outputs, call.counted or _AS_COUNTED
+    inputs, outputs, message = call.inputs, call.outputs, call.counted or _AS_COUNTED
     output_bytes = _bytes(call)
     return LayerRow(
         path=call.path,
@@ -197,8 +197,8 @@ def _row(call: LayerCall, own: Weights, subtree: Weights | None, index: int, par
         params_bytes=own.params_bytes,
         buffers=own.buffers,
         macs=macs,
-        input_shapes=said.input_shapes or inputs.shapes,
-        output_shapes=said.output_shapes or outputs.shapes,
+        input_shapes=message.input_shapes or inputs.shapes,
+        output_shapes=message.output_shapes or outputs.shapes,
         flops=flops,
         ops=ops,
         act_bytes=0 if call.children else output_bytes,

@@ -229,10 +229,10 @@ class SymbolicTrace:
             return None
 
         def cost(args: Sequence[object], kwargs: Kwargs, output: object) -> OperatorCost:
-            said = cost_by_formula(written, args, kwargs, output)
-            macs = said.macs or 0
-            flops = 2 * macs if said.flops is None else said.flops
-            return macs, flops, flops if said.ops is None else said.ops
+            message = cost_by_formula(written, args, kwargs, output)
+            macs = message.macs or 0
+            flops = 2 * macs if message.flops is None else message.flops
+            return macs, flops, flops if message.ops is None else message.ops
 
         return cost
 

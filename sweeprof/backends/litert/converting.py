@@ -27,7 +27,6 @@ from sweeprof.backends.model_files import (
     ChildFailure,
     ChildRequest,
     answer,
-    cache_folder,
     described,
     key_of,
     run_child,
@@ -35,6 +34,7 @@ from sweeprof.backends.model_files import (
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.instantiate import instantiate
+from sweeprof.paths import cache_folder
 
 if TYPE_CHECKING:
     from sweeprof.backends.litert.convert import Quantization
@@ -138,8 +138,8 @@ def converted_file(request: ChildRequest) -> ChildFailure | None:
     except Exception as error:  # a builder may raise anything
         return ChildFailure.of("build", error)
     if not callable(model):
-        said = f"the model's builder returned a {type(model).__name__}, not a Keras model or a TfliteFile"
-        return ChildFailure.of("build", TypeError(said))
+        message = f"the model's builder returned a {type(model).__name__}, not a Keras model or a TfliteFile"
+        return ChildFailure.of("build", TypeError(message))
     # TensorFlow, which a builder that fails need not wait for.
     from sweeprof.backends.litert.convert import converted, write
 

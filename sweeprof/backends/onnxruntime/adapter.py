@@ -126,8 +126,8 @@ class OnnxruntimeBackend:
         return peaks(settings, self._settings())
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        said = str(error)
-        return isinstance(error, MemoryError) or "bad_alloc" in said or "Failed to allocate memory" in said
+        message = str(error)
+        return isinstance(error, MemoryError) or "bad_alloc" in message or "Failed to allocate memory" in message
 
     def _settings(self) -> SessionSettings:
         return SessionSettings(self.threads, self.optimization, self.provider, self.arena)

@@ -271,10 +271,10 @@ def cost_of(node: OnnxNode, formulas: Formulas) -> OperatorCost | None:
     """Return the cost of a node, or None if it is unknown. A user's formula receives inputs, attributes and outputs."""
     written = formulas.of_operator(node.qualified)
     if written is not None:
-        said = cost_by_formula(written, node.inputs, node.attributes, node.outputs)
-        macs = said.macs or 0
-        flops = 2 * macs if said.flops is None else said.flops
-        return macs, flops, flops if said.ops is None else said.ops
+        message = cost_by_formula(written, node.inputs, node.attributes, node.outputs)
+        macs = message.macs or 0
+        flops = 2 * macs if message.flops is None else message.flops
+        return macs, flops, flops if message.ops is None else message.ops
     if node.qualified in FREE:
         return NOTHING
     rule = COSTS.get(node.qualified)

@@ -26,7 +26,6 @@ from sweeprof.backends.model_files import (
     ChildFailure,
     ChildRequest,
     answer,
-    cache_folder,
     described,
     key_of,
     run_child,
@@ -35,6 +34,7 @@ from sweeprof.backends.onnxruntime.files import CallSignature, Exported, OnnxFil
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.instantiate import instantiate
+from sweeprof.paths import cache_folder
 
 CHILD = "sweeprof.backends.onnxruntime.exporting"
 EXPORTERS = ("torch", "onnx", "onnxscript", "onnx-ir", "keras", "sweeprof")

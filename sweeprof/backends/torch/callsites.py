@@ -186,13 +186,13 @@ def costs_of(call: ModuleCall) -> OperatorCost:
         macs += figures[1]
         flops += figures[2]
         ops += figures[3]
-    said = call.counted
-    if said is None:
+    message = call.counted
+    if message is None:
         return macs, flops, ops
     return (
-        macs if said.macs is None else said.macs,
-        flops if said.flops is None else said.flops,
-        ops if said.ops is None else said.ops,
+        macs if message.macs is None else message.macs,
+        flops if message.flops is None else message.flops,
+        ops if message.ops is None else message.ops,
     )
 
 

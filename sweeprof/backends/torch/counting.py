@@ -183,8 +183,8 @@ def _row(
     call: ModuleCall, kind: str, own: Weights, subtree: Weights | None, index: int, parent: int | None
 ) -> LayerRow:
     macs, flops, ops = costs_of(call)
-    inputs, outputs, said = call.inputs, call.outputs, call.counted or _AS_COUNTED
-    scale = said.activation_size
+    inputs, outputs, message = call.inputs, call.outputs, call.counted or _AS_COUNTED
+    scale = message.activation_size
     output_bytes = outputs.nbytes if scale is None else outputs.elements * scale
     return LayerRow(
         path=call.path,
@@ -196,8 +196,8 @@ def _row(
         params_bytes=own.params_bytes,
         buffers=own.buffers,
         macs=macs,
-        input_shapes=said.input_shapes or inputs.shapes,
-        output_shapes=said.output_shapes or outputs.shapes,
+        input_shapes=message.input_shapes or inputs.shapes,
+        output_shapes=message.output_shapes or outputs.shapes,
         flops=flops,
         ops=ops,
         act_bytes=0 if call.children else output_bytes,

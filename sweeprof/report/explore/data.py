@@ -183,7 +183,7 @@ def page_data(comparison: Comparison, samples: Samples = _NO_SAMPLES, with_comma
 
     Args:
         comparison: what was measured.
-        samples: see :func:`sweeprof.report.explore.data.thinned`.
+        samples: see :func:`sweeprof.report.explore.data.thinned_samples`.
         with_commands: whether every row has what repeats it, and its warnings.
     """
     rows = sorted_rows(comparison)
@@ -269,7 +269,7 @@ def room(combinations: int) -> int:
     return min(MOST_OF_ONE, MOST_SAMPLES // max(1, combinations))
 
 
-def thinned(records: Iterable[Record], most: int) -> list[list[float]]:
+def thinned_samples(records: Iterable[Record], most: int) -> list[list[float]]:
     """Milliseconds of single steps, one sorted list per round by its number; empty for a round that was not timed.
 
     Where there are more than ``most`` in all, those of a round are thinned to evenly spaced ranks, the smallest and the largest

@@ -184,19 +184,19 @@ def _summary(module: ModuleTimes, precision: int) -> list[str]:
     indent = "  " * module.depth
     label = f"({one_line(module.label)}): " if module.label else ""
     opening = f"{indent}{label}{one_line(module.row.type) or 'outside any module'}("
-    said = ", ".join([*_described(module.calls), _times(module, precision)])
+    message = ", ".join([*_described(module.calls), _times(module, precision)])
     if not module.children:
-        return [f"{opening}{said})"]
+        return [f"{opening}{message})"]
     inner = [line for child in module.children for line in _summary(child, precision)]
-    return [opening, f"{indent}  {said}", *inner, f"{indent})"]
+    return [opening, f"{indent}  {message}", *inner, f"{indent})"]
 
 
 def _described(calls: tuple[LayerRow, ...]) -> list[str]:
     row = calls[0]
     shapes = [cells.shape_text(row.input_shapes), cells.shape_text(row.output_shapes)]
-    said = [] if shapes == [MISSING, MISSING] else [" -> ".join(shapes)]
-    said += [f"{scaled(row.params, 'params')} params"] if row.params else []
-    return [*said, *([f"{len(calls)} calls"] if len(calls) > 1 else [])]
+    message = [] if shapes == [MISSING, MISSING] else [" -> ".join(shapes)]
+    message += [f"{scaled(row.params, 'params')} params"] if row.params else []
+    return [*message, *([f"{len(calls)} calls"] if len(calls) > 1 else [])]
 
 
 def _times(module: ModuleTimes, precision: int) -> str:

@@ -166,12 +166,12 @@ def _annotations(
     figures: Figures, node: TreeNode, columns: list[str], unit: str | None, rows: Sequence[str]
 ) -> list[str]:
     row = node.row
-    said = [one_line(row.path)] if "path" in rows and node.depth else []
-    said += [f"depth {node.depth}"] if "depth" in rows else []
-    said += [f"call {row.call}"] if "call" in rows and row.call >= 0 else []
+    message = [one_line(row.path)] if "path" in rows and node.depth else []
+    message += [f"depth {node.depth}"] if "depth" in rows else []
+    message += [f"call {row.call}"] if "call" in rows and row.call >= 0 else []
     shown = [c for c in columns if row.call >= 0 or not cells.why_missing(figures.table, row, c)]
-    said += [_figure(c, text) for c in shown if (text := figures.text(row, c, unit)) != cells.RECURSIVE]
-    return [text for text in (*said, cells.call_text(row, node.holds_calls).strip("()")) if text]
+    message += [_figure(c, text) for c in shown if (text := figures.text(row, c, unit)) != cells.RECURSIVE]
+    return [text for text in (*message, cells.call_text(row, node.holds_calls).strip("()")) if text]
 
 
 def _figure(column: str, text: str) -> str:

@@ -24,7 +24,7 @@ def memory_over_time(allocations: Allocations, estimate_bytes: float | None = No
     """
     if not allocations.timeline:
         return None
-    moments = thinned(allocations.timeline, MOST_MOMENTS)
+    moments = thinned_moments(allocations.timeline, MOST_MOMENTS)
     peak = max(moments, key=lambda moment: moment.bytes)
     text = f"peak {scaled(allocations.peak_bytes, 'B')} in {shortened(place_text(allocations.peak_at), 48)}"
     x, y = 1e3 * peak.s, allocations.peak_bytes / _MIB
@@ -47,7 +47,7 @@ def memory_over_time(allocations: Allocations, estimate_bytes: float | None = No
     )
 
 
-def thinned(moments: Sequence[Moment], most: int) -> list[Moment]:
+def thinned_moments(moments: Sequence[Moment], most: int) -> list[Moment]:
     """At most ``most`` of the moments, the first, the last, and the least and the most of every stretch among them."""
     if len(moments) <= most:
         return list(moments)

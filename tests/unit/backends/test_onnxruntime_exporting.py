@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from sweeprof.backends import model_files
-from sweeprof.backends.model_files import BuildFailed, ChildFailure, ChildRequest, cache_folder, key_of
+from sweeprof.backends.model_files import BuildFailed, ChildFailure, ChildRequest, key_of
 from sweeprof.backends.onnxruntime import exporting
 from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
 from sweeprof.backends.onnxruntime.exporting import EXPORTERS, Exporter
@@ -23,6 +23,7 @@ from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.instantiate import builder
+from sweeprof.paths import cache_folder
 
 DIGITS = Inputs((TensorSpec((4, 1, 32, 32)),))
 MLP = {"_target_": "sweeprof.zoo.mlp.torch_model"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeprof.measuring.allocations import MOMENTS, Change, course, thinned
+from sweeprof.measuring.allocations import MOMENTS, Change, course, thinned_levels
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.memory import LayerMemory, Moment
 
@@ -89,7 +89,7 @@ def test_a_step_that_allocates_nothing_has_the_level_it_began_with() -> None:
 
 @given(st.lists(st.integers(-1000, 1000), min_size=1, max_size=400), st.integers(4, 50))
 def test_a_thinned_timeline_keeps_the_ends_and_the_peak(levels: list[int], most: int) -> None:
-    kept = thinned(levels, most)
+    kept = thinned_levels(levels, most)
     assert kept == sorted(set(kept))
     assert len(kept) <= max(most, 4)
     assert {0, len(levels) - 1} <= set(kept)
@@ -101,7 +101,7 @@ def test_a_thinned_timeline_keeps_the_ends_and_the_peak(levels: list[int], most:
 
 def test_a_thinned_timeline_keeps_every_peak_that_stands_out() -> None:
     levels = [1000 if i % 1000 == 500 else i % 7 for i in range(100_000)]
-    kept = thinned(levels)
+    kept = thinned_levels(levels)
     assert len(kept) <= MOMENTS
     assert sum(levels[i] == 1000 for i in kept) == 100
 

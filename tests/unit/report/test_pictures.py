@@ -24,7 +24,7 @@ from sweeprof.report.images import ink_on, png
 from sweeprof.report.pictures.details import Observed, details, pictures
 from sweeprof.report.pictures.interactive import interactive
 from sweeprof.report.pictures.layers import macs_icicle, stacked, time_by_depth, time_icicle, timed_channels
-from sweeprof.report.pictures.memory import memory_over_time, thinned
+from sweeprof.report.pictures.memory import memory_over_time, thinned_moments
 from sweeprof.report.pictures.operators import top_operators
 from sweeprof.report.pictures.roofline import layer_points, notes, roofline
 from sweeprof.results.layer_times import ROOT
@@ -216,7 +216,7 @@ def test_the_peak_is_marked_where_it_is() -> None:
 @given(st.lists(st.integers(-5, 50), min_size=1, max_size=300), st.integers(4, 60))
 def test_thinning_keeps_the_extremes(levels: list[int], most: int) -> None:
     moments = [Moment(float(place), level, "a") for place, level in enumerate(levels)]
-    kept = thinned(moments, most)
+    kept = thinned_moments(moments, most)
     assert len(kept) <= max(most, 1)
     assert [kept[0], kept[-1]] == [moments[0], moments[-1]]
     assert kept == sorted(kept, key=lambda moment: moment.s)

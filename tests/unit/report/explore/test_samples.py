@@ -11,7 +11,7 @@ import pytest
 
 from support.samples import comparison
 from sweeprof.measuring.timing import Timing
-from sweeprof.report.explore.data import LEAST_OF_A_ROUND, MOST_OF_ONE, MOST_SAMPLES, room, thinned
+from sweeprof.report.explore.data import LEAST_OF_A_ROUND, MOST_OF_ONE, MOST_SAMPLES, room, thinned_samples
 from sweeprof.results.record import Record
 from sweeprof.run.reports import samples_of
 from sweeprof.storage.folder import Folder
@@ -22,18 +22,18 @@ def timing(number: int, samples: Any, status: Any = "ok", pass_name: Any = "timi
 
 
 def test_few_samples_are_all_there_in_milliseconds() -> None:
-    assert thinned([timing(0, [2e-3, 1e-3]), timing(1, [3.00004e-3])], 40) == [[1.0, 2.0], [3.0]]
+    assert thinned_samples([timing(0, [2e-3, 1e-3]), timing(1, [3.00004e-3])], 40) == [[1.0, 2.0], [3.0]]
 
 
 def test_a_round_that_failed_is_empty() -> None:
     records = [timing(2, [1e-3]), timing(1, None, "crashed"), timing(0, [1.0], pass_name="memory")]
-    assert thinned(records, 40) == [[], [], [1.0]]
-    assert thinned([], 40) == []
+    assert thinned_samples(records, 40) == [[], [], [1.0]]
+    assert thinned_samples([], 40) == []
 
 
 def test_what_is_left_keeps_ends_and_quartiles() -> None:
     samples = [(5 * number % 1001) * 1e-6 for number in range(1001)]
-    ((kept,)) = thinned([timing(0, samples)], 41)
+    ((kept,)) = thinned_samples([timing(0, samples)], 41)
     assert len(kept) == 41
     assert (kept[0], kept[-1]) == (0, 1)
     for share in (10, 20, 30):
@@ -46,7 +46,7 @@ def test_room_is_shared() -> None:
     assert room(1) == MOST_OF_ONE
     assert 1000 * room(1000) <= MOST_SAMPLES
     many = [timing(number, [number + 1.0] * 100) for number in range(20)]
-    assert {len(one) for one in thinned(many, 10)} == {LEAST_OF_A_ROUND}
+    assert {len(one) for one in thinned_samples(many, 10)} == {LEAST_OF_A_ROUND}
 
 
 def test_they_are_read_from_the_records_of_a_sweep(tmp_path: Path) -> None:
