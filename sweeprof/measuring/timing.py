@@ -102,7 +102,7 @@ class Participant(TypingProtocol):
     """Says when to take a sample; between the calls the process may have to wait."""
 
     @property
-    def duel(self) -> InterleavedRun | None:
+    def interleaved_run(self) -> InterleavedRun | None:
         """With whom; None for a process that is alone."""
 
     def ready(self, sample_s: float) -> float:
@@ -268,7 +268,7 @@ def measure(
         while (turn := participant.take()) is not None:
             if kernel:
                 kernel_samples.append(lasting(kernel.step, kernel_loops, clock) / kernel_loops)
-            for _ in range(_leading(participant.duel, kernel)):
+            for _ in range(_leading(participant.interleaved_run, kernel)):
                 step()
             lasted = lasting(step, loops, clock)
             elapsed += lasted
@@ -287,7 +287,7 @@ def measure(
         tuple(samples),
         unmet,
         tuple(doubts(samples, loops, unmet, protocol.max_s, clock.resolution)),
-        duel=replace(participant.duel, turns=tuple(turns)) if participant.duel else None,
+        duel=replace(participant.interleaved_run, turns=tuple(turns)) if participant.interleaved_run else None,
         kernel=KernelTimes(kernel.name, kernel_loops, tuple(kernel_samples)) if kernel else None,
         trace_s=trace_s,
     )

@@ -199,7 +199,7 @@ def _unchanged(value: float) -> float:
 
 
 def _paired(round: Timing, samples_of: Callable[[Timing], Sequence[float]]) -> float:
-    """Seconds that the pairs of a duel give: the baseline's median times the median ratio of two samples of one turn.
+    """Seconds that the pairs of an interleaved run give: the baseline's median times the median ratio of two samples of one turn.
 
     A round without a pair, whose partner failed, is compared with nothing: its own median stands there.
     """

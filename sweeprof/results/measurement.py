@@ -52,8 +52,8 @@ class Measurement:
     """Which rounds the estimates are of; a round that failed is not among them."""
 
     paired: tuple[float, ...] = ()
-    """Of a duel: for each of the same rounds the estimate that the pairs of samples give, which is the baseline's estimate of that
-    round times the median of the paired ratios. What a comparison with that baseline uses in place of ``rounds``."""
+    """Of an interleaved run: for each of the same rounds the estimate that the pairs of samples give, which is the baseline's
+    estimate of that round times the median of the paired ratios. What a comparison with that baseline uses in place of ``rounds``."""
     calibrated: tuple[float, ...] = ()
     """For each of the same rounds the estimate relative to the calibration kernel's time, where there was one; what a comparison
     with another hour or host uses."""
@@ -73,7 +73,7 @@ class Measurement:
         return self.interval is not None and len(self.rounds) < 2
 
     def by_round(self, which: Literal["rounds", "paired"] = "rounds") -> dict[int, float]:
-        """Estimate by number of the round; of a duel also the ``paired`` ones."""
+        """Estimate by number of the round; of an interleaved run also the ``paired`` ones."""
         estimates = self.paired if which == "paired" else self.rounds
         return dict(zip(self.round_numbers or range(len(estimates)), estimates, strict=True))
 

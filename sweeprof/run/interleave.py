@@ -231,8 +231,8 @@ class _Interleaving:
 class Participant:
     """The worker's side: the turns of a trial, see :class:`sweeprof.measuring.timing.Turns`."""
 
-    def __init__(self, connection: Connection, duel: InterleavedRun) -> None:
-        self.duel = duel
+    def __init__(self, connection: Connection, interleaved_run: InterleavedRun) -> None:
+        self.interleaved_run = interleaved_run
         self.waited_s = 0.0
         """Seconds during which others worked."""
         self._connection = connection
@@ -274,8 +274,8 @@ def joined(interleaved: Interleaved | None, name: str) -> Iterator[Participant |
         with suppress(OSError):  # the shard is gone, as the first turn will show
             connection.send({"name": name, "pid": os.getpid()})
         with _bound_to(interleaved.processors):
-            duel = InterleavedRun(interleaved.id, interleaved.partners, processors=interleaved.processors)
-            yield Participant(connection, duel)
+            run = InterleavedRun(interleaved.id, interleaved.partners, processors=interleaved.processors)
+            yield Participant(connection, run)
 
 
 @contextmanager

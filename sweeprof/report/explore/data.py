@@ -63,8 +63,8 @@ class Writer:
         that is not finite. ``samples``: one list per round of milliseconds of single steps, sorted; empty for a round that failed.
 
         Only where there is something to say: ``uncertain``, by metric the code of why a value without rounds is not exact;
-        ``paired``, as ``rounds``, what the pairs of a duel with the row ``base`` give; ``calibrated``, by metric estimates in units
-        of ``kernel``; ``env``, a position in ``environments``; ``sessions``, for each round which run of the sweep timed it, or
+        ``paired``, as ``rounds``, what the pairs of an interleaved run with the row ``base`` give; ``calibrated``, by metric
+        estimates in units of ``kernel``; ``env``, a position in ``environments``; ``sessions``, for each round which run of the sweep timed it, or
         null; ``alone``, whether its outputs are not its baseline's, so that it is compared with nothing; ``misses``, whether it
         misses a constraint, so that it is on no front; ``incomplete``, of a row whose ``status`` is not ``ok`` although it has
         complete rounds, the text ``2 of 3 rounds``; ``cells``, of a comparison with another sweep, by metric

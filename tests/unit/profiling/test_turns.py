@@ -52,7 +52,7 @@ class Scripted:
 class Table:
     """Gives the turns that it is told to, and notes what it hears."""
 
-    duel = InterleavedRun("d1", ("cb",))
+    interleaved_run = InterleavedRun("d1", ("cb",))
 
     def __init__(self, turns: Sequence[int], sample_s: float | None = None) -> None:
         self._turns, self._sample_s = iter(turns), sample_s

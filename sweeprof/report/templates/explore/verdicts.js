@@ -77,7 +77,7 @@ const sidesOf = (data, row, base, place, { together, apart }) => {
     const of = isCalibrated(row, base, place) ? "calibrated" : "rounds";
     return [measuredRounds(row[of][place]), measuredRounds(base[of][place])];
   }
-  // The pairs of a duel are with the row that it was fought against, and with no other.
+  // The pairs of a duel are with the row of the same interleaved run, and with no other.
   const isDuel = data.rows[row.base] === base && row.paired?.[place];
   const own = isDuel ? row.paired[place] : row.rounds[place], theirs = base.rounds[place] ?? [];
   const common = [...own.keys()].filter((round) => own[round] !== null && (theirs[round] ?? null) !== null && !apart.has(round));
