@@ -118,7 +118,7 @@ class Participant(TypingProtocol):
 class Alone:
     """Nobody to wait for: samples follow each other until the protocol is fulfilled."""
 
-    duel: InterleavedRun | None = None
+    interleaved_run: InterleavedRun | None = None
     _turn = -1
     _state: State = "going"
 

@@ -78,7 +78,7 @@ def measurements(comparison: Comparison) -> Tidy:
 
 
 def rounds(comparison: Comparison) -> Tidy:
-    """A row per combination, metric and round; ``paired`` of interleaved runs, ``calibrated`` relative to the calibration kernel."""
+    """A row per combination, metric and round: ``paired`` of interleaved runs, ``calibrated`` relative to the kernel."""
     axes = _Axes(comparison)
     rows = (
         [row.combination_id, *own, *one]

@@ -53,7 +53,7 @@ class Measurement:
 
     paired: tuple[float, ...] = ()
     """Of an interleaved run: for each of the same rounds the estimate that the pairs of samples give, which is the baseline's
-    estimate of that round times the median of the paired ratios. What a comparison with that baseline uses in place of ``rounds``."""
+    estimate of that round times the median of the paired ratios. A comparison with that baseline uses it in place of ``rounds``."""
     calibrated: tuple[float, ...] = ()
     """For each of the same rounds the estimate relative to the calibration kernel's time, where there was one; what a comparison
     with another hour or host uses."""
