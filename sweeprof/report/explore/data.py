@@ -66,10 +66,10 @@ class Writer:
         ``paired``, as ``rounds``, what the pairs of an interleaved run with the row ``base`` give; ``calibrated``, by metric
         estimates in units of ``kernel``; ``env``, a position in ``environments``; ``sessions``, for each round which run of the
         sweep timed it, or null; ``alone``, whether its outputs are not its baseline's, so that it is compared with nothing;
-        ``misses``, whether it misses a constraint, so that it is on no front; ``incomplete``, of a row whose ``status`` is not ``ok`` although it has
-        complete rounds, the text ``2 of 3 rounds``; ``cells``, of a comparison with another sweep, by metric
-        ``[ratio, low, high, verdict, reason, rounds needed]``; ``command``, what comes after ``command_start``, ``wall_s`` and
-        ``warnings``, positions in ``reasons``, where the page does not have every row in full.
+        ``misses``, whether it misses a constraint, so that it is on no front; ``incomplete``, of a row whose ``status`` is not
+        ``ok`` although it has complete rounds, the text ``2 of 3 rounds``; ``cells``, of a comparison with another sweep, by
+        metric ``[ratio, low, high, verdict, reason, rounds needed]``; ``command``, what comes after ``command_start``, ``wall_s``
+        and ``warnings``, positions in ``reasons``, where the page does not have every row in full.
         """
         known: list[tuple[str, MetricInfo, Measurement]] = []
         why: dict[str, int] = {}
