@@ -371,7 +371,7 @@ SCALED = "scaled median"
 
 @metric(name="layers/forward_covered", unit="ratio", better=None)
 def forward_covered(layer_times: LayerTimes) -> Estimate | Missing:
-    """What all calls of all layers took themselves, outside any layer included, over the forward without probes; 1 is right."""
+    """Time of all calls of all layers, and outside of any layer, over that of the forward without probes; 1 is right."""
     return _median(layer_times, layer_times.forward_covered, "forward")
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ShapedTensor(Protocol):
-    """What the rules read of a tensor, or of its description."""
+    """The properties of a tensor, or of its description, that the rules read."""
 
     @property
     def shape(self) -> Sequence[int]:
