@@ -41,12 +41,6 @@ def test_predictions_and_targets_survive() -> None:
     assert (read.predictions, read.targets) == (made.predictions, made.targets)
 
 
-def test_a_single_logit_decides_between_two_classes_at_zero() -> None:
-    made = Quality.of(np.array([[2.0], [-1.0], [0.5]]), np.array([1, 0, 0], dtype=np.int64))
-    assert (made.predictions, made.ranks) == ((1, 0, 1), (0, 0, 1))
-    assert made.loss_sum == pytest.approx(sum(np.log1p(np.exp([-2.0, -1.0, 0.5]))))
-
-
 def test_outputs_that_are_not_finite_survive() -> None:
     outputs = np.array([[np.nan, np.inf], [-np.inf, 0]], dtype=np.float32)
     np.testing.assert_array_equal(packed_and_unpacked(Quality.of(outputs, None)).outputs, outputs)
