@@ -29,8 +29,8 @@ def _reads_as_itself(text: str) -> bool:
 
 
 def quoted(text: str) -> str:
-    """Return ``text`` in quotes."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    """Return ``text`` in quotes; in Hydra's grammar a backslash is one, but for those before a quote."""
+    escaped = re.sub(r"(\\+)(?='|\Z)", r"\1\1", text).replace("'", "\\'")
     return f"'{escaped}'"
 
 

@@ -65,6 +65,17 @@ def test_the_gate_asks_what_it_is_told_to(nights: Path, arguments: tuple[str, ..
     assert ran.code == code, ran.out + ran.err
 
 
+@pytest.mark.parametrize(("thresholds", "code"), [((), 0), (("--threshold", "5%"), 3)])
+def test_a_threshold_for_all_replaces_those_of_single_metrics(
+    nights: Path, thresholds: tuple[str, ...], code: int
+) -> None:
+    newest = max((nights / "outputs" / "adhoc").iterdir())
+    data = json.loads((newest / "comparison.json").read_text())
+    (nights / "lenient.json").write_text(json.dumps({**data, "thresholds": {"latency/forward": 0.4}}))
+    ran = compare(nights, "last~1", "lenient.json", "--fail-on", "worse", *thresholds)
+    assert ran.code == code, ran.out + ran.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -131,7 +131,11 @@ def training() -> Any:
                 step.backward(losses[-1])
                 step.update()
             found[mode] = {"losses": losses, "kernel": np.asarray(step.trained[0]).tolist()}
-    return {**found, "before": before, "after": [weights.tolist() for weights in dense.get_weights()]}
+    normalising = backend.load(lambda: keras.Sequential([keras.Input((3,)), layers.BatchNormalization()]), "cpu", None)
+    with backend.training(normalising, normalising.put(Inputs((x,))), None, TrainingConfig("sgd", "mean")) as step:
+        normalised = float(step.forward())
+    after = [weights.tolist() for weights in dense.get_weights()]
+    return {**found, "before": before, "after": after, "normalised": normalised}
 
 
 def recipes() -> Any:

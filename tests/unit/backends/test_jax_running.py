@@ -96,6 +96,11 @@ def test_gradient_descent_is_as_by_hand_and_the_model_forgets_it(seen: Any) -> N
     assert found["before"] == found["after"]
 
 
+def test_a_batch_norm_that_learns_is_in_training_mode(seen: Any) -> None:
+    """What is normalised by the batch's own mean has the mean zero."""
+    assert seen["training"]["normalised"] == pytest.approx(0, abs=1e-5)
+
+
 def test_every_recipe_has_its_phases() -> None:
     for name, phases in asked("recipes")["recipes"].items():
         assert list(phases) == ["forward", "backward", "update"]

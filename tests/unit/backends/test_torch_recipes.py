@@ -101,6 +101,17 @@ def test_every_named_optimizer_takes_its_steps(name: str) -> None:
     assert all(parameter.grad is None for parameter in module.parameters())
 
 
+@pytest.mark.parametrize(("name", "states"), [("sgd", 0), ("momentum", 1), ("adam", 2), ("adamw", 2)])
+def test_a_named_optimizer_keeps_its_states_for_each_parameter(name: str, states: int) -> None:
+    module = net()
+    with training(TorchModel(module, CPU), Inputs((X,)), CLASSES, TrainingConfig(name, "cross_entropy")) as step:
+        step.backward(step.forward())
+        step.update()
+        for parameter in module.parameters():
+            kept = [value for value in step.optimizer.state[parameter].values() if torch.is_tensor(value)]
+            assert sum(value.shape == parameter.shape for value in kept) == states
+
+
 @pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.slow), "fp16"])
 @pytest.mark.parametrize("name", ["momentum", "adamw"])
 def test_a_thousand_steps_leave_the_weights_finite(name: str, precision: str) -> None:

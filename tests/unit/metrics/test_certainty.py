@@ -20,7 +20,7 @@ from sweeprof.metrics.metric import Estimate, Metric, Missing, Selected, builtin
 from sweeprof.passes.memory import Memory
 from sweeprof.passes.quality import Quality
 from sweeprof.results.layer_times import ROOT
-from sweeprof.results.layers import LayerRow, LayerTable
+from sweeprof.results.layers import LayerRow, LayerTable, Liveness
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.peaks import Peaks
 from sweeprof.results.record import PassName, Record
@@ -242,6 +242,14 @@ def test_what_is_computed_from_an_incomplete_count_is_not_exact() -> None:
     for own, base in ((complete, incomplete), (incomplete, complete), (incomplete, incomplete)):
         cell = compare_cell(own, base, 0.05)
         assert (cell.verdict, cell.verdict_reason) == ("unclear", "incomplete_count")
+
+
+def test_what_is_computed_from_an_estimate_is_an_estimate() -> None:
+    table = LayerTable((LayerRow(ROOT, "Net", 0, 0, 100, 0, 400, 0, 1000),), liveness=Liveness(200, ROOT, 0))
+    found = measured(
+        mine(lambda memory_footprint_est_bytes: memory_footprint_est_bytes / 2), [record("analysis", table.to_dict())]
+    )
+    assert (found.value, found.estimator) == (300, "estimated")
 
 
 def test_counts_of_different_completeness_are_not_compared_exactly() -> None:

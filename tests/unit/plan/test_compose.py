@@ -178,3 +178,9 @@ def test_planning_that_takes_long_shows_how_far_it_is(monkeypatch: pytest.Monkey
     lines = cast("io.StringIO", composer.live.file).getvalue().splitlines()
     counted = [found for line in lines if (found := re.fullmatch(r"planning: ([\d,]+) of 1,600 combinations", line))]
     assert len({found[1] for found in counted}) > 1, lines
+
+
+def test_the_command_line_overrides_what_a_sweep_file_gives_the_sweeper() -> None:
+    params = "hydra.sweeper.params={batch_size: '1,2', backend.threads: 3}"
+    plan = planned(params, "batch_size=4,8")
+    assert [(c.axes["batch_size"], c.config["backend"]["threads"]) for c in plan.combinations] == [(4, 3), (8, 3)]

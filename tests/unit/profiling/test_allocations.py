@@ -87,6 +87,11 @@ def test_a_step_that_allocates_nothing_has_the_level_it_began_with() -> None:
     )
 
 
+def test_the_peak_of_a_step_that_begins_with_a_release_has_what_was_there_before() -> None:
+    changes = [Change(1_001, 100, 1, A), Change(2_001, -100, 1, A), Change(2_002, 40, 2, B)]
+    assert course(changes, BEGINS, ENDS).step_peaks_bytes == (100, 100)
+
+
 @given(st.lists(st.integers(-1000, 1000), min_size=1, max_size=400), st.integers(4, 50))
 def test_a_thinned_timeline_keeps_the_ends_and_the_peak(levels: list[int], most: int) -> None:
     kept = thinned_levels(levels, most)

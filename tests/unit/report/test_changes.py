@@ -43,7 +43,14 @@ def once(peak: int, threshold: float | None) -> Comparison:
 
 @pytest.mark.parametrize(
     ("peak", "threshold", "told"),
-    [(100, None, []), (104, 0.05, []), (96, 0.05, []), (104, None, ["unclear"]), (110, 0.05, ["unclear"])],
+    [
+        (100, None, []),
+        (104, 0.05, []),
+        (96, 0.05, []),
+        (104, None, ["unclear"]),
+        (110, 0.05, ["unclear"]),
+        (90, 0.05, ["unclear"]),
+    ],
 )
 def test_what_is_measured_once_is_told_only_where_it_differs(
     peak: int, threshold: float | None, told: list[str]

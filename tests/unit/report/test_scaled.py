@@ -115,6 +115,19 @@ def test_a_measurement_that_is_an_exact_number_is_not_rounded(value: float, unit
     assert units.scaled(value, unit) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.999_4e-3, "s", "999 µs"),
+        (0.999_6e-3, "s", "1.00 ms"),
+        (999.6, "samples/s", "1.00 k/s"),
+        (999_600.0, "FLOP/s", "1.00 MFLOP/s"),
+    ],
+)
+def test_a_measurement_that_rounds_up_to_1000_takes_the_next_prefix(value: float, unit: str, text: str) -> None:
+    assert units.scaled(value, unit) == text
+
+
 def test_an_exact_number_is_tracked_in_full() -> None:
     assert units.fixed_value(11_173_962, "params") == 11_173.962
     assert units.fixed_value(123_456_789, "bit") == 123_456_789

@@ -123,6 +123,8 @@ def test_the_thresholds_are_the_new_sweeps_else_the_old_ones() -> None:
     loose = dataclasses.replace(base, thresholds={METRIC.name: 0.3})
     assert verdicts(set_against(own, loose, "last")) == {"c1": "worse"}
     assert verdicts(set_against(dataclasses.replace(own, threshold=None), loose, "last")) == {"c1": "same"}
+    strict = dataclasses.replace(own, threshold=None, thresholds={METRIC.name: 0.05})
+    assert verdicts(set_against(strict, loose, "last")) == {"c1": "worse"}
 
 
 def test_a_comparison_survives_json() -> None:
