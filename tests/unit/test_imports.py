@@ -34,7 +34,7 @@ WRITES_ENVIRONMENT = {
     # Hydra's completion reads the line that is completed from there.
     "cli/completion.py",
     # MLflow reads its settings from the environment only, in a process of its own.
-    "run/tracker.py",
+    "run/tracker_process.py",
     # What a head starts, through whatever launcher, inherits whose it is.
     "run/locks.py",
     # A shard sees the GPUs that its head saw, whatever its launcher hid; its trials inherit that.
