@@ -151,7 +151,7 @@ class UserError(SweeprofError, ValueError):
 
 
 class DatasetError(UserError):
-    """A dataset returned something else than one array of samples, and their targets."""
+    """A dataset returned something else than arrays of samples, and their targets."""
 
 
 class UnknownMetric(SweeprofError, KeyError):

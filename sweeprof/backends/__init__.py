@@ -14,9 +14,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-import numpy as np
 import numpy.typing as npt
 
+from sweeprof.backends.outputs import HostOutputs
 from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import Kernel, KernelName
@@ -59,8 +59,8 @@ class LoadedModel(Protocol):
     def stepping(self, batch: Any) -> AbstractContextManager[Callable[[], object]]:
         """Within the context: a function that runs one forward of ``batch`` and returns its outputs when they are complete."""
 
-    def host_outputs(self, outputs: object) -> npt.NDArray[np.float32]:
-        """Return a step's outputs as one array ``(batch, ...)``; of several outputs the first."""
+    def host_outputs(self, outputs: object) -> HostOutputs:
+        """Return a step's outputs on the host: one array ``(batch, ...)``, or every floating-point output by its name."""
 
     def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
         """``h2d`` brings the inputs to the device, ``d2h`` the outputs back; nothing where the model runs on the host."""
@@ -128,8 +128,8 @@ class Expects(Protocol):
 class Quantizes(Protocol):
     """A backend that may need samples of the data before it loads a model: ranges of what it quantizes come from them."""
 
-    def ranges_from(self, samples: Callable[[], Any]) -> None:
-        """Take a function that returns inputs for calibration, ``(n, *sample_shape)``, or None without any."""
+    def ranges_from(self, samples: Callable[[int], Inputs | None]) -> None:
+        """Take a function that returns a batch of at most so many samples for calibration, or None if there are none."""
 
 
 @runtime_checkable

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from sweeprof.datasets import Dataset, Split, SplitName
+from sweeprof.datasets import Dataset, Split, SplitName, samples_in
 from sweeprof.errors import DatasetError
+from sweeprof.nested import named_leaves
 from sweeprof.results.record import Warning
 from sweeprof.tracebacks import definition_of, located_at
 
-ONE_ARRAY = (
-    "one array per sample is supported: join several inputs into one array, as np.stack([a, b], axis=1) does, and take it"
-    " apart in the model's forward, or profile the model with sweeprof.Profiler(model, inputs=(a, b))"
+SAMPLES_OR_INPUTS = (
+    "several inputs of a model are a tuple or a mapping of arrays; a list is of samples, and needs Split(…, collate=…), such as "
+    "sweeprof.datasets.collate.Pad()"
 )
 _NOT_NUMBERS = "OSUMm"
 """Kinds of dtypes: objects, bytes, text, dates and durations."""
@@ -46,17 +47,37 @@ def not_finite(name: SplitName, split: Split) -> list[Warning]:
     """A warning each for inputs and targets that have NaN or infinities."""
     warnings = []
     for part, values in (("inputs", split.inputs), ("targets", split.targets)):
-        array = np.asarray(values) if values is not None else None
-        if array is None or array.dtype.kind not in "fc":
+        arrays = [leaf for value in _samples(values) for leaf in named_leaves(value).values()]
+        if all(map(_is_finite, arrays)):
             continue
-        # By the extremes, which NaN and infinities reach: needs no memory, unlike a mask.
-        if all(np.isfinite(real.min()) and np.isfinite(real.max()) for real in (array.real, array.imag)):
-            continue
-        bad = int((~np.isfinite(array)).reshape(len(array), -1).any(axis=1).sum())
-        text = f"{bad} of the {len(array)} samples of split('{name}') have {part} that are NaN or infinite"
+        bad = _samples_not_finite(values)
+        text = f"{bad} of the {samples_in(values)} samples of split('{name}') have {part} that are NaN or infinite"
         advice = "clean the data: outputs, losses and qualities of them mean nothing"
         warnings.append(Warning(f"{part}_not_finite", text, advice))
     return warnings
+
+
+def _samples(values: Any) -> list[Any]:
+    """Return the samples of a list, or all of them together."""
+    return values if isinstance(values, list) else [values]
+
+
+def _is_finite(values: object) -> bool:
+    array = np.asarray(values)
+    if array.dtype.kind not in "fc":
+        return True
+    # By the extremes, which NaN and infinities reach: needs no memory, unlike a mask.
+    return all(bool(np.isfinite(real.min()) and np.isfinite(real.max())) for real in (array.real, array.imag))
+
+
+def _samples_not_finite(values: Any) -> int:
+    if isinstance(values, list):
+        return sum(not all(map(_is_finite, named_leaves(value).values())) for value in values)
+    bad = np.zeros(samples_in(values), bool)
+    for array in map(np.asarray, named_leaves(values).values()):
+        if not _is_finite(array):
+            bad |= (~np.isfinite(array)).reshape(len(array), -1).any(axis=1)
+    return int(bad.sum())
 
 
 def _split_problems(dataset: Dataset, name: SplitName, split: object) -> Iterator[str]:
@@ -64,42 +85,74 @@ def _split_problems(dataset: Dataset, name: SplitName, split: object) -> Iterato
         yield f"split('{name}') returned {_described(split)}, not a sweeprof.datasets.Split(inputs, targets)"
         return
     inputs, targets = split.inputs, split.targets
-    problem = _array_problem(inputs)
-    if problem is not None:
-        yield f"split('{name}').inputs {problem}"
-    elif not len(inputs):
+    collate = getattr(split, "collate", None)
+    problems = list(_part_problems(f"split('{name}').inputs", inputs, collate))
+    yield from problems
+    if not problems and not samples_in(inputs):
         yield f"split('{name}') has no samples"
-    else:
+    elif not problems:
         yield from _declaration_problems(dataset, name, inputs)
     if isinstance(targets, list) and all(isinstance(target, numbers.Number) for target in targets):
         targets = np.asarray(targets)
-    target_problem = None if targets is None else _array_problem(targets)
-    if target_problem is not None:
-        yield f"split('{name}').targets {target_problem}"
-    elif targets is not None and problem is None and len(inputs) != len(targets):
-        yield f"split('{name}') has {len(inputs)} inputs and {len(targets)} targets"
+    if targets is None:
+        return
+    target_problems = list(
+        _part_problems(f"split('{name}').targets", targets, getattr(split, "collate_targets", None) or collate)
+    )
+    yield from target_problems
+    if not problems and not target_problems and samples_in(inputs) != samples_in(targets):
+        yield f"split('{name}') has {samples_in(inputs)} inputs and {samples_in(targets)} targets"
+
+
+def _part_problems(place: str, values: Any, collate: object) -> Iterator[str]:
+    """Why values are neither arrays of as many samples, ``(n, …)``, nor a list of samples that can be collated."""
+    if isinstance(values, list):
+        if not any(hasattr(leaf, "shape") for leaf in named_leaves(values).values()):
+            yield f"{place} is {_described(values)}; make it one array: np.asarray(…)"
+        elif collate is None:
+            yield f"{place} is {_described(values)}; {SAMPLES_OR_INPUTS}"
+        elif values:
+            yield from _array_problems(f"sample 0 of {place}", values[0])
+        return
+    yield from _array_problems(place, values)
+    lengths = {path: len(leaf) for path, leaf in named_leaves(values).items() if np.ndim(leaf)}
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{path!r} {length}" for path, length in lengths.items())
+        yield f"{place} has arrays of different numbers of samples: {listed}"
+
+
+def _array_problems(place: str, values: object) -> Iterator[str]:
+    leaves = named_leaves(values)
+    if not leaves:
+        yield f"{place} is an empty {'mapping' if isinstance(values, Mapping) else 'tuple'}"
+    for path, leaf in leaves.items():
+        problem = _array_problem(leaf)
+        if problem is not None:
+            yield f"{place}{f'[{path!r}]' if path else ''} {problem}"
 
 
 def _array_problem(values: object) -> str | None:
     """Why values are not one array of numbers, ``(n, …)``."""
-    if isinstance(values, tuple | list | Mapping):
-        parts = values.values() if isinstance(values, Mapping) else values
-        has_arrays = any(hasattr(part, "shape") for part in parts)
-        advice = ONE_ARRAY if has_arrays else "make it one array: np.asarray(…)"
-        return f"is {_described(values)}; {advice}"
     try:
         array: Any = values
         dtype, shape = np.dtype(array.dtype), tuple(array.shape)
     except (AttributeError, TypeError):
         return f"is {_described(values)}; make it one NumPy array, as tensor.numpy() does"
     if dtype.kind in _NOT_NUMBERS or dtype.names is not None:
-        advice = "samples need one shape and a type of numbers; pad those of different lengths"
+        advice = "samples need one shape and a type of numbers; those of different lengths are a list with a collate function"
         return f"is an array of {dtype.name if dtype.names is None else 'records'}; {advice}"
     return None if shape else "is a single number, not an array (n, …)"
 
 
 def _declaration_problems(dataset: Dataset, name: SplitName, inputs: Any) -> Iterator[str]:
     """Where the samples differ from what the dataset says of them."""
+    arrays = list(named_leaves(inputs).values())
+    axis: Any = getattr(dataset, "channel_axis", None)
+    most_axes = max(len(array.shape) for array in arrays) + isinstance(inputs, list)
+    if axis is not None and not 0 < axis < most_axes:
+        yield f"channel_axis is {axis!r}, and inputs have the axes 0 (samples) to {most_axes - 1}"
+    if not hasattr(inputs, "shape"):
+        return
     declared: Any = getattr(dataset, "sample_shape", None)
     shape = tuple(inputs.shape[1:])
     if declared is not None and shape != tuple(declared):
@@ -112,9 +165,6 @@ def _declaration_problems(dataset: Dataset, name: SplitName, inputs: Any) -> Ite
             is_same = False
         if not is_same:
             yield f"split('{name}').inputs is of type {inputs.dtype}, and dtype is {dtype}"
-    axis: Any = getattr(dataset, "channel_axis", None)
-    if axis is not None and not 0 < axis < len(inputs.shape):
-        yield f"channel_axis is {axis!r}, and inputs have the axes 0 (samples) to {len(inputs.shape) - 1}"
 
 
 def _described(values: object) -> str:

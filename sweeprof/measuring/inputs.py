@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
+
+from sweeprof.errors import Problem, UserError, choice_problem
+from sweeprof.nested import mapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +49,29 @@ class Inputs:
             return cls(tuple(_specified(value) for value in arguments))
         return cls((_specified(arguments),))
 
+    @classmethod
+    def from_batch(cls, batch: Any, pass_as: str = "auto") -> Inputs:
+        """Return the arguments for a batch of a dataset: see :data:`sweeprof.datasets.PassAs`.
+
+        Raises:
+            UserError: the batch is not of a kind that can be passed so.
+        """
+        if pass_as not in ("auto", "positional", "keywords", "single"):
+            known = ("auto", "positional", "keywords", "single")
+            raise UserError([choice_problem("dataset.pass_as", pass_as, "way to pass a batch", known)])
+        if pass_as == "positional" and not isinstance(batch, tuple):
+            batch = tuple(batch.values()) if isinstance(batch, Mapping) else (batch,)
+        if pass_as == "keywords" and not isinstance(batch, Mapping):
+            kind = "tuple" if isinstance(batch, tuple) else "single array"
+            allowed = f"needs inputs that are a mapping of names to arrays; the dataset's are a {kind}."
+            raise UserError([Problem("dataset.pass_as", pass_as, allowed)])
+        if pass_as != "single" and isinstance(batch, Mapping):
+            return cls(kwargs=dict(batch))
+        return cls(batch) if pass_as != "single" and isinstance(batch, tuple) else cls((batch,))
+
     def map(self, change: Callable[[Any], object]) -> Inputs:
         """Return the same with every leaf of lists, tuples and dicts changed."""
-        return Inputs(_mapped(self.args, change), _mapped(dict(self.kwargs), change), self.forward)
+        return Inputs(mapped(self.args, change), mapped(dict(self.kwargs), change), self.forward)
 
     def shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the tensors, in the order of the arguments."""
@@ -93,13 +115,3 @@ def _is_shape(value: object) -> TypeGuard[tuple[int, ...]]:
 
 def _specified(value: object) -> object:
     return TensorSpec(value) if _is_shape(value) else value
-
-
-def _mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
-    if type(tree) in (list, tuple):
-        return type(tree)(_mapped(item, change) for item in tree)
-    if type(tree) in (dict, OrderedDict):
-        return type(tree)((key, _mapped(item, change)) for key, item in tree.items())
-    if isinstance(tree, tuple) and type(tree).__bases__ == (tuple,):  # a named tuple
-        return type(tree)(*(_mapped(item, change) for item in tree))
-    return change(tree)  # containers of other kinds have constructors of their own

@@ -6,13 +6,25 @@ import base64
 import math
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sweeprof.backends import Backend
+from sweeprof.backends.outputs import HostArray, HostOutputs, named
 from sweeprof.errors import Damaged, Unsupported
+from sweeprof.measuring.scores import (
+    Array,
+    ClassTally,
+    NumberTally,
+    class_scores,
+    columns_of,
+    ranks_of,
+    with_two_classes,
+)
+from sweeprof.nested import named_leaves
 from sweeprof.passes.registry import Parameter, Pass
 from sweeprof.passes.session import Session
 from sweeprof.results.record import Json
@@ -32,72 +44,89 @@ class Quality:
     predictions: tuple[int, ...] | None
     """Most likely class per sample; None where the outputs are not ``(samples, classes)``."""
     targets: tuple[int, ...] | None
-    """True class per sample; None where the dataset has no labels."""
-    outputs: npt.NDArray[np.float32]
-    """Raw outputs of the first samples, as many as :data:`KEPT_BYTES` allows."""
+    """True class per sample; None where the dataset has no labels, or not one class per sample."""
+    outputs: HostArray
+    """The first of the outputs, or the one called ``logits``, of the first samples: as many as :data:`KEPT_BYTES` allows."""
     ranks: tuple[int, ...] | None = None
     """Per sample, how many classes score higher than the true one; ties are broken by the class index, lower first."""
     loss_sum: float | None = None
-    """Cross-entropy of the outputs taken as logits, summed over all samples; None where an output is not finite."""
-
+    """Cross-entropy of the outputs taken as logits in nats, summed over all samples, tokens or pixels; None where an output is
+    not finite."""
     seconds: float | None = None
     """How long evaluating took, data loading and transfers included; None in records of an earlier version."""
+    further_outputs: Mapping[str, HostArray] = field(default_factory=dict)
+    """The other floating-point outputs by name, of the same samples."""
+    is_varying: bool = False
+    """True if the batches have outputs of different shapes; then those of the first batch are kept."""
+    is_labelled: bool | None = None
+    """True if there are targets; None in records of an earlier version: there were if :attr:`targets` has them."""
+    rank_counts: Mapping[str, int] | None = None
+    """How many tokens or pixels have each rank of the true class; None where there is one class per sample, or none."""
+    confusion: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
+    """Of tokens or pixels, by class: predicted right, predicted as it, and truly of it."""
+    numbers: NumberSums | None = None
+    """Sums over outputs that are numbers with targets of their shape."""
 
     @classmethod
     def of(cls, outputs: npt.NDArray[np.generic], targets: npt.NDArray[np.generic] | None) -> Quality:
-        """Return the quality of ``outputs`` ``(n, ...)`` for the class indices ``targets`` ``(n,)``."""
-        answers = outputs.astype(np.float32)
-        kept = max(1, KEPT_BYTES // max(1, answers[:1].nbytes))
-        scores, ranks, loss_sum = None, None, None
-        if answers.ndim == 2:  # a single logit per sample decides between two classes at zero
-            scores = np.concatenate([np.zeros_like(answers), answers], axis=1) if answers.shape[1] == 1 else answers
-        if scores is not None and targets is not None and targets.shape == scores.shape[:1]:
-            classes = (
-                targets.astype(np.int64) if np.issubdtype(targets.dtype, np.integer) else np.full(len(targets), -1)
-            )
-            if ((classes >= 0) & (classes < scores.shape[1])).all():
-                true = np.take_along_axis(scores, classes[:, None], axis=1)
-                is_before = np.arange(scores.shape[1])[None, :] < classes[:, None]
-                higher = ((scores > true) | ((scores == true) & is_before)).sum(axis=1)
-                ranks, loss_sum = tuple(higher.tolist()), _loss_sum(scores, classes)
-        return cls(
-            None if scores is None else tuple(scores.argmax(axis=1).tolist()),
-            None if targets is None else tuple(int(target) for target in targets.reshape(-1)),
-            answers[:kept],
-            ranks,
-            loss_sum,
-        )
+        """Return the quality of ``outputs`` ``(n, ...)`` for ``targets``, see :func:`sweeprof.measuring.scores.class_scores`."""
+        tally = _Tally()
+        tally.add(outputs.astype(np.float32), targets)
+        return tally.result()
 
     def to_dict(self) -> Json:
         """Plain JSON data; the outputs as base64 of their compressed little-endian float32 bytes."""
-        raw = np.ascontiguousarray(self.outputs, dtype="<f4").tobytes()
-        return {
+        data: Json = {
             "predictions": self.predictions,
             "targets": self.targets,
             "ranks": self.ranks,
             "loss_sum": self.loss_sum,
             "seconds": self.seconds,
-            "outputs": {"shape": list(self.outputs.shape), "zlib_f4": base64.b64encode(zlib.compress(raw)).decode()},
+            "outputs": _packed(self.outputs),
         }
+        if self.further_outputs:
+            data["further_outputs"] = {name: _packed(array) for name, array in self.further_outputs.items()}
+        if self.is_varying:
+            data["is_varying"] = True
+        if self.is_labelled is not None and self.is_labelled != (self.targets is not None):
+            data["is_labelled"] = self.is_labelled
+        if self.rank_counts is not None:
+            data["rank_counts"] = dict(self.rank_counts)
+        if self.confusion is not None:
+            data["confusion"] = [list(counts) for counts in self.confusion]
+        if self.numbers is not None:
+            data["numbers"] = asdict(self.numbers)
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Quality:
         """The quality in a record's observations."""
         stored = validated(_StoredQuality, data)
-        shape = stored.outputs.shape
-        size = 4 * math.prod(shape)
-        if min(shape, default=0) < 0 or size > MOST_OUTPUT_BYTES:
-            raise damaged(str(shape), "the shape of outputs", ["outputs", "shape"])
-        try:
-            # No more than was announced: a few bytes may stand for gigabytes.
-            packed = base64.b64decode(stored.outputs.zlib_f4, validate=True)
-            raw = zlib.decompressobj().decompress(packed, size + 1)
-        except (ValueError, zlib.error) as error:
-            raise Damaged(f"outputs.zlib_f4: cannot be unpacked: {error}") from None
-        if len(raw) != size:
-            raise Damaged(f"outputs.zlib_f4: does not have the {size} bytes of its shape")
-        outputs = np.frombuffer(raw, dtype="<f4").reshape(shape)
-        return cls(stored.predictions, stored.targets, outputs, stored.ranks, stored.loss_sum, stored.seconds)
+        return cls(
+            stored.predictions,
+            stored.targets,
+            _unpacked(stored.outputs, "outputs"),
+            stored.ranks,
+            stored.loss_sum,
+            stored.seconds,
+            {name: _unpacked(one, f"further_outputs.{name}") for name, one in stored.further_outputs.items()},
+            stored.is_varying,
+            stored.is_labelled,
+            stored.rank_counts,
+            stored.confusion,
+            stored.numbers,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NumberSums:
+    """Sums over all samples, by column of the outputs."""
+
+    samples: int
+    squared_errors: tuple[float, ...]
+    absolute_errors: tuple[float, ...]
+    targets: tuple[float, ...]
+    squared_targets: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,39 +145,222 @@ class _StoredQuality:
     ranks: tuple[int, ...] | None = None
     loss_sum: float | None = None
     seconds: float | None = None
+    further_outputs: dict[str, _StoredOutputs] = field(default_factory=dict)
+    is_varying: bool = False
+    is_labelled: bool | None = None
+    rank_counts: dict[str, int] | None = None
+    confusion: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
+    numbers: NumberSums | None = None
 
 
-def _loss_sum(scores: npt.NDArray[np.float32], classes: npt.NDArray[np.int64]) -> float | None:
-    """Return the cross-entropy, summed over all samples; None if an output is not finite."""
-    wide = scores.astype(np.float64)
-    if not np.isfinite(wide).all():
+def _packed(array: HostArray) -> Json:
+    raw = np.ascontiguousarray(array, dtype="<f4").tobytes()
+    return {"shape": list(array.shape), "zlib_f4": base64.b64encode(zlib.compress(raw)).decode()}
+
+
+def _unpacked(stored: _StoredOutputs, place: str) -> HostArray:
+    shape = stored.shape
+    size = 4 * math.prod(shape)
+    if min(shape, default=0) < 0 or size > MOST_OUTPUT_BYTES:
+        raise damaged(str(shape), "the shape of outputs", [place, "shape"])
+    try:
+        # No more than was announced: a few bytes may stand for gigabytes.
+        packed = base64.b64decode(stored.zlib_f4, validate=True)
+        raw = zlib.decompressobj().decompress(packed, size + 1)
+    except (ValueError, zlib.error) as error:
+        raise Damaged(f"{place}.zlib_f4: cannot be unpacked: {error}") from None
+    if len(raw) != size:
+        raise Damaged(f"{place}.zlib_f4: does not have the {size} bytes of its shape")
+    array: HostArray = np.frombuffer(raw, dtype="<f4").reshape(shape)
+    return array
+
+
+class _Tally:
+    """What is known after some batches."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, list[HostArray]] = {}
+        self._samples = 0
+        self._room = 0
+        """How many samples' outputs are kept at most."""
+        self._is_varying = False
+        self._predictions: list[int] | None = []
+        self._targets: list[int] | None = []
+        self._ranks: list[int] | None = []
+        self._per_sample, self._per_element = ClassTally(), ClassTally()
+        self._numbers: NumberTally | None = NumberTally()
+        self._is_labelled = False
+
+    def add(self, outputs: HostOutputs, targets: Array | None) -> None:
+        """Add the outputs and targets of a batch.
+
+        Raises:
+            Unsupported: they do not go with those of the batches before.
+        """
+        batch = named(outputs)
+        main = main_output(batch)
+        if not main.ndim:
+            raise Unsupported("the model returned a single number for a batch, and not an output per sample")
+        self._keep({name: array for name, array in batch.items() if array.ndim and len(array) == len(main)})
+        rows = with_two_classes(main) if main.ndim == 2 else None
+        self._predictions = _extended(self._predictions, None if rows is None else rows.argmax(axis=1))
+        if targets is None:
+            if self._is_labelled:
+                raise Unsupported("some batches have targets, and others have none")
+            self._targets = self._ranks = self._numbers = None
+            return
+        if self._targets is None and not self._is_labelled:
+            raise Unsupported("some batches have targets, and others have none")
+        self._is_labelled = True
+        self._add_targets(main, targets)
+
+    def _add_targets(self, main: HostArray, targets: Array) -> None:
+        is_one_each = targets.size == len(main) and np.issubdtype(targets.dtype, np.integer)
+        found = class_scores(main, targets)
+        ranks = None if found is None else ranks_of(found)
+        if found is not None and ranks is not None:
+            (self._per_sample if found.is_per_sample else self._per_element).add(found, ranks)
+        is_class = found is not None and found.is_per_sample
+        known = found.classes if found is not None and is_class else targets.reshape(-1) if is_one_each else None
+        self._targets = _extended(self._targets, known)
+        self._ranks = _extended(self._ranks, ranks if is_class else None)
+        columns = None if found is not None or self._numbers is None else columns_of(main, targets)
+        if columns is None or self._numbers is None:
+            self._numbers = None
+        else:
+            self._numbers.add(*columns)
+
+    def _keep(self, batch: Mapping[str, HostArray]) -> None:
+        if not self._kept:
+            self._kept = {name: [] for name in batch}
+            size = sum(array[:1].nbytes for array in batch.values())
+            self._room = max(1, KEPT_BYTES // max(1, size))
+        elif any(
+            batch.get(name) is None or batch[name].shape[1:] != kept[0].shape[1:] for name, kept in self._kept.items()
+        ):
+            self._is_varying, self._room = True, 0
+        room = self._room - self._samples
+        for name, kept in self._kept.items():
+            if room > 0:
+                kept.append(batch[name][:room].copy())
+        self._samples += len(main_output(batch))
+
+    def result(self) -> Quality:
+        """Return the quality of all batches; raises :class:`Unsupported` if there was none."""
+        if not self._kept:
+            raise Unsupported("there are no data to evaluate on")
+        if self._is_varying:
+            outputs = {name: kept[0] for name, kept in self._kept.items()}
+        else:
+            outputs = {name: np.concatenate(kept) for name, kept in self._kept.items()}
+        main = main_output(outputs)
+        per_element = self._per_element if self._per_element.rank_counts else None
+        is_per_sample = self._ranks is not None
+        loss_sum = self._per_sample.loss_sum if is_per_sample else per_element.loss_sum if per_element else None
+        confusion = None if per_element is None or per_element.confusion is None else per_element.confusion.tolist()
+        return Quality(
+            _tuple(self._predictions),
+            _tuple(self._targets),
+            main,
+            _tuple(self._ranks),
+            loss_sum,
+            None,
+            {name: array for name, array in outputs.items() if array is not main},
+            self._is_varying,
+            self._is_labelled,
+            None if per_element is None else {str(rank): n for rank, n in sorted(per_element.rank_counts.items())},
+            None if confusion is None else (tuple(confusion[0]), tuple(confusion[1]), tuple(confusion[2])),
+            _number_sums(self._numbers),
+        )
+
+
+def main_output(outputs: Mapping[str, HostArray]) -> HostArray:
+    """Return the output that is evaluated: the one called ``logits``, otherwise the first."""
+    return outputs["logits"] if "logits" in outputs else next(iter(outputs.values()))
+
+
+def pairs_of_outputs(own: Quality, base: Quality) -> list[tuple[str, HostArray, HostArray]]:
+    """Return the outputs that two sides have in common: name, own and the baseline's, in the same layout and of the same samples.
+
+    The evaluated output of both sides is compared whatever its name is, all others by their names.
+    """
+    pairs = [("", own.outputs, base.outputs)]
+    pairs += [(name, array, base.further_outputs[name]) for name, array in _common(own, base).items()]
+    return [(name, *_in_one_layout(ours, theirs)) for name, ours, theirs in pairs]
+
+
+def _common(own: Quality, base: Quality) -> Mapping[str, HostArray]:
+    return {name: array for name, array in own.further_outputs.items() if name in base.further_outputs}
+
+
+def incomparable(own: Quality, base: Quality) -> str | None:
+    """Return why the outputs of two sides cannot be compared; None if they can."""
+    if own.is_varying or base.is_varying:
+        return "batches of a side have outputs of different shapes, as padding to the longest sample of each batch makes them"
+    for name, ours, theirs in pairs_of_outputs(own, base):
+        if ours.shape != theirs.shape:
+            subject = f"the shape of {name!r}" if name else "their shape"
+            return f"{subject} is {ours.shape}, the baseline's {theirs.shape}"
+    return None
+
+
+def _in_one_layout(ours: HostArray, theirs: HostArray) -> tuple[HostArray, HostArray]:
+    """Return both arrays with the channels of images in one place, where frameworks differ."""
+    if ours.ndim > 2 and ours.shape != theirs.shape:
+        if ours.shape == np.moveaxis(theirs, 1, -1).shape:
+            return ours, np.moveaxis(theirs, 1, -1)
+        if theirs.shape == np.moveaxis(ours, 1, -1).shape:
+            return np.moveaxis(ours, 1, -1), theirs
+    return ours, theirs
+
+
+def _extended(known: list[int] | None, more: Array | None) -> list[int] | None:
+    """Return the list, to which the items of a batch are added; None as soon as a batch has none."""
+    if known is None or more is None:
         return None
-    from scipy.special import logsumexp  # takes as long to import as everything else of a command that is mistaken
+    known += map(int, more)
+    return known
 
-    true = np.take_along_axis(wide, classes[:, None], axis=1)[:, 0]
-    return float((logsumexp(wide, axis=1) - true).sum())
+
+def _tuple(values: list[int] | None) -> tuple[int, ...] | None:
+    return None if values is None else tuple(values)
+
+
+def _number_sums(tally: NumberTally | None) -> NumberSums | None:
+    if tally is None or tally.squared_errors is None:
+        return None
+    assert tally.absolute_errors is not None
+    assert tally.targets is not None
+    assert tally.squared_targets is not None
+    sums = (tally.squared_errors, tally.absolute_errors, tally.targets, tally.squared_targets)
+    return NumberSums(tally.number, *(tuple(column.tolist()) for column in sums))
 
 
 def run(session: Session, _: Backend) -> Quality:
     """Return the model's answers to every batch of the test split."""
-    answers, targets = [], []
+    tally = _Tally()
     with session.loaded() as model, session.timed("measure"):
         clock = model.clock()
         begin = clock.now()
         for inputs, labels in session.labelled():
             with model.stepping(model.put(inputs)) as step:
-                answers.append(model.host_outputs(step()))
-            if labels is not None:
-                # A tensor may be on a device and require gradients.
-                targets.append(np.asarray(labels.detach().cpu() if hasattr(labels, "detach") else labels))
+                answers = model.host_outputs(step())
+            tally.add(answers, None if labels is None else _host_targets(labels))
         seconds = clock.now() - begin
-    if not answers:
-        raise Unsupported("there are no data to evaluate on")
-    try:
-        outputs, classes = np.concatenate(answers), np.concatenate(targets) if targets else None
-    except ValueError as error:
-        raise Unsupported(f"what the batches gave does not fit together: {error}") from None
-    return replace(Quality.of(outputs, classes), seconds=seconds)
+    return replace(tally.result(), seconds=seconds)
+
+
+def _host_targets(labels: Any) -> Array:
+    """Return the targets of a batch as an array; of several ones the first.
+
+    Raises:
+        Unsupported: they are no array.
+    """
+    first = next(iter(named_leaves(labels).values()), labels)
+    array = np.asarray(first.detach().cpu() if hasattr(first, "detach") else first)  # it may require gradients
+    if array.dtype == object:
+        raise Unsupported("the targets are not an array of numbers")
+    return array
 
 
 PASS = Pass(

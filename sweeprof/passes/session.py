@@ -161,8 +161,8 @@ class Session(ABC):
     def targets(self) -> object:
         """Return the targets of the batch of :meth:`inputs`; None if there are none."""
 
-    def samples(self) -> object:
-        """Return inputs to learn from, ``(n, *sample_shape)``; None if there are none."""
+    def samples(self, limit: int) -> Inputs | None:
+        """Return a batch of at most ``limit`` samples to learn from; None if there are none."""
         return None
 
     @abstractmethod

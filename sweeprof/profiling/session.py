@@ -7,8 +7,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from sweeprof.backends import Borrows, Build, LoadedModel
-from sweeprof.datasets import Dataset, Split, SplitName, batch_of, targets_of
+from sweeprof.datasets import Dataset, Split, SplitName, channel_axis_of, first_batch
 from sweeprof.datasets.checks import checked_split, not_finite
 from sweeprof.errors import Problem, Unsupported, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs
@@ -132,13 +134,15 @@ class BuiltSession(Session):
         return self.device
 
     def inputs(self) -> Inputs:
-        return Inputs((batch_of(self._split("test"), self.batch_size),))
+        split = self._split("test")
+        return Inputs.from_batch(first_batch(split, self.batch_size)[0], split.pass_as)
 
     def targets(self) -> object:
-        return targets_of(self._split("test"), self.batch_size)
+        return first_batch(self._split("test"), self.batch_size)[1]
 
-    def samples(self) -> object:
-        return self._split("train").inputs
+    def samples(self, limit: int) -> Inputs | None:
+        split = self._split("train")
+        return Inputs.from_batch(split.batch(np.arange(min(limit, len(split))))[0], split.pass_as)
 
     def _split(self, name: SplitName) -> Split:
         """Return the samples of a split, checked when they are first loaded."""
@@ -150,7 +154,7 @@ class BuiltSession(Session):
         return split
 
     def described(self) -> AbstractContextManager[Built]:
-        return nullcontext((self.build, self.dataset.channel_axis))
+        return nullcontext((self.build, channel_axis_of(self.dataset)))
 
     def configured_settings(self) -> Mapping[str, object]:
         threads = getattr(self.backend, "threads", None)
@@ -158,9 +162,10 @@ class BuiltSession(Session):
 
     def labelled(self) -> Iterator[tuple[Inputs, object]]:
         test = self._split("test")
-        for begin in range(0, len(test.inputs), self.batch_size):
-            batch = slice(begin, begin + self.batch_size)
-            yield Inputs((test.inputs[batch],)), None if test.targets is None else test.targets[batch]
+        for begin in range(0, len(test), self.batch_size):
+            indices = np.arange(begin, min(begin + self.batch_size, len(test)))
+            inputs, targets = test.batch(indices)
+            yield Inputs.from_batch(inputs, test.pass_as), targets
 
     @property
     def data(self) -> Dataset:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from sweeprof.passes.quality import Quality
+from sweeprof.passes.quality import Quality, incomparable, pairs_of_outputs
 from sweeprof.results.record import Json, Record, Warning
 
 INEXACT = {"quantization": ("dynamic", "int8"), "precision": ("int8-dynamic", "bf16", "fp16")}
@@ -36,29 +38,52 @@ def disagreement(own: Sequence[Record], base: Sequence[Record], tolerance: float
     sides = [_quality(records) for records in (own, base)]
     if tolerance is None or sides[0] is None or sides[1] is None:
         return None
-    ours, theirs = (side.outputs.astype(np.float64) for side in sides if side is not None)
-    if ours.ndim > 2 and ours.shape == np.moveaxis(theirs, 1, -1).shape:
-        theirs = np.moveaxis(theirs, 1, -1)  # frameworks differ in where images have their channels
-    elif ours.ndim > 2 and theirs.shape == np.moveaxis(ours, 1, -1).shape:
-        ours = np.moveaxis(ours, 1, -1)
-    if ours.shape != theirs.shape:
-        return f"outputs differ: their shape is {ours.shape}, the baseline's {theirs.shape}"
-    if not np.isfinite(ours).all() or not np.isfinite(theirs).all():
-        return None if np.array_equal(ours, theirs, equal_nan=True) else "outputs differ: not all of them are finite"
-    apart, largest = float(np.abs(ours - theirs).max(initial=0)), float(np.abs(theirs).max(initial=0))
+    ours, theirs = sides[0], sides[1]
+    if ours.is_varying or theirs.is_varying:  # :func:`unjudged` says so
+        return None
+    problem = incomparable(ours, theirs)
+    if problem is not None:
+        return f"outputs differ: {problem}"
+    worst: tuple[float, str] | None = None
+    for name, own_output, base_output in pairs_of_outputs(ours, theirs):
+        reason = _difference(name, own_output.astype(np.float64), base_output.astype(np.float64), tolerance)
+        if reason is not None and (worst is None or reason[0] > worst[0]):
+            worst = reason
+    return None if worst is None else worst[1]
+
+
+def _difference(
+    name: str, own: npt.NDArray[np.float64], base: npt.NDArray[np.float64], tolerance: float
+) -> tuple[float, str] | None:
+    """Return the difference of an output relative to its largest value, and a sentence about it; None within the tolerance."""
+    subject = f"outputs {name!r}" if name else "outputs"
+    if not np.isfinite(own).all() or not np.isfinite(base).all():
+        is_equal = np.array_equal(own, base, equal_nan=True)
+        return None if is_equal else (math.inf, f"{subject} differ: not all of them are finite")
+    apart, largest = float(np.abs(own - base).max(initial=0)), float(np.abs(base).max(initial=0))
     if apart <= tolerance * largest:
         return None
-    return (
-        f"outputs differ by up to {apart:.3g}, and the baseline's are no larger than {largest:.3g}:"
+    share = apart / largest if largest else math.inf
+    return share, (
+        f"{subject} differ by up to {apart:.3g}, and the baseline's are no larger than {largest:.3g}:"
         f" more than compare.tolerance={tolerance:g} of that"
     )
 
 
 def unjudged(own: Sequence[Record], base: Sequence[Record], tolerance: float | None) -> Warning | None:
     """Return the warning for two sides whose outputs should agree and are not both known."""
-    missing = next((who for who, side in (("its", own), ("the baseline's", base)) if _quality(side) is None), None)
-    if tolerance is None or missing is None:
+    if tolerance is None:
         return None
+    missing = next((who for who, side in (("its", own), ("the baseline's", base)) if _quality(side) is None), None)
+    if missing is None:
+        ours, theirs = _quality(own), _quality(base)
+        if ours is None or theirs is None or not (ours.is_varying or theirs.is_varying):
+            return None
+        return Warning(
+            "outputs_not_compared",
+            f"outputs cannot be compared: {incomparable(ours, theirs)}; it is not certain that both sides compute the same",
+            "pad all batches to one length: dataset.collate.length=…",
+        )
     return Warning(
         "outputs_not_compared",
         f"{missing} outputs are unknown: it is not certain that both sides compute the same",

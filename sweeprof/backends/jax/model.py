@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,13 +12,14 @@ from typing import Any
 import jax
 import keras
 import numpy as np
-import numpy.typing as npt
 
 from sweeprof.backends.keras.calls import as_called
+from sweeprof.backends.outputs import HostArray, HostOutputs, floating_outputs
 from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import WallClock
+from sweeprof.nested import named_leaves
 
 
 def arranged(inputs: Inputs, channel_axis: int | None) -> Inputs:
@@ -85,13 +87,22 @@ def _told(constant: object) -> tuple[object, ...]:
     return type(constant), constant
 
 
+def named_arrays(outputs: object) -> dict[str, jax.Array]:
+    """The arrays in what a model returned by name, in the order in which the model has them."""
+    found: dict[str, jax.Array] = {}
+    for name, leaf in named_leaves(outputs).items():
+        if isinstance(leaf, ARRAYS):
+            found[name] = leaf
+            continue
+        for index, array in enumerate(jax.tree.leaves(leaf)):  # of a container that only JAX knows
+            if isinstance(array, ARRAYS):
+                found[f"{name}.{index}" if name else str(index)] = array
+    return found
+
+
 def arrays_in(outputs: object) -> list[jax.Array]:
-    """The arrays in what a model returned, in their order; those of a mapping as it lists them, where JAX sorts its keys."""
-    if isinstance(outputs, Mapping):
-        outputs = tuple(outputs.values())
-    if isinstance(outputs, list | tuple):
-        return [array for value in outputs for array in arrays_in(value)]
-    return [leaf for leaf in jax.tree.leaves(outputs) if isinstance(leaf, ARRAYS)]
+    """The arrays in what a model returned, in the order in which the model has them."""
+    return list(named_arrays(outputs).values())
 
 
 class JaxModel:
@@ -149,8 +160,12 @@ class JaxModel:
         batch = self.put(inputs)
         jax.block_until_ready(parted(batch)[1])
 
-    def host_outputs(self, outputs: object) -> npt.NDArray[np.float32]:
-        return np.asarray(first_array(outputs)).astype(np.float32)
+    def host_outputs(self, outputs: object) -> HostOutputs:
+        return floating_outputs(named_arrays(outputs), lambda array: "float" in str(array.dtype), _on_host)
+
+
+def _on_host(array: jax.Array) -> HostArray:
+    return np.asarray(array).astype(np.float32)
 
 
 JaxWeights = tuple[list[jax.Array], list[jax.Array]]
@@ -169,7 +184,7 @@ def weights_of(model: object, batch: Inputs) -> JaxWeights:
 def forward_of(model: Any) -> Callable[[Form, JaxWeights, list[jax.Array]], object]:
     """A function of the arguments' form, weights and arrays; it runs in inference mode, and leaves the model as it is.
 
-    It returns the arrays among the outputs, in their order: what leaves a compiled function has its keys sorted.
+    It returns the arrays among the outputs by name, in their order: of a dict that leaves a compiled function the keys are sorted.
     """
 
     def forward(form: Form, weights: JaxWeights, arrays: list[jax.Array]) -> object:
@@ -178,7 +193,7 @@ def forward_of(model: Any) -> Callable[[Form, JaxWeights, list[jax.Array]], obje
             outputs, _ = called(model, weights, args, {"training": False, **kwargs})
         else:
             outputs = model(*args, **kwargs)
-        return arrays_in(outputs) or outputs
+        return OrderedDict(named_arrays(outputs)) or outputs
 
     return forward
 

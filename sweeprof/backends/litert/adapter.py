@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from sweeprof.backends import Build, Gap
 from sweeprof.backends.litert.converting import Converter
@@ -59,7 +59,7 @@ class LitertBackend:
     """Folder of converted models; None: ``sweeprof/litert`` in the user's cache."""
     seed: int = field(default=0, init=False)
     expected: Inputs | None = field(default=None, init=False)
-    samples: Callable[[], Any] | None = field(default=None, init=False)
+    samples: Callable[[int], Inputs | None] | None = field(default=None, init=False)
 
     def configure(self, seed: int) -> None:
         self.seed = seed  # of the process that builds and converts; threads are an option of each interpreter
@@ -67,7 +67,7 @@ class LitertBackend:
     def expect(self, inputs: Inputs) -> None:
         self.expected = inputs
 
-    def ranges_from(self, samples: Callable[[], Any]) -> None:
+    def ranges_from(self, samples: Callable[[int], Inputs | None]) -> None:
         self.samples = samples
 
     def devices(self) -> list[str]:
@@ -117,5 +117,5 @@ class LitertBackend:
         return isinstance(error, MemoryError) or "Failed to allocate" in str(error)
 
     def _converter(self) -> Converter:
-        samples = self.samples() if self.samples is not None and self.quantization == "int8" else None
-        return Converter(self.quantization, None if samples is None else samples[:SAMPLES], self.seed, self.cache)
+        samples = self.samples(SAMPLES) if self.samples is not None and self.quantization == "int8" else None
+        return Converter(self.quantization, samples, self.seed, self.cache)

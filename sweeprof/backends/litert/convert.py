@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -18,14 +18,16 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from sweeprof.backends import AnyArray
+from sweeprof.backends.keras.calls import as_called
 from sweeprof.backends.litert.files import leaves
 from sweeprof.errors import Unsupported
+from sweeprof.measuring.inputs import Inputs
 
 Quantization = Literal["none", "dynamic", "float16", "int8"]
 
 
 def converted(
-    model: Callable[..., object], signature: Mapping[str, Any], quantization: Quantization, samples: AnyArray | None
+    model: Callable[..., object], signature: Mapping[str, Any], quantization: Quantization, samples: Sequence[AnyArray]
 ) -> bytes:
     """The file's content.
 
@@ -34,10 +36,10 @@ def converted(
         signature: as :func:`~sweeprof.backends.litert.files.signature_of` gives it; input ``i`` of the file is ``input_<i>``.
         quantization: ``none``; ``dynamic``, weights of 8 bits; ``float16``, weights of 16; ``int8``, everything of 8, inputs and
             outputs too.
-        samples: of the only input, ``(n, *sample_shape)``, for the ranges of ``int8``.
+        samples: of each input, ``(n, *sample_shape)``, for the ranges of ``int8``.
 
     Raises:
-        Unsupported: ``int8`` without samples, or of several inputs.
+        Unsupported: ``int8`` without samples.
         Exception: whatever the converter raised.
     """
     specs = [
@@ -58,7 +60,8 @@ def _called(model: Callable[..., object], signature: Mapping[str, Any]) -> Calla
     def call(*tensors: object) -> object:
         waiting = iter(tensors)
         args, named = (_packed(signature[part], waiting) for part in ("args", "kwargs"))
-        return _flat(model(*args, **{**keywords, **named}))
+        given = as_called(model, Inputs(tuple(args), named))
+        return _flat(model(*given.args, **{**keywords, **given.kwargs}))
 
     return call
 
@@ -81,7 +84,10 @@ def _packed(tree: Any, tensors: Iterator[tf.Tensor]) -> Any:
 
 
 def _quantize(
-    converter: tf.lite.TFLiteConverter, quantization: Quantization, specs: list[tf.TensorSpec], samples: AnyArray | None
+    converter: tf.lite.TFLiteConverter,
+    quantization: Quantization,
+    specs: list[tf.TensorSpec],
+    samples: Sequence[AnyArray],
 ) -> None:
     if quantization == "none":
         return
@@ -89,21 +95,19 @@ def _quantize(
     if quantization == "float16":
         converter.target_spec.supported_types = [tf.float16]
     if quantization == "int8":
-        if samples is None or len(specs) != 1:
-            raise Unsupported(
-                "int8 takes its ranges from samples of one input; this model has several, or there are none"
-            )
-        converter.representative_dataset = lambda: ([batch] for batch in _batches(samples, specs[0]))
+        if not samples:
+            raise Unsupported("int8 takes its ranges from samples, and there are none")
+        converter.representative_dataset = lambda: _batches(samples, specs)
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
         converter.inference_input_type = converter.inference_output_type = tf.int8
 
 
-def _batches(samples: AnyArray, spec: tf.TensorSpec) -> Iterator[AnyArray]:
+def _batches(samples: Sequence[AnyArray], specs: Sequence[tf.TensorSpec]) -> Iterator[list[AnyArray]]:
     """All samples in the batches that the file takes, the last one filled up from the first ones."""
-    size = int(spec.shape[0])
-    for begin in range(0, len(samples), size):
-        chosen = np.arange(begin, begin + size) % len(samples)
-        yield samples[chosen].astype(spec.dtype.as_numpy_dtype)
+    size, number = int(specs[0].shape[0]), len(samples[0])
+    for begin in range(0, number, size):
+        chosen = np.arange(begin, begin + size) % number
+        yield [array[chosen].astype(spec.dtype.as_numpy_dtype) for array, spec in zip(samples, specs, strict=True)]
 
 
 @contextmanager

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from filelock import FileLock
 
-from sweeprof.backends import Build
-from sweeprof.backends.litert.files import TfliteFile, signature_of
+from sweeprof.backends import AnyArray, Build
+from sweeprof.backends.litert.files import TfliteFile, arrays, signature_of
 from sweeprof.backends.model_files import (
     LOCK_S,
     ChildFailure,
@@ -52,8 +52,8 @@ class Converter:
     """Converts models to files."""
 
     quantization: Quantization
-    samples: Any
-    """Of the model's input, channels first as datasets have them, for the ranges of ``int8``; None: there are none."""
+    samples: Inputs | None
+    """One batch of samples, channels first as datasets have them, for the ranges of ``int8``; None: there are none."""
     seed: int
     cache: str | None
     """The folder of the files; None: that of the user."""
@@ -94,22 +94,22 @@ class Converter:
         folder = cache_folder("litert", self.cache) or temporary
         folder.mkdir(parents=True, exist_ok=True)
         signature, samples = signature_of(inputs, axis), self._arranged(axis)
-        content = None if samples is None else hashlib.sha256(samples.tobytes()).hexdigest()
+        content = hashlib.sha256(b"".join(array.tobytes() for array in samples)).hexdigest() if samples else None
         file = folder / f"{key_of(node, CONVERTERS, METHOD, signature, self.quantization, content, self.seed)}.tflite"
         with FileLock(file.with_suffix(".lock"), timeout=LOCK_S):
             if not file.is_file():
-                kept = None if samples is None else temporary / "samples.npy"
+                kept = temporary / "samples.npz" if samples else None
                 if kept is not None:
-                    np.save(kept, samples)
+                    np.savez(kept, *samples)
                 request = {"node": dict(node), "signature": signature, "quantization": self.quantization}
                 _run_child({**request, "samples": kept and str(kept), "file": str(file), "seed": self.seed})
         return TfliteFile(str(file))
 
-    def _arranged(self, axis: int | None) -> Any:
-        """The samples as the model wants them; None where nothing takes its range from them."""
+    def _arranged(self, axis: int | None) -> list[AnyArray]:
+        """The samples of each input as the model wants them; none if nothing takes its range from them."""
         if self.quantization != "int8" or self.samples is None:
-            return None
-        return self.samples if axis is None else np.ascontiguousarray(np.moveaxis(self.samples, axis, -1))
+            return []
+        return [np.ascontiguousarray(array) for array in arrays(self.samples, axis)]
 
 
 def _run_child(request: ChildRequest) -> None:
@@ -143,7 +143,10 @@ def converted_file(request: ChildRequest) -> ChildFailure | None:
     # TensorFlow, which a builder that fails need not wait for.
     from sweeprof.backends.litert.convert import converted, write
 
-    samples = None if request["samples"] is None else np.load(request["samples"])
+    samples: list[AnyArray] = []
+    if request["samples"] is not None:
+        with np.load(request["samples"]) as stored:
+            samples = [stored[f"arr_{index}"] for index in range(len(stored.files))]
     try:
         content = converted(model, request["signature"], request["quantization"], samples)
     except Exception as error:  # and so may the converter

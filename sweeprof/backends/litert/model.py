@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from sweeprof.backends import AnyArray
 from sweeprof.backends.litert.files import TfliteFile, arrays
+from sweeprof.backends.outputs import HostOutputs, floating_outputs
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import WallClock
@@ -105,14 +105,16 @@ class LitertModel:
     def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
         return {}
 
-    def host_outputs(self, outputs: Any) -> npt.NDArray[np.float32]:
+    def host_outputs(self, outputs: Any) -> HostOutputs:
         rows, tensors = outputs
-        if not tensors:
-            raise Unsupported("the file has no outputs")
-        scale, zero = self._interpreter.get_output_details()[0]["quantization"]
-        first = tensors[0][:rows] if tensors[0].ndim else tensors[0]
-        values = (first.astype(np.float32) - zero) * scale if scale else first
-        return np.asarray(values, np.float32)
+        found = {}
+        for index, (tensor, detail) in enumerate(zip(tensors, self._interpreter.get_output_details(), strict=True)):
+            scale, zero = detail["quantization"]
+            kept = tensor[:rows] if tensor.ndim else tensor
+            found[str(index)] = (kept.astype(np.float32) - zero) * np.float32(scale) if scale else kept
+        return floating_outputs(
+            found, lambda array: array.dtype.kind == "f", lambda array: np.asarray(array, np.float32)
+        )
 
 
 def inputs_of(interpreter: Any) -> list[AnyArray]:

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import onnxruntime
 
 from sweeprof.backends import AnyArray
 from sweeprof.backends.onnxruntime.files import Exported, arrays, by_name
+from sweeprof.backends.outputs import HostArray, HostOutputs, floating_outputs
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import WallClock
@@ -206,12 +207,13 @@ class OnnxModel:
 
         return step if place == "cpu" else synchronised_step
 
-    def host_outputs(self, outputs: Any) -> npt.NDArray[np.float32]:
+    def host_outputs(self, outputs: Any) -> HostOutputs:
         rows, values = outputs
-        if not values or not values[0].is_tensor():
-            raise Unsupported("the model returned no tensor")
-        answer: npt.NDArray[np.float32] = values[0].numpy().astype(np.float32)
-        return answer[:rows] if answer.ndim else answer
+        found = {}
+        for slot, value in zip(self._session.get_outputs(), values, strict=True):
+            if value.is_tensor():
+                found[slot.name] = value
+        return floating_outputs(found, _is_floating, partial(_on_host, rows))
 
     def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
         if _place(self.device)[0] == "cpu":
@@ -225,6 +227,15 @@ class OnnxModel:
 
     def _on_device(self, array: AnyArray) -> onnxruntime.OrtValue:
         return onnxruntime.OrtValue.ortvalue_from_numpy(array, *_place(self.device))
+
+
+def _is_floating(value: onnxruntime.OrtValue) -> bool:
+    return value.data_type() in ("tensor(float)", "tensor(float16)", "tensor(double)", "tensor(bfloat16)")
+
+
+def _on_host(rows: int | None, value: onnxruntime.OrtValue) -> HostArray:
+    array: HostArray = value.numpy().astype(np.float32)
+    return array[:rows] if array.ndim else array
 
 
 def _place(device: str) -> tuple[str, int]:

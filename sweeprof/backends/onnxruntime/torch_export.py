@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ import torch
 
 from sweeprof.backends.onnxruntime.files import MODEL, CallSignature, Exported, WeightRole, is_tensor
 from sweeprof.backends.onnxruntime.graph import tidy
+from sweeprof.measuring.inputs import Inputs
 
 if TYPE_CHECKING:
     import keras
@@ -194,9 +196,16 @@ class _Shim(torch.nn.Module):
         return self._call(*args, **kwargs)
 
 
+def _called(model: keras.Layer, *args: object, **kwargs: object) -> Any:
+    from sweeprof.backends.keras.calls import as_called  # which imports Keras
+
+    given = as_called(model, Inputs(args, kwargs))
+    return model(*given.args, training=False, **given.kwargs)
+
+
 @contextmanager
 def _layers_as_modules(model: keras.Layer) -> Iterator[torch.nn.Module]:
-    root = _Shim(lambda *args, **kwargs: model(*args, training=False, **kwargs))
+    root = _Shim(partial(_called, model))
     changed: list[keras.Layer] = []
     try:
         for path, layer in _layers(model):

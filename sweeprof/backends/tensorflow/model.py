@@ -10,15 +10,16 @@ from typing import Any, Literal, get_args
 
 import keras
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from sweeprof.backends import Build
 from sweeprof.backends.keras.calls import as_called
+from sweeprof.backends.outputs import HostArray, HostOutputs, floating_outputs
 from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import Clock, WallClock
+from sweeprof.nested import named_leaves
 
 
 class Program:
@@ -274,9 +275,14 @@ class TensorflowModel:
 
         return {"h2d": to_device, "d2h": lambda: [tensor.numpy() for tensor in tensors_in(outputs)]}
 
-    def host_outputs(self, outputs: object) -> npt.NDArray[np.float32]:
-        answer: npt.NDArray[np.float32] = first_tensor(outputs).numpy().astype(np.float32)
-        return answer
+    def host_outputs(self, outputs: object) -> HostOutputs:
+        found = {name: leaf for name, leaf in named_leaves(outputs).items() if tf.is_tensor(leaf)}
+        return floating_outputs(found, lambda tensor: tensor.dtype.is_floating, _on_host)
+
+
+def _on_host(tensor: tf.Tensor) -> HostArray:
+    array: HostArray = tensor.numpy().astype(np.float32)
+    return array
 
 
 def tensors_in(outputs: object) -> list[tf.Tensor]:

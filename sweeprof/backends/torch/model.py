@@ -13,16 +13,17 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils.rnn import PackedSequence
 
+from sweeprof.backends.outputs import HostArray, HostOutputs, floating_outputs
 from sweeprof.backends.torch.callsites import tensors_in
 from sweeprof.backends.torch.state import is_compiled
 from sweeprof.errors import Unsupported, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import Clock, WallClock
+from sweeprof.nested import named_leaves
 
 
 class EventClock(WallClock):
@@ -244,9 +245,9 @@ class TorchModel:
         called = self.module if batch.forward is None else partial(batch.forward, self.module)
         return partial(called, *batch.args, **batch.kwargs)
 
-    def host_outputs(self, outputs: object) -> npt.NDArray[np.float32]:
-        answer: npt.NDArray[np.float32] = first_tensor(outputs).detach().to("cpu", torch.float32).numpy()
-        return answer
+    def host_outputs(self, outputs: object) -> HostOutputs:
+        found = {name: leaf for name, leaf in named_leaves(outputs).items() if isinstance(leaf, torch.Tensor)}
+        return floating_outputs(found, torch.is_floating_point, _on_host)
 
     def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
         if self.device.type == "cpu":
@@ -259,6 +260,11 @@ class TorchModel:
             torch.accelerator.synchronize(self.device)
 
         return {"h2d": to_device, "d2h": lambda: [tensor.to("cpu") for tensor in tensors_in(outputs)]}
+
+
+def _on_host(tensor: torch.Tensor) -> HostArray:
+    array: HostArray = tensor.detach().to("cpu", torch.float32).numpy()
+    return array
 
 
 def first_tensor(outputs: object) -> torch.Tensor:

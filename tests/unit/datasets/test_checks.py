@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from sweeprof.datasets import Split, SplitName
-from sweeprof.datasets.checks import ONE_ARRAY, checked_split, not_finite
+from sweeprof.datasets.checks import SAMPLES_OR_INPUTS, checked_split, not_finite
+from sweeprof.datasets.collate import Pad
 from sweeprof.datasets.digits import Digits
 from sweeprof.datasets.synthetic import Synthetic
 from sweeprof.errors import DatasetError
@@ -45,9 +46,11 @@ PLACE = f"{Path(__file__).relative_to(Path.cwd())}:{Data.split.__code__.co_first
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (Data(samples((IDS, MASK), LABELS)), f"inputs is a tuple of 2 arrays of shapes (8, 4), (8, 4); {ONE_ARRAY}"),
-        (Data(samples([IDS, MASK], None)), "inputs is a list of 2 arrays of shapes (8, 4), (8, 4); one array per sample"),
-        (Data(samples({"ids": IDS, "mask": MASK}, None)), "inputs is a mapping of 'ids', 'mask'; one array per sample"),
+        (Data(samples([IDS, MASK], None)), f"inputs is a list of 2 arrays of shapes (8, 4), (8, 4); {SAMPLES_OR_INPUTS}"),
+        (Data(samples((IDS, MASK[:7]))), "inputs has arrays of different numbers of samples: '0' 8, '1' 7"),
+        (Data(samples({"ids": IDS, "text": ["a"] * 8})), "inputs['text.0'] is a str; make it one NumPy array"),
+        (Data(samples({})), "inputs is an empty mapping"),
+        (Data(Split([IDS[0], IDS[1, :2]], LABELS, Pad())), "split('test') has 2 inputs and 8 targets"),
         (Data(samples([[1.0] * 4] * 8, None)), "inputs is a list of 8 items; make it one array: np.asarray"),
         (Data(samples(torch.zeros(8, 4), None)), "inputs is a torch.Tensor; make it one NumPy array"),
         (Data(samples(np.array([IDS[0], IDS[0, :2]], object), None)), "inputs is an array of object; samples need one shape"),
@@ -92,6 +95,9 @@ def test_what_is_no_dataset() -> None:
         Synthetic((2, 3)),
         Synthetic((3,), high=7),
         Data(samples(IDS, LABELS), dtype="int64"),
+        Data(samples((IDS, MASK), LABELS)),
+        Data(samples({"ids": IDS, "image": np.zeros((8, 3, 4, 4))}, {"start": LABELS, "end": LABELS}), channel_axis=1),
+        Data(Split([IDS[0], IDS[1, :2]], [0, 1], Pad())),
         Data(samples(IDS, [0] * 8)),
         Data(samples(IDS.astype(np.float16), np.zeros((8, 2)))),
         Data(samples(IDS.astype(bool), None), sample_shape=[4], dtype=bool),

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeprof.datasets import Dataset, batch_of
+from sweeprof.datasets import Dataset, Split, channel_axis_of, first_batch
+from sweeprof.datasets.collate import Pad, stack
 from sweeprof.datasets.digits import Digits
 from sweeprof.datasets.synthetic import Synthetic
+from sweeprof.errors import DatasetError
 
 
 def test_the_digits_are_all_there() -> None:
@@ -76,7 +79,7 @@ def test_another_seed_is_another_split() -> None:
 def test_a_batch_begins_again_from_the_first(size: int, samples: int) -> None:
     dataset = Synthetic((2,), samples=samples)
     inputs = dataset.split("test").inputs
-    batch = batch_of(dataset.split("test"), size)
+    batch, _ = first_batch(dataset.split("test"), size)
     assert batch.shape == (size, 2)
     assert batch.flags["C_CONTIGUOUS"]
     for i, sample in enumerate(batch):
@@ -86,9 +89,9 @@ def test_a_batch_begins_again_from_the_first(size: int, samples: int) -> None:
 @pytest.mark.parametrize("dataset", [Digits(), Synthetic((1, 8, 8), channels=1)])
 def test_a_batch_is_of_test_samples(dataset: Dataset) -> None:
     split = dataset.split("test")
-    np.testing.assert_array_equal(batch_of(split, 3), split.inputs[:3])
-    assert dataset.sample_shape == batch_of(split, 1).shape[1:]
-    assert dataset.channel_axis == 1
+    np.testing.assert_array_equal(first_batch(split, 3)[0], split.inputs[:3])
+    assert getattr(dataset, "sample_shape", None) == first_batch(split, 1)[0].shape[1:]
+    assert channel_axis_of(dataset) == 1
 
 
 def test_generated_numbers() -> None:
@@ -113,3 +116,68 @@ def test_generated_samples_are_the_same_on_every_call_and_differ_by_split_and_se
     np.testing.assert_array_equal(made.split("test").inputs, made.split("test").inputs)
     assert not np.array_equal(made.split("test").inputs, made.split("train").inputs)
     assert not np.array_equal(made.split("test").inputs, Synthetic((5,), seed=1).split("test").inputs)
+
+
+IDS = np.arange(12).reshape(4, 3)
+
+
+def test_a_batch_has_the_structure_of_the_samples() -> None:
+    split = Split({"ids": IDS, "pair": (IDS * 2, IDS.astype(bool))}, (IDS[:, 0], IDS[:, 1]))
+    assert len(split) == 4
+    inputs, targets = split.batch(np.array([3, 0]))
+    np.testing.assert_array_equal(inputs["ids"], IDS[[3, 0]])
+    np.testing.assert_array_equal(inputs["pair"][0], IDS[[3, 0]] * 2)
+    assert inputs["pair"][1].dtype == bool
+    np.testing.assert_array_equal(targets[1], [10, 1])
+
+
+SENTENCES = [np.array([5, 6, 7]), np.array([8]), np.array([9, 10])]
+
+
+def test_padding_is_torchs_and_the_mask_is_that_of_transformers() -> None:
+    import torch
+
+    padded = Pad(value=1)(SENTENCES)
+    expected = torch.nn.utils.rnn.pad_sequence(
+        list(map(torch.from_numpy, SENTENCES)), batch_first=True, padding_value=1
+    )
+    np.testing.assert_array_equal(padded, expected.numpy())
+    batch = Pad(value={"input_ids": 2})([{"input_ids": sentence} for sentence in SENTENCES])
+    np.testing.assert_array_equal(batch["input_ids"], [[5, 6, 7], [8, 2, 2], [9, 10, 2]])
+    np.testing.assert_array_equal(batch["attention_mask"], [[1, 1, 1], [1, 0, 0], [1, 1, 0]])
+    on_the_left = Pad(length=5, side="left", mask=None)([{"input_ids": sentence} for sentence in SENTENCES])
+    assert list(on_the_left) == ["input_ids"]
+    np.testing.assert_array_equal(on_the_left["input_ids"][2], [0, 0, 0, 9, 10])
+
+
+@given(lengths=st.lists(st.integers(0, 9), min_size=1, max_size=5), multiple=st.integers(1, 4))
+def test_padding_loses_nothing(lengths: list[int], multiple: int) -> None:
+    samples = [(np.full((n, 2), n, np.float32), np.float32(n)) for n in lengths]
+    rows, numbers = Pad(multiple=multiple)(samples)
+    assert rows.shape[1] % multiple == 0
+    assert rows.shape[1] - max(lengths) < multiple
+    for row, n in zip(rows, lengths, strict=True):
+        assert (row[:n] == n).all()
+        assert not row[n:].any()
+    assert numbers.tolist() == lengths
+
+
+@pytest.mark.parametrize(
+    ("samples", "collate", "said"),
+    [
+        (SENTENCES, stack, r"samples differ in their shapes .*dataset.collate=pad pads them"),
+        (SENTENCES, Pad(length=2), r"has the length 3, which is above collate.length=2"),
+        ([np.zeros((2, 3)), np.zeros((2, 4))], Pad(), "differ in more than their lengths"),
+        ([{"ids": IDS}, {"id": IDS}], Pad(), "sample 1 of a batch has id, and the first has ids"),
+    ],
+)
+def test_samples_that_make_no_batch(samples: list[Any], collate: Any, said: str) -> None:
+    with pytest.raises(DatasetError, match=said):
+        collate(samples)
+
+
+def test_targets_of_different_lengths_are_padded_with_their_own_value() -> None:
+    split = Split([{"input_ids": s} for s in SENTENCES], list(SENTENCES), Pad(), Pad(value=-100))
+    inputs, targets = split.batch(np.array([1, 2]))
+    np.testing.assert_array_equal(inputs["attention_mask"], [[1, 0], [1, 1]])
+    np.testing.assert_array_equal(targets, [[8, -100], [9, 10]])

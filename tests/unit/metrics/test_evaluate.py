@@ -101,6 +101,7 @@ VALUES = [
     ("quality/top5", 1.0, "ratio"),
     ("quality/topk", 0.75, "ratio"),
     ("quality/loss", LOSS, "nat"),
+    ("quality/perplexity", math.exp(LOSS), "ratio"),
     ("params/trainable", 110, "params"),
     ("params/frozen", 10, "params"),
     ("size/params_bytes", 440, "B"),
@@ -124,10 +125,14 @@ def test_values(name: str, value: float, unit: str) -> None:
     assert (found.unit, found.reason) == (unit, None)
 
 
+OF_OTHER_TARGETS = ("quality/miou", "quality/mse", "quality/mae", "quality/r2")
+"""Metrics of targets that are not one class per sample."""
+
+
 def test_the_values_test_is_complete() -> None:
     """Every metric of the passes here but those of one family that has tests of its own."""
     passes = {r.pass_name for r in ALL}
-    apart = ("compat/", "latency/", "rate/")
+    apart = ("compat/", "latency/", "rate/", *OF_OTHER_TARGETS)
     wanted = {n for n, m in builtin_metrics().items() if m.passes <= passes and not n.startswith(apart)}
     assert {name for name, _, _ in VALUES if not name.startswith(apart)} == wanted
 
@@ -171,7 +176,8 @@ def test_one_failed_pass_leaves_the_other_numbers() -> None:
     values = evaluate(select(list(builtin_metrics())), broken, ALL, BATCH)
     missing = {name for name, m in values.items() if m.value is None and not name.startswith("compat/")}
     there = {r.pass_name for r in ALL} - {"timing"}
-    assert missing == {n for n, m in builtin_metrics().items() if not n.startswith("compat/") and m.passes - there}
+    apart = {n for n, m in builtin_metrics().items() if not n.startswith("compat/") and m.passes - there}
+    assert missing == {*apart, *OF_OTHER_TARGETS}
 
 
 def one(function: Any, **options: Any) -> Measurement:
@@ -374,7 +380,7 @@ def test_agreement_is_the_largest_difference() -> None:
 
 def test_agreement_with_other_shapes() -> None:
     found = evaluated("quality/agreement", quality(np.zeros((4, 3))))
-    assert found.reason == "outputs (4, 3) cannot be compared with the baseline's (4, 4)"
+    assert found.reason == "outputs cannot be compared: their shape is (4, 3), the baseline's (4, 4)"
 
 
 def test_agreement_without_a_baseline() -> None:

@@ -1,0 +1,110 @@
+"""Batches of samples that have different lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sweeprof.errors import DatasetError
+from sweeprof.nested import named_leaves
+
+
+@dataclass(frozen=True, slots=True)
+class Pad:
+    """Makes a batch of samples whose first axes differ in length: shorter ones are filled up to the longest.
+
+    A sample is one array, or a tuple or mapping of arrays. Each array of the batch is as long as the longest of its kind, as
+    ``torch.nn.utils.rnn.pad_sequence(batch_first=True)`` makes it. To a mapping with ``input_ids`` it adds their mask, as
+    transformers' ``DataCollatorWithPadding`` does.
+    """
+
+    value: float | Mapping[str, float] = 0
+    """What arrays are filled with; a mapping has a value by the name of the array, and 0 for all others."""
+    length: int | None = None
+    """The length of every batch; None: that of the longest sample in the batch."""
+    multiple: int = 1
+    """The length is rounded up to a multiple of this."""
+    side: Literal["right", "left"] = "right"
+    """The side that is filled up; models that generate text read padding on the left."""
+    mask: str | None = "attention_mask"
+    """Name of the mask that is added to a mapping: 1 for the ids of the sample and 0 for padding; None: no mask is added."""
+    masked: str = "input_ids"
+    """Name of the array from whose lengths the mask is made."""
+
+    def __call__(self, samples: list[Any]) -> Any:
+        """Return the batch.
+
+        Raises:
+            DatasetError: the samples differ in more than their lengths, or one is longer than :attr:`length`.
+        """
+        first = samples[0]
+        if isinstance(first, Mapping):
+            self._check_names(samples)
+            if self.mask is not None and self.masked in first and self.mask not in first:
+                samples = [{**sample, self.mask: np.ones(len(sample[self.masked]), np.int64)} for sample in samples]
+            return {name: self._column([sample[name] for sample in samples], name) for name in samples[0]}
+        if isinstance(first, tuple):
+            return tuple(self._column(list(column), str(at)) for at, column in enumerate(zip(*samples, strict=True)))
+        return self._column(samples, "")
+
+    def _check_names(self, samples: Sequence[Mapping[str, Any]]) -> None:
+        for at, sample in enumerate(samples):
+            if set(sample) != set(samples[0]):
+                raise DatasetError(
+                    f"sample {at} of a batch has {', '.join(sorted(sample))}, and the first has {', '.join(sorted(samples[0]))}"
+                )
+
+    def _column(self, values: list[Any], name: str) -> npt.NDArray[Any]:
+        arrays = [np.asarray(value) for value in values]
+        described = f" of {name!r}" if name else ""
+        shapes = {array.shape[1:] for array in arrays}
+        if len(shapes) > 1 or len({array.ndim for array in arrays}) > 1:
+            raise DatasetError(
+                f"samples{described} differ in more than their lengths, and cannot be padded: "
+                f"their shapes are {', '.join(sorted({str(array.shape) for array in arrays}))}"
+            )
+        if arrays[0].ndim == 0:
+            return np.stack(arrays)
+        value: Any = self.value
+        if isinstance(value, Mapping):
+            value = value.get(name, 0)
+        elif name == self.mask:
+            value = 0
+        length = self._length(arrays, described)
+        batch = np.full((len(arrays), length, *arrays[0].shape[1:]), value, np.result_type(*arrays))
+        for row, array in zip(batch, arrays, strict=True):
+            if self.side == "right":
+                row[: len(array)] = array
+            else:
+                row[length - len(array) :] = array
+        return batch
+
+    def _length(self, arrays: Sequence[npt.NDArray[Any]], described: str) -> int:
+        longest = max(len(array) for array in arrays)
+        if self.length is not None and longest > self.length:
+            raise DatasetError(
+                f"a sample{described} has the length {longest}, which is above collate.length={self.length}"
+            )
+        return -(-(self.length or longest) // self.multiple) * self.multiple
+
+
+def stack(samples: list[Any]) -> Any:
+    """Return the batch of samples that have the same shape.
+
+    Raises:
+        DatasetError: their shapes differ.
+    """
+    shapes = {tuple((name, np.shape(leaf)) for name, leaf in named_leaves(sample).items()) for sample in samples}
+    if len(shapes) > 1:
+        listed = ", ".join(str(tuple(dict(shape).values())) for shape in sorted(shapes)[:3])
+        raise DatasetError(f"samples differ in their shapes ({listed}): dataset.collate=pad pads them")
+    first = samples[0]
+    if isinstance(first, Mapping):
+        return {name: stack([sample[name] for sample in samples]) for name in first}
+    if isinstance(first, tuple):
+        return tuple(stack(list(column)) for column in zip(*samples, strict=True))
+    return np.stack([np.asarray(sample) for sample in samples])

@@ -1,0 +1,157 @@
+"""Sums over the outputs of a model and their targets, from which quality metrics are computed: batch by batch, in bounded memory.
+
+Targets are class indices, one per sample, per token or per pixel; one-hot rows; or numbers of the outputs' own shape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+IGNORED_CLASS = -100
+"""A target that is not counted, as in torch's ``cross_entropy`` and in transformers."""
+MOST_CLASSES = 4096
+"""Confusions are counted per class up to so many classes."""
+CHUNK = 2**22
+"""Elements that are widened to float64 at a time."""
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassScores:
+    """Rows of class scores with their true classes."""
+
+    scores: Array
+    """``(rows, classes)``."""
+    classes: npt.NDArray[np.int64]
+    """``(rows,)``; every one below the number of classes."""
+    is_per_sample: bool
+    """True if there is one row per sample."""
+
+
+def with_two_classes(outputs: Array) -> Array:
+    """Return a single logit ``(n, 1)``, which decides between two classes at zero, as scores ``(n, 2)``; others as they are."""
+    if outputs.ndim == 2 and outputs.shape[1] == 1:
+        return np.concatenate([np.zeros_like(outputs), outputs], axis=1)
+    return outputs
+
+
+def class_scores(outputs: Array, targets: Array) -> ClassScores | None:
+    """Return the scores of the true and all other classes; None if the targets are not classes of these outputs.
+
+    Args:
+        outputs: ``(n, classes)``, ``(n, tokens, classes)``, or for images ``(n, classes, height, width)`` or
+            ``(n, height, width, classes)``.
+        targets: class indices of the same shape without the classes, or ``(n, 1)``; or one-hot, of the outputs' shape.
+    """
+    if outputs.ndim < 2 or not len(outputs):
+        return None
+    outputs = with_two_classes(outputs)
+    if targets.shape == (len(outputs), 1) and outputs.ndim == 2:
+        targets = targets[:, 0]
+    if targets.shape == outputs.shape and _is_one_hot(targets):
+        targets = targets.argmax(axis=-1)
+    if not np.issubdtype(targets.dtype, np.integer):
+        return None
+    if targets.shape == outputs.shape[:-1]:
+        scores = outputs.reshape(-1, outputs.shape[-1])
+    elif outputs.ndim > 2 and targets.shape == (len(outputs), *outputs.shape[2:]):
+        scores = np.moveaxis(outputs, 1, -1).reshape(-1, outputs.shape[1])
+    else:
+        return None
+    classes = targets.reshape(-1).astype(np.int64)
+    if outputs.ndim > 2:
+        counted = classes != IGNORED_CLASS
+        scores, classes = scores[counted], classes[counted]
+    if ((classes < 0) | (classes >= scores.shape[1])).any():
+        return None
+    return ClassScores(scores, classes, is_per_sample=outputs.ndim == 2)
+
+
+def _is_one_hot(targets: Array) -> bool:
+    is_zero_or_one = (targets == 0) | (targets == 1)
+    return targets.shape[-1] > 1 and bool(is_zero_or_one.all()) and bool((targets.sum(axis=-1) == 1).all())
+
+
+def ranks_of(found: ClassScores) -> npt.NDArray[np.int64]:
+    """Return per row how many classes score higher than the true one; ties are broken by the class index, lower first."""
+    true = np.take_along_axis(found.scores, found.classes[:, None], axis=1)
+    is_before = np.arange(found.scores.shape[1])[None, :] < found.classes[:, None]
+    ranks: npt.NDArray[np.int64] = ((found.scores > true) | ((found.scores == true) & is_before)).sum(axis=1)
+    return ranks
+
+
+def loss_sum_of(found: ClassScores) -> float | None:
+    """Return the cross-entropy of the scores taken as logits in nats, summed over all rows; None if a score is not finite."""
+    from scipy.special import logsumexp  # takes as long to import as everything else of a command with a mistake
+
+    total = 0.0
+    rows = max(1, CHUNK // found.scores.shape[1])
+    for begin in range(0, len(found.scores), rows):
+        wide = found.scores[begin : begin + rows].astype(np.float64)
+        if not np.isfinite(wide).all():
+            return None
+        true = np.take_along_axis(wide, found.classes[begin : begin + rows, None], axis=1)[:, 0]
+        total += float((logsumexp(wide, axis=1) - true).sum())
+    return total
+
+
+@dataclass(slots=True)
+class ClassTally:
+    """Sums over rows of class scores."""
+
+    rank_counts: dict[int, int] = field(default_factory=dict)
+    """How many rows have each rank of the true class."""
+    loss_sum: float | None = 0.0
+    """Cross-entropy summed over all rows, in nats; None if a score was not finite."""
+    confusion: npt.NDArray[np.int64] | None = None
+    """``(3, classes)``: rows of each class that were predicted right, predicted as it, and truly of it; None above
+    :data:`MOST_CLASSES` classes."""
+
+    def add(self, found: ClassScores, ranks: npt.NDArray[np.int64]) -> None:
+        """Add the rows of a batch."""
+        for rank, count in zip(*np.unique(ranks, return_counts=True), strict=True):
+            self.rank_counts[int(rank)] = self.rank_counts.get(int(rank), 0) + int(count)
+        loss = loss_sum_of(found)
+        self.loss_sum = None if loss is None or self.loss_sum is None else self.loss_sum + loss
+        number = found.scores.shape[1]
+        if number > MOST_CLASSES:
+            return
+        predicted = found.scores.argmax(axis=1)
+        right = found.classes[predicted == found.classes]
+        counts = np.stack([np.bincount(part, minlength=number) for part in (right, predicted, found.classes)])
+        self.confusion = counts if self.confusion is None else self.confusion + counts
+
+
+@dataclass(slots=True)
+class NumberTally:
+    """Sums over outputs that are numbers, and the targets that they should equal; one entry per column."""
+
+    number: int = 0
+    """Of samples."""
+    squared_errors: npt.NDArray[np.float64] | None = None
+    absolute_errors: npt.NDArray[np.float64] | None = None
+    targets: npt.NDArray[np.float64] | None = None
+    squared_targets: npt.NDArray[np.float64] | None = None
+
+    def add(self, outputs: Array, targets: Array) -> None:
+        """Add a batch; both are ``(n, columns)``."""
+        wanted = targets.astype(np.float64)
+        errors = outputs.astype(np.float64) - wanted
+        self.number += len(wanted)
+        sums = (self.squared_errors, self.absolute_errors, self.targets, self.squared_targets)
+        fresh = ((errors**2).sum(0), np.abs(errors).sum(0), wanted.sum(0), (wanted**2).sum(0))
+        added = [new if old is None else old + new for old, new in zip(sums, fresh, strict=True)]
+        self.squared_errors, self.absolute_errors, self.targets, self.squared_targets = added
+
+
+def columns_of(outputs: Array, targets: Array) -> tuple[Array, Array] | None:
+    """Return outputs and targets that are numbers as ``(n, columns)``; None if they do not have the same number of elements."""
+    if not np.issubdtype(targets.dtype, np.number) or not len(targets) or len(outputs) != len(targets):
+        return None
+    rows = outputs.reshape(len(outputs), -1), targets.reshape(len(targets), -1)
+    return rows if rows[0].shape == rows[1].shape else None

@@ -1,0 +1,135 @@
+"""Quality of every kind of outputs and targets, against scikit-learn and torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, jaccard_score, mean_absolute_error, mean_squared_error, r2_score
+
+from sweeprof import Profiler
+from sweeprof.metrics.evaluate import evaluate
+from sweeprof.metrics.select import select
+from sweeprof.passes.quality import Quality
+from sweeprof.results.measurement import Measurement
+from sweeprof.results.record import Record
+
+RANDOM = np.random.default_rng(0)
+Array = npt.NDArray[Any]
+
+
+def evaluated(name: str, quality: Quality) -> Measurement:
+    stored: dict[str, Any] = json.loads(json.dumps(quality.to_dict()))
+    records = [Record("s1", "ca", "quality", "ok", observations=stored)]
+    return evaluate(select([name]), records, records, 1)[name]
+
+
+def value(name: str, outputs: Array, targets: Array | None) -> Any:
+    found = evaluated(name, Quality.of(outputs, targets))
+    return found.reason if found.value is None else found.value
+
+
+SCORES = RANDOM.standard_normal((50, 7)).astype(np.float32)
+CLASSES = RANDOM.integers(0, 7, 50)
+TOKENS = RANDOM.standard_normal((6, 9, 11)).astype(np.float32)
+IDS = RANDOM.integers(0, 11, (6, 9))
+PIXELS = RANDOM.standard_normal((3, 5, 8, 6)).astype(np.float32)
+MASKS = RANDOM.integers(0, 4, (3, 8, 6))  # a class of the five is never true
+
+
+def cross_entropy(scores: Array, targets: Array) -> float:
+    return float(torch.nn.functional.cross_entropy(torch.tensor(scores), torch.tensor(targets)))
+
+
+@pytest.mark.parametrize("targets", [CLASSES, CLASSES[:, None], np.eye(7)[CLASSES], np.eye(7, dtype=np.int64)[CLASSES]])
+def test_one_class_per_sample(targets: Array) -> None:
+    """As an index ``(n,)`` or ``(n, 1)``, or one-hot."""
+    assert value("quality/accuracy", SCORES, targets) == pytest.approx(accuracy_score(CLASSES, SCORES.argmax(1)))
+    assert value("quality/loss", SCORES, targets) == pytest.approx(cross_entropy(SCORES, CLASSES))
+    best = np.argsort(-SCORES, axis=1)[:, :5]
+    assert value("quality/top5", SCORES, targets) == pytest.approx((best == CLASSES[:, None]).any(1).mean())
+
+
+def test_one_class_per_token() -> None:
+    ids = IDS.copy()
+    ids[2, 4:] = -100  # padding, which counts nowhere
+    counted = ids != -100
+    hits = (TOKENS.argmax(-1) == ids)[counted]
+    assert value("quality/accuracy", TOKENS, ids) == pytest.approx(hits.mean())
+    loss = cross_entropy(TOKENS.reshape(-1, 11), ids.reshape(-1))
+    assert value("quality/loss", TOKENS, ids) == pytest.approx(loss)
+    assert value("quality/perplexity", TOKENS, ids) == pytest.approx(np.exp(loss))
+
+
+@pytest.mark.parametrize("outputs", [PIXELS, np.moveaxis(PIXELS, 1, -1)])
+def test_one_class_per_pixel(outputs: Array) -> None:
+    """With the channels where torch has them, and where Keras does."""
+    predicted = PIXELS.argmax(1).reshape(-1)
+    assert value("quality/accuracy", outputs, MASKS) == pytest.approx(accuracy_score(MASKS.reshape(-1), predicted))
+    shares = jaccard_score(MASKS.reshape(-1), predicted, average=None, labels=range(5))
+    assert value("quality/miou", outputs, MASKS) == pytest.approx(shares.mean())
+    absent = np.zeros_like(outputs)  # class 0 everywhere: classes that are neither predicted nor true do not count
+    assert value("quality/miou", absent, np.zeros_like(MASKS)) == 1
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_numbers(columns: int) -> None:
+    outputs, targets = RANDOM.standard_normal((2, 40, columns)).astype(np.float32)
+    assert value("quality/mse", outputs, targets) == pytest.approx(mean_squared_error(targets, outputs), rel=1e-6)
+    assert value("quality/mae", outputs, targets) == pytest.approx(mean_absolute_error(targets, outputs), rel=1e-6)
+    assert value("quality/r2", outputs, targets) == pytest.approx(r2_score(targets, outputs), rel=1e-6)
+    if columns == 1:
+        assert value("quality/mse", outputs, targets[:, 0]) == value("quality/mse", outputs, targets)
+
+
+@pytest.mark.parametrize(
+    ("name", "outputs", "targets", "reason"),
+    [
+        ("quality/accuracy", SCORES, None, "the dataset has no labels"),
+        ("quality/mse", SCORES, None, "the dataset has no labels"),
+        ("quality/mse", SCORES, CLASSES, "the targets are not numbers of the outputs' shape"),
+        ("quality/miou", SCORES, CLASSES, "the targets are not one class per pixel or token"),
+        ("quality/accuracy", SCORES, CLASSES + 7, "the targets are not one class per sample, token or pixel"),
+        ("quality/accuracy", TOKENS, IDS[:, :-1], "the outputs are not one row of class scores per sample"),
+        ("quality/r2", SCORES, np.ones_like(SCORES) * 0.3, "an output has the same target for every sample"),
+        ("quality/perplexity", 1e4 * TOKENS, IDS, "nats is too large for a power of e"),
+    ],
+)
+def test_there_is_a_reason_where_there_is_no_value(name: str, outputs: Array, targets: Any, reason: str) -> None:
+    assert reason in value(name, outputs, targets)
+
+
+class Detector(torch.nn.Module):
+    """Several outputs: a mapping with a nested tuple, a single number, and no tensor."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        return {"loss": x.mean(), "boxes": (x * 2, x.round().long()), "logits": x @ torch.eye(4), "name": "detector"}
+
+
+def quality_of(model: torch.nn.Module, batches: Iterable[object]) -> Quality:
+    seen = Profiler(model, data=batches).run("quality")
+    assert isinstance(seen, Quality)
+    return Quality.from_dict(json.loads(json.dumps(seen.to_dict())))
+
+
+def test_every_floating_point_output_is_kept_by_name_and_logits_are_evaluated() -> None:
+    x, y = torch.rand(10, 4), torch.randint(0, 4, (10,))
+    seen = quality_of(Detector(), [(x[:6], y[:6]), (x[6:], y[6:])])
+    np.testing.assert_allclose(seen.outputs, x.numpy(), rtol=1e-6)
+    assert list(seen.further_outputs) == ["boxes.0"]
+    np.testing.assert_array_equal(seen.further_outputs["boxes.0"], 2 * x.numpy())
+    assert evaluated("quality/accuracy", seen).value == accuracy_score(y, x.argmax(1))
+
+
+def test_batches_of_other_lengths_are_evaluated_and_only_the_first_is_kept() -> None:
+    batches = [(torch.rand(2, length, 3), torch.zeros(2, length, dtype=torch.long)) for length in (4, 6)]
+    seen = quality_of(torch.nn.Identity(), batches)
+    assert seen.is_varying
+    assert seen.outputs.shape == (2, 4, 3)
+    hits = sum(int((scores.argmax(-1) == 0).sum()) for scores, _ in batches)
+    assert evaluated("quality/accuracy", seen).value == hits / 20
