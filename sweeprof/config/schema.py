@@ -445,6 +445,14 @@ class Config:
         c.choice("kind of step", ("inference", "training")),
         role=Role.IDENTITY,
     )
+    inputs: dict[str, int] = _key(
+        {},
+        "Sizes of generated inputs (dataset=auto), as the model's source names them: inputs.image_size=384, "
+        "inputs.sequence_length=128.",
+        c.mapping("{size: whole number}"),
+        role=Role.IDENTITY,
+        is_open=True,
+    )
     training: TrainingSettings = _part(
         TrainingSettings, "The optimizer and the loss of a training step.", role=Role.IDENTITY
     )
@@ -628,9 +636,9 @@ def keys_below(part: str) -> dict[str, Key]:
 
 
 def is_open(name: str) -> bool:
-    """True if a key may be absent from the config: an argument of a model, a dataset or a backend."""
+    """True if a key may be absent from the config: an argument of a model, a dataset or a backend, or a size of inputs."""
     top, dot, _ = name.partition(".")
-    return bool(dot) and top in GROUPS and KEYS[top].is_open
+    return bool(dot) and top in KEYS and KEYS[top].is_open
 
 
 def is_merged(name: str) -> bool:

@@ -111,7 +111,12 @@ def _backend_problems(backend: Any) -> Iterator[Problem]:
 
 
 def _model_problems(model: Json) -> Iterator[Problem]:
+    if "path" in model and model["path"] is None:
+        yield Problem("model.path", None, "is missing: it must name a file or a folder.")
+        return
     for framework, node in model.items():
+        if framework not in FRAMEWORK_EXTRAS and isinstance(node, Mapping) and "_target_" not in node:
+            continue  # a setting of the model's source
         if isinstance(node, Mapping) and not isinstance(node.get("_target_"), str):
             yield Problem(
                 f"model.{framework}._target_", node.get("_target_"), "is not the dotted name of a class or function."

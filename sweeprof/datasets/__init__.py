@@ -37,6 +37,8 @@ class Split:
     collate_targets: Collate | None = None
     """The same for a list of targets; None: as :attr:`collate`."""
     pass_as: PassAs = "auto"
+    is_evaluated: bool = True
+    """False: the targets are generated for training steps, and no quality is computed from them."""
 
     def __len__(self) -> int:
         return samples_in(self.inputs)

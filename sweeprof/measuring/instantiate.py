@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 from sweeprof.errors import Unsupported
 
-NOT_ARGUMENTS = ("framework", "builders", "preload", "preload_for", "environment", "environment_for", "tolerance")
+NOT_ARGUMENTS = (
+    *("framework", "builders", "preload", "preload_for", "environment", "environment_for", "tolerance", "for_files"),
+)
 """Keys that tell the sweep about a node and are not passed to its constructor."""
 
 
@@ -42,10 +45,18 @@ def chosen_builder(backend: Mapping[str, Any], model: Mapping[str, Any]) -> tupl
     """
     names = builders_of(backend)
     for name in names:
-        if model.get(name) is not None:
+        if model.get(name) is not None and _is_for_file(model[name]):
             return name, model[name]
+    if model.get("path") is not None and any(model.get(name) is not None for name in names):
+        raise Unsupported(f"the backend does not run a {Path(str(model['path'])).suffix} file")
     listed = f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else str(names[0])
     raise Unsupported(f"the model names no builder for {listed}")
+
+
+def _is_for_file(node: Mapping[str, Any]) -> bool:
+    """True if a builder reads any file, or files with the suffix that its path has."""
+    suffixes = node.get("for_files")
+    return suffixes is None or Path(str(node.get("path"))).suffix in suffixes
 
 
 def located(target: str) -> Callable[..., object]:

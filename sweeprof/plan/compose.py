@@ -46,6 +46,7 @@ from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.select import passes_of, select
 from sweeprof.plan.baseline import Chosen, FindSweep, chosen_baseline, compare_problems
 from sweeprof.plan.comparing import OUTPUT_DIFFERENCE, compares_outputs
+from sweeprof.plan.generated_inputs import with_generated_inputs
 from sweeprof.plan.plan import Axes, Combination, ComparisonSettings, Plan, without_repeats
 from sweeprof.plan.probe import probe
 from sweeprof.plan.progress import PlanningDisplay
@@ -138,6 +139,8 @@ class Composer:
             found += some
             excluded += left_out
             problems += [*section.problems, *training_problems(section.keys, [c.config["mode"] for c in some])]
+        if not problems:
+            found, problems = with_generated_inputs(found)
         baseline = chosen_baseline(
             self._baseline(), self._default_baseline(), found, self.axes, self.find_sweep, self.name()
         )

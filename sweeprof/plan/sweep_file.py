@@ -25,7 +25,14 @@ from sweeprof.config.signatures import given_arguments
 from sweeprof.config.validation import part_problems
 from sweeprof.errors import Problem, Unsupported
 from sweeprof.measuring.instantiate import builders_of, chosen_builder
-from sweeprof.plan.models import custom_model, framework_problems, without_other_builders
+from sweeprof.plan.generated_inputs import NAME, is_pattern, matching_names
+from sweeprof.plan.models import (
+    FRAMEWORKS,
+    custom_model,
+    framework_problems,
+    source_settings,
+    without_other_builders,
+)
 from sweeprof.plan.plan import Axes, Combination, Point, identity
 from sweeprof.plan.resolve import Items, Resolver
 from sweeprof.plan.shape import Rule, Shape, read_rules, read_shape
@@ -60,7 +67,21 @@ class Section:
         tied = {key for part in parts for entry in part.get("zip") or [] if isinstance(entry, Mapping) for key in entry}
         for key in tied & set(self.arguments.axes):
             plain["axes"].pop(key, None)
-        return read_shape(plain, Expander(self.groups.loader))
+        return read_shape(plain, self._expanded)
+
+    def _expanded(self, key: str, given: object) -> list[object]:
+        """The values of an axis of a sweep file; see :class:`Expander`."""
+        values = Expander(self.groups.loader)(key, given)
+        return values if key != NAME else self._names(values)
+
+    def _names(self, values: Sequence[object]) -> list[object]:
+        """The values with every pattern replaced by the names of the models that match it; raises :class:`UserError`."""
+        found: list[object] = []
+        for value in values:
+            found += (
+                matching_names(str(value), plain_node(self.config, "model.names")) if is_pattern(value) else [value]
+            )
+        return list(dict.fromkeys(found))
 
     @cached_property
     def shape(self) -> Shape:
@@ -73,9 +94,10 @@ class Section:
         known = {*axes, *COLUMNS}
         fixed: Axes = {}
         for key, override in self.arguments.fixed.items():
-            if key in known:
+            if key in known or (key == NAME and is_pattern(override.value())):
                 fixed[key] = [override.value()]
-        return {**self.arguments.axes, **fixed}
+        given = {**self.arguments.axes, **fixed}
+        return {key: self._names(values) if key == NAME else values for key, values in given.items()}
 
     @property
     def names_axes(self) -> bool:
@@ -209,7 +231,7 @@ class Section:
         for key, part in config.items():
             self._judge(key, part)
         keys = self._model_keys(tuple(settings))
-        self._judge_frameworks(keys, builders_of(composed["backend"]))
+        self._judge_frameworks(keys, builders_of(composed["backend"]), choices)
         unsupported = _without_builder(composed["backend"], composed["model"]) or backend.unsupported
         row = {axis: point[axis] if axis in point else self._found(axis, choices, composed) for axis in axes}
         label = custom_model(keys, composed["model"])
@@ -268,11 +290,20 @@ class Section:
             self._judged[key] = part  # kept, so that its id stays its own
             self.problems += part_problems(name, part)
 
-    def _judge_frameworks(self, keys: Sequence[str], builders: Sequence[object]) -> None:
-        judged = ("frameworks", hash((tuple(keys), tuple(builders))))
-        if judged not in self._judged:
-            self._judged[judged] = keys
-            self.problems += framework_problems(keys, builders)
+    def _judge_frameworks(self, keys: Sequence[str], builders: Sequence[object], choices: tuple[str, ...]) -> None:
+        judged = ("frameworks", hash((tuple(keys), tuple(builders), choices)))
+        if judged in self._judged:
+            return
+        self._judged[judged] = keys
+        if any(key.split(".")[1] not in FRAMEWORKS for key in keys):
+            settings = source_settings(self._without_model_keys.resolved(choices, ())["model"])
+            self.problems += framework_problems(keys, builders, settings)
+
+    @cached_property
+    def _without_model_keys(self) -> Resolver:
+        """Composes configs with the models as their own files have them."""
+        fixed = [line for line in self._fixed if not line.lstrip("+~").startswith("model.")]
+        return Resolver(self.groups.loader, self.config, fixed, lambda model, _: model)
 
     def _model_keys(self, settings: Sequence[str]) -> list[str]:
         return [key for key in (*self.arguments.fixed, *settings) if key.startswith("model.")]

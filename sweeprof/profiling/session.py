@@ -165,7 +165,7 @@ class BuiltSession(Session):
         for begin in range(0, len(test), self.batch_size):
             indices = np.arange(begin, min(begin + self.batch_size, len(test)))
             inputs, targets = test.batch(indices)
-            yield Inputs.from_batch(inputs, test.pass_as), targets
+            yield Inputs.from_batch(inputs, test.pass_as), targets if test.is_evaluated else None
 
     @property
     def data(self) -> Dataset:

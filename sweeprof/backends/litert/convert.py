@@ -22,14 +22,15 @@ from sweeprof.backends.keras.calls import as_called
 from sweeprof.backends.litert.files import leaves
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
+from sweeprof.nested import named_leaves
 
 Quantization = Literal["none", "dynamic", "float16", "int8"]
 
 
 def converted(
     model: Callable[..., object], signature: Mapping[str, Any], quantization: Quantization, samples: Sequence[AnyArray]
-) -> bytes:
-    """The file's content.
+) -> tuple[bytes, tuple[str, ...]]:
+    """The file's content, and the names of its outputs.
 
     Args:
         model: a Keras layer, or any function of tensors.
@@ -46,33 +47,31 @@ def converted(
         tf.TensorSpec(leaf["shape"], leaf["dtype"], name=f"input_{index}")
         for index, leaf in enumerate(leaves((signature["args"], signature["kwargs"])))
     ]
-    traced = tf.function(_called(model, signature), input_signature=specs).get_concrete_function()
+    names: list[str] = []
+    traced = tf.function(_called(model, signature, names), input_signature=specs).get_concrete_function()
     converter = tf.lite.TFLiteConverter.from_concrete_functions([convert_variables_to_constants_v2(traced)])
     _quantize(converter, quantization, specs, samples)
     with _without_advice():
         content: bytes = converter.convert()
-    return content
+    return content, tuple(names)
 
 
-def _called(model: Callable[..., object], signature: Mapping[str, Any]) -> Callable[..., object]:
+def _called(model: Callable[..., object], signature: Mapping[str, Any], names: list[str]) -> Callable[..., object]:
+    """Return a function of the tensors alone; when it is traced, it sets ``names`` to those of the outputs."""
     keywords = {"training": False} if isinstance(model, keras.Layer) else {}
 
     def call(*tensors: object) -> object:
         waiting = iter(tensors)
         args, named = (_packed(signature[part], waiting) for part in ("args", "kwargs"))
         given = as_called(model, Inputs(tuple(args), named))
-        return _flat(model(*given.args, **{**keywords, **given.kwargs}))
+        outputs = named_leaves(model(*given.args, **{**keywords, **given.kwargs}))
+        tensors = {name: tensor for name, tensor in outputs.items() if tensor is not None}
+        names[:] = tensors
+        return list(
+            tensors.values()
+        )  # in the model's own order: TensorFlow sorts the keys of a mapping that leaves a graph
 
     return call
-
-
-def _flat(outputs: object) -> list[tf.Tensor]:
-    """Return a model's outputs in the model's own order: TensorFlow sorts the keys of a mapping that leaves a graph."""
-    if isinstance(outputs, Mapping):
-        outputs = tuple(outputs.values())
-    if isinstance(outputs, list | tuple):
-        return [tensor for value in outputs for tensor in _flat(value)]
-    return [] if outputs is None else [outputs]
 
 
 def _packed(tree: Any, tensors: Iterator[tf.Tensor]) -> Any:

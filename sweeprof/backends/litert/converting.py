@@ -35,6 +35,7 @@ from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.paths import cache_folder
+from sweeprof.results.files import read_json, write_json
 
 if TYPE_CHECKING:
     from sweeprof.backends.litert.convert import Quantization
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 CHILD = "sweeprof.backends.litert.converting"
 TFLITE_FILE = f"{TfliteFile.__module__}.{TfliteFile.__qualname__}"
 CONVERTERS = ("tensorflow", "keras", "sweeprof")
-METHOD = "outputs as the model lists them"
+METHOD = "outputs as the model lists them, with their names"
 """Part of what a file is remembered under: earlier ones have the outputs of a mapping by their sorted keys."""
 
 
@@ -82,13 +83,13 @@ class Converter:
         from sweeprof.backends.litert.convert import converted, write  # which imports TensorFlow
 
         try:
-            content = converted(model, signature_of(inputs, axis), self.quantization, self._arranged(axis))
+            content, outputs = converted(model, signature_of(inputs, axis), self.quantization, self._arranged(axis))
         except Unsupported:
             raise
         except Exception as error:  # the converter may raise anything
             raise Unsupported(_refused(type(error).__name__, str(error).strip().partition("\n")[0])) from error
         write(content, folder / "model.tflite")
-        return TfliteFile(str(folder / "model.tflite"))
+        return TfliteFile(str(folder / "model.tflite"), outputs=outputs)
 
     def _remembered(self, node: Mapping[str, object], inputs: Inputs, axis: int | None, temporary: Path) -> TfliteFile:
         folder = cache_folder("litert", self.cache) or temporary
@@ -103,7 +104,7 @@ class Converter:
                     np.savez(kept, *samples)
                 request = {"node": dict(node), "signature": signature, "quantization": self.quantization}
                 _run_child({**request, "samples": kept and str(kept), "file": str(file), "seed": self.seed})
-        return TfliteFile(str(file))
+        return TfliteFile(str(file), outputs=tuple(read_json(file.with_suffix(".json"))["outputs"]))
 
     def _arranged(self, axis: int | None) -> list[AnyArray]:
         """The samples of each input as the model wants them; none if nothing takes its range from them."""
@@ -148,10 +149,12 @@ def converted_file(request: ChildRequest) -> ChildFailure | None:
         with np.load(request["samples"]) as stored:
             samples = [stored[f"arr_{index}"] for index in range(len(stored.files))]
     try:
-        content = converted(model, request["signature"], request["quantization"], samples)
+        content, outputs = converted(model, request["signature"], request["quantization"], samples)
     except Exception as error:  # and so may the converter
         return ChildFailure.of("convert", error)
-    write(content, Path(request["file"]))
+    file = Path(request["file"])
+    write_json(file.with_suffix(".json"), {"outputs": list(outputs)})
+    write(content, file)
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,8 @@ class TfliteFile:
     path: str
     channels: Literal["first", "last"] = "last"
     """Where the model wants the channels of an image; datasets give them first."""
+    outputs: tuple[str, ...] = ()
+    """Names of the outputs, in the order of the file; none: their positions are their names."""
 
     def found(self) -> TfliteFile:
         """The same with its full path.
@@ -32,7 +34,7 @@ class TfliteFile:
         path = Path(self.path).expanduser().absolute()
         if not path.is_file():
             raise FileNotFoundError(f"there is no TFLite file {self.path}")
-        return TfliteFile(str(path), self.channels)
+        return replace(self, path=str(path), outputs=tuple(self.outputs))
 
     def artifact(self) -> Artifact:
         """The length of the file: what is downloaded, and neither a Python object nor what it takes in memory."""

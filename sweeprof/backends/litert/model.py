@@ -111,7 +111,8 @@ class LitertModel:
         for index, (tensor, detail) in enumerate(zip(tensors, self._interpreter.get_output_details(), strict=True)):
             scale, zero = detail["quantization"]
             kept = tensor[:rows] if tensor.ndim else tensor
-            found[str(index)] = (kept.astype(np.float32) - zero) * np.float32(scale) if scale else kept
+            name = self.file.outputs[index] if self.file is not None and self.file.outputs else str(index)
+            found[name] = (kept.astype(np.float32) - zero) * np.float32(scale) if scale else kept
         return floating_outputs(
             found, lambda array: array.dtype.kind == "f", lambda array: np.asarray(array, np.float32)
         )

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.export.graph_signature import OutputKind, TensorArgument
 
 from sweeprof.backends.onnxruntime.files import MODEL, CallSignature, Exported, WeightRole, is_tensor
 from sweeprof.backends.onnxruntime.graph import tidy
 from sweeprof.measuring.inputs import Inputs
+from sweeprof.nested import named_leaves
 
 if TYPE_CHECKING:
     import keras
@@ -84,7 +86,25 @@ def traced(module: torch.nn.Module, signature: CallSignature, opset: int) -> tor
             verbose=False,
         )
     assert program is not None
+    _name_outputs(program)
     return program
+
+
+def _name_outputs(program: torch.onnx.ONNXProgram) -> None:
+    """Give the graph's outputs the names that the model has for them; the exporter names them by the operators that make them."""
+    exported = program.exported_program
+    if exported is None or exported.call_spec.out_spec is None:
+        return
+    specs = [spec.arg for spec in exported.graph_signature.output_specs if spec.kind is OutputKind.USER_OUTPUT]
+    structure = torch.utils._pytree.tree_unflatten(range(len(specs)), exported.call_spec.out_spec)
+    names = [name for name, at in named_leaves(structure).items() if isinstance(specs[at], TensorArgument)]
+    outputs = program.model.graph.outputs
+    if len(names) != len(outputs) or names == [""]:
+        return
+    taken = {value.name for value in (*program.model.graph.inputs, *program.model.graph.initializers.values())}
+    for value, name in zip(outputs, names, strict=True):
+        if name not in taken:
+            value.name = name
 
 
 def _example(leaf: Any, device: torch.device | None) -> Any:

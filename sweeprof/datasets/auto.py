@@ -1,0 +1,94 @@
+"""Generated samples that fit a model, from the description that its source gives of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sweeprof.datasets import PassAs, Split, SplitName
+from sweeprof.nested import mapped
+from sweeprof.results.validation import validated
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """One array of a sample: standard normal floating-point numbers, or whole numbers of a range."""
+
+    shape: tuple[int, ...]
+    """Of one sample, without the batch axis."""
+    dtype: str = "float32"
+    low: int = 0
+    """The smallest whole number; for ``bool`` 0 is false."""
+    high: int | None = None
+    """Whole numbers are below this; None: all are :attr:`low`."""
+
+    def generated(self, samples: int, random: np.random.Generator) -> npt.NDArray[Any]:
+        """Return ``(samples, *shape)``."""
+        shape = (samples, *self.shape)
+        dtype = np.dtype(self.dtype)
+        if dtype.kind in "fc":
+            return random.standard_normal(shape, dtype=np.float32).astype(dtype)
+        if self.high is None:
+            return np.full(shape, self.low, dtype)
+        return random.integers(self.low, self.high, shape).astype(dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInputs:
+    """What a model takes: plain data, which a plan and the records have."""
+
+    inputs: Mapping[str, ArraySpec]
+    """By the names of the model's arguments, in their order."""
+    pass_as: PassAs = "keywords"
+    targets: ArraySpec | None = None
+    """What a loss compares the outputs with; None: it is not known."""
+    channel_axis: int | None = None
+    """The axis of the channels of images within a batch."""
+    unit: str = "samples"
+    """The unit in which the workload is counted: samples, tokens, seconds of audio."""
+    units_per_sample: float = 1
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """The sizes that shapes depend on, by their names under ``inputs``, with their values."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, object]) -> ModelInputs:
+        """The description in a config; raises :class:`~sweeprof.errors.Damaged` for something else."""
+        return validated(cls, data)
+
+
+class Auto:
+    """Generated samples for a model."""
+
+    def __init__(self, inputs: Mapping[str, Any], samples: int = 64, seed: int = 0) -> None:
+        """Args:
+        inputs: :class:`ModelInputs` as plain data; planning takes it from the model's source.
+        samples: number of samples per split.
+        seed: of the generated numbers.
+        """
+        self._described = ModelInputs.from_dict(inputs)
+        self._samples, self._seed = samples, seed
+
+    @property
+    def channel_axis(self) -> int | None:
+        """The axis of the channels of images within a batch."""
+        return self._described.channel_axis
+
+    def split(self, name: SplitName) -> Split:
+        """Return samples that are the same on every call, and differ by split."""
+        random = np.random.default_rng([self._seed, name == "test"])
+        inputs = mapped(dict(self._described.inputs), lambda spec: spec.generated(self._samples, random))
+        targets = self._described.targets
+        return Split(
+            inputs,
+            None if targets is None else targets.generated(self._samples, random),
+            pass_as=self._described.pass_as,
+            is_evaluated=False,
+        )

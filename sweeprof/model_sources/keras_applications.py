@@ -1,0 +1,76 @@
+"""Models of ``keras.applications`` by their names: ``model=keras_applications model.name=MobileNetV2``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sweeprof.datasets.auto import ArraySpec, ModelInputs
+from sweeprof.model_sources import check_sizes, known_name, package, size
+
+if TYPE_CHECKING:
+    import keras
+
+CLASSES = 1000
+SIZES = {
+    **dict.fromkeys(("InceptionV3", "InceptionResNetV2", "Xception"), 299),
+    "NASNetLarge": 331,
+    **{f"EfficientNetB{index}": side for index, side in enumerate((224, 240, 260, 300, 380, 456, 528, 600))},
+    **{f"EfficientNetV2B{index}": side for index, side in enumerate((224, 240, 260, 300))},
+    "EfficientNetV2S": 384,
+    "EfficientNetV2M": 480,
+    "EfficientNetV2L": 480,
+}
+"""Sides of the images for which models are made; 224 for all others. Keras only tells them by building the model."""
+
+
+def names() -> list[str]:
+    """Return the names of all models."""
+    applications = package("keras.applications", "tensorflow")
+    return [name for name, value in vars(applications).items() if name[0].isupper() and callable(value)]
+
+
+def _builder(name: str) -> Callable[..., Any]:
+    known_name("model.name", name, names(), "model of keras.applications")
+    builder: Callable[..., Any] = getattr(package("keras.applications", "tensorflow"), name)
+    return builder
+
+
+def build(
+    name: str,
+    sizes: Mapping[str, Any],
+    arguments: Mapping[str, Any] | None = None,
+    weights: str | None = None,
+) -> keras.Model:
+    """Return the model.
+
+    Args:
+        name: of the function in ``keras.applications``.
+        sizes: ``image_size`` of the images, where it is not the model's own.
+        arguments: of that function, such as ``classes`` or ``alpha``.
+        weights: a file, or ``imagenet``, which is downloaded; None: random ones.
+    """
+    given = dict(arguments or {})
+    if "image_size" in sizes:
+        given.setdefault("input_shape", (sizes["image_size"], sizes["image_size"], 3))
+    model: keras.Model = _builder(name)(weights=weights, **given)
+    return model
+
+
+def inputs(name: str, sizes: Mapping[str, Any], arguments: Mapping[str, Any] | None = None) -> ModelInputs:
+    """Return the description of the model's inputs: images of ``inputs.image_size`` pixels on each side, channels first.
+
+    A backend moves the channels to the end, where the model expects them.
+    """
+    known_name("model.name", name, names(), "model of keras.applications")
+    check_sizes(sizes, ["image_size"])
+    given = dict(arguments or {})
+    shape = given.get("input_shape")
+    image_size = size(sizes, "image_size", SIZES.get(name, 224) if shape is None else int(shape[0]))
+    channels = 3 if shape is None else int(shape[-1])
+    classes = int(given.get("classes", CLASSES))
+    spec = ArraySpec((channels, image_size, image_size))
+    targets = ArraySpec((), "int64", high=classes) if given.get("include_top", True) else None
+    return ModelInputs(
+        {"x": spec}, "positional", targets, channel_axis=1, unit="images", sizes={"image_size": image_size}
+    )

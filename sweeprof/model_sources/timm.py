@@ -1,0 +1,68 @@
+"""Models of timm by their names: ``model=timm model.name=resnet18,vit_small_patch16_224``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from sweeprof.datasets.auto import ArraySpec, ModelInputs
+from sweeprof.model_sources import check_sizes, known_name, package, size
+from sweeprof.model_sources.torchvision import import_torchvision
+
+if TYPE_CHECKING:
+    import torch
+
+
+def import_timm() -> ModuleType:
+    """Return timm, which imports torchvision."""
+    import_torchvision()
+    return package("timm", "timm")
+
+
+def names() -> list[str]:
+    """Return the names of all models."""
+    listed: list[str] = import_timm().list_models()
+    return listed
+
+
+def build(
+    name: str,
+    sizes: Mapping[str, Any],
+    arguments: Mapping[str, Any] | None = None,
+    pretrained: bool = False,
+) -> torch.nn.Module:
+    """Return the model.
+
+    Args:
+        name: as ``timm.list_models()`` has it.
+        sizes: ``image_size`` is passed to models that are built for one size.
+        arguments: of the model's constructor, such as ``num_classes`` or ``drop_path_rate``.
+        pretrained: True: with the weights that timm downloads; False: with random ones.
+    """
+    timm = import_timm()
+    architecture = name.partition(".")[0]
+    known_name("model.name", architecture, timm.list_models(), "model of timm")
+    given = dict(arguments or {})
+    config = timm.get_pretrained_cfg(name)
+    if "image_size" in sizes and config is not None and config.fixed_input_size:
+        given.setdefault("img_size", sizes["image_size"])
+    model: torch.nn.Module = timm.create_model(name, pretrained=pretrained, **given)
+    return model
+
+
+def inputs(name: str, sizes: Mapping[str, Any], arguments: Mapping[str, Any] | None = None) -> ModelInputs:
+    """Return the description of the model's inputs: images of ``inputs.image_size`` pixels on each side."""
+    timm = import_timm()
+    known_name("model.name", name.partition(".")[0], timm.list_models(), "model of timm")
+    check_sizes(sizes, ["image_size"])
+    config = timm.get_pretrained_cfg(name)
+    given = arguments or {}
+    channels, side, _ = (3, 224, 224) if config is None else config.input_size
+    image_size = size(sizes, "image_size", given.get("img_size", side))
+    shape = (int(given.get("in_chans", channels)), image_size, image_size)
+    classes = int(given.get("num_classes", 1000 if config is None else config.num_classes))
+    targets = ArraySpec((), "int64", high=classes) if classes else None
+    return ModelInputs(
+        {"x": ArraySpec(shape)}, "positional", targets, channel_axis=1, unit="images", sizes={"image_size": image_size}
+    )

@@ -1,0 +1,77 @@
+"""Models of torchvision by their names: ``model=torchvision model.name=resnet18``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from sweeprof.datasets.auto import ArraySpec, ModelInputs
+from sweeprof.errors import Problem, UserError
+from sweeprof.model_sources import check_sizes, known_name, package, size
+
+if TYPE_CHECKING:
+    import torch
+
+CLASSES = 1000
+VIDEO_FRAMES = 16
+"""Frames of a clip, as the pretrained models of torchvision take them."""
+
+
+def import_torchvision() -> ModuleType:
+    """Return torchvision; where its compiled operators do not fit this torch, without them: models for images do not need them."""
+    try:
+        return package("torchvision", "torchvision")
+    except RuntimeError as error:
+        if "torchvision::nms" not in str(error):
+            raise
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        sys.modules["torchvision._meta_registrations"] = ModuleType("torchvision._meta_registrations")
+        return package("torchvision", "torchvision")
+
+
+def names() -> list[str]:
+    """Return the names of all models."""
+    import_torchvision()
+    listed: list[str] = package("torchvision.models", "torchvision").list_models()
+    return listed
+
+
+def build(name: str, arguments: Mapping[str, Any] | None = None, weights: str | None = None) -> torch.nn.Module:
+    """Return the model.
+
+    Args:
+        name: as ``torchvision.models.list_models()`` has it.
+        arguments: of the model's constructor, such as ``num_classes``.
+        weights: a name of pretrained weights, such as ``DEFAULT``, which are downloaded; None: random ones.
+    """
+    known_name("model.name", name, names(), "model of torchvision")
+    models = package("torchvision.models", "torchvision")
+    model: torch.nn.Module = models.get_model(name, weights=weights, **(arguments or {}))
+    return model
+
+
+def inputs(name: str, sizes: Mapping[str, Any], arguments: Mapping[str, Any] | None = None) -> ModelInputs:
+    """Return the description of the model's inputs: images of ``inputs.image_size``, or clips of ``inputs.frames`` images."""
+    known_name("model.name", name, names(), "model of torchvision")
+    models = package("torchvision.models", "torchvision")
+    kind = models.get_model_builder(name).__module__
+    if ".detection" in kind or ".optical_flow" in kind:
+        reason = "takes lists of images or pairs of them: write a dataset of your own for it, see docs/data.md."
+        raise UserError([Problem("dataset", "auto", f"has no description of {name}'s inputs, which {reason}")])
+    transforms = models.get_model_weights(name).DEFAULT.transforms()
+    crop = getattr(transforms, "crop_size", None) or getattr(transforms, "resize_size", None)
+    side = crop[0] if isinstance(crop, list | tuple) else crop
+    is_video = ".video" in kind
+    check_sizes(sizes, ["image_size", *(["frames"] if is_video else [])])
+    image_size = size(sizes, "image_size", side or 224)
+    shape = (3, image_size, image_size)
+    used = {"image_size": image_size}
+    if is_video:
+        frames = size(sizes, "frames", VIDEO_FRAMES)
+        shape, used = (3, frames, image_size, image_size), {**used, "frames": frames}
+    classes = int((arguments or {}).get("num_classes", CLASSES))
+    targets = None if ".segmentation" in kind else ArraySpec((), "int64", high=classes)
+    return ModelInputs({"x": ArraySpec(shape)}, "positional", targets, channel_axis=1, unit="images", sizes=used)
