@@ -1,0 +1,272 @@
+"""Models of transformers: from a configuration, with random weights, or from a folder or the hub.
+
+``model=transformers model.architecture=bert model.task=text-classification model.config.num_hidden_layers=4`` or
+``model=transformers model.path=FOLDER``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sweeprof.datasets.auto import ArraySpec, ModelInputs
+from sweeprof.errors import Problem, UserError, key_problem
+from sweeprof.model_sources import check_sizes, known_name, package, size
+from sweeprof.model_sources.torchvision import import_torchvision
+
+if TYPE_CHECKING:
+    import torch
+
+TASKS = {
+    "feature-extraction": "AutoModel",
+    "text-classification": "AutoModelForSequenceClassification",
+    "token-classification": "AutoModelForTokenClassification",
+    "question-answering": "AutoModelForQuestionAnswering",
+    "fill-mask": "AutoModelForMaskedLM",
+    "text-generation": "AutoModelForCausalLM",
+    "text2text-generation": "AutoModelForSeq2SeqLM",
+    "image-classification": "AutoModelForImageClassification",
+    "semantic-segmentation": "AutoModelForSemanticSegmentation",
+    "object-detection": "AutoModelForObjectDetection",
+    "video-classification": "AutoModelForVideoClassification",
+    "image-text-to-text": "AutoModelForImageTextToText",
+    "audio-classification": "AutoModelForAudioClassification",
+    "speech-to-text": "AutoModelForSpeechSeq2Seq",
+    "speech-to-characters": "AutoModelForCTC",
+}
+"""The class that loads the model for a task, by transformers' names of the tasks where it has them."""
+SEQUENCE_LENGTH = 128
+DECODER_LENGTH = 32
+IMAGE_SIZE = 224
+"""Defaults where the configuration of a model does not tell."""
+
+
+def import_transformers() -> Any:
+    """Return transformers, which imports torchvision where it is installed."""
+    transformers = package("transformers", "transformers")
+    if transformers.utils.is_torchvision_available():
+        import_torchvision()
+    return transformers
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """A configuration and the class of its model."""
+
+    config: Any
+    kind: type[torch.nn.Module]
+    auto: Any
+
+
+def _model(architecture: str | None, path: str | None, task: str | None, config: Mapping[str, Any]) -> _Model:
+    transformers = import_transformers()
+    if task is not None:
+        known_name("model.task", task, TASKS, "task")
+    if path is not None:
+        try:
+            made = transformers.AutoConfig.from_pretrained(path, **config)
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise UserError([Problem("model.path", path, f"is not a saved model: {reason}")]) from None
+    elif architecture is not None:
+        known_name("model.architecture", architecture, transformers.CONFIG_MAPPING, "architecture of transformers")
+        made = transformers.AutoConfig.for_model(architecture, **config)
+    else:
+        raise UserError(
+            [Problem("model.architecture", None, "is missing: name an architecture, or a folder by model.path.")]
+        )
+    unknown = [name for name in config if name not in _defaults_of(made)]
+    if unknown:
+        known = [f"model.config.{name}" for name in _defaults_of(made)]
+        raise UserError([_unknown_key(name, config[name], known) for name in unknown])
+    auto = getattr(transformers, TASKS[task or "feature-extraction"])
+    if task is None and made.architectures and hasattr(transformers, made.architectures[0]):
+        kind = getattr(transformers, made.architectures[0])
+        return _Model(made, kind, kind)
+    if type(made) not in auto._model_mapping:
+        able = [name for name, other in TASKS.items() if type(made) in getattr(transformers, other)._model_mapping]
+        allowed = f"is not a task of {made.model_type}, which has {', '.join(able)}."
+        raise UserError([Problem("model.task", task, allowed)])
+    kind = auto._model_mapping[type(made)]
+    return _Model(made, kind[0] if isinstance(kind, tuple) else kind, auto)
+
+
+def _unknown_key(name: str, value: object, known: list[str]) -> Problem:
+    return key_problem(f"model.config.{name}", value, known)
+
+
+def _defaults_of(config: Any) -> set[str]:
+    """Return the settings that a configuration has, under all their names."""
+    return {*config.to_dict(), *config.attribute_map, "use_cache", "num_labels", "torch_dtype", "dtype"}
+
+
+def build(  # noqa: PLR0913, PLR0917  # one argument for each setting of conf/model/transformers.yaml
+    architecture: str | None,
+    path: str | None,
+    task: str | None,
+    config: Mapping[str, Any] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    dtype: str | None = None,
+    attn_implementation: str | None = None,
+    peft: Any = None,
+) -> torch.nn.Module:
+    """Return the model.
+
+    Args:
+        architecture: a model type of transformers, such as ``bert``; the weights are random.
+        path: a folder that ``save_pretrained`` has written, or a name on the hub; its weights are loaded.
+        task: one of :data:`TASKS`; None: the class that was saved, or the model without a head.
+        config: settings of the configuration, such as ``num_hidden_layers``.
+        arguments: further arguments of ``from_config`` or ``from_pretrained``.
+        dtype: of the weights, such as ``bfloat16``; None: as saved, or float32.
+        attn_implementation: ``eager``, ``sdpa``, ``flash_attention_2``; None: transformers chooses.
+        peft: a configuration of peft, such as ``peft.LoraConfig``, by which adapters are added.
+    """
+    settings = {"use_cache": False, **(config or {})}
+    found = _model(architecture, path, task, settings if path is None else dict(config or {}))
+    given = dict(arguments or {})
+    if dtype is not None:
+        given["dtype"] = dtype
+    if attn_implementation is not None:
+        given["attn_implementation"] = attn_implementation
+    if path is not None:
+        model = found.kind.from_pretrained(path, config=found.config, **given)  # type: ignore[attr-defined]
+    elif found.auto is found.kind:
+        model = found.kind._from_config(found.config, **given)  # type: ignore[attr-defined]
+    else:
+        model = found.auto.from_config(found.config, **given)
+    made: torch.nn.Module = model if peft is None else package("peft", "peft").get_peft_model(model, peft)
+    return made
+
+
+def inputs(
+    architecture: str | None,
+    path: str | None,
+    task: str | None,
+    sizes: Mapping[str, Any],
+    config: Mapping[str, Any] | None = None,
+) -> ModelInputs:
+    """Return the description of the model's inputs, as its configuration and the signature of its forward tell them."""
+    found = _model(architecture, path, task, dict(config or {}))
+    return _Description(found, sizes).inputs()
+
+
+class _Description:
+    """Collects the inputs of a model, one kind after the other."""
+
+    def __init__(self, model: _Model, sizes: Mapping[str, Any]) -> None:
+        self._config, self._kind, self._sizes = model.config, model.kind, sizes
+        self._arguments = inspect.signature(model.kind.forward).parameters
+        self._text = getattr(model.config, "text_config", None) or model.config.get_text_config(decoder=False)
+        self._specs: dict[str, ArraySpec] = {}
+        self._used: dict[str, int] = {}
+        self._unit, self._units = "samples", 1.0
+
+    def inputs(self) -> ModelInputs:
+        """Return the description.
+
+        Raises:
+            UserError: a size is not one of this model, or the model takes something else than text, images and audio.
+        """
+        main = str(getattr(self._kind, "main_input_name", "input_ids"))
+        if "pixel_values" in self._arguments:
+            self._add_images()
+        if main in ("input_features", "input_values"):
+            self._add_audio(main)
+        if "input_ids" in self._arguments and main not in ("input_features", "input_values", "pixel_values_videos"):
+            self._add_text()
+        if self._config.is_encoder_decoder and "decoder_input_ids" in self._arguments:
+            self._add_decoder()
+        check_sizes(self._sizes, self._used)
+        if not self._specs:
+            reason = (
+                f"has no description of the inputs of {self._kind.__name__}, which begin with {main}: name a dataset."
+            )
+            raise UserError([Problem("dataset", "auto", reason)])
+        images = self._specs.get("pixel_values")
+        axis = None if images is None else len(images.shape) - 2
+        return ModelInputs(self._specs, "keywords", self._targets(), axis, self._unit, self._units, self._used)
+
+    def _size(self, name: str, default: int) -> int:
+        self._used[name] = size(self._sizes, name, default)
+        return self._used[name]
+
+    def _add_text(self) -> None:
+        longest = _first(self._text, "max_position_embeddings", "n_positions", "max_length_positions")
+        length = self._size("sequence_length", min(SEQUENCE_LENGTH, longest or SEQUENCE_LENGTH))
+        is_relative = any(hasattr(self._text, name) for name in ("rope_parameters", "rope_theta", "rope_scaling"))
+        if longest is not None and length > longest and not is_relative:
+            limit = f"is above the longest sequence of this model: model.config.max_position_embeddings={longest}."
+            raise UserError([Problem("inputs.sequence_length", length, limit)])
+        self._specs = {"input_ids": self._ids(length), **self._specs}
+        if "attention_mask" in self._arguments:
+            self._specs["attention_mask"] = ArraySpec((length,), "int64", low=1)
+        if "bbox" in self._arguments:
+            self._specs["bbox"] = ArraySpec((length, 4), "int64", low=1)
+        if "pixel_values" not in self._specs:
+            self._unit, self._units = "tokens", length
+
+    def _ids(self, length: int) -> ArraySpec:
+        return ArraySpec(
+            (length,), "int64", high=_first(self._text, "vocab_size") or _first(self._config, "vocab_size")
+        )
+
+    def _add_decoder(self) -> None:
+        length = self._size("decoder_length", DECODER_LENGTH)
+        self._specs["decoder_input_ids"] = self._ids(length)
+        if self._unit == "tokens":
+            self._units += length
+
+    def _add_images(self) -> None:
+        vision = getattr(self._config, "vision_config", None) or self._config
+        side = _first(vision, "image_size") or _first(self._config, "image_size") or IMAGE_SIZE
+        image_size = self._size("image_size", side)
+        channels = _first(vision, "num_channels", "in_channels") or 3
+        frames = _first(vision, "num_frames")
+        shape = (channels, image_size, image_size)
+        if frames is not None and "bool_masked_pos" not in self._arguments:
+            shape = (self._size("frames", frames), *shape)  # type: ignore[assignment]
+        self._specs["pixel_values"] = ArraySpec(shape)
+        self._unit, self._units = "images", 1
+
+    def _add_audio(self, name: str) -> None:
+        encoder = getattr(self._config, "audio_config", None) or self._config
+        bins = _first(encoder, "num_mel_bins")
+        rate = _first(self._config, "sampling_rate") or 16000
+        if name == "input_values" and bins is None:
+            samples = self._size("audio_samples", rate)
+            self._specs[name] = ArraySpec((samples,))
+            self._unit, self._units = "seconds of audio", samples / rate
+            return
+        longest = _first(encoder, "max_source_positions", "max_length")
+        frames = self._size("audio_frames", 2 * (longest or 1500) if name == "input_features" else longest or 1024)
+        mels = bins or _first(encoder, "input_feat_per_channel", "feature_size") or 80
+        is_frames_last = name == "input_features" and not hasattr(encoder, "input_feat_per_channel")
+        self._specs[name] = ArraySpec((mels, frames) if is_frames_last else (frames, mels))
+        self._unit, self._units = "seconds of audio", frames / 100
+
+    def _targets(self) -> ArraySpec | None:
+        head = self._kind.__name__.partition("For")[2]
+        labels = int(getattr(self._config, "num_labels", 2) or 2)
+        if head in ("SequenceClassification", "ImageClassification", "AudioClassification", "VideoClassification"):
+            return ArraySpec((), "int64", high=labels)
+        if head == "TokenClassification":
+            return ArraySpec(self._specs["input_ids"].shape, "int64", high=labels)
+        if head in ("MaskedLM", "CausalLM") or self._kind.__name__.endswith("LMHeadModel"):
+            return self._specs.get("input_ids")
+        if "decoder_input_ids" in self._specs and head:
+            return self._specs["decoder_input_ids"]
+        return None
+
+
+def _first(config: Any, *names: str) -> int | None:
+    """Return the first of some settings that a configuration has; of a pair, such as height and width, the larger."""
+    for name in names:
+        value = getattr(config, name, None)
+        if isinstance(value, list | tuple) and value and all(isinstance(one, int) for one in value):
+            return max(value)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
