@@ -111,8 +111,9 @@ def _backend_problems(backend: Any) -> Iterator[Problem]:
 
 
 def _model_problems(model: Json) -> Iterator[Problem]:
-    if "path" in model and model["path"] is None:
-        yield Problem("model.path", None, "is missing: it must name a file or a folder.")
+    is_file = any(isinstance(node, Mapping) and "for_files" in node for node in model.values())
+    if is_file and model.get("path") is None:
+        yield Problem("model.path", None, "is missing: it must name a file.")
         return
     for framework, node in model.items():
         if framework not in FRAMEWORK_EXTRAS and isinstance(node, Mapping) and "_target_" not in node:
