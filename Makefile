@@ -34,9 +34,10 @@ COVERED := 90
 coverage: $(VENV)/.test-$(STAMP)
 	$(BIN)/python -m pytest -m "not slow and not thorough" --cov --cov-report=term --cov-fail-under=$(COVERED)
 
-# The tests that take long: sweeps under kills, full disks, every precision, Hydra's traps.
+# The tests that take long: sweeps under kills, full disks, every precision, Hydra's traps. They wait for a third of their time:
+# three workers for two cores.
 slow: $(VENV)/.test-$(STAMP)
-	$(BIN)/python -m pytest -m "slow and not thorough"
+	$(BIN)/python -m pytest --numprocesses=3 -m "slow and not thorough"
 
 # What CI has no time for, before a release: further variants, the longest tests, the rest of those on a cluster.
 thorough: $(VENV)/.test-$(STAMP)
