@@ -128,7 +128,7 @@ def test_a_job_that_is_killed_costs_at_most_the_trial_that_kills_it(tmp_path: Pa
     assert set(measured(folder).values()) == {1}  # nothing that was measured is measured again
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.thorough), signal.SIGKILL])
 def test_nothing_outlives_the_head(tmp_path: Path, launcher: list[str], number: signal.Signals) -> None:
     process = start_command(tmp_path, *HANGS, *launcher)
     try:

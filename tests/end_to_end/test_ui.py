@@ -46,6 +46,7 @@ def swept(cwd: Path, *words: str) -> Ran:
     return ran
 
 
+@pytest.mark.thorough
 def test_each_printed_link_opens_what_it_is_called_after(home: Path) -> None:
     with started("sweeprof.ui", "--port", "0", cwd=home) as ui:
         ui.line("Ctrl-C ends the server.")

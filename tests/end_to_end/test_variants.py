@@ -17,6 +17,7 @@ SHORT = ("protocol.min_s=0.02", "protocol.warmup_s=0.02", "protocol.min_samples=
 METRICS = "metrics.select=[latency/forward,latency/backward,latency/compile,compute/macs,quality/agreement]"
 
 
+@pytest.mark.thorough
 def test_precision_by_memory_layout_by_kind_of_step(sweeprof: Command) -> None:
     ran = sweeprof(
         "model=lenet5",

@@ -61,7 +61,9 @@ def test_eight_sweeps_at_once_to_one_new_sqlite_file(sweep: Callable[[str], Path
 
 
 @needs_postgres
-@pytest.mark.parametrize("count", [4, pytest.param(8, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "count", [2, pytest.param(4, marks=pytest.mark.thorough), pytest.param(8, marks=pytest.mark.thorough)]
+)
 def test_sweeps_at_once_to_one_new_postgres(count: int, sweep: Callable[[str], Path], tmp_path: Path) -> None:
     with postgres(tmp_path / "pg") as database:
         uri = database.create("mlflow")
@@ -120,6 +122,7 @@ def test_the_server_is_restarted_while_it_is_sent_to(sweep: Callable[[str], Path
         assert_whole(behind.url, folder)
 
 
+@pytest.mark.thorough
 def test_a_server_is_killed_and_started_again_during_a_sweep(tmp_path: Path) -> None:
     (tmp_path / "waiting.py").write_text(WAITING)
     with MlflowServer(tmp_path / "server") as fragile:
@@ -138,6 +141,7 @@ def test_a_server_is_killed_and_started_again_during_a_sweep(tmp_path: Path) -> 
         assert_whole(fragile.url, folder, (1, 2, 3))
 
 
+@pytest.mark.thorough
 def test_a_server_that_is_there_only_at_the_end_gets_everything(
     front: Proxy, server: MlflowServer, tmp_path: Path
 ) -> None:

@@ -615,7 +615,7 @@ for layer, shape, macs in (
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_on_whatever_keras_runs(backend: str) -> None:
     if importlib.util.find_spec(backend) is None:

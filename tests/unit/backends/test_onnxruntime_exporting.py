@@ -245,7 +245,7 @@ def test_keras_models_have_their_layers_and_agree_with_tensorflow(tmp_path: Path
     assert sum(row.macs or 0 for row in table.rows if row.type in ("Conv2D", "Dense")) == table.macs
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_keras_model_in_a_callers_hands(tmp_path: Path) -> None:
     """On TensorFlow in this process: saved, and exported by another one."""
     from sweeprof.zoo import mlp

@@ -31,15 +31,19 @@ def best_s(call: Callable[[], object]) -> float:
 def test_they_are_what_others_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     """A larger product by TensorFlow itself, asked for directly, and numpy's copy."""
     monkeypatch.setattr(module, "COPIED_BYTES", 1 << 26)
-    found = peaks(TensorflowBackend().peak_settings("cpu"))
-    assert (found.dtype, found.device, found.is_cached) == ("float32", "cpu", False)
     left, right = (tf.constant(np.random.default_rng(seed).random((1024, 1024), np.float32)) for seed in (0, 1))
-    product = found.flops_per_s / (2 * 1024**3 / best_s(lambda: tf.matmul(left, right)))
     source, target = np.ones(1 << 26, np.uint8), np.empty(1 << 26, np.uint8)
-    copy = found.bytes_per_s / (2 * source.size / best_s(lambda: np.copyto(target, source)))
+    rates = []
+    for _ in range(3):  # in turns: other processes may take the machine for a while
+        found = peaks(TensorflowBackend().peak_settings("cpu"))
+        assert (found.dtype, found.device, found.is_cached) == ("float32", "cpu", False)
+        product_s, copy_s = best_s(lambda: tf.matmul(left, right)), best_s(lambda: np.copyto(target, source))
+        rates.append((found.flops_per_s, 2 * 1024**3 / product_s, found.bytes_per_s, 2 * source.size / copy_s))
+    own_flops, flops, own_bytes, copied = map(max, zip(*rates, strict=True))
+    product, copy = own_flops / flops, own_bytes / copied
     print(f"product {product:.2f} of one that is asked for directly, copy {copy:.2f} of numpy's")
     assert 0.3 < product < 3.5
-    assert 0.2 < copy < 5
+    assert 0.4 < copy < 3
 
 
 def test_a_copy_is_one() -> None:
