@@ -22,7 +22,7 @@ from sweeprof.backends.torch.building import build_on_meta, built, copied_to_met
 from sweeprof.backends.torch.callsites import CallSites, ModuleCall, costs_of, dtype_name, operator_counts, tensors_in
 from sweeprof.backends.torch.dispatch import CountingMode, NotOnShapes
 from sweeprof.backends.torch.liveness import LiveBytes
-from sweeprof.backends.torch.model import on_device
+from sweeprof.backends.torch.model import as_shapes, on_device
 from sweeprof.backends.torch.state import children_of, modules_of, tensors_among, unchanged
 from sweeprof.counting.formulas import DEFAULTS, Cost, FormulaFailed, Formulas
 from sweeprof.counting.parameters import Variable, added, summed
@@ -273,7 +273,8 @@ def _over_shapes(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) ->
     """The layers as counted over shapes.
 
     First on the module itself; then on a copy that is on the meta device altogether, for a forward that insists on one device;
-    then with the constants that the forward makes on meta too, for one that writes what it computed into them.
+    then with the integers among the inputs and the constants that the forward makes on meta too, for one that writes what it
+    computed into them.
 
     Raises:
         NotOnShapes: the forward raised something each time; the message is that of the first.
@@ -284,7 +285,8 @@ def _over_shapes(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) ->
     for is_copy, constants in ((False, True), (True, True), (True, False)):
         try:
             counted = copied_to_meta(module) if is_copy else module
-            return _count(counted, shapes, formulas, ON_SHAPES, constants=constants)
+            given = as_shapes(inputs, device_of(counted)) if constants else shapes
+            return _count(counted, given, formulas, ON_SHAPES, constants=constants)
         except FormulaFailed as failed:
             raise failed.error from None
         except Exception as error:  # a forward may raise anything when it meets a meta tensor
@@ -373,11 +375,13 @@ NAME = "flop_counter"
 
 def own_counts(build: Build, inputs: Inputs) -> OwnCounts:
     """``torch.utils.flop_counter`` over one forward in inference mode; nothing is run."""
-    shapes = on_device(inputs, "meta")
     try:
-        module = copied_to_meta(in_inference(materialised(build_on_meta(build), shapes)))
-        with torch.no_grad(), slow_paths(), FlopCounterMode(display=False) as counter:
-            shapes.call(module)
+        module = copied_to_meta(in_inference(materialised(build_on_meta(build), on_device(inputs, "meta"))))
+        sites = CallSites(module, DEFAULTS)
+        on_shapes = CountingMode(sites, LiveBytes(sites.where, ()), DEFAULTS, on_shapes=True)
+        random = torch.random.fork_rng(devices=())
+        with random, torch.no_grad(), slow_paths(), on_shapes, FlopCounterMode(display=False) as counter:
+            as_shapes(inputs, None).call(module)
     except Exception as error:  # a model may refuse shapes in any way
         return OwnCounts({}, {NAME: f"the model does not run on shapes: {message_of(error)}"})
     return OwnCounts({NAME: counter.get_total_flops()})

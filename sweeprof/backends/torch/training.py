@@ -17,7 +17,7 @@ from sweeprof.backends.torch.callsites import CallSites, costs_of, tensors_in
 from sweeprof.backends.torch.counting import count_layers, message_of, slow_paths, uncompiled
 from sweeprof.backends.torch.dispatch import CountingMode, NotOnShapes
 from sweeprof.backends.torch.liveness import LiveBytes
-from sweeprof.backends.torch.model import INT8, TorchModel, first_tensor, on_device
+from sweeprof.backends.torch.model import INT8, TorchModel, as_shapes, first_tensor, on_device
 from sweeprof.backends.torch.state import modules_of
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.errors import Unsupported
@@ -60,31 +60,36 @@ def _count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas)
     module = materialised(uncompiled(module), shapes)
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise Unsupported("no parameter requires a gradient")
-    try:
-        return _counted(copied_to_meta(module).train(), shapes, formulas)
-    except Unsupported:
-        raise
-    except Exception as error:  # a forward or a backward may raise anything on meta
-        table = count_layers(module, inputs, formulas)
-        flops = table.flops or 0
-        return Training(
-            table.macs,
-            flops,
-            BACKWARD_OVER_FORWARD * table.macs,
-            BACKWARD_OVER_FORWARD * flops,
-            None,
-            f"the backward does not run on shapes: {message_of(error)}",
-            dict(table.uncovered),
-        )
+    first: Exception | None = None
+    for constants in (True, False):
+        try:
+            given = as_shapes(inputs, None) if constants else shapes
+            return _counted(copied_to_meta(module).train(), given, formulas, constants)
+        except Unsupported:
+            raise
+        except Exception as error:  # a forward or a backward may raise anything on meta
+            first = first or error
+    assert first is not None
+    table = count_layers(module, inputs, formulas)
+    flops = table.flops or 0
+    return Training(
+        table.macs,
+        flops,
+        BACKWARD_OVER_FORWARD * table.macs,
+        BACKWARD_OVER_FORWARD * flops,
+        None,
+        f"the backward does not run on shapes: {message_of(first)}",
+        dict(table.uncovered),
+    )
 
 
-def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) -> Training:
+def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, constants: bool) -> Training:
     given = tensors_in((inputs.args, inputs.kwargs))
     sites = CallSites(module, formulas)
     live = LiveBytes(sites.where, [*given, *module.parameters(), *module.buffers()])
     sites.remember_gradients()
-    mode = CountingMode(sites, live, formulas, on_shapes=True)
-    with torch.enable_grad(), slow_paths(), sites.tracking(), mode:
+    mode = CountingMode(sites, live, formulas, on_shapes=True, constants=constants)
+    with torch.random.fork_rng(devices=()), torch.enable_grad(), slow_paths(), sites.tracking(), mode:
         outputs = inputs.call(module)
         if (
             mode.higher_order
