@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
+from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from sweeprof.backends import Build
@@ -24,7 +25,7 @@ from sweeprof.backends.torch.dispatch import CountingMode, NotOnShapes
 from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.model import as_shapes, on_device
 from sweeprof.backends.torch.state import children_of, modules_of, tensors_among, unchanged
-from sweeprof.counting.formulas import DEFAULTS, Cost, FormulaFailed, Formulas
+from sweeprof.counting.formulas import DEFAULTS, Args, Cost, FormulaFailed, Formulas, Kwargs
 from sweeprof.counting.parameters import Variable, added, summed
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import without_collection
@@ -272,9 +273,9 @@ def count_layers(module: torch.nn.Module, inputs: Inputs, formulas: Formulas = D
 def _over_shapes(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) -> LayerTable:
     """The layers as counted over shapes.
 
-    First on the module itself; then on a copy that is on the meta device altogether, for a forward that insists on one device;
-    then with the integers among the inputs and the constants that the forward makes on meta too, for one that writes what it
-    computed into them.
+    First on the module itself; then on a copy that is on the meta device altogether, for a forward that insists on one device, or
+    asks for the values of a tensor that it made of Python's numbers on meta; then with the integers among the inputs and the
+    constants that the forward makes on meta too.
 
     Raises:
         NotOnShapes: the forward raised something each time; the message is that of the first.
@@ -286,13 +287,26 @@ def _over_shapes(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) ->
         try:
             counted = copied_to_meta(module) if is_copy else module
             given = as_shapes(inputs, device_of(counted)) if constants else shapes
-            return _count(counted, given, formulas, ON_SHAPES, constants=constants)
+            with _NumbersOffMeta() if is_copy and constants else nullcontext():  # it costs a little for every function
+                return _count(counted, given, formulas, ON_SHAPES, constants=constants)
         except FormulaFailed as failed:
             raise failed.error from None
         except Exception as error:  # a forward may raise anything when it meets a meta tensor
             first = first or error
     assert first is not None
     raise NotOnShapes(message_of(first)) from first
+
+
+class _NumbersOffMeta(TorchFunctionMode):  # type: ignore[no-untyped-call]
+    """Keeps on the host what a forward makes of Python's numbers on meta, which is no operator while it is made."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: Args = (), kwargs: Kwargs | None = None
+    ) -> Any:
+        device = None if kwargs is None else kwargs.get("device")
+        if func in (torch.tensor, torch.as_tensor) and device is not None and torch.device(device).type == "meta":
+            kwargs = {**(kwargs or {}), "device": "cpu"}
+        return func(*args, **(kwargs or {}))
 
 
 def _without_values(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, reason: str) -> LayerTable:
