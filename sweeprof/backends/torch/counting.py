@@ -275,7 +275,8 @@ def _over_shapes(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) ->
 
     First on the module itself; then on a copy that is on the meta device altogether, for a forward that insists on one device, or
     asks for the values of a tensor that it made of Python's numbers on meta; then with the integers among the inputs and the
-    constants that the forward makes on meta too.
+    constants that the forward makes on meta too. Last, for a forward that asks for the values of integers that the caller has on
+    meta, with zeros in their place.
 
     Raises:
         NotOnShapes: the forward raised something each time; the message is that of the first.
@@ -283,12 +284,12 @@ def _over_shapes(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) ->
     shapes = on_device(inputs, "meta")
     module = materialised(uncompiled(module), shapes)
     first: Exception | None = None
-    for is_copy, constants in ((False, True), (True, True), (True, False)):
+    for attempt in _ATTEMPTS if _has_integers_on_meta(inputs) else _ATTEMPTS[:-1]:
         try:
-            counted = copied_to_meta(module) if is_copy else module
-            given = as_shapes(inputs, device_of(counted)) if constants else shapes
-            with _NumbersOffMeta() if is_copy and constants else nullcontext():  # it costs a little for every function
-                return _count(counted, given, formulas, ON_SHAPES, constants=constants)
+            counted = copied_to_meta(module) if attempt.is_copy else module
+            given = as_shapes(inputs, device_of(counted), attempt.zeros) if attempt.constants else shapes
+            with _NumbersOffMeta() if attempt.is_copy and attempt.constants else nullcontext():
+                return _count(counted, given, formulas, attempt.method, constants=attempt.constants)
         except FormulaFailed as failed:
             raise failed.error from None
         except Exception as error:  # a forward may raise anything when it meets a meta tensor
@@ -297,8 +298,37 @@ def _over_shapes(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) ->
     raise NotOnShapes(message_of(first)) from first
 
 
-class _NumbersOffMeta(TorchFunctionMode):  # type: ignore[no-untyped-call]
-    """Keeps on the host what a forward makes of Python's numbers on meta, which is no operator while it is made."""
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A way to count over shapes."""
+
+    is_copy: bool
+    """True: on a copy of the module on meta."""
+    constants: bool = True
+    """False: constants and integers are on meta too."""
+    zeros: bool = False
+    """True: integers that are on meta are zeros."""
+    method: str = ON_SHAPES
+
+
+_ATTEMPTS = (
+    _Attempt(is_copy=False),
+    _Attempt(is_copy=True),
+    _Attempt(is_copy=True, constants=False),
+    _Attempt(is_copy=True, zeros=True, method=f"{ON_SHAPES}, with zeros for integers on the meta device"),
+)
+
+
+def _has_integers_on_meta(inputs: Inputs) -> bool:
+    given = tensors_in((inputs.args, inputs.kwargs))
+    return any(tensor.is_meta and not (tensor.is_floating_point() or tensor.is_complex()) for tensor in given)
+
+
+class _NumbersOffMeta(TorchFunctionMode):
+    """Keeps on the host what a forward makes of Python's numbers on meta, where the dispatcher sees no operator.
+
+    It sees every function, which takes a little time, and so is for a second attempt.
+    """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: Args = (), kwargs: Kwargs | None = None
@@ -312,7 +342,7 @@ class _NumbersOffMeta(TorchFunctionMode):  # type: ignore[no-untyped-call]
 def _without_values(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, reason: str) -> LayerTable:
     """Return the table of a module on the meta device whose forward needs values: its weights, and counts as far as possible."""
     try:
-        return _count(module, on_device(inputs, "meta"), formulas, ON_SHAPES, skips_branches=True)
+        return _count(module, as_shapes(inputs, None), formulas, ON_SHAPES, skips_branches=True)
     except FormulaFailed as failed:
         raise failed.error from None
     except Exception:  # the forward asks for values in Python too
@@ -337,7 +367,7 @@ def _count(  # how the mode treats what has no values
     constants: bool = True,
     skips_branches: bool = False,
 ) -> LayerTable:
-    on_shapes = method == ON_SHAPES
+    on_shapes = not method.startswith(FOR_REAL)
     given = tensors_in((inputs.args, inputs.kwargs))
     sites = CallSites(module, formulas)
     modules = list(sites.paths)

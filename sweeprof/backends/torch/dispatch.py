@@ -256,6 +256,8 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _on_meta(self, func: OpOverload, operator: _Operator, args: Args, kwargs: Kwargs) -> Any:
         targets = _targets(operator, args, kwargs)
         if self._overwritten:
+            if func.is_view and self._is_overwritten(args[0]):
+                return self._viewed(func, operator, args, kwargs)
             args, kwargs = _mapped(args, self._without_values), _mapped(kwargs, self._without_values)
         real, meta = _devices(args, kwargs)
         if targets and (real or self._overwritten):
@@ -328,9 +330,22 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _without_values(self, item: object) -> object:
         """The shape of a constant that was overwritten; anything else as it is."""
+        return _shape_of(item) if self._is_overwritten(item) else item
+
+    def _is_overwritten(self, item: object) -> bool:
         if not isinstance(item, torch.Tensor) or item.is_meta or item.layout != torch.strided:
-            return item
-        return _shape_of(item) if item.untyped_storage()._cdata in self._overwritten else item
+            return False
+        return item.untyped_storage()._cdata in self._overwritten
+
+    def _viewed(self, func: OpOverload, operator: _Operator, args: Args, kwargs: Kwargs) -> Any:
+        """A view of a constant that was overwritten, which has no values either.
+
+        Raises:
+            NotOnShapes: the forward reads them: NumPy and lists are made of a tensor that is resolved.
+        """
+        if operator.name in ("resolve_conj", "resolve_neg"):
+            raise NotOnShapes("the forward asks for values that it computed from shapes")
+        return _mapped(func(*args, **kwargs), lambda made: made if self._is_overwritten(made) else _shape_of(made))
 
 
 @cache

@@ -175,27 +175,32 @@ def on_device(inputs: Inputs, device: str | torch.device) -> Inputs:
     return inputs.map(lambda leaf: _placed(leaf, lambda _: place))
 
 
-def as_shapes(inputs: Inputs, device: torch.device | None) -> Inputs:
+def as_shapes(inputs: Inputs, device: torch.device | None, zeros: bool = False) -> Inputs:
     """The inputs for a forward over shapes: floating-point tensors on meta, integers and truth values on ``device``.
 
-    A forward may ask for the values of a mask or of a length. Large tensors are on meta, and so are those that the caller has
-    there.
+    A forward may ask for the values of a mask or of a length. Large tensors are on meta.
 
     Args:
         device: where the model is; of None and meta, the CPU.
+        zeros: replace integers that the caller has on meta by zeros; else they stay there.
     """
     real = torch.device("cpu") if device is None or device == _META else device
-    return inputs.map(lambda leaf: _placed(leaf, lambda given: real if _has_values(given) else _META))
+
+    def place_of(given: torch.Tensor | TensorSpec) -> torch.device:
+        stays = isinstance(given, torch.Tensor) and given.is_meta and not zeros
+        return real if not stays and _may_be_asked_for(given) else _META
+
+    return inputs.map(lambda leaf: _placed(leaf, place_of))
 
 
 _META = torch.device("meta")
 
 
-def _has_values(given: torch.Tensor | TensorSpec) -> bool:
-    """True if a forward over shapes gets the values of an input."""
+def _may_be_asked_for(given: torch.Tensor | TensorSpec) -> bool:
+    """True for integers and truth values, but for large tensors."""
     if isinstance(given, TensorSpec):
         dtype, elements = getattr(torch, given.dtype), prod(given.shape)
-    elif given.is_meta or given.is_quantized or given.layout != torch.strided:
+    elif given.is_quantized or given.layout != torch.strided:
         return False
     else:
         dtype, elements = given.dtype, given.numel()

@@ -72,30 +72,30 @@ def captioned() -> Tensors:
     return {"input_ids": ids, "attention_mask": padding(), **image()}
 
 
-def with_image_tokens(count: int, first: int = 0, **further: torch.Tensor) -> Tensors:
+def with_image_tokens(count: int, first: int = 0) -> Tensors:
     """A text in which ``count`` tokens stand for the image."""
     ids = tokens()
     ids[:, first : first + count] = IMAGE_TOKEN
-    return {"input_ids": ids, "attention_mask": padding(), **image(), **further}
+    return {"input_ids": ids, "attention_mask": padding(), **image()}
 
 
 def sound() -> Tensors:
     return {"input_values": torch.ones(2, 1000), "attention_mask": padding(1000)}
 
 
-def frames(mask: bool = True) -> Tensors:
+def spoken() -> Tensors:
     features = torch.ones(2, 60, 16)
-    return {"input_features": features, "attention_mask": padding(60)} if mask else {"input_features": features}
+    return {"input_features": features, "attention_mask": padding(60), "decoder_input_ids": tokens(8)}
 
 
 def whisper_input() -> Tensors:
     return {"input_features": torch.ones(2, 16, 60), "decoder_input_ids": tokens(8)}
 
 
-def boxed(**further: torch.Tensor) -> Tensors:
+def boxed() -> Tensors:
     """A text with the place of every word on its page."""
     corners = torch.tensor([1, 2, 3, 4]).repeat(2, LENGTH, 1)
-    return text(bbox=corners, **further)
+    return text(bbox=corners)
 
 
 IMAGE_TOKEN = 98
@@ -170,7 +170,9 @@ class Architecture:
     def build(self, **options: Any) -> nn.Module:
         config = transformers.AutoConfig.for_model(self.kind, **self.config)
         model = getattr(transformers, self.model)
-        made: nn.Module = (model.from_config if self.model.startswith("Auto") else model._from_config)(config, **options)
+        made: nn.Module = (model.from_config if self.model.startswith("Auto") else model._from_config)(
+            config, **options
+        )
         return made
 
 
@@ -189,7 +191,13 @@ ARCHITECTURES = [
     Architecture(
         "deberta-v2",
         CLASSIFIES,
-        {**ENCODER, "relative_attention": True, "position_buckets": 8, "pos_att_type": ["p2c", "c2p"], "type_vocab_size": 0},
+        {
+            **ENCODER,
+            "relative_attention": True,
+            "position_buckets": 8,
+            "pos_att_type": ["p2c", "c2p"],
+            "type_vocab_size": 0,
+        },
         text,
     ),
     Architecture("longformer", CLASSIFIES, {**ENCODER, "attention_window": 8}, text),
@@ -203,24 +211,38 @@ ARCHITECTURES = [
     Architecture("mamba", CAUSAL, MAMBA, text),
     Architecture("t5", TRANSLATES, T5, translated),
     Architecture("bart", TRANSLATES, BART, translated),
-    Architecture("whisper", "AutoModelForSpeechSeq2Seq", {**SPEECH, "num_mel_bins": 16, "max_source_positions": 30}, whisper_input),
+    Architecture(
+        "whisper",
+        "AutoModelForSpeechSeq2Seq",
+        {**SPEECH, "num_mel_bins": 16, "max_source_positions": 30},
+        whisper_input,
+    ),
     Architecture("wav2vec2", HEARS, WAVES, sound),
     Architecture("vit", SEES, VISION, image),
     Architecture("beit", SEES, {**VISION, "use_relative_position_bias": True}, image),
     Architecture("swin", SEES, SWIN, image),
-    Architecture("clip", "AutoModel", {"text_config": ENCODER, "vision_config": VISION, "projection_dim": 16}, captioned),
+    Architecture(
+        "clip", "AutoModel", {"text_config": ENCODER, "vision_config": VISION, "projection_dim": 16}, captioned
+    ),
     Architecture("detr", DETECTS, DETR, padded_image),
     Architecture(
         "segformer",
         SEGMENTS,
-        {"depths": [1] * 4, "hidden_sizes": [16, 16, 32, 32], "num_attention_heads": [1, 2, 4, 4], "decoder_hidden_size": 32},
+        {
+            "depths": [1] * 4,
+            "hidden_sizes": [16, 16, 32, 32],
+            "num_attention_heads": [1, 2, 4, 4],
+            "decoder_hidden_size": 32,
+        },
         lambda: image(64),
     ),
 ]
 """Those that are most used, of every kind."""
 
 FURTHER = [
-    Architecture("distilbert", CLASSIFIES, {"vocab_size": 99, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}, text),
+    Architecture(
+        "distilbert", CLASSIFIES, {"vocab_size": 99, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}, text
+    ),
     Architecture("albert", MASKED, {**ENCODER, "embedding_size": 16}, text),
     Architecture("electra", "AutoModelForTokenClassification", {**ENCODER, "embedding_size": 16}, text),
     Architecture("deberta", CLASSIFIES, {**ENCODER, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}, text),
@@ -241,24 +263,60 @@ FURTHER = [
     Architecture(
         "funnel",
         MASKED,
-        {"vocab_size": 99, "d_model": 32, "block_sizes": [1, 1], "num_decoder_layers": 1, "n_head": 4, "d_head": 8, "d_inner": 64},
+        {
+            "vocab_size": 99,
+            "d_model": 32,
+            "block_sizes": [1, 1],
+            "num_decoder_layers": 1,
+            "n_head": 4,
+            "d_head": 8,
+            "d_inner": 64,
+        },
         text,
     ),
     Architecture(
         "reformer",
         MASKED,
         {
-            "vocab_size": 99, "hidden_size": 32, "attention_head_size": 8, "num_attention_heads": 4, "feed_forward_size": 64,
-            "attn_layers": ["local", "lsh"], "axial_pos_shape": [4, 6], "axial_pos_embds_dim": [16, 16], "num_buckets": 4,
-            "is_decoder": False, "local_attn_chunk_length": 4, "lsh_attn_chunk_length": 4,
+            "vocab_size": 99,
+            "hidden_size": 32,
+            "attention_head_size": 8,
+            "num_attention_heads": 4,
+            "feed_forward_size": 64,
+            "attn_layers": ["local", "lsh"],
+            "axial_pos_shape": [4, 6],
+            "axial_pos_embds_dim": [16, 16],
+            "num_buckets": 4,
+            "is_decoder": False,
+            "local_attn_chunk_length": 4,
+            "lsh_attn_chunk_length": 4,
         },
         text,
-    ),  # fmt: skip
-    Architecture("xlnet", CLASSIFIES, {"vocab_size": 99, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64}, text),
+    ),
+    Architecture(
+        "xlnet", CLASSIFIES, {"vocab_size": 99, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64}, text
+    ),
     Architecture("xlm", CLASSIFIES, XLM, text),
     Architecture("canine", CLASSIFIES, {**ENCODER, "local_transformer_stride": 16}, lambda: text(64)),
-    Architecture("mobilebert", MASKED, {**ENCODER, "embedding_size": 16, "true_hidden_size": 16, "intra_bottleneck_size": 16}, text),
-    Architecture("gpt_neo", CAUSAL, {"vocab_size": 99, "hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]], "window_size": 8}, text),
+    Architecture(
+        "mobilebert",
+        MASKED,
+        {**ENCODER, "embedding_size": 16, "true_hidden_size": 16, "intra_bottleneck_size": 16},
+        text,
+    ),
+    Architecture(
+        "gpt_neo",
+        CAUSAL,
+        {
+            "vocab_size": 99,
+            "hidden_size": 32,
+            "num_layers": 2,
+            "num_heads": 4,
+            "attention_types": [[["global", "local"], 1]],
+            "window_size": 8,
+        },
+        text,
+    ),
     Architecture("gpt_neox", CAUSAL, ENCODER, text),
     Architecture("gptj", CAUSAL, {**GPT, "rotary_dim": 4}, text),
     Architecture("opt", CAUSAL, OPT, text),
@@ -267,17 +325,31 @@ FURTHER = [
     Architecture("qwen2", CAUSAL, DECODER, text),
     Architecture("qwen3_moe", CAUSAL, {**EXPERTS, "head_dim": 8}, text, runs_experts=True),
     Architecture("gemma2", CAUSAL, {**DECODER, "head_dim": 8, "sliding_window": 8}, text),
-    Architecture("gpt_oss", CAUSAL, {**DECODER, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8}, text, runs_experts=True),
+    Architecture(
+        "gpt_oss",
+        CAUSAL,
+        {**DECODER, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8},
+        text,
+        runs_experts=True,
+    ),
     Architecture("deepseek_v3", CAUSAL, LATENT, text, runs_experts=True),
     Architecture("phi3", CAUSAL, DECODER, text),
     Architecture("mamba2", CAUSAL, {**MAMBA, "num_heads": 8, "head_dim": 8, "n_groups": 1, "chunk_size": 8}, text),
     Architecture(
         "recurrent_gemma",
         CAUSAL,
-        {**DECODER, "head_dim": 8, "lru_width": 32, "attention_window_size": 8, "block_types": ["recurrent", "attention"]},
+        {
+            **DECODER,
+            "head_dim": 8,
+            "lru_width": 32,
+            "attention_window_size": 8,
+            "block_types": ["recurrent", "attention"],
+        },
         text,
     ),
-    Architecture("rwkv", CAUSAL, {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "context_length": 64}, text),
+    Architecture(
+        "rwkv", CAUSAL, {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "context_length": 64}, text
+    ),
     Architecture("mbart", TRANSLATES, BART, translated),
     Architecture("pegasus", TRANSLATES, BART, translated),
     Architecture("marian", TRANSLATES, {**BART, "decoder_vocab_size": 99}, translated),
@@ -287,10 +359,20 @@ FURTHER = [
         {**BART, "attention_window": 8, "max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 64},
         translated,
     ),
-    Architecture("longt5", TRANSLATES, {**T5, "local_radius": 4, "encoder_attention_type": "transient-global", "global_block_size": 4}, translated),
+    Architecture(
+        "longt5",
+        TRANSLATES,
+        {**T5, "local_radius": 4, "encoder_attention_type": "transient-global", "global_block_size": 4},
+        translated,
+    ),
     Architecture("hubert", HEARS, WAVES, sound),
     Architecture("wav2vec2-conformer", HEARS, {**WAVES, "conv_depthwise_kernel_size": 5}, sound),
-    Architecture("speech_to_text", "AutoModelForSpeechSeq2Seq", {**SPEECH, "input_feat_per_channel": 16, "conv_channels": 32}, lambda: {**frames(), "decoder_input_ids": tokens(8)}),
+    Architecture(
+        "speech_to_text",
+        "AutoModelForSpeechSeq2Seq",
+        {**SPEECH, "input_feat_per_channel": 16, "conv_channels": 32},
+        spoken,
+    ),
     Architecture(
         "audio-spectrogram-transformer",
         "AutoModelForAudioClassification",
@@ -302,59 +384,80 @@ FURTHER = [
     Architecture("swinv2", SEES, SWIN, image),
     Architecture("convnext", SEES, {"hidden_sizes": [16, 32], "depths": [1, 1], "num_stages": 2}, image),
     Architecture("resnet", SEES, {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1]}, image),
-    Architecture("deformable_detr", DETECTS, {**DETR, "backbone_config": {**RESNET, "out_features": STAGES}}, padded_image),
+    Architecture(
+        "deformable_detr", DETECTS, {**DETR, "backbone_config": {**RESNET, "out_features": STAGES}}, padded_image
+    ),
     Architecture(
         "grounding-dino",
         "GroundingDinoForObjectDetection",
         {**DETR, "backbone_config": LARGE_SWIN, "text_config": {**ENCODER, "model_type": "bert"}, "max_text_len": 64},
         lambda: {**typed(), **padded_image()},
     ),
-    Architecture("siglip", "AutoModel", {"text_config": {**ENCODER, "projection_size": 32}, "vision_config": VISION}, captioned),
-    Architecture("blip", "BlipForConditionalGeneration", {"text_config": {**ENCODER, "encoder_hidden_size": 32}, "vision_config": VISION}, captioned),
-    Architecture("vilt", "ViltForQuestionAnswering", {**ENCODER, "image_size": SIZE, "patch_size": 8, "max_image_length": -1}, lambda: {**typed(), **padded_image(SIZE)}),
+    Architecture(
+        "siglip", "AutoModel", {"text_config": {**ENCODER, "projection_size": 32}, "vision_config": VISION}, captioned
+    ),
+    Architecture(
+        "blip",
+        "BlipForConditionalGeneration",
+        {"text_config": {**ENCODER, "encoder_hidden_size": 32}, "vision_config": VISION},
+        captioned,
+    ),
+    Architecture(
+        "vilt",
+        "ViltForQuestionAnswering",
+        {**ENCODER, "image_size": SIZE, "patch_size": 8, "max_image_length": -1},
+        lambda: {**typed(), **padded_image(SIZE)},
+    ),
     Architecture(
         "llava",
         "AutoModelForImageTextToText",
         {
-            "text_config": {**DECODER, "model_type": "llama"}, "vision_config": {**VISION, "model_type": "clip_vision_model"},
-            "image_token_id": IMAGE_TOKEN, "vision_feature_layer": -1,
+            "text_config": {**DECODER, "model_type": "llama"},
+            "vision_config": {**VISION, "model_type": "clip_vision_model"},
+            "image_token_id": IMAGE_TOKEN,
+            "vision_feature_layer": -1,
         },
         lambda: with_image_tokens(16, first=1),
-    ),  # fmt: skip
+    ),
     Architecture(
         "blip-2",
         "Blip2ForConditionalGeneration",
         {
-            "vision_config": VISION, "text_config": {**OPT, "model_type": "opt"}, "num_query_tokens": 4,
-            "qformer_config": {**ENCODER, "encoder_hidden_size": 32}, "image_token_index": IMAGE_TOKEN,
+            "vision_config": VISION,
+            "text_config": {**OPT, "model_type": "opt"},
+            "num_query_tokens": 4,
+            "qformer_config": {**ENCODER, "encoder_hidden_size": 32},
+            "image_token_index": IMAGE_TOKEN,
         },
         lambda: with_image_tokens(4),
-    ),  # fmt: skip
+    ),
     Architecture("layoutlm", "AutoModelForTokenClassification", ENCODER, boxed),
 ]
 """The long tail."""
 
+SWITCH = {**T5, "num_experts": 4, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}
+NLLB = {**BART, "num_experts": 4, "encoder_sparse_step": 2, "decoder_sparse_step": 2}
+DECISIONS = {"state_dim": 4, "act_dim": 2, "hidden_size": 32, "n_layer": 2, "n_head": 4, "max_ep_len": 64}
+
+
+def decided() -> Tensors:
+    """Six steps; the mask is of floating-point numbers, as in the documentation."""
+    floats = {"states": 4, "actions": 2, "rewards": 1, "returns_to_go": 1}
+    given = {name: torch.ones(1, 6, width) for name, width in floats.items()}
+    return {**given, "timesteps": torch.arange(6)[None], "attention_mask": torch.ones(1, 6)}
+
+
 BY_VALUES = [
-    (
-        Architecture("switch_transformers", TRANSLATES, {**T5, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1, "num_experts": 4}, translated),
-        "nonzero",
+    pytest.param(
+        Architecture("switch_transformers", TRANSLATES, SWITCH, translated), "nonzero", id="switch_transformers"
     ),
-    (Architecture("nllb-moe", TRANSLATES, {**BART, "num_experts": 4, "expert_capacity": 16}, translated), "nonzero"),
-    (
-        Architecture(
-            "decision_transformer",
-            "DecisionTransformerModel",
-            {"state_dim": 4, "act_dim": 2, "hidden_size": 32, "n_layer": 2, "n_head": 4, "max_ep_len": 64},
-            lambda: {
-                "states": torch.ones(1, 6, 4), "actions": torch.ones(1, 6, 2), "rewards": torch.ones(1, 6, 1),
-                "returns_to_go": torch.ones(1, 6, 1), "timesteps": torch.arange(6)[None], "attention_mask": torch.ones(1, 6),
-            },
-        ),
-        "item",
+    pytest.param(Architecture("nllb-moe", TRANSLATES, NLLB, translated), "nonzero", id="nllb-moe"),
+    pytest.param(
+        Architecture("decision_transformer", "DecisionTransformerModel", DECISIONS, decided), "item", id="decision"
     ),
-]  # fmt: skip
-"""What needs values of floating-point numbers: experts that are called for the tokens that a router sends them, where the others
-multiply all experts' weights in one operator; a mask of floating-point numbers."""
+]
+"""What needs values of floating-point numbers: experts that are called for the tokens that a router sends to them, where other
+models multiply with all experts in one operator; and a mask of floating-point numbers."""
 
 
 def named(architectures: list[Architecture]) -> list[Any]:
@@ -411,10 +514,134 @@ def test_the_long_tail_on_shapes_alone(architecture: Architecture) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("architecture", "operator"), [pytest.param(a, operator, id=a.kind) for a, operator in BY_VALUES])
+@pytest.mark.parametrize(("architecture", "operator"), BY_VALUES)
 def test_by_values(architecture: Architecture, operator: str) -> None:
     torch.manual_seed(0)
     table = count_built(architecture.build, Inputs(kwargs=architecture.inputs()))
     assert table.method.startswith("real forward: ")
     assert operator in table.method
     assert_counted(table, architecture)
+
+
+# Masks
+
+LLAMA = {
+    "vocab_size": 128_256, "hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "max_position_embeddings": 8192,
+}  # fmt: skip
+"""The config of Llama-3-8B."""
+
+
+def llama_8b() -> nn.Module:
+    return Architecture("llama", CAUSAL, LLAMA, text).build()
+
+
+@pytest.mark.parametrize("length", [16, 100])
+def test_llama_3_with_eight_billion_parameters(length: int) -> None:
+    """With a mask, in a sweep and on the meta device, by hand."""
+    width, inner, kept, vocabulary = 4096, 14_336, 8 * 128, 128_256
+    weights = 32 * (2 * width * width + 2 * width * kept + 3 * width * inner) + width * vocabulary
+    attention = 32 * 2 * length * length * width
+    given = {"input_ids": tokens(length), "attention_mask": padding(length)}
+    with torch.device("meta"):
+        on_meta = llama_8b()
+    for table in (count_built(llama_8b, Inputs(kwargs=given)), count_layers(on_meta, Inputs(kwargs=given))):
+        assert (table.method, table.uncovered) == ("shapes", {})
+        assert table.macs == 2 * (length * weights + attention)
+        assert table.params == weights + width * vocabulary + 65 * width == 8_030_261_248
+
+
+def small() -> nn.Module:
+    return Architecture("bert", "AutoModel", ENCODER, text).build().eval()
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("dtype", [torch.long, torch.bool])
+def test_padding_adds_a_mask_to_the_scores_and_no_products(device: str, dtype: torch.dtype) -> None:
+    """Transformers leaves out a mask without padding; its values are those of the caller, in every form of input."""
+    module = small().to(device)
+    plain, full, padded = (
+        count_layers(module, Inputs(kwargs={"input_ids": tokens(), **masked}))
+        for masked in (
+            {},
+            {"attention_mask": torch.ones(2, LENGTH, dtype=dtype)},
+            {"attention_mask": padding().to(dtype)},
+        )
+    )
+    assert {table.method for table in (plain, full, padded)} == {"shapes"}
+    assert plain.macs == full.macs == padded.macs
+    assert plain.flops == full.flops
+    assert padded.flops is not None
+    assert full.flops is not None
+    scores = 2 * 2 * 4 * LENGTH * LENGTH
+    assert padded.flops - full.flops == scores, "the mask is added to each score"
+
+
+def test_inputs_of_every_form() -> None:
+    """A tokenizer's mapping as an argument, arrays of NumPy, and shapes, which stand for zeros."""
+    mask = padding()
+    given = transformers.BatchEncoding({"input_ids": tokens(), "attention_mask": mask})
+    spec = TensorSpec((2, LENGTH), "int64")
+
+    class Takes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = small()
+
+        def forward(self, encoding: Any) -> Any:
+            return self.inner(**encoding)
+
+    tables = [
+        count_layers(Takes(), Inputs((given,))),
+        count_layers(small(), Inputs(kwargs={"input_ids": tokens().numpy(), "attention_mask": mask.numpy()})),
+        count_layers(small(), Inputs(kwargs={"input_ids": spec, "attention_mask": spec})),
+    ]
+    assert {table.method for table in tables} == {"shapes"}
+    assert len({(table.macs, table.flops) for table in tables}) == 1
+
+
+def test_inputs_are_left_as_they_were() -> None:
+    def forward(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
+        ids[ids > 50] = 0
+        hidden: torch.Tensor = model(input_ids=ids).last_hidden_state
+        return hidden
+
+    given = tokens()
+    before = given.clone()
+    table = count_layers(small(), Inputs((given,), forward=forward))
+    assert table.method == "shapes"
+    assert torch.equal(given, before)
+    assert (given > 50).any()
+
+
+def test_a_mask_on_the_meta_device_is_zeros_where_its_values_are_needed() -> None:
+    with torch.device("meta"):
+        module, ids = small(), torch.ones(2, LENGTH, dtype=torch.long)
+    plain = sweeprof.profile(module, {"input_ids": ids}, ["compute/macs"])
+    masked = sweeprof.profile(module, {"input_ids": ids, "attention_mask": ids}, ["compute/macs"])
+    assert plain.layers.method == "shapes"
+    assert masked.layers.method == "shapes, with zeros for integers on the meta device"
+    assert masked["compute/macs"].value == plain["compute/macs"].value
+
+
+@pytest.mark.parametrize("architecture", named([a for a in ARCHITECTURES if a.kind in ("bert", "llama", "t5", "bart")]))
+def test_a_training_step_with_a_mask(architecture: Architecture) -> None:
+    module = architecture.build().train()
+    state = torch.get_rng_state()
+    step = count_training(module, Inputs(kwargs=architecture.inputs()))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert (step.estimated, step.uncovered) == (None, {})
+    module = architecture.build(attn_implementation="eager").train()
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        outputs = module(**architecture.inputs())
+        forward = counter.get_total_flops()
+        outputs.logits.sum().backward()
+    assert 2 * step.forward_macs == forward
+    assert 2 * step.backward_macs == counter.get_total_flops() - forward
+
+
+def test_torchs_own_counter_with_a_mask() -> None:
+    architecture = next(a for a in ARCHITECTURES if a.kind == "bert")
+    found = own_counts(architecture.build, Inputs(kwargs=architecture.inputs()))
+    assert found.reasons == {}
+    assert found.counts == {"flop_counter": 2 * expected(architecture)[0]}
