@@ -69,7 +69,10 @@ def evaluate(
         if parameter.source == "object":
             values[name] = results[provider.name]
         elif parameter.source == "result":
-            values[name] = argument_from(name, results[provider.name])
+            found = results[provider.name]
+            if isinstance(found, Missing) and not parameter.needs_success:
+                found = _partial(provider, records) or found
+            values[name] = argument_from(name, found)
         elif baseline is None:
             values[name] = Missing("the sweep has no baseline for this combination")
         else:
@@ -85,6 +88,12 @@ def _single(provider: Pass[PassResult], records: Sequence[Record]) -> PassResult
     if record.status != "ok" or record.observations is None:
         return Missing(f"{provider.name}: {record.status}: {record.reason}")
     return provider.read(record.observations)
+
+
+def _partial(provider: Pass[PassResult], records: Sequence[Record]) -> PassResult | None:
+    """Return the part of its result that a pass had before it raised."""
+    observed = next((record.observations for record in records if record.pass_name == provider.name), None)
+    return None if observed is None else provider.read(observed)
 
 
 def _read_rounds(provider: Pass[PassResult], records: Sequence[Record]) -> tuple[PassResult, ...]:

@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from sweeprof.backends import Build
 from sweeprof.backends.torch.building import build_on_meta, built, copied_to_meta, device_of, materialised
 from sweeprof.backends.torch.callsites import CallSites, ModuleCall, costs_of, dtype_name, operator_counts, tensors_in
-from sweeprof.backends.torch.dispatch import CountingMode, NotOnShapes
+from sweeprof.backends.torch.dispatch import CountingMode, NotOnShapes, apart_from_others
 from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.model import as_shapes, on_device
 from sweeprof.backends.torch.state import children_of, modules_of, tensors_among, unchanged
@@ -228,16 +228,21 @@ def count_built(build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS) -> 
     Raises:
         Exception: whatever the builder raised, or the module in a forward for real.
     """
-    try:
-        module = build_on_meta(build)
-    except Exception:  # whatever it is, building for real either works or reports it
-        module = built(build)
-    with without_collection():
+    module = _made(build)
+    with without_collection(), apart_from_others():
         try:
             return _over_shapes(in_inference(module), inputs, formulas)
         except NotOnShapes:  # its forward needs values, which a module made on meta has not
             pass
     return count_layers(in_inference(built(build)), inputs, formulas)
+
+
+def _made(build: Build) -> torch.nn.Module:
+    """The module that ``build`` makes, on meta where that is possible."""
+    try:
+        return build_on_meta(build)
+    except Exception:  # whatever it is, building for real either works or reports it
+        return built(build)
 
 
 def in_inference(module: torch.nn.Module) -> torch.nn.Module:
@@ -255,7 +260,7 @@ def count_layers(module: torch.nn.Module, inputs: Inputs, formulas: Formulas = D
     Raises:
         Exception: whatever the module raised in the real forward.
     """
-    with without_collection():
+    with without_collection(), apart_from_others():
         try:
             return _over_shapes(module, inputs, formulas)
         except NotOnShapes as error:
@@ -346,10 +351,22 @@ def _without_values(module: torch.nn.Module, inputs: Inputs, formulas: Formulas,
     except FormulaFailed as failed:
         raise failed.error from None
     except Exception:  # the forward asks for values in Python too
-        rows = rows_of(CallSites(module, formulas))
+        return _weights_of(module, f"its forward needs values, and the model is on the meta device: {reason}")
+
+
+def weights_alone(build: Build, reason: str) -> LayerTable:
+    """The parameters and buffers of every layer of the module that ``build`` makes, without a forward.
+
+    Args:
+        reason: why the forward is not counted, for ``LayerTable.uncounted``.
+    """
+    return _weights_of(_made(build), reason)
+
+
+def _weights_of(module: torch.nn.Module, reason: str) -> LayerTable:
+    rows = rows_of(CallSites(module, DEFAULTS))
     rows = tuple(replace(row, macs=None, flops=None, ops=None, act_bytes=None) for row in rows)
-    why = f"its forward needs values, and the model is on the meta device: {reason}"
-    return LayerTable(rows, method="weights only", uncounted=why)
+    return LayerTable(rows, method="weights only", uncounted=reason)
 
 
 def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
@@ -421,11 +438,12 @@ def own_counts(build: Build, inputs: Inputs) -> OwnCounts:
     """``torch.utils.flop_counter`` over one forward in inference mode; nothing is run."""
     try:
         module = copied_to_meta(in_inference(materialised(build_on_meta(build), on_device(inputs, "meta"))))
+        given = as_shapes(inputs, None)
         sites = CallSites(module, DEFAULTS)
         on_shapes = CountingMode(sites, LiveBytes(sites.where, ()), DEFAULTS, on_shapes=True)
         random = torch.random.fork_rng(devices=())
         with random, torch.no_grad(), slow_paths(), on_shapes, FlopCounterMode(display=False) as counter:
-            as_shapes(inputs, None).call(module)
+            given.call(module)
     except Exception as error:  # a model may refuse shapes in any way
         return OwnCounts({}, {NAME: f"the model does not run on shapes: {message_of(error)}"})
     return OwnCounts({NAME: counter.get_total_flops()})

@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _get_current_dispatch_mode_stack
 
 from sweeprof.backends.torch.callsites import CallSites, tensors_in
 from sweeprof.backends.torch.costs import COSTS, backward, products
@@ -95,6 +95,8 @@ def _same(carried: Iterable[object]) -> Args:
 
 CONSTANT_ELEMENTS = 2**22
 """Tensors up to this size that depend on no weight and no floating-point input are computed for real."""
+MASK_ELEMENTS = 2**16
+"""The same for floating-point numbers that a forward makes on meta: a mask is small, and what is filled later may be large."""
 WEIGHT_ELEMENTS = 4096
 """What depends on weights alone is computed for real from up to so many elements."""
 
@@ -309,8 +311,12 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not operator.takes_device:
             return func(*args, **kwargs)
         output = func(*args, **{**kwargs, "device": _META})
-        small = self._constants and isinstance(output, torch.Tensor) and output.numel() <= CONSTANT_ELEMENTS
-        return func(*args, **_mapped(kwargs, self._off_meta)) if small else output
+        if not self._constants or not isinstance(output, torch.Tensor):
+            return output
+        wanted = kwargs.get("device")
+        is_filled_later = wanted is not None and wanted.type == "meta" and output.is_floating_point()
+        most = MASK_ELEMENTS if is_filled_later else CONSTANT_ELEMENTS
+        return func(*args, **_mapped(kwargs, self._off_meta)) if output.numel() <= most else output
 
     def _off_meta(self, item: object) -> object:
         """Where constants are in place of the meta device; anything else as it is."""
@@ -346,6 +352,14 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if operator.name in ("resolve_conj", "resolve_neg"):
             raise NotOnShapes("the forward asks for values that it computed from shapes")
         return _mapped(func(*args, **kwargs), lambda made: made if self._is_overwritten(made) else _shape_of(made))
+
+
+@contextmanager
+def apart_from_others() -> Iterator[None]:
+    """Within it, a count that is running sees no operators: a forward that is counted may count another model."""
+    is_within_another = any(isinstance(mode, CountingMode) for mode in _get_current_dispatch_mode_stack())
+    with _disable_current_modes() if is_within_another else nullcontext():
+        yield
 
 
 @cache

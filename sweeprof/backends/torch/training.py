@@ -15,7 +15,7 @@ from sweeprof.backends import Build
 from sweeprof.backends.torch.building import build_on_meta, built, copied_to_meta, materialised
 from sweeprof.backends.torch.callsites import CallSites, costs_of, tensors_in
 from sweeprof.backends.torch.counting import count_layers, message_of, slow_paths, uncompiled
-from sweeprof.backends.torch.dispatch import CountingMode, NotOnShapes
+from sweeprof.backends.torch.dispatch import CountingMode, NotOnShapes, apart_from_others
 from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.model import INT8, TorchModel, as_shapes, first_tensor, on_device
 from sweeprof.backends.torch.state import modules_of
@@ -51,7 +51,7 @@ def count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas =
         Unsupported: no parameter requires a gradient.
         Exception: whatever the module raised in its forward, for real too.
     """
-    with torch.inference_mode(False), without_collection():
+    with torch.inference_mode(False), without_collection(), apart_from_others():
         return _count_training(module, inputs, formulas)
 
 
