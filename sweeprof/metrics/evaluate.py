@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, cast, get_args
 
-from sweeprof.errors import Unsupported
+from sweeprof.errors import Damaged, Unsupported
 from sweeprof.metrics.metric import (
     BATCH_SIZE,
     Estimate,
@@ -91,9 +91,14 @@ def _single(provider: Pass[PassResult], records: Sequence[Record]) -> PassResult
 
 
 def _partial(provider: Pass[PassResult], records: Sequence[Record]) -> PassResult | None:
-    """Return the part of its result that a pass had before it raised."""
+    """Return the part of its result that a pass had before it raised; None if its record has none that can be read."""
     observed = next((record.observations for record in records if record.pass_name == provider.name), None)
-    return None if observed is None else provider.read(observed)
+    if observed is None:
+        return None
+    try:
+        return provider.read(observed)
+    except Damaged:  # only the observations of a pass that ended well are checked when a folder is read
+        return None
 
 
 def _read_rounds(provider: Pass[PassResult], records: Sequence[Record]) -> tuple[PassResult, ...]:

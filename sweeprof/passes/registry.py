@@ -155,7 +155,7 @@ def checked_record(path: Path) -> Record:
     """
     record = stored_record(path)
     known = pass_named(record.pass_name)
-    if record.observations is not None:
+    if record.observations is not None and record.status == "ok":
         try:
             known.read(record.observations)
         except Damaged as error:

@@ -19,9 +19,15 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from sweeprof.backends import Build
-from sweeprof.backends.torch.building import build_on_meta, built, copied_to_meta, device_of, materialised
+from sweeprof.backends.torch.building import build_on_meta, built, copied_to_meta, device_of, made, materialised
 from sweeprof.backends.torch.callsites import CallSites, ModuleCall, costs_of, dtype_name, operator_counts, tensors_in
-from sweeprof.backends.torch.dispatch import CountingMode, NotOnShapes, apart_from_others
+from sweeprof.backends.torch.dispatch import (
+    CONSTANT_ELEMENTS,
+    MOST_CONSTANT_ELEMENTS,
+    CountingMode,
+    NotOnShapes,
+    apart_from_others,
+)
 from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.model import as_shapes, on_device
 from sweeprof.backends.torch.state import children_of, modules_of, tensors_among, unchanged
@@ -228,21 +234,13 @@ def count_built(build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS) -> 
     Raises:
         Exception: whatever the builder raised, or the module in a forward for real.
     """
-    module = _made(build)
+    module = made(build)
     with without_collection(), apart_from_others():
         try:
             return _over_shapes(in_inference(module), inputs, formulas)
         except NotOnShapes:  # its forward needs values, which a module made on meta has not
             pass
     return count_layers(in_inference(built(build)), inputs, formulas)
-
-
-def _made(build: Build) -> torch.nn.Module:
-    """The module that ``build`` makes, on meta where that is possible."""
-    try:
-        return build_on_meta(build)
-    except Exception:  # whatever it is, building for real either works or reports it
-        return built(build)
 
 
 def in_inference(module: torch.nn.Module) -> torch.nn.Module:
@@ -279,9 +277,9 @@ def _over_shapes(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) ->
     """The layers as counted over shapes.
 
     First on the module itself; then on a copy that is on the meta device altogether, for a forward that insists on one device, or
-    asks for the values of a tensor that it made of Python's numbers on meta; then with the integers among the inputs and the
-    constants that the forward makes on meta too. Last, for a forward that asks for the values of integers that the caller has on
-    meta, with zeros in their place.
+    asks for the values of a larger constant or of one that it made of Python's numbers on meta; then with the integers among the
+    inputs and the constants that the forward makes on meta too. Last, for a forward that asks for the values of integers that the
+    caller has on meta, with zeros in their place.
 
     Raises:
         NotOnShapes: the forward raised something each time; the message is that of the first.
@@ -309,8 +307,8 @@ class _Attempt:
 
     is_copy: bool
     """True: on a copy of the module on meta."""
-    constants: bool = True
-    """False: constants and integers are on meta too."""
+    constants: int = CONSTANT_ELEMENTS
+    """Up to how many elements constants are computed for real; 0: they and the integers among the inputs are on meta too."""
     zeros: bool = False
     """True: integers that are on meta are zeros."""
     method: str = ON_SHAPES
@@ -318,8 +316,8 @@ class _Attempt:
 
 _ATTEMPTS = (
     _Attempt(is_copy=False),
-    _Attempt(is_copy=True),
-    _Attempt(is_copy=True, constants=False),
+    _Attempt(is_copy=True, constants=MOST_CONSTANT_ELEMENTS),
+    _Attempt(is_copy=True, constants=0),
     _Attempt(is_copy=True, zeros=True, method=f"{ON_SHAPES}, with zeros for integers on the meta device"),
 )
 
@@ -360,7 +358,7 @@ def weights_alone(build: Build, reason: str) -> LayerTable:
     Args:
         reason: why the forward is not counted, for ``LayerTable.uncounted``.
     """
-    return _weights_of(_made(build), reason)
+    return _weights_of(made(build), reason)
 
 
 def _weights_of(module: torch.nn.Module, reason: str) -> LayerTable:
@@ -381,7 +379,7 @@ def _count(  # how the mode treats what has no values
     formulas: Formulas,
     method: str,
     *,
-    constants: bool = True,
+    constants: int = CONSTANT_ELEMENTS,
     skips_branches: bool = False,
 ) -> LayerTable:
     on_shapes = not method.startswith(FOR_REAL)

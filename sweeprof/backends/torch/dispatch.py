@@ -95,6 +95,8 @@ def _same(carried: Iterable[object]) -> Args:
 
 CONSTANT_ELEMENTS = 2**22
 """Tensors up to this size that depend on no weight and no floating-point input are computed for real."""
+MOST_CONSTANT_ELEMENTS = 2**26
+"""The same for a forward that asked for the values of a larger one, such as a mask of every token by every other."""
 MASK_ELEMENTS = 2**16
 """The same for floating-point numbers that a forward makes on meta: a mask is small, and what is filled later may be large."""
 WEIGHT_ELEMENTS = 4096
@@ -135,14 +137,14 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         formulas: Formulas,
         on_shapes: bool,
         protected: Iterable[torch.Tensor] = (),
-        constants: bool = True,
+        constants: int = CONSTANT_ELEMENTS,
         skips_branches: bool = False,
     ) -> None:
         """Args:
         on_shapes: compute on meta; else run every operator as it comes.
         protected: real tensors that must not be written to.
-        constants: compute small tensors that depend on no floating-point input for real, so that the forward may ask for their
-            values.
+        constants: compute tensors that depend on no floating-point input for real up to so many elements, so that the forward may
+            ask for their values; 0: none.
         skips_branches: list control flow that depends on values as uncovered; else it raises :class:`NotOnShapes`.
         """
         super().__init__()  # type: ignore[no-untyped-call]
@@ -150,7 +152,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.higher_order: set[str] = set()
         """Operators that take functions, which ran."""
         self._sites, self._live, self._formulas, self._on_shapes = sites, live, formulas, on_shapes
-        self._constants, self._skips_branches = constants, skips_branches
+        self._most, self._skips_branches = constants, skips_branches
         self._is_silent = False
         """True if operators run without being counted."""
         protected = [tensor for tensor in protected if tensor.layout == torch.strided]
@@ -269,7 +271,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._constant(func, operator, args, kwargs)
         if not real:
             return func(*_shapes_of(args), **_shapes_of(kwargs)) if operator.takes_device else func(*args, **kwargs)
-        if not meta and operator.takes_device and self._constants:
+        if not meta and operator.takes_device and self._most:
             args, kwargs = _mapped(args, self._off_meta), _mapped(kwargs, self._off_meta)
         if not meta and (func.is_view or _elements(args) <= WEIGHT_ELEMENTS):
             return func(*args, **kwargs)
@@ -280,8 +282,8 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 output = func(*shapes, **keywords)
             except RuntimeError as error:
                 output = self._from_values(func, args, kwargs, error)
-        is_constant = self._constants and not meta and not self._is_of_model(args)
-        return func(*args, **kwargs) if is_constant and _elements((output,)) <= CONSTANT_ELEMENTS else output
+        is_constant = not meta and _elements((output,)) <= self._most and not self._is_of_model(args)
+        return func(*args, **kwargs) if is_constant else output
 
     def _from_values(self, func: OpOverload, args: Args, kwargs: Kwargs, error: RuntimeError) -> Any:
         """The result of an operator whose shape depends on the values of real arguments, such as a mask that selects rows.
@@ -311,11 +313,11 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not operator.takes_device:
             return func(*args, **kwargs)
         output = func(*args, **{**kwargs, "device": _META})
-        if not self._constants or not isinstance(output, torch.Tensor):
+        if not self._most or not isinstance(output, torch.Tensor):
             return output
         wanted = kwargs.get("device")
         is_filled_later = wanted is not None and wanted.type == "meta" and output.is_floating_point()
-        most = MASK_ELEMENTS if is_filled_later else CONSTANT_ELEMENTS
+        most = MASK_ELEMENTS if is_filled_later else self._most
         return func(*args, **_mapped(kwargs, self._off_meta)) if output.numel() <= most else output
 
     def _off_meta(self, item: object) -> object:

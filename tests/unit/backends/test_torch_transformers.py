@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import sweeprof
 from sweeprof.backends.torch.counting import count_built, count_layers, own_counts
-from sweeprof.backends.torch.training import count_training
+from sweeprof.backends.torch.training import count_built_training, count_training
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layers import LayerTable
 
@@ -645,3 +645,24 @@ def test_torchs_own_counter_with_a_mask() -> None:
     found = own_counts(architecture.build, Inputs(kwargs=architecture.inputs()))
     assert found.reasons == {}
     assert found.counts == {"flop_counter": 2 * expected(architecture)[0]}
+
+
+def test_a_training_step_that_is_only_estimated_is_built_for_real() -> None:
+    """A router's choice has no values on the meta device."""
+    architecture = Architecture("switch_transformers", TRANSLATES, SWITCH, translated)
+    step = count_built_training(architecture.build, Inputs(kwargs=architecture.inputs()))
+    assert step.estimated is not None
+    assert step.backward_macs == 2 * step.forward_macs
+    assert step.forward_macs == expected(architecture)[0]
+    with torch.device("meta"):
+        module = architecture.build()
+    with pytest.raises(sweeprof.Unsupported, match="the model is on the meta device"):
+        count_training(module, Inputs(kwargs=architecture.inputs()))
+
+
+@pytest.mark.slow
+def test_a_mask_of_every_token_by_every_other() -> None:
+    """Longformer makes it of four million bytes and more at its own length, and asks whether any token is global."""
+    config = {**ENCODER, "attention_window": 8, "max_position_embeddings": 4098}
+    table = count_built(Architecture("longformer", MASKED, config, text).build, Inputs(kwargs=text(4096)))
+    assert table.method == "shapes"
