@@ -18,6 +18,7 @@ branch that is taken. Where neither is known, because a value decides and there 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -159,8 +160,8 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._protected = {tensor.untyped_storage()._cdata for tensor in protected}
         self._host = protected[0].device if protected else torch.device("cpu")
         """Where constants are that the forward makes on meta."""
-        self._overwritten: dict[int, torch.UntypedStorage] = {}
-        """Memory of constants that have no values any more."""
+        self._overwritten: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        """Memory of constants that have no values any more, until nothing refers to it."""
         self._operators: dict[Any, _Operator] = {}
 
     @classmethod
@@ -327,9 +328,10 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _written(self, func: OpOverload, targets: list[torch.Tensor], args: Args, kwargs: Kwargs) -> Any:
         """Write into tensors in form only: those of the model keep their values, constants have none any more."""
         for target in targets:
-            storage = target.untyped_storage()
-            if not target.is_meta and storage._cdata not in self._protected:
-                self._overwritten[storage._cdata] = storage
+            if not target.is_meta and target.untyped_storage()._cdata not in self._protected:
+                storage = target.untyped_storage()
+                forget = partial(self._overwritten.pop, storage._cdata)  # called with the reference, the default of `pop`
+                self._overwritten[storage._cdata] = weakref.ref(storage, forget)
         output = func(*_shapes_of(args), **_shapes_of(kwargs))
         returns = func._schema.returns
         if not returns or any(given.alias_info is None for given in returns):

@@ -149,7 +149,7 @@ class TorchTrainingHooks:
 
     @property
     def inputs(self) -> Inputs | None:
-        """The shapes of the first call's inputs; None before the first call."""
+        """The shapes of the first call's inputs, of integers the values too; None before the first call."""
         return self._inputs
 
     def layer_times(self) -> LayerTimes:

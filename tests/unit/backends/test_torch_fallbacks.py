@@ -322,6 +322,21 @@ def test_a_constant_may_be_filled_layer_by_layer() -> None:
         assert (layers.method, layers.macs) == ("shapes", 4 * 27 + 3 * 9)
 
 
+def test_a_constant_that_was_overwritten_is_live_no_longer_than_it_is_referred_to() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(5):
+            filled = torch.zeros(100)
+            filled[:] = x
+            x = filled + 1
+        return x
+
+    for device in ("cpu", "meta"):
+        layers = table(Functional(forward), torch.ones(100, device=device))
+        assert layers.method == "shapes"
+        assert layers.liveness is not None
+        assert layers.liveness.peak_bytes == 3 * 400, "the two of a step and the constant of the step before"
+
+
 # Nothing to count
 
 

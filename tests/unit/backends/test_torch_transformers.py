@@ -624,7 +624,7 @@ def test_a_mask_on_the_meta_device_is_zeros_where_its_values_are_needed() -> Non
     assert masked["compute/macs"].value == plain["compute/macs"].value
 
 
-@pytest.mark.parametrize("architecture", named([a for a in ARCHITECTURES if a.kind in ("bert", "llama", "t5", "bart")]))
+@pytest.mark.parametrize("architecture", named([a for a in ARCHITECTURES if a.kind in ("bert", "llama", "t5")]))
 def test_a_training_step_with_a_mask(architecture: Architecture) -> None:
     module = architecture.build().train()
     state = torch.get_rng_state()
@@ -647,6 +647,7 @@ def test_torchs_own_counter_with_a_mask() -> None:
     assert found.counts == {"flop_counter": 2 * expected(architecture)[0]}
 
 
+@pytest.mark.slow
 def test_a_training_step_that_is_only_estimated_is_built_for_real() -> None:
     """A router's choice has no values on the meta device."""
     architecture = Architecture("switch_transformers", TRANSLATES, SWITCH, translated)
