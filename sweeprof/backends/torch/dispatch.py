@@ -330,7 +330,8 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for target in targets:
             if not target.is_meta and target.untyped_storage()._cdata not in self._protected:
                 storage = target.untyped_storage()
-                forget = partial(self._overwritten.pop, storage._cdata)  # called with the reference, the default of `pop`
+                # It is called with the reference, which `pop` takes for its default.
+                forget = partial(self._overwritten.pop, storage._cdata)
                 self._overwritten[storage._cdata] = weakref.ref(storage, forget)
         output = func(*_shapes_of(args), **_shapes_of(kwargs))
         returns = func._schema.returns
