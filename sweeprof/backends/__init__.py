@@ -155,6 +155,14 @@ class Analyzes(Protocol):
 
 
 @runtime_checkable
+class ListsWeights(Protocol):
+    """Can tell a model's parameters and buffers without a forward, for one whose forward raises."""
+
+    def weights(self, build: Build, reason: str) -> LayerTable:
+        """Return every layer with its parameters and buffers alone, and ``reason`` as why the forward is not counted."""
+
+
+@runtime_checkable
 class AnalyzesTraining(Protocol):
     """Can count a training step from shapes alone."""
 

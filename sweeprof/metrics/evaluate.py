@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, cast, get_args
 
-from sweeprof.errors import Unsupported
+from sweeprof.errors import Damaged, Unsupported
 from sweeprof.metrics.metric import (
     BATCH_SIZE,
     Estimate,
@@ -69,7 +69,10 @@ def evaluate(
         if parameter.source == "object":
             values[name] = results[provider.name]
         elif parameter.source == "result":
-            values[name] = argument_from(name, results[provider.name])
+            found = results[provider.name]
+            if isinstance(found, Missing) and not parameter.needs_success:
+                found = _partial(provider, records) or found
+            values[name] = argument_from(name, found)
         elif baseline is None:
             values[name] = Missing("the sweep has no baseline for this combination")
         else:
@@ -85,6 +88,17 @@ def _single(provider: Pass[PassResult], records: Sequence[Record]) -> PassResult
     if record.status != "ok" or record.observations is None:
         return Missing(f"{provider.name}: {record.status}: {record.reason}")
     return provider.read(record.observations)
+
+
+def _partial(provider: Pass[PassResult], records: Sequence[Record]) -> PassResult | None:
+    """Return the part of its result that a pass had before it raised; None if its record has none that can be read."""
+    observed = next((record.observations for record in records if record.pass_name == provider.name), None)
+    if observed is None:
+        return None
+    try:
+        return provider.read(observed)
+    except Damaged:  # only the observations of a pass that ended well are checked when a folder is read
+        return None
 
 
 def _read_rounds(provider: Pass[PassResult], records: Sequence[Record]) -> tuple[PassResult, ...]:

@@ -56,6 +56,8 @@ class Parameter:
     source: Literal["result", "baseline", "object"] = "result"
     """Whose result it is taken from: the combination's or its baseline's; ``object``: it is not taken from a result, but is an
     object that exists only while the pass runs, which calls the metric's function itself."""
+    needs_success: bool = True
+    """False: also of a pass that raised, where it had this part of its result before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,6 +101,8 @@ class Session(ABC):
     """Those of the framework while the model ran, filled in by :meth:`run`."""
     warnings: list[Warning] = field(default_factory=list)
     """Warnings about the data, filled in by :meth:`run`."""
+    partial: PassResult | None = None
+    """The part of its result that the last pass had before it raised, filled in by :meth:`run`."""
 
     def check(self) -> None:
         """Raise :class:`UserError` for a setting that is not one of those allowed."""
@@ -119,6 +121,7 @@ class Session(ABC):
             Exception: whatever the model raised.
         """
         requested_pass = passes()[pass_name]
+        self.partial = None
         self.prepare()
         self.settings.begin(self._settings_now(), self.configured_settings())
         if isinstance(self.backend, Expects):

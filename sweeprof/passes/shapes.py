@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from sweeprof.backends import Analyzes, AnalyzesTraining, CountsItself, HasArtifact
+from contextlib import suppress
+
+from sweeprof.backends import Analyzes, AnalyzesTraining, CountsItself, HasArtifact, ListsWeights
 from sweeprof.errors import Unsupported
 from sweeprof.passes.registry import Parameter, Pass
 from sweeprof.passes.session import Session
 from sweeprof.results.artifact import Artifact
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.operators import OwnCounts
+from sweeprof.tracebacks import described
 
 
 def run_analysis(session: Session, backend: Analyzes) -> LayerTable:
-    """Return parameters, operations and activations of one forward, layer by layer."""
+    """Return parameters, operations and activations of one forward, layer by layer.
+
+    If the forward raises, or has an operator without a formula that is an error, the session has the parameters all the same.
+    """
     with session.described() as (build, channel_axis), session.timed("measure"):
-        table = backend.analyze(build, session.inputs(), channel_axis, session.formulas)
+        try:
+            table = backend.analyze(build, session.inputs(), channel_axis, session.formulas)
+        except Exception as error:
+            if isinstance(backend, ListsWeights):
+                with suppress(Exception):  # a builder that raises is the error that is reported already
+                    session.partial = backend.weights(build, described(error))
+            raise
+    session.partial = table
     session.check_counted(table.uncovered)
     return table
 
@@ -53,7 +66,7 @@ ANALYSIS = Pass(
     read=LayerTable.from_dict,
     kind="exact",
     capability=Analyzes,
-    provides=(Parameter("layers", counted), Parameter("weights")),
+    provides=(Parameter("layers", counted), Parameter("weights", needs_success=False)),
 )
 TRAINING = Pass(
     name="training", order=20, run=run_training, read=Training.from_dict, kind="exact", capability=AnalyzesTraining

@@ -27,7 +27,7 @@ from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.metrics.evaluate import argument_from, measured, model_functions
 from sweeprof.metrics.metric import BATCH_SIZE, Metric, Missing, Selected, builtin_metrics, declared, parameter_name
 from sweeprof.metrics.select import Entry, metric_set, mode_of, select
-from sweeprof.passes.registry import PassResult, parameters
+from sweeprof.passes.registry import Pass, PassResult, parameters
 from sweeprof.passes.session import Session, Strict
 from sweeprof.profiling.session import BuiltSession, Data, LiveSession
 from sweeprof.report.units import scaled
@@ -348,14 +348,27 @@ class Profiler:
                     live = self._run("live")
                 values[name] = live
             else:
-                if provider.name not in self._results:
-                    self._results[provider.name] = self._run(provider.name)
-                value = argument_from(name, self._results[provider.name])
+                value = argument_from(name, self._result_for(provider, read))
                 values[name] = (value,) if provider.kind == "rounds" and not isinstance(value, Missing) else value
         measurements = measured(entries, values, readable)
         _warn_of_failures(measurements)
         for entry in entries:
             self._computed[_key(entry)] = measurements[entry.metric.info.name]
+
+    def _result_for(self, provider: Pass[PassResult], read: set[str]) -> PassResult | Missing:
+        """Return the result of a pass, which is run if it has not been.
+
+        If it raises, return the part of its result that it had before, where no parameter in ``read`` needs more of it.
+        """
+        if provider.name not in self._results:
+            try:
+                self._results[provider.name] = self._run(provider.name)
+            except Exception:
+                needs_success = any(p.needs_success for p in provider.provides if p.name in read)
+                if self.session.partial is None or needs_success:
+                    raise
+                return self.session.partial
+        return self._results[provider.name]
 
     def _run(self, pass_name: PassName) -> PassResult | Missing:
         """Run a pass and return its result; warn if it has operators without a formula.

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 
 from sweeprof.errors import Unsupported
-from sweeprof.passes.registry import exclusive_passes
+from sweeprof.passes.registry import PassResult, exclusive_passes
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.results import environment
 from sweeprof.results.compare import warnings_of
@@ -54,7 +54,7 @@ def _run(request: Request, participant: Participant | None) -> None:
         profiler = Profiler.from_config(blank.config)
         profiler.session.participant = participant
         seen = profiler.run(blank.pass_name)
-        observations = seen.to_dict() if hasattr(seen, "to_dict") else asdict(seen)
+        observations = _observations(seen)
         for name, content in getattr(seen, "files", {}).items():
             write_bytes(Path(request.records).parent / "artifacts" / blank.combination_id / name, content)
         warnings += getattr(seen, "warnings", ())
@@ -62,6 +62,8 @@ def _run(request: Request, participant: Participant | None) -> None:
             _log(Path(request.log), trace_of_metric)
     except Exception as error:
         status, reason, trace = _outcome(error, profiler)
+        if profiler is not None and profiler.session.partial is not None:
+            observations = _observations(profiler.session.partial)
         location = location_of(error) if trace else None
         _log(Path(request.log), trace)
     own = dict(profiler.session.costs) if profiler else {}
@@ -109,6 +111,12 @@ class Interference:
             seen["gpu"] = gpu_processes(gpu["uuid"])
             warnings += gpu_warnings(seen["gpu"])
         return {"ran": ran, "others": seen}, warnings
+
+
+def _observations(found: PassResult) -> Json:
+    """Return the result of a pass as JSON data."""
+    data: Json = found.to_dict() if hasattr(found, "to_dict") else asdict(found)
+    return data
 
 
 def _settings(blank: Record, profiler: Profiler | None) -> Json:

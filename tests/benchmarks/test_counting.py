@@ -13,8 +13,10 @@ import math
 import multiprocessing
 import resource
 import statistics
+import sys
 import time
 import tracemalloc
+import types
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -128,6 +130,34 @@ def _print_profiler(name: str, measured: list[Measured]) -> None:
     right = sum(name in found.right for found in measured)
     shown = f"{statistics.median(ratios):.1f} ×" if ratios else "-"
     print(f"{name:<34}{len(ratios):>7}{right:>7}  {shown:>7}")
+
+
+MASKED = 3
+"""How much longer a count with a mask may take than one without; 1.1 is usual."""
+
+
+def test_a_mask_costs_next_to_nothing() -> None:
+    """Llama-3-8B, made on the meta device, 2048 tokens of which the last quarter is padding."""
+    sys.modules.setdefault("torchvision._meta_registrations", types.ModuleType("torchvision._meta_registrations"))
+    transformers: Any = pytest.importorskip("transformers", reason="counts a model of transformers")
+    torch.set_num_threads(1)
+    sizes = {"hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32, "num_key_value_heads": 8}
+    config = transformers.LlamaConfig(vocab_size=128_256, num_attention_heads=32, **sizes)
+    with torch.device("meta"):
+        module = transformers.LlamaForCausalLM(config).eval()
+    ids = torch.zeros(1, 2048, dtype=torch.long)
+    mask = torch.ones_like(ids)
+    mask[:, -512:] = 0
+    plain, masked = (Inputs(kwargs=given) for given in ({"input_ids": ids}, {"input_ids": ids, "attention_mask": mask}))
+    tables = [count_layers(module, inputs) for inputs in (plain, masked)]
+    assert [table.method for table in tables] == ["shapes", "shapes"]
+    assert tables[0].macs == tables[1].macs
+    times = [
+        statistics.median(_seconds(partial(count_layers, module, inputs)) for _ in range(TURNS))
+        for inputs in (plain, masked)
+    ]
+    print(f"\nLlama-3-8B: {times[0]:.2f} s without a mask, {times[1]:.2f} s with one")
+    assert times[1] <= MASKED * times[0]
 
 
 def _memory(index: int, connection: Any) -> None:

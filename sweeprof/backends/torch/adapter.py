@@ -13,7 +13,7 @@ import torch
 
 from sweeprof.backends import Build, Gap
 from sweeprof.backends.torch.building import built, device_of
-from sweeprof.backends.torch.counting import count_built, in_inference
+from sweeprof.backends.torch.counting import count_built, in_inference, weights_alone
 from sweeprof.backends.torch.model import INT8, TorchModel, TorchPrecision, TorchVariant
 from sweeprof.backends.torch.state import parameters_kept, unchanged
 from sweeprof.backends.torch.training import TorchTraining, count_built_training, training
@@ -91,6 +91,9 @@ class TorchBackend:
     def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
         variant = self._counted()
         return count_built(partial(_made, variant, build), inputs.map(variant.prepared), formulas)
+
+    def weights(self, build: Build, reason: str) -> LayerTable:
+        return weights_alone(partial(_made, self._counted(), build), reason)
 
     def analyze_training(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Training:
         variant = self._counted()

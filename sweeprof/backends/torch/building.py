@@ -36,6 +36,14 @@ def build_on_meta(build: Build) -> torch.nn.Module:
         return built(build)
 
 
+def made(build: Build) -> torch.nn.Module:
+    """The module that ``build`` makes, on meta where that is possible."""
+    try:
+        return build_on_meta(build)
+    except Exception:  # whatever it is, building for real either works or reports it
+        return built(build)
+
+
 def copied_to_meta(module: torch.nn.Module) -> torch.nn.Module:
     """A copy of the module whose parameters and buffers are on the meta device; nothing is allocated for them."""
     return copy.deepcopy(module, {id(t): _on_meta(t) for t in tensors_of(module)})

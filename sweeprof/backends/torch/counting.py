@@ -7,24 +7,31 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
+from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from sweeprof.backends import Build
-from sweeprof.backends.torch.building import build_on_meta, built, copied_to_meta, device_of, materialised
+from sweeprof.backends.torch.building import build_on_meta, built, copied_to_meta, device_of, made, materialised
 from sweeprof.backends.torch.callsites import CallSites, ModuleCall, costs_of, dtype_name, operator_counts, tensors_in
-from sweeprof.backends.torch.dispatch import CountingMode, NotOnShapes
+from sweeprof.backends.torch.dispatch import (
+    CONSTANT_ELEMENTS,
+    MOST_CONSTANT_ELEMENTS,
+    CountingMode,
+    NotOnShapes,
+    apart_from_others,
+)
 from sweeprof.backends.torch.liveness import LiveBytes
-from sweeprof.backends.torch.model import on_device
+from sweeprof.backends.torch.model import as_shapes, on_device
 from sweeprof.backends.torch.state import children_of, modules_of, tensors_among, unchanged
-from sweeprof.counting.formulas import DEFAULTS, Cost, FormulaFailed, Formulas
+from sweeprof.counting.formulas import DEFAULTS, Args, Cost, FormulaFailed, Formulas, Kwargs
 from sweeprof.counting.parameters import Variable, added, summed
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import without_collection
@@ -227,11 +234,8 @@ def count_built(build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS) -> 
     Raises:
         Exception: whatever the builder raised, or the module in a forward for real.
     """
-    try:
-        module = build_on_meta(build)
-    except Exception:  # whatever it is, building for real either works or reports it
-        module = built(build)
-    with without_collection():
+    module = made(build)
+    with without_collection(), apart_from_others():
         try:
             return _over_shapes(in_inference(module), inputs, formulas)
         except NotOnShapes:  # its forward needs values, which a module made on meta has not
@@ -254,7 +258,7 @@ def count_layers(module: torch.nn.Module, inputs: Inputs, formulas: Formulas = D
     Raises:
         Exception: whatever the module raised in the real forward.
     """
-    with without_collection():
+    with without_collection(), apart_from_others():
         try:
             return _over_shapes(module, inputs, formulas)
         except NotOnShapes as error:
@@ -272,8 +276,10 @@ def count_layers(module: torch.nn.Module, inputs: Inputs, formulas: Formulas = D
 def _over_shapes(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) -> LayerTable:
     """The layers as counted over shapes.
 
-    First on the module itself; then on a copy that is on the meta device altogether, for a forward that insists on one device;
-    then with the constants that the forward makes on meta too, for one that writes what it computed into them.
+    First on the module itself; then on a copy that is on the meta device altogether, for a forward that insists on one device, or
+    asks for the values of a larger constant or of one that it made of Python's numbers on meta; then with the integers among the
+    inputs and the constants that the forward makes on meta too. Last, for a forward that asks for the values of integers that the
+    caller has on meta, with zeros in their place.
 
     Raises:
         NotOnShapes: the forward raised something each time; the message is that of the first.
@@ -281,10 +287,12 @@ def _over_shapes(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) ->
     shapes = on_device(inputs, "meta")
     module = materialised(uncompiled(module), shapes)
     first: Exception | None = None
-    for is_copy, constants in ((False, True), (True, True), (True, False)):
+    for attempt in _ATTEMPTS if _has_integers_on_meta(inputs) else _ATTEMPTS[:-1]:
         try:
-            counted = copied_to_meta(module) if is_copy else module
-            return _count(counted, shapes, formulas, ON_SHAPES, constants=constants)
+            counted = copied_to_meta(module) if attempt.is_copy else module
+            given = as_shapes(inputs, device_of(counted), attempt.zeros) if attempt.constants else shapes
+            with _NumbersOffMeta() if attempt.is_copy and attempt.constants else nullcontext():
+                return _count(counted, given, formulas, attempt.method, constants=attempt.constants)
         except FormulaFailed as failed:
             raise failed.error from None
         except Exception as error:  # a forward may raise anything when it meets a meta tensor
@@ -293,17 +301,70 @@ def _over_shapes(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) ->
     raise NotOnShapes(message_of(first)) from first
 
 
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A way to count over shapes."""
+
+    is_copy: bool
+    """True: on a copy of the module on meta."""
+    constants: int = CONSTANT_ELEMENTS
+    """Up to how many elements constants are computed for real; 0: they and the integers among the inputs are on meta too."""
+    zeros: bool = False
+    """True: integers that are on meta are zeros."""
+    method: str = ON_SHAPES
+
+
+_ATTEMPTS = (
+    _Attempt(is_copy=False),
+    _Attempt(is_copy=True, constants=MOST_CONSTANT_ELEMENTS),
+    _Attempt(is_copy=True, constants=0),
+    _Attempt(is_copy=True, zeros=True, method=f"{ON_SHAPES}, with zeros for integers on the meta device"),
+)
+
+
+def _has_integers_on_meta(inputs: Inputs) -> bool:
+    given = tensors_in((inputs.args, inputs.kwargs))
+    return any(tensor.is_meta and not (tensor.is_floating_point() or tensor.is_complex()) for tensor in given)
+
+
+class _NumbersOffMeta(TorchFunctionMode):
+    """Keeps on the host what a forward makes of Python's numbers on meta, where the dispatcher sees no operator.
+
+    It sees every function, which takes a little time, and so is for a second attempt.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: Args = (), kwargs: Kwargs | None = None
+    ) -> Any:
+        device = None if kwargs is None else kwargs.get("device")
+        if func in (torch.tensor, torch.as_tensor) and device is not None and torch.device(device).type == "meta":
+            kwargs = {**(kwargs or {}), "device": "cpu"}
+        return func(*args, **(kwargs or {}))
+
+
 def _without_values(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, reason: str) -> LayerTable:
     """Return the table of a module on the meta device whose forward needs values: its weights, and counts as far as possible."""
     try:
-        return _count(module, on_device(inputs, "meta"), formulas, ON_SHAPES, skips_branches=True)
+        return _count(module, as_shapes(inputs, None), formulas, ON_SHAPES, skips_branches=True)
     except FormulaFailed as failed:
         raise failed.error from None
     except Exception:  # the forward asks for values in Python too
-        rows = rows_of(CallSites(module, formulas))
+        return _weights_of(module, f"its forward needs values, and the model is on the meta device: {reason}")
+
+
+def weights_alone(build: Build, reason: str) -> LayerTable:
+    """The parameters and buffers of every layer of the module that ``build`` makes, without a forward.
+
+    Args:
+        reason: why the forward is not counted, for ``LayerTable.uncounted``.
+    """
+    return _weights_of(made(build), reason)
+
+
+def _weights_of(module: torch.nn.Module, reason: str) -> LayerTable:
+    rows = rows_of(CallSites(module, DEFAULTS))
     rows = tuple(replace(row, macs=None, flops=None, ops=None, act_bytes=None) for row in rows)
-    why = f"its forward needs values, and the model is on the meta device: {reason}"
-    return LayerTable(rows, method="weights only", uncounted=why)
+    return LayerTable(rows, method="weights only", uncounted=reason)
 
 
 def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
@@ -318,10 +379,10 @@ def _count(  # how the mode treats what has no values
     formulas: Formulas,
     method: str,
     *,
-    constants: bool = True,
+    constants: int = CONSTANT_ELEMENTS,
     skips_branches: bool = False,
 ) -> LayerTable:
-    on_shapes = method == ON_SHAPES
+    on_shapes = not method.startswith(FOR_REAL)
     given = tensors_in((inputs.args, inputs.kwargs))
     sites = CallSites(module, formulas)
     modules = list(sites.paths)
@@ -373,11 +434,14 @@ NAME = "flop_counter"
 
 def own_counts(build: Build, inputs: Inputs) -> OwnCounts:
     """``torch.utils.flop_counter`` over one forward in inference mode; nothing is run."""
-    shapes = on_device(inputs, "meta")
     try:
-        module = copied_to_meta(in_inference(materialised(build_on_meta(build), shapes)))
-        with torch.no_grad(), slow_paths(), FlopCounterMode(display=False) as counter:
-            shapes.call(module)
+        module = copied_to_meta(in_inference(materialised(build_on_meta(build), on_device(inputs, "meta"))))
+        given = as_shapes(inputs, None)
+        sites = CallSites(module, DEFAULTS)
+        on_shapes = CountingMode(sites, LiveBytes(sites.where, ()), DEFAULTS, on_shapes=True)
+        random = torch.random.fork_rng(devices=())
+        with random, torch.no_grad(), slow_paths(), on_shapes, FlopCounterMode(display=False) as counter:
+            given.call(module)
     except Exception as error:  # a model may refuse shapes in any way
         return OwnCounts({}, {NAME: f"the model does not run on shapes: {message_of(error)}"})
     return OwnCounts({NAME: counter.get_total_flops()})

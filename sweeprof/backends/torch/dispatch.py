@@ -5,9 +5,11 @@ silent zero. What works in place or writes into ``out`` counts like the operator
 ``torch.inference_mode`` operators arrive whole (``linear``, ``lstm``, ``scaled_dot_product_attention``), with gradients in the
 parts that autograd sees.
 
-Over shapes, the model's parameters may stay where they are: what is computed from meta tensors is a meta tensor, a real tensor
-that meets one is taken for its shape, and only constants are computed for real, so that a forward may ask for their values, or
-remember them for the next call (an index of positions, a mask).
+Over shapes, the model's parameters may stay where they are: what is computed from meta tensors is a meta tensor, and a real
+tensor that meets one is taken for its shape. Only constants, the integers and truth values among the inputs, and what follows from
+these are computed for real, so that a forward may ask for their values, or remember constants for the next call (an index of
+positions, a mask). They stay real where a forward moves them to the device of a meta tensor. One that the forward overwrites with
+what has no values has none from then on.
 
 Operators that take functions: control flow, attention with a score function, and what else torch calls higher-order. Their
 functions are run while they are counted, so that the body of a loop counts as often as it runs, and of ``torch.cond`` the
@@ -16,6 +18,7 @@ branch that is taken. Where neither is known, because a value decides and there 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -24,7 +27,7 @@ from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _get_current_dispatch_mode_stack
 
 from sweeprof.backends.torch.callsites import CallSites, tensors_in
 from sweeprof.backends.torch.costs import COSTS, backward, products
@@ -92,7 +95,11 @@ def _same(carried: Iterable[object]) -> Args:
 
 
 CONSTANT_ELEMENTS = 2**22
-"""Tensors up to this size that depend on no input and no weight are computed for real: a forward may remember them."""
+"""Tensors up to this size that depend on no weight and no floating-point input are computed for real."""
+MOST_CONSTANT_ELEMENTS = 2**26
+"""The same for a forward that asked for the values of a larger one, such as a mask of every token by every other."""
+MASK_ELEMENTS = 2**16
+"""The same for floating-point numbers that a forward makes on meta: a mask is small, and what is filled later may be large."""
 WEIGHT_ELEMENTS = 4096
 """What depends on weights alone is computed for real from up to so many elements."""
 
@@ -131,13 +138,14 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         formulas: Formulas,
         on_shapes: bool,
         protected: Iterable[torch.Tensor] = (),
-        constants: bool = True,
+        constants: int = CONSTANT_ELEMENTS,
         skips_branches: bool = False,
     ) -> None:
         """Args:
         on_shapes: compute on meta; else run every operator as it comes.
         protected: real tensors that must not be written to.
-        constants: compute small tensors that depend on no input for real, so that the forward may ask for their values.
+        constants: compute tensors that depend on no floating-point input for real up to so many elements, so that the forward may
+            ask for their values; 0: none.
         skips_branches: list control flow that depends on values as uncovered; else it raises :class:`NotOnShapes`.
         """
         super().__init__()  # type: ignore[no-untyped-call]
@@ -145,10 +153,15 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.higher_order: set[str] = set()
         """Operators that take functions, which ran."""
         self._sites, self._live, self._formulas, self._on_shapes = sites, live, formulas, on_shapes
-        self._constants, self._skips_branches = constants, skips_branches
+        self._most, self._skips_branches = constants, skips_branches
         self._is_silent = False
         """True if operators run without being counted."""
-        self._protected = {tensor.untyped_storage()._cdata for tensor in protected if tensor.layout == torch.strided}
+        protected = [tensor for tensor in protected if tensor.layout == torch.strided]
+        self._protected = {tensor.untyped_storage()._cdata for tensor in protected}
+        self._host = protected[0].device if protected else torch.device("cpu")
+        """Where constants are that the forward makes on meta."""
+        self._overwritten: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        """Memory of constants that have no values any more, until nothing refers to it."""
         self._operators: dict[Any, _Operator] = {}
 
     @classmethod
@@ -246,23 +259,50 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return known if written is None else replace(known, cost=_as_rule(written), is_composite=False, is_covered=True)
 
     def _on_meta(self, func: OpOverload, operator: _Operator, args: Args, kwargs: Kwargs) -> Any:
+        targets = _targets(operator, args, kwargs)
+        if self._overwritten:
+            if func.is_view and self._is_overwritten(args[0]):
+                return self._viewed(func, operator, args, kwargs)
+            args, kwargs = _mapped(args, self._without_values), _mapped(kwargs, self._without_values)
         real, meta = _devices(args, kwargs)
+        if targets and (real or self._overwritten):
+            is_for_real = not meta and not self._is_of_model(targets)
+            return func(*args, **kwargs) if is_for_real else self._written(func, targets, args, kwargs)
         if not real and not meta:
             return self._constant(func, operator, args, kwargs)
         if not real:
             return func(*_shapes_of(args), **_shapes_of(kwargs)) if operator.takes_device else func(*args, **kwargs)
-        if operator.written:
-            targets = _targets(operator, args, kwargs)
-            is_for_real = not meta and not self._is_of_model(targets)
-            return func(*args, **kwargs) if is_for_real else self._written(func, targets, args, kwargs)
+        if not meta and operator.takes_device and self._most:
+            args, kwargs = _mapped(args, self._off_meta), _mapped(kwargs, self._off_meta)
         if not meta and (func.is_view or _elements(args) <= WEIGHT_ELEMENTS):
             return func(*args, **kwargs)
         shapes, keywords = _shapes_of(args), _shapes_of(kwargs)
         output = None if operator.shortcut is None else operator.shortcut(shapes, keywords)
         if output is None:
-            output = func(*shapes, **keywords)
-        is_constant = self._constants and not meta and not self._is_of_model(args)
-        return func(*args, **kwargs) if is_constant and _elements((output,)) <= CONSTANT_ELEMENTS else output
+            try:
+                output = func(*shapes, **keywords)
+            except RuntimeError as error:
+                output = self._from_values(func, args, kwargs, error)
+        is_constant = not meta and _elements((output,)) <= self._most and not self._is_of_model(args)
+        return func(*args, **kwargs) if is_constant else output
+
+    def _from_values(self, func: OpOverload, args: Args, kwargs: Kwargs, error: RuntimeError) -> Any:
+        """The result of an operator whose shape depends on the values of real arguments, such as a mask that selects rows.
+
+        Raises:
+            RuntimeError: ``error``, which it raised on meta, for any other operator.
+        """
+        try:
+            if func is torch.ops.aten.index.Tensor:
+                return func(_shape_of(args[0]), _shapes_of(_positions(args[1])))
+            if func is torch.ops.aten.masked_select.default:
+                return func(torch.empty(1).expand(args[0].shape), args[1]).to(_META, args[0].dtype)
+            if func._can_decompose():
+                with self, self._silently():
+                    return func.decompose(*args, **kwargs)
+            return func(*args, **kwargs)  # lengths on the host, beside data on meta
+        except RuntimeError:
+            raise error from None
 
     def _is_of_model(self, args: Sequence[object]) -> bool:
         """True if a tensor of the model is among the real arguments."""
@@ -270,28 +310,61 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return not storages.isdisjoint(self._protected)
 
     def _constant(self, func: OpOverload, operator: _Operator, args: Args, kwargs: Kwargs) -> Any:
-        """A new tensor that depends on no other: for real only where it is small and asked for on a real device."""
+        """A new tensor that depends on no other: for real where it is small, also if it is asked for on meta."""
         if not operator.takes_device:
             return func(*args, **kwargs)
         output = func(*args, **{**kwargs, "device": _META})
+        if not self._most or not isinstance(output, torch.Tensor):
+            return output
         wanted = kwargs.get("device")
-        small = self._constants and isinstance(output, torch.Tensor) and output.numel() <= CONSTANT_ELEMENTS
-        return func(*args, **kwargs) if small and (wanted is None or wanted.type != "meta") else output
+        is_filled_later = wanted is not None and wanted.type == "meta" and output.is_floating_point()
+        most = MASK_ELEMENTS if is_filled_later else self._most
+        return func(*args, **_mapped(kwargs, self._off_meta)) if output.numel() <= most else output
+
+    def _off_meta(self, item: object) -> object:
+        """Where constants are in place of the meta device; anything else as it is."""
+        return self._host if isinstance(item, torch.device) and item == _META else item
 
     def _written(self, func: OpOverload, targets: list[torch.Tensor], args: Args, kwargs: Kwargs) -> Any:
-        """Write into tensors in form only; real ones keep their values.
-
-        Raises:
-            NotOnShapes: a constant that the forward made itself is overwritten by what has no values.
-        """
+        """Write into tensors in form only: those of the model keep their values, constants have none any more."""
         for target in targets:
             if not target.is_meta and target.untyped_storage()._cdata not in self._protected:
-                raise NotOnShapes(f"{func} writes into a tensor whose values the forward may ask for")
+                storage = target.untyped_storage()
+                # It is called with the reference, which `pop` takes for its default.
+                forget = partial(self._overwritten.pop, storage._cdata)
+                self._overwritten[storage._cdata] = weakref.ref(storage, forget)
         output = func(*_shapes_of(args), **_shapes_of(kwargs))
         returns = func._schema.returns
         if not returns or any(given.alias_info is None for given in returns):
             return output
         return targets[0] if len(returns) == 1 else tuple(targets)
+
+    def _without_values(self, item: object) -> object:
+        """The shape of a constant that was overwritten; anything else as it is."""
+        return _shape_of(item) if self._is_overwritten(item) else item
+
+    def _is_overwritten(self, item: object) -> bool:
+        if not isinstance(item, torch.Tensor) or item.is_meta or item.layout != torch.strided:
+            return False
+        return item.untyped_storage()._cdata in self._overwritten
+
+    def _viewed(self, func: OpOverload, operator: _Operator, args: Args, kwargs: Kwargs) -> Any:
+        """A view of a constant that was overwritten, which has no values either.
+
+        Raises:
+            NotOnShapes: the forward reads them: NumPy and lists are made of a tensor that is resolved.
+        """
+        if operator.name in ("resolve_conj", "resolve_neg"):
+            raise NotOnShapes("the forward asks for values that it computed from shapes")
+        return _mapped(func(*args, **kwargs), lambda made: made if self._is_overwritten(made) else _shape_of(made))
+
+
+@contextmanager
+def apart_from_others() -> Iterator[None]:
+    """Within it, a count that is running sees no operators: a forward that is counted may count another model."""
+    is_within_another = any(isinstance(mode, CountingMode) for mode in _get_current_dispatch_mode_stack())
+    with _disable_current_modes() if is_within_another else nullcontext():
+        yield
 
 
 @cache
@@ -361,6 +434,17 @@ def _targets(operator: _Operator, args: Args, kwargs: Kwargs) -> list[torch.Tens
     for position, name in operator.written:
         given = args[position] if position < len(args) else kwargs.get(name)
         found += [part for part in (given if isinstance(given, list | tuple) else (given,)) if part is not None]
+    return found
+
+
+def _positions(indices: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """Indices with real masks replaced by the positions that they select."""
+    found: list[torch.Tensor | None] = []
+    for index in indices:
+        if index is None or index.is_meta or index.dtype not in (torch.bool, torch.uint8):
+            found.append(index)
+        else:
+            found += index.nonzero(as_tuple=True)
     return found
 
 

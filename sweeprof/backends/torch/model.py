@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from sweeprof.backends.outputs import HostArray, HostOutputs, floating_outputs
 from sweeprof.backends.torch.callsites import tensors_in
+from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS
 from sweeprof.backends.torch.state import is_compiled
 from sweeprof.errors import Unsupported, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs, TensorSpec
@@ -171,27 +173,68 @@ def _compiled(module: torch.nn.Module) -> torch.nn.Module:
 def on_device(inputs: Inputs, device: str | torch.device) -> Inputs:
     """The inputs with every tensor on ``device``; on meta, shapes only. What is only specified is generated there."""
     place = torch.device(device)
+    return inputs.map(lambda leaf: _placed(leaf, lambda _: place))
 
-    def moved(leaf: object) -> Any:  # noqa: PLR0911  # one for each kind of leaf
-        if isinstance(leaf, np.ndarray):
-            made = torch.from_numpy(leaf)
-            return made.to(place) if place.type != "meta" else torch.empty_like(made, device=place)
-        if isinstance(leaf, TensorSpec):
-            return _generated(leaf, place)
-        if isinstance(leaf, PackedSequence):  # its batch sizes stay on the host
-            return PackedSequence(moved(leaf.data), leaf.batch_sizes, leaf.sorted_indices, leaf.unsorted_indices)
-        if not isinstance(leaf, torch.Tensor) and isinstance(leaf, Mapping):  # such as a tokenizer's BatchEncoding
-            return {key: moved(value) for key, value in leaf.items()}
-        if not isinstance(leaf, torch.Tensor) or (leaf.is_meta and leaf.device == place):
-            return leaf
-        if place.type == "meta" and leaf.layout == torch.strided:
-            made = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=place)
-            return made.requires_grad_(leaf.requires_grad)
-        if leaf.is_meta:
-            return torch.zeros(leaf.shape, dtype=leaf.dtype, device=place)
-        return leaf.detach().to(place, copy=True).requires_grad_(leaf.requires_grad)  # a forward may write into it
 
-    return inputs.map(moved)
+def as_shapes(inputs: Inputs, device: torch.device | None, zeros: bool = False) -> Inputs:
+    """The inputs for a forward over shapes: floating-point tensors on meta, integers and truth values on ``device``.
+
+    A forward may ask for the values of a mask or of a length. Large tensors are on meta.
+
+    Args:
+        device: where the model is; of None and meta, the CPU.
+        zeros: replace integers that the caller has on meta by zeros; else they stay there.
+    """
+    real = torch.device("cpu") if device is None or device == _META else device
+
+    def place_of(given: torch.Tensor | TensorSpec) -> torch.device:
+        stays = isinstance(given, torch.Tensor) and given.is_meta and not zeros
+        return real if not stays and _may_be_asked_for(given) else _META
+
+    return inputs.map(lambda leaf: _placed(leaf, place_of))
+
+
+_META = torch.device("meta")
+
+
+def _may_be_asked_for(given: torch.Tensor | TensorSpec) -> bool:
+    """True for integers and truth values, but for large tensors."""
+    if isinstance(given, TensorSpec):
+        dtype, elements = getattr(torch, given.dtype), prod(given.shape)
+    elif given.is_quantized or given.layout != torch.strided:
+        return False
+    else:
+        dtype, elements = given.dtype, given.numel()
+    return not (dtype.is_floating_point or dtype.is_complex) and elements <= CONSTANT_ELEMENTS
+
+
+def _placed(leaf: object, place_of: Callable[[torch.Tensor | TensorSpec], torch.device]) -> Any:
+    """An input with every tensor in it on the device that ``place_of`` names; on meta, shapes only."""
+    if isinstance(leaf, np.ndarray):
+        made = torch.from_numpy(leaf)
+        place = place_of(made)
+        return made.to(place) if place != _META else torch.empty_like(made, device=place)
+    if isinstance(leaf, TensorSpec):
+        return _generated(leaf, place_of(leaf))
+    if isinstance(leaf, PackedSequence):  # its batch sizes stay on the host
+        data = _placed(leaf.data, place_of)
+        return PackedSequence(data, leaf.batch_sizes, leaf.sorted_indices, leaf.unsorted_indices)
+    if isinstance(leaf, torch.Tensor):
+        return _placed_tensor(leaf, place_of(leaf))
+    if isinstance(leaf, Mapping):  # such as a tokenizer's BatchEncoding
+        return {key: _placed(value, place_of) for key, value in leaf.items()}
+    return leaf
+
+
+def _placed_tensor(tensor: torch.Tensor, place: torch.device) -> torch.Tensor:
+    if tensor.is_meta and tensor.device == place:
+        return tensor
+    if place == _META and tensor.layout == torch.strided:
+        made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=place)
+        return made.requires_grad_(tensor.requires_grad)
+    if tensor.is_meta:
+        return torch.zeros(tensor.shape, dtype=tensor.dtype, device=place)
+    return tensor.detach().to(place, copy=True).requires_grad_(tensor.requires_grad)  # a forward may write into it
 
 
 def _generated(spec: TensorSpec, device: torch.device) -> torch.Tensor:

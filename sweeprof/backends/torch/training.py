@@ -12,12 +12,18 @@ import torch
 from torch.nn import functional
 
 from sweeprof.backends import Build
-from sweeprof.backends.torch.building import build_on_meta, built, copied_to_meta, materialised
+from sweeprof.backends.torch.building import built, copied_to_meta, made, materialised
 from sweeprof.backends.torch.callsites import CallSites, costs_of, tensors_in
 from sweeprof.backends.torch.counting import count_layers, message_of, slow_paths, uncompiled
-from sweeprof.backends.torch.dispatch import CountingMode, NotOnShapes
+from sweeprof.backends.torch.dispatch import (
+    CONSTANT_ELEMENTS,
+    MOST_CONSTANT_ELEMENTS,
+    CountingMode,
+    NotOnShapes,
+    apart_from_others,
+)
 from sweeprof.backends.torch.liveness import LiveBytes
-from sweeprof.backends.torch.model import INT8, TorchModel, first_tensor, on_device
+from sweeprof.backends.torch.model import INT8, TorchModel, as_shapes, first_tensor, on_device
 from sweeprof.backends.torch.state import modules_of
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.errors import Unsupported
@@ -31,13 +37,16 @@ BACKWARD_OVER_FORWARD = 2
 """An estimated backward: a product each for the gradient of the weights and for that of the inputs."""
 
 
+class NeedsValues(Unsupported):
+    """The forward needs values, and the module is on the meta device."""
+
+
 def count_built_training(build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS) -> Training:
-    """:func:`count_training` of the module that ``build`` makes."""
+    """:func:`count_training` of the module that ``build`` makes, for real only where its forward needs values."""
     try:
-        module = build_on_meta(build)
-    except Exception:  # a module that cannot be made on meta is made for real
-        module = built(build)
-    return count_training(module, inputs, formulas)
+        return count_training(made(build), inputs, formulas)
+    except NeedsValues:
+        return count_training(built(build), inputs, formulas)
 
 
 def count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas = DEFAULTS) -> Training:
@@ -48,10 +57,11 @@ def count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas =
     Where autograd cannot run there, the backward is estimated as twice the forward, and ``Training.estimated`` says why.
 
     Raises:
-        Unsupported: no parameter requires a gradient.
+        Unsupported: no parameter requires a gradient; or, as NeedsValues, the module is on the meta device, and its forward needs
+            values.
         Exception: whatever the module raised in its forward, for real too.
     """
-    with torch.inference_mode(False), without_collection():
+    with torch.inference_mode(False), without_collection(), apart_from_others():
         return _count_training(module, inputs, formulas)
 
 
@@ -60,31 +70,38 @@ def _count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas)
     module = materialised(uncompiled(module), shapes)
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise Unsupported("no parameter requires a gradient")
-    try:
-        return _counted(copied_to_meta(module).train(), shapes, formulas)
-    except Unsupported:
-        raise
-    except Exception as error:  # a forward or a backward may raise anything on meta
-        table = count_layers(module, inputs, formulas)
-        flops = table.flops or 0
-        return Training(
-            table.macs,
-            flops,
-            BACKWARD_OVER_FORWARD * table.macs,
-            BACKWARD_OVER_FORWARD * flops,
-            None,
-            f"the backward does not run on shapes: {message_of(error)}",
-            dict(table.uncovered),
-        )
+    first: Exception | None = None
+    for constants in (CONSTANT_ELEMENTS, MOST_CONSTANT_ELEMENTS, 0):
+        try:
+            given = as_shapes(inputs, None) if constants else shapes
+            return _counted(copied_to_meta(module).train(), given, formulas, constants)
+        except Unsupported:
+            raise
+        except Exception as error:  # a forward or a backward may raise anything on meta
+            first = first or error
+    assert first is not None
+    table = count_layers(module, inputs, formulas)
+    if table.uncounted is not None:
+        raise NeedsValues(table.uncounted)
+    flops = table.flops or 0
+    return Training(
+        table.macs,
+        flops,
+        BACKWARD_OVER_FORWARD * table.macs,
+        BACKWARD_OVER_FORWARD * flops,
+        None,
+        f"the backward does not run on shapes: {message_of(first)}",
+        dict(table.uncovered),
+    )
 
 
-def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) -> Training:
+def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, constants: int) -> Training:
     given = tensors_in((inputs.args, inputs.kwargs))
     sites = CallSites(module, formulas)
     live = LiveBytes(sites.where, [*given, *module.parameters(), *module.buffers()])
     sites.remember_gradients()
-    mode = CountingMode(sites, live, formulas, on_shapes=True)
-    with torch.enable_grad(), slow_paths(), sites.tracking(), mode:
+    mode = CountingMode(sites, live, formulas, on_shapes=True, constants=constants)
+    with torch.random.fork_rng(devices=()), torch.enable_grad(), slow_paths(), sites.tracking(), mode:
         outputs = inputs.call(module)
         if (
             mode.higher_order

@@ -19,7 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from sweeprof.backends.torch.building import device_of
 from sweeprof.backends.torch.callsites import tensors_in
 from sweeprof.backends.torch.layer_times import ModuleProbes, calibrated
-from sweeprof.backends.torch.model import clock_of, on_device
+from sweeprof.backends.torch.model import as_shapes, clock_of
 from sweeprof.backends.torch.state import WrappedForward, forwards_wrapped, is_compiled, modules_of
 from sweeprof.errors import Problem, Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs
@@ -149,7 +149,7 @@ class TorchTrainingHooks:
 
     @property
     def inputs(self) -> Inputs | None:
-        """The shapes of the first call's inputs; None before the first call."""
+        """The shapes of the first call's inputs, of integers the values too; None before the first call."""
         return self._inputs
 
     def layer_times(self) -> LayerTimes:
@@ -216,7 +216,7 @@ class TorchTrainingHooks:
             self._finish()
         self._probes.is_in_backward = False
         if self._inputs is None:
-            self._inputs = on_device(Inputs(args, kwargs), "meta")
+            self._inputs = as_shapes(Inputs(args, kwargs), device_of(self._root))
 
     @contextmanager
     def _working(self) -> Iterator[None]:

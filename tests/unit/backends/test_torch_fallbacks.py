@@ -108,6 +108,25 @@ def test_a_model_that_raises(error: Exception, metrics: Any) -> None:
     assert torch._C._len_torch_dispatch_stack() == 0
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_the_parameters_of_a_model_that_raises(device: str) -> None:
+    """They need no forward, which raises as soon as something else is asked for."""
+    batch = (torch.ones(3, 4), torch.zeros(3, dtype=torch.long))
+    profiler = sweeprof.Profiler(Raises(KeyError("mine")).to(device), [batch])
+    assert {name: profiler.compute(name).value for name in WEIGHTS} == {
+        "params/total": 28,
+        "params/trainable": 28,
+        "params/buffers": 9,
+        "size/params_bytes": 112,
+        "size/buffers_bytes": 40,
+    }
+    if device == "cpu":
+        with pytest.raises(KeyError, match="mine"):
+            profiler.compute("compute/macs")
+        with pytest.raises(KeyError, match="mine"):
+            sweeprof.profile(Raises(KeyError("mine")), (3, 4), ["params/total", "compute/macs"])
+
+
 def test_a_model_on_meta_that_raises_says_what() -> None:
     """Whether its forward needs values or has a bug cannot be told there."""
     module = Raises(KeyError("mine")).to("meta")
@@ -229,6 +248,93 @@ def test_constants_of_the_forward_have_values() -> None:
 
     layers = table(Functional(masked), (3, 4))
     assert (layers.method, layers.macs) == ("shapes", 18 * 4 * 2)
+
+
+# Values that integers among the inputs have
+
+
+def doubled_until(x: torch.Tensor, kept: torch.Tensor) -> Any:
+    steps = torch.zeros((), dtype=torch.long, device=x.device)
+    while steps < kept.sum():
+        x, steps = x @ torch.ones(4, 4), steps + 1
+    return x
+
+
+@pytest.mark.parametrize(
+    ("forward", "rows"),
+    [
+        (lambda x, kept: x[kept > 0] @ torch.ones(4, 4), 3),
+        (lambda x, kept: x[kept.nonzero()[:, 0]] @ torch.ones(4, 4), 3),
+        (lambda x, kept: torch.masked_select(x, (kept > 0)[:, None]).view(-1, 4) @ torch.ones(4, 4), 3),
+        (lambda x, kept: x.repeat_interleave(kept, 0) @ torch.ones(4, 4), 4),
+        (lambda x, kept: [part @ torch.ones(4, 4) for part in x.split(kept.tolist())], 4),
+        (lambda x, kept: torch.narrow(x, 0, kept[0], 2) @ torch.ones(4, 4), 2),
+        (lambda x, kept: x.repeat(int(kept.to(x.device).numpy().max()), 1) @ torch.ones(4, 4), 8),
+        (lambda x, kept: x if (kept.to(x.device) > 0).all() else x @ torch.ones(4, 4), 4),
+        (lambda x, kept: torch.cond(kept.sum() > 3, lambda y: y @ y, lambda y: y + 1, (x,)), 4),
+        (doubled_until, 16),
+    ],
+)
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_what_integers_decide_is_counted_by_their_values(forward: Any, rows: int, device: str) -> None:
+    x, kept = torch.ones(4, 4, device=device), torch.tensor([1, 0, 2, 1])
+    layers = table(Functional(forward), (x, kept))
+    assert (layers.method, layers.macs) == ("shapes", rows * 4 * 4)
+    assert kept.tolist() == [1, 0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda filled, view: filled.sum().item(),
+        lambda filled, view: sum(filled.tolist()),
+        lambda filled, view: filled.numpy().sum(),
+        lambda filled, view: view.detach().numpy().sum(),
+        lambda filled, view: filled.double().numpy().sum(),
+        lambda filled, view: len(filled[filled > 0]),
+    ],
+)
+def test_a_constant_that_was_overwritten_has_no_values(read: Any) -> None:
+    """Those that it had before would be wrong."""
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        filled = torch.zeros(4)
+        view = filled.view(2, 2)
+        filled.add_(x[0])
+        return x.repeat(int(read(filled, view)), 1) @ torch.ones(4, 2)
+
+    layers = table(Functional(forward), torch.ones(3, 4))
+    assert layers.method.startswith("real forward: ")
+    assert layers.macs == 4 * 3 * 4 * 2
+
+
+def test_a_constant_may_be_filled_layer_by_layer() -> None:
+    """As transformers fills its caches, and the rows of experts."""
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        joined = torch.zeros(4, 3, 3, device=x.device)
+        for index in range(4):
+            joined[index] = x @ x
+        return joined[1:].flatten(1) @ joined[0].view(9, 1)
+
+    for device in ("cpu", "meta"):
+        layers = table(Functional(forward), torch.ones(3, 3, device=device))
+        assert (layers.method, layers.macs) == ("shapes", 4 * 27 + 3 * 9)
+
+
+def test_a_constant_that_was_overwritten_is_live_no_longer_than_it_is_referred_to() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(5):
+            filled = torch.zeros(100)
+            filled[:] = x
+            x = filled + 1
+        return x
+
+    for device in ("cpu", "meta"):
+        layers = table(Functional(forward), torch.ones(100, device=device))
+        assert layers.method == "shapes"
+        assert layers.liveness is not None
+        assert layers.liveness.peak_bytes == 3 * 400, "the two of a step and the constant of the step before"
 
 
 # Nothing to count

@@ -171,6 +171,15 @@ def test_a_pass_that_failed_is_a_reason(name: str, pass_name: PassName) -> None:
     assert found.reason == f"{pass_name}: oom: MemoryError: no luck"
 
 
+def test_a_pass_that_failed_leaves_what_it_had_before() -> None:
+    """Parameters need no forward."""
+    failed = (record("analysis", LAYERS, status="failed", reason="KeyError: 'mine'"), *ALL[1:])
+    assert evaluated("params/total", failed).value == 120
+    assert evaluated("size/params_bytes", failed).value == 440
+    for name in ("compute/macs", "memory/act_sum_bytes", "compat/torchinfo"):
+        assert evaluated(name, failed).reason == "analysis: failed: KeyError: 'mine'"
+
+
 def test_one_failed_pass_leaves_the_other_numbers() -> None:
     broken = [r if r.pass_name != "timing" else record("timing", None, 0, "crashed", "x") for r in ALL]
     values = evaluate(select(list(builtin_metrics())), broken, ALL, BATCH)

@@ -15,6 +15,9 @@ from torch import nn
 
 from support.fakes import composed_of
 from support.plans import QUICK, fake_plan, sweep_folder
+from sweeprof.metrics.evaluate import evaluate
+from sweeprof.metrics.select import select
+from sweeprof.passes.registry import checked_record
 from sweeprof.results.files import read_json
 from sweeprof.results.record import PassName, Record
 from sweeprof.run.comparison import comparison_of
@@ -81,6 +84,49 @@ class NewDefaults(TwoThreads):
         torch.set_float32_matmul_precision("medium")
         y: torch.Tensor = self.linear(x)
         return y
+
+
+class Raising(TwoThreads):
+    """Has parameters, and a forward with a mistake."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise KeyError("mine")
+
+
+class TooLarge(TwoThreads):
+    """Can be described, and not be built: its forward asks for values, for which there is no memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if not self.linear.weight.is_meta:
+            raise MemoryError("no memory")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if x.sum() > 0 else -x
+
+
+@pytest.mark.parametrize(
+    ("model", "status", "reason"),
+    [("Raising", "failed", "KeyError: 'mine'"), ("TooLarge", "oom", "MemoryError: no memory")],
+)
+def test_parameters_are_there_if_the_forward_cannot_be_counted(
+    tmp_path: Path, model: str, status: str, reason: str
+) -> None:
+    config = composed_of("model=lenet5", "backend=torch", "protocol=quick")
+    config["model"] = {"torch": {"_target_": f"{__name__}.{model}"}}
+    config["dataset"] = {"_target_": "sweeprof.datasets.synthetic.Synthetic", "shape": [3], "samples": 4}
+    record = recorded(tmp_path, Record("s", "c1", "analysis", "crashed", config=config))
+    assert record.status == status
+    assert record.reason is not None
+    assert record.reason.startswith(reason)
+    assert checked_record(tmp_path / "records" / record.file_name) == record
+    found = evaluate(select(["params/total", "size/params_bytes", "compute/macs"]), [record], None, 1)
+    assert {name: measurement.value for name, measurement in found.items()} == {
+        "params/total": 8,
+        "size/params_bytes": 32,
+        "compute/macs": None,
+    }
+    assert found["compute/macs"].reason == f"analysis: {status}: {record.reason}"
 
 
 @pytest.fixture
