@@ -72,9 +72,9 @@ hydra-versions: $(addprefix .hydra/,$(HYDRA))
 benchmarks: $(VENV)/.test-$(STAMP)
 	$(BIN)/python -m pytest -s --numprocesses=0 tests/benchmarks
 
-# Model collections whose published tables tests/published compares with; both link CUDA, and come without what they ask for.
+# Model collections whose published tables tests/published compares with; both ask for a torch with CUDA, and come without it.
 collections: $(VENV)/.test-$(STAMP)
-	$(BIN)/python -m pip install --quiet --no-compile --no-deps timm==1.0.31 torchvision==0.28.0 huggingface_hub==0.36.2 tqdm==4.70.1
+	$(BIN)/python -m pip install --quiet --no-compile --no-deps timm==1.0.31 torchvision==0.28.0
 
 # Every model of timm and torchvision against the tables that their authors publish: minutes.
 published: collections

@@ -449,7 +449,7 @@ class Config:
         {},
         "Sizes of generated inputs (dataset=auto), as the model's source names them: inputs.image_size=384, "
         "inputs.sequence_length=128.",
-        c.mapping("{size: whole number}"),
+        c.mapping("a mapping of names to whole numbers"),
         role=Role.IDENTITY,
         is_open=True,
     )

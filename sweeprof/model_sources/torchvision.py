@@ -67,7 +67,7 @@ def inputs(name: str, sizes: Mapping[str, Any], arguments: Mapping[str, Any] | N
     is_video = ".video" in kind
     check_sizes(sizes, ["image_size", *(["frames"] if is_video else [])])
     image_size = size(sizes, "image_size", side or 224)
-    shape = (3, image_size, image_size)
+    shape: tuple[int, ...] = (3, image_size, image_size)
     used = {"image_size": image_size}
     if is_video:
         frames = size(sizes, "frames", VIDEO_FRAMES)

@@ -77,9 +77,10 @@ def _model(architecture: str | None, path: str | None, task: str | None, config:
         raise UserError(
             [Problem("model.architecture", None, "is missing: name an architecture, or a folder by model.path.")]
         )
-    unknown = [name for name in config if name not in _defaults_of(made)]
+    settings = _settings_of(type(made))
+    unknown = [name for name in config if name not in settings]
     if unknown:
-        known = [f"model.config.{name}" for name in _defaults_of(made)]
+        known = [f"model.config.{name}" for name in settings]
         raise UserError([_unknown_key(name, config[name], known) for name in unknown])
     auto = getattr(transformers, TASKS[task or "feature-extraction"])
     if task is None and made.architectures and hasattr(transformers, made.architectures[0]):
@@ -97,9 +98,9 @@ def _unknown_key(name: str, value: object, known: list[str]) -> Problem:
     return key_problem(f"model.config.{name}", value, known)
 
 
-def _defaults_of(config: Any) -> set[str]:
-    """Return the settings that a configuration has, under all their names."""
-    return {*config.to_dict(), *config.attribute_map, "use_cache", "num_labels", "torch_dtype", "dtype"}
+def _settings_of(kind: Any) -> set[str]:
+    """Return the settings that a class of configurations has, under all their names."""
+    return {*kind().to_dict(), *kind.attribute_map, "use_cache", "num_labels", "dtype"}
 
 
 def build(  # noqa: PLR0913, PLR0917  # one argument for each setting of conf/model/transformers.yaml
@@ -134,7 +135,7 @@ def build(  # noqa: PLR0913, PLR0917  # one argument for each setting of conf/mo
     if path is not None:
         model = found.kind.from_pretrained(path, config=found.config, **given)  # type: ignore[attr-defined]
     elif found.auto is found.kind:
-        model = found.kind._from_config(found.config, **given)  # type: ignore[attr-defined]
+        model = found.kind._from_config(found.config, **given)
     else:
         model = found.auto.from_config(found.config, **given)
     made: torch.nn.Module = model if peft is None else package("peft", "peft").get_peft_model(model, peft)
@@ -266,7 +267,7 @@ def _first(config: Any, *names: str) -> int | None:
     for name in names:
         value = getattr(config, name, None)
         if isinstance(value, list | tuple) and value and all(isinstance(one, int) for one in value):
-            return max(value)
+            return int(max(value))
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
     return None

@@ -9,6 +9,7 @@ import dataclasses
 import fnmatch
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -138,17 +139,20 @@ def _tried(problems: list[Problem], call: Callable[[], object]) -> object:
     return None
 
 
+def _description(node: Json) -> Json:
+    described: Json = instantiate(node).to_dict()
+    return described
+
+
 def _serve() -> None:
     connection = inherited_connection()
     for question in connection.messages():
         problems: list[Problem] = []
         answer: Json = {}
         if "names" in question:
-            answer["names"] = _tried(problems, lambda node=question["names"]: list(instantiate(node)))
+            answer["names"] = _tried(problems, partial(instantiate, question["names"]))
         else:
-            answer["inputs"] = [
-                _tried(problems, lambda node=node: instantiate(node).to_dict()) for node in question["inputs"]
-            ]
+            answer["inputs"] = [_tried(problems, partial(_description, node)) for node in question["inputs"]]
         connection.send({**answer, "problems": [dataclasses.asdict(problem) for problem in problems]})
 
 

@@ -19,7 +19,7 @@ from torch.utils.benchmark import Timer
 
 from support.configs import composed
 from sweeprof.backends.torch.adapter import TorchBackend
-from sweeprof.datasets import batch_of
+from sweeprof.datasets import first_batch
 from sweeprof.datasets.digits import Digits
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.instantiate import instantiate
@@ -200,7 +200,7 @@ def test_through_a_whole_trial(tmp_path: Path) -> None:
     config = {**composed(model="lenet5", batch_size=BATCH), "protocol": asdict(SHORT)}
     torch.set_num_threads(1)
     module = instantiate(config["model"]["torch"]).eval()
-    inputs = torch.from_numpy(batch_of(Digits().split("test"), BATCH))
+    inputs = torch.from_numpy(first_batch(Digits().split("test"), BATCH)[0])
     timer = Timer("model(batch)", globals={"model": module, "batch": inputs}, num_threads=1)
     server = ForkServer(preload(config, "timing"), {}, tmp_path / "fork-server.log")
     ratios = []

@@ -65,11 +65,8 @@ def _called(model: Callable[..., object], signature: Mapping[str, Any], names: l
         args, named = (_packed(signature[part], waiting) for part in ("args", "kwargs"))
         given = as_called(model, Inputs(tuple(args), named))
         outputs = named_leaves(model(*given.args, **{**keywords, **given.kwargs}))
-        tensors = {name: tensor for name, tensor in outputs.items() if tensor is not None}
-        names[:] = tensors
-        return list(
-            tensors.values()
-        )  # in the model's own order: TensorFlow sorts the keys of a mapping that leaves a graph
+        names[:] = [name for name, output in outputs.items() if output is not None]
+        return [outputs[name] for name in names]  # a mapping that leaves a graph would have its keys sorted
 
     return call
 

@@ -128,11 +128,11 @@ def test_the_cache_is_the_users_or_the_one_that_is_named(tmp_path: Path, monkeyp
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     build, backend = described("sweeprof.zoo.mlp.keras_model"), LitertBackend(quantization="int8")
     backend.expect(IMAGES)
-    backend.ranges_from(lambda: np.zeros((200, 1, 32, 32), np.float32))
+    backend.ranges_from(lambda limit: Inputs((np.zeros((limit, 1, 32, 32), np.float32),)))
     assert backend.artifact(build, 1).bytes == len(b"content")
     assert Path(asked[0]["file"]).parent == tmp_path / "sweeprof" / "litert"
     assert asked[0]["signature"] == {"args": [{"shape": [2, 32, 32, 1], "dtype": "float32"}], "kwargs": {}}
-    backend.ranges_from(lambda: np.ones((200, 1, 32, 32), np.float32))
+    backend.ranges_from(lambda limit: Inputs((np.ones((limit, 1, 32, 32), np.float32),)))
     backend.artifact(build, 1)
     backend.artifact(build, 1)
     assert len({request["file"] for request in asked}) == len(asked) == 2

@@ -30,12 +30,12 @@ def test_a_graph_for_one_batch_size_alone_is_made_for_that() -> None:
 
     model = OnnxruntimeBackend().load(Fixed, "cpu", None)
     with model.stepping(model.put(Inputs((torch.zeros(4, 1),)))) as step:
-        np.testing.assert_array_equal(model.host_outputs(step()), [[0], [1], [2], [3]])
+        np.testing.assert_array_equal(np.asarray(model.host_outputs(step())), [[0], [1], [2], [3]])
     assert model.file.batch == 4
     last = model.put(Inputs((torch.full((3, 1), 5.0),)))
     assert (last.rows, last.shapes["x"]) == (3, (4, 1))
     with model.stepping(last) as step:
-        np.testing.assert_array_equal(model.host_outputs(step()), [[5], [6], [7]])
+        np.testing.assert_array_equal(np.asarray(model.host_outputs(step())), [[5], [6], [7]])
 
 
 class Stateful(nn.Module):
@@ -57,7 +57,7 @@ def test_a_network_with_a_state_is_made_for_one_batch_size() -> None:
     for batch in (4, 3):
         x, h = torch.randn(batch, 5, 8), torch.randn(1, batch, 16)
         with model.stepping(model.put(Inputs((x, h)))) as step, torch.no_grad():
-            np.testing.assert_allclose(model.host_outputs(step()), module(x, h).numpy(), atol=1e-5)
+            np.testing.assert_allclose(np.asarray(model.host_outputs(step())), module(x, h).numpy(), atol=1e-5)
     assert model.file.batch == 4
 
 
@@ -91,4 +91,4 @@ def test_a_smaller_batch_than_the_only_one_of_a_file_is_filled_up(tmp_path: Path
             None if batch == 4 else batch,
         )
         with model.stepping(given) as step:
-            np.testing.assert_allclose(model.host_outputs(step()), 2 * x + 1, atol=1e-6)
+            np.testing.assert_allclose(np.asarray(model.host_outputs(step())), 2 * x + 1, atol=1e-6)

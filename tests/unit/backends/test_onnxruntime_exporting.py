@@ -46,7 +46,7 @@ def mlp_by_hand(x: Any) -> Any:
 def outputs(backend: OnnxruntimeBackend, node: Mapping[str, Any], x: Any) -> Any:
     model = backend.load(builder(node), "cpu", 1)
     with model.stepping(model.put(Inputs((x,)))) as step:
-        return model.host_outputs(step())
+        return np.asarray(model.host_outputs(step()))
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_the_process_that_measures_loads_nothing_but_the_run_time(cache: str) ->
         from sweeprof.measuring.inputs import Inputs
         model = OnnxruntimeBackend(cache={cache!r}).load(builder({MLP!r}), "cpu", 1)
         with model.stepping(model.put(Inputs((np.zeros((2, 1, 32, 32), np.float32),)))) as step:
-            print(model.host_outputs(step()).shape)
+            print(np.asarray(model.host_outputs(step())).shape)
         print(sorted({{"torch", "onnx", "keras", "tensorflow", "onnxscript"}} & sys.modules.keys()))
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True)
@@ -254,4 +254,4 @@ def test_a_keras_model_in_a_callers_hands(tmp_path: Path) -> None:
     x = np.random.default_rng(0).standard_normal((4, 32, 32, 1)).astype(np.float32)
     loaded = OnnxruntimeBackend(cache=str(tmp_path)).load(lambda: model, "cpu", None)
     with loaded.stepping(loaded.put(Inputs((x,)))) as step:
-        np.testing.assert_allclose(loaded.host_outputs(step()), model(x).numpy(), atol=1e-4)
+        np.testing.assert_allclose(np.asarray(loaded.host_outputs(step())), model(x).numpy(), atol=1e-4)

@@ -140,7 +140,7 @@ def test_outputs_are_those_of_torch_whatever_the_batch(name: str, batch: int, sa
     x = torch.randn(batch, *found.shape[1:], generator=torch.Generator().manual_seed(0))
     model = found.loaded()
     with model.stepping(model.put(Inputs((x,)))) as step, torch.no_grad():
-        first, again = model.host_outputs(step()), model.host_outputs(step())
+        first, again = np.asarray(model.host_outputs(step())), np.asarray(model.host_outputs(step()))
         np.testing.assert_allclose(first, found.module(x).numpy(), atol=1e-5)
     np.testing.assert_array_equal(first, again)
     assert found.file.batch is None
@@ -152,7 +152,7 @@ def test_no_optimization_changes_the_outputs(optimization: Any, sample: Callable
     model = found.loaded(OnnxruntimeBackend(optimization=optimization, threads=2, arena=False))
     x = torch.randn(2, 1, 32, 32)
     with model.stepping(model.put(Inputs((x,)))) as step, torch.no_grad():
-        np.testing.assert_allclose(model.host_outputs(step()), found.module(x).numpy(), atol=1e-4)
+        np.testing.assert_allclose(np.asarray(model.host_outputs(step())), found.module(x).numpy(), atol=1e-4)
 
 
 def test_the_model_is_left_as_it_was(sample: Callable[[str], Sample]) -> None:
@@ -185,7 +185,7 @@ def test_keywords_and_constants_among_the_arguments() -> None:
     x, other = torch.randn(3, 4), torch.randn(4, 2)
     inputs = Inputs((x,), {"other": other, "k": 3})
     with model.stepping(model.put(inputs)) as step:
-        np.testing.assert_allclose(model.host_outputs(step()), (x @ other * 3).numpy(), atol=1e-6)
+        np.testing.assert_allclose(np.asarray(model.host_outputs(step())), (x @ other * 3).numpy(), atol=1e-6)
     with pytest.raises(Unsupported, match="the graph takes x, other, and 1 tensors are given"):
         model.put(Inputs((x,)))
 
@@ -198,7 +198,7 @@ def test_a_recurrent_network_takes_any_length() -> None:
     x = torch.randn(5, 4, 8)
     model = OnnxruntimeBackend().load(lambda: module, "cpu", None)
     with model.stepping(model.put(Inputs((x,)))) as step, torch.no_grad():
-        np.testing.assert_allclose(model.host_outputs(step()), module(x)[0].numpy(), atol=1e-5)
+        np.testing.assert_allclose(np.asarray(model.host_outputs(step())), module(x)[0].numpy(), atol=1e-5)
 
 
 def test_what_cannot_be_exported_is_unsupported_in_the_exporters_words() -> None:
@@ -338,7 +338,7 @@ def test_a_file_that_wants_channels_last(tmp_path: Path) -> None:
     model = OnnxruntimeBackend().load(lambda: OnnxFile(str(path), channels="last"), "cpu", 1)
     images = np.arange(2 * 3 * 4 * 5, dtype=np.float32).reshape(2, 3, 4, 5)
     with model.stepping(model.put(Inputs((images,)))) as step:
-        np.testing.assert_array_equal(model.host_outputs(step()), -np.moveaxis(images, 1, -1))
+        np.testing.assert_array_equal(np.asarray(model.host_outputs(step())), -np.moveaxis(images, 1, -1))
 
 
 def test_a_provider_that_is_not_there() -> None:

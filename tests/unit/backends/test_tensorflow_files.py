@@ -43,7 +43,7 @@ def test_the_file_is_the_model(name: str, folder: Path) -> None:
     model = load(str(folder / name))
     loaded = TensorflowBackend().load(lambda: model, "cpu", 1)
     with loaded.stepping(loaded.put(sweeprof.Inputs((np.moveaxis(X, -1, 1),)))) as step:
-        outputs = loaded.host_outputs(step())
+        outputs = np.asarray(loaded.host_outputs(step()))
     np.testing.assert_allclose(outputs, np.load(folder / "outputs.npy"), atol=1e-5)
     assert sum(math.prod(variable.shape) for variable in model.trainable_variables) == 61_706
 

@@ -72,7 +72,7 @@ def test_the_digits_are_the_same_in_another_process() -> None:
 
 def test_another_seed_is_another_split() -> None:
     own, other = Digits().split("test").targets, Digits(seed=1).split("test").targets
-    assert not np.array_equal(own, other)  # type: ignore[arg-type]
+    assert not np.array_equal(own, other)
 
 
 @given(size=st.integers(1, 40), samples=st.integers(1, 12))

@@ -1,0 +1,247 @@
+"""Collections and files of models: what is built takes the inputs that its source describes."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sweeprof.datasets.auto import ArraySpec, Auto, ModelInputs
+from sweeprof.errors import UserError
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.model_sources import file, keras_applications, timm, torchvision, transformers
+
+needs_collections = pytest.mark.skipif(
+    find_spec("timm") is None, reason="`make collections` installs timm and torchvision"
+)
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's own
+
+
+def call(described: ModelInputs, samples: int = 2) -> Inputs:
+    """The arguments of a batch of generated samples."""
+    split = Auto(described.to_dict(), samples=samples).split("test")
+    return Inputs.from_batch(split.batch(np.arange(samples))[0], split.pass_as)
+
+
+def torch_outputs(model: Any, described: ModelInputs) -> Any:
+    import torch
+
+    with torch.no_grad():
+        return call(described).map(torch.from_numpy).call(model.eval())
+
+
+@needs_collections
+@pytest.mark.parametrize(
+    ("name", "sizes", "shape"),
+    [
+        ("resnet10t", {"image_size": 64}, (3, 64, 64)),
+        ("vit_tiny_patch16_224", {"image_size": 32}, (3, 32, 32)),  # built for that size
+        ("vit_tiny_patch16_224", {}, (3, 224, 224)),
+    ],
+)
+def test_timm(name: str, sizes: dict[str, int], shape: tuple[int, ...]) -> None:
+    described = timm.inputs(name, sizes, {"num_classes": 7})
+    assert described.inputs == {"x": ArraySpec(shape)}
+    assert (described.pass_as, described.channel_axis, described.unit) == ("positional", 1, "images")
+    assert described.targets == ArraySpec((), "int64", high=7)
+    assert torch_outputs(timm.build(name, sizes, {"num_classes": 7}), described).shape == (2, 7)
+
+
+@needs_collections
+@pytest.mark.parametrize(
+    ("name", "sizes", "shape"),
+    [
+        ("squeezenet1_1", {"image_size": 64}, (3, 64, 64)),
+        ("inception_v3", {}, (3, 299, 299)),
+        ("r3d_18", {"frames": 4, "image_size": 32}, (3, 4, 32, 32)),
+    ],
+)
+def test_torchvision(name: str, sizes: dict[str, int], shape: tuple[int, ...]) -> None:
+    described = torchvision.inputs(name, sizes)
+    assert described.inputs == {"x": ArraySpec(shape)}
+    if sizes:
+        assert torch_outputs(torchvision.build(name), described).shape[0] == 2
+
+
+TINY = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 37}
+ARCHITECTURES = [
+    ("bert", "text-classification", TINY, {}, ["input_ids", "attention_mask"], "logits", (2, 2)),
+    ("gpt2", "text-generation", {"n_layer": 1, "n_embd": 32, "n_head": 2}, {"sequence_length": 9}, None, "logits", (2, 9, 50257)),
+    ("llama", "text-generation", {**TINY, "num_key_value_heads": 1}, {"sequence_length": 9}, None, "logits", (2, 9, 32000)),
+    ("t5", "text2text-generation", {"num_layers": 1, "d_model": 32}, {"decoder_length": 5}, None, "logits", (2, 5, 32128)),
+    ("vit", "image-classification", TINY, {}, ["pixel_values"], "logits", (2, 2)),
+    ("wav2vec2", "speech-to-characters", TINY, {"audio_samples": 4000}, ["input_values"], "logits", (2, 12, 32)),
+    (
+        "whisper",
+        "speech-to-text",
+        {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2},
+        {"decoder_length": 4},
+        ["input_features", "decoder_input_ids"],
+        "logits",
+        (2, 4, 51865),
+    ),
+    ("clip", None, {}, {}, ["input_ids", "pixel_values", "attention_mask"], "logits_per_image", (2, 2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("architecture", "task", "config", "sizes", "names", "output", "shape"), ARCHITECTURES)
+def test_transformers(
+    architecture: str,
+    task: str | None,
+    config: dict[str, int],
+    sizes: dict[str, int],
+    names: list[str] | None,
+    output: str,
+    shape: tuple[int, ...],
+) -> None:
+    described = transformers.inputs(architecture, None, task, sizes, config)
+    assert list(described.inputs) == (names or list(described.inputs))
+    assert {name: described.sizes[name] for name in sizes} == sizes
+    model = transformers.build(architecture, None, task, config)
+    assert torch_outputs(model, described)[output].shape == shape
+
+
+def test_a_saved_model_of_transformers(tmp_path: Path) -> None:
+    import torch
+
+    made = transformers.build("bert", None, "text-classification", {**TINY, "num_labels": 5})
+    made.save_pretrained(tmp_path)  # type: ignore[operator]
+    described = transformers.inputs(None, str(tmp_path), None, {"sequence_length": 8})
+    assert described.targets == ArraySpec((), "int64", high=5)
+    assert (described.unit, described.units_per_sample) == ("tokens", 8)
+    loaded = transformers.build(None, str(tmp_path), None, dtype="bfloat16")
+    assert type(loaded).__name__ == "BertForSequenceClassification"
+    assert {parameter.dtype for parameter in loaded.parameters()} == {torch.bfloat16}
+    before, after = torch_outputs(made, described).logits, torch_outputs(loaded.float(), described).logits
+    torch.testing.assert_close(before, after, rtol=0.05, atol=0.05)
+
+
+def onnx_file(folder: Path) -> Path:
+    from onnx import TensorProto, helper, save
+
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", "sequence"])
+    scale = helper.make_tensor_value_info("scale", TensorProto.FLOAT, ["batch", 3])
+    out = helper.make_tensor_value_info("out", TensorProto.INT64, ["batch", "sequence"])
+    graph = helper.make_graph([helper.make_node("Identity", ["ids"], ["out"])], "net", [ids, scale], [out])
+    save(helper.make_model(graph), folder / "net.onnx")
+    return folder / "net.onnx"
+
+
+def test_a_size_that_an_onnx_file_leaves_open_is_one_of_the_inputs(tmp_path: Path) -> None:
+    path = str(onnx_file(tmp_path))
+    described = file.inputs(path, {"sequence": 12})
+    assert described.inputs == {"ids": ArraySpec((12,), "int64", high=2), "scale": ArraySpec((3,))}
+    assert (described.pass_as, described.sizes) == ("keywords", {"sequence": 12})
+    with pytest.raises(UserError, match=r"leaves open: add inputs\.sequence=…"):
+        file.inputs(path, {})
+    with pytest.raises(UserError, match=r"inputs\.sequenc: 3 is given to a key .* Did you mean 'inputs\.sequence'"):
+        file.inputs(path, {"sequenc": 3})
+    with pytest.raises(UserError, match=r"inputs\.sequence: 0 is not a size"):
+        file.inputs(path, {"sequence": 0})
+
+
+def test_an_exported_program(tmp_path: Path) -> None:
+    import torch
+
+    class Net(torch.nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return torch.relu(x) * mask
+
+    program = torch.export.export(Net(), (torch.ones(2, 5), torch.ones(2, 5, dtype=torch.bool)))
+    torch.export.save(program, tmp_path / "net.pt2")
+    path = str(tmp_path / "net.pt2")
+    described = file.inputs(path, {})
+    assert list(described.inputs.values()) == [ArraySpec((5,)), ArraySpec((5,), "bool", high=2)]
+    assert torch_outputs(_Evaluated(file.torch_module(path)), described).shape == (2, 5)
+
+
+class _Evaluated:
+    """A model that is in inference mode already."""
+
+    def __init__(self, model: Any) -> None:
+        assert not any(module.training for module in model.modules())
+        self._model = model
+
+    def eval(self) -> Any:
+        return self._model
+
+
+def test_a_keras_model(tmp_path: Path) -> None:
+    import keras
+
+    model = keras.Sequential([keras.Input((None, 4), name="frames"), keras.layers.GRU(3)])
+    model.save(tmp_path / "net.keras")
+    described = file.inputs(str(tmp_path / "net.keras"), {"size_1": 6})
+    assert described.inputs == {"frames": ArraySpec((6, 4))}
+    assert file.keras_model(str(tmp_path / "net.keras")).count_params() == model.count_params()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "MobileNetV2",
+        pytest.param("EfficientNetB1", marks=pytest.mark.slow),
+        pytest.param("NASNetMobile", marks=pytest.mark.slow),
+        pytest.param("InceptionV3", marks=pytest.mark.slow),
+    ],
+)
+def test_keras_applications_are_made_for_the_size_that_is_described(name: str) -> None:
+    described = keras_applications.inputs(name, {})
+    model = keras_applications.build(name, {})
+    assert described.inputs == {"x": ArraySpec((3, *model.input_shape[1:3]))}
+    small = keras_applications.inputs(name, {"image_size": 96}, {"classes": 4})
+    assert (small.inputs["x"].shape, small.targets) == ((3, 96, 96), ArraySpec((), "int64", high=4))
+    assert keras_applications.build(name, {"image_size": 96}, {"classes": 4}).input_shape == (None, 96, 96, 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: keras_applications.inputs("MobilNetV2", {}), "is not a model of keras.applications. Did you mean 'MobileNetV2'"),
+        (lambda: file.inputs("net.h5", {}), r"is not a model file that is known here: \.onnx, \.keras, \.tflite, \.pt2"),
+        (lambda: file.inputs("net.onnx", {}), "model.path: 'net.onnx' is not a file"),
+        (lambda: transformers.inputs("brt", None, None, {}), "'brt' is not an architecture of transformers. Did you mean 'bert'"),
+        (lambda: transformers.inputs(None, None, None, {}), "model.architecture: None is missing"),
+        (lambda: transformers.inputs(None, "/nowhere", None, {}), "model.path: '/nowhere' is not a saved model"),
+        (lambda: transformers.inputs("bert", None, "text-clasification", {}), "Did you mean 'text-classification'"),
+        (lambda: transformers.inputs("bert", None, "image-classification", {}), "is not a task of bert, which has feature-ex"),
+        (lambda: transformers.inputs("bert", None, None, {}, {"num_layer": 3}), "model.config.num_layer: 3 is given to a key"),
+        (lambda: transformers.inputs("bert", None, None, {"sequence_length": 1024}), r"1024 is above .*position_embeddings=512"),
+        (lambda: transformers.inputs("bert", None, None, {"image_size": 10}), r"inputs.image_size: 10 is .*inputs.sequence_l"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_clear_error(call: Any, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        call()
+
+
+def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(UserError, match=r"needs the package transformers: pip install 'sweeprof\[transformers\]'"):
+        transformers.inputs("bert", None, None, {})
+
+
+def test_generated_samples_are_of_the_described_kind() -> None:
+    described = ModelInputs(
+        {
+            "ids": ArraySpec((5,), "int64", 3, 9),
+            "mask": ArraySpec((5,), "bool", 1),
+            "image": ArraySpec((2, 4), "float16"),
+        },
+        targets=ArraySpec((), "int64", high=4),
+    )
+    auto = Auto(described.to_dict(), samples=300)
+    split = auto.split("test")
+    assert set(np.unique(split.inputs["ids"])) == set(range(3, 9))
+    assert split.inputs["mask"].all()
+    assert split.inputs["mask"].dtype == bool
+    assert split.inputs["image"].dtype == np.float16
+    assert set(np.unique(split.targets)) == set(range(4))
+    assert not split.is_evaluated
+    np.testing.assert_array_equal(auto.split("test").inputs["ids"], split.inputs["ids"])
+    assert (auto.split("train").inputs["ids"] != split.inputs["ids"]).any()

@@ -1,0 +1,80 @@
+"""Plans of models whose source describes their inputs."""
+
+from __future__ import annotations
+
+import shlex
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from support.planning import planned
+from sweeprof.errors import UserError
+
+TIMM = ("model=timm", "tracking=none")
+
+
+needs_timm = pytest.mark.skipif(find_spec("timm") is None, reason="`make collections` installs it")
+
+
+@needs_timm
+def test_the_inputs_are_those_of_each_model_and_size() -> None:
+    plan = planned([*TIMM, "model.name=resnet10t,vit_tiny_patch16_224", "inputs.image_size=64,96"])
+    assert list(plan.axes) == ["model", "backend", "device", "batch_size", "model.name", "inputs.image_size"]
+    shapes = {
+        (c.axes["model.name"], c.axes["inputs.image_size"]): c.config["dataset"]["inputs"]["inputs"]["x"]["shape"]
+        for c in plan.combinations
+    }
+    assert {key: tuple(shape) for key, shape in shapes.items()} == {
+        (name, side): (3, side, side) for name in ("resnet10t", "vit_tiny_patch16_224") for side in (64, 96)
+    }
+    first = plan.combinations[0]
+    (alone,) = planned(shlex.split(first.command)[3:]).combinations
+    assert alone.id == first.id
+
+
+@needs_timm
+def test_a_pattern_stands_for_every_name_that_matches() -> None:
+    plan = planned([*TIMM, "model.name=resnet1?t,vit_tiny_patch16_224"])
+    assert plan.axes["model.name"] == ["resnet10t", "resnet14t", "vit_tiny_patch16_224"]
+
+
+def test_a_dataset_of_ones_own_goes_before_generated_inputs() -> None:
+    (combination,) = planned([*TIMM, "dataset=digits"]).combinations
+    assert combination.config["dataset"]["_target_"] == "sweeprof.datasets.digits.Digits"
+    one, other = planned(["model=timm,lenet5", "tracking=none"]).combinations
+    assert one.config["dataset"]["_target_"] == "sweeprof.datasets.auto.Auto"
+    assert other.config["dataset"]["_target_"] == "sweeprof.datasets.digits.Digits"
+
+
+def test_a_file_runs_on_the_backend_that_reads_it(tmp_path: Path) -> None:
+    from unit.model_sources.test_sources import onnx_file
+
+    path = onnx_file(tmp_path)
+    plan = planned(
+        ["model=file", f"model.path={path}", "inputs.sequence=4,8", "backend=onnxruntime,torch", "tracking=none"]
+    )
+    assert {(c.axes["backend"], c.unsupported) for c in plan.combinations} == {
+        ("onnxruntime", None),
+        ("torch", "the backend does not run a .onnx file"),
+    }
+
+
+@needs_timm
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["model=timm", "model.name=resnet81"], "model.name: 'resnet81' is not a model of timm. Did you mean 'resnet18'"),
+        (["model=timm", "model.name=zzz*"], "model.name: 'zzz*' matches no model."),
+        (["model=timm", "model.nam=resnet18"], "model: 'nam' is not a setting of this model. Did you mean 'name'"),
+        (["model=timm", "inputs.image_siz=64"], "inputs.image_siz: 64 is given to a key that does not exist. Did you mean"),
+        (["model=lenet5", "inputs.image_size=64"], "inputs: {'image_size': 64} has an effect with dataset=auto only."),
+        (["model=lenet5", "dataset=auto"], "needs a model whose source describes its inputs, and lenet5 has none"),
+        (["model=lenet5", "model.name=a*"], "model.name: 'a*' is a pattern, and this model's source cannot list its models."),
+        (["model=file", "backend=onnxruntime"], "model.path: None is missing: it must name a file."),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_clear_error(arguments: list[str], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        planned([*arguments, "tracking=none"])
+    assert said in str(caught.value)
