@@ -130,7 +130,7 @@ def _rank_counts(quality: Quality) -> Mapping[int, int] | Missing:
         return {int(rank): count for rank, count in quality.rank_counts.items()}
     if quality.targets is None and not quality.is_labelled:
         return Missing(NO_LABELS)
-    if quality.predictions is None and quality.numbers is None:
+    if quality.predictions is None and (quality.numbers is None or quality.outputs.ndim < 2):
         return Missing("the outputs are not one row of class scores per sample")
     return Missing("the targets are not one class per sample, token or pixel")
 

@@ -129,6 +129,7 @@ def test_frameworks_are_imported_in_their_folders_only(file: Path) -> None:
 
 
 FRAMEWORKS_BY_FOLDER = {
+    "model_sources/": {"torch", "keras"},
     "backends/torch/": {"torch"},
     "backends/keras/": {"keras"},
     "backends/tensorflow/": {"tensorflow", "keras"},

@@ -104,7 +104,8 @@ class Converter:
                     np.savez(kept, *samples)
                 request = {"node": dict(node), "signature": signature, "quantization": self.quantization}
                 _run_child({**request, "samples": kept and str(kept), "file": str(file), "seed": self.seed})
-        return TfliteFile(str(file), outputs=tuple(read_json(file.with_suffix(".json"))["outputs"]))
+        names = file.with_suffix(".json")
+        return TfliteFile(str(file), outputs=tuple(read_json(names)["outputs"]) if names.is_file() else ())
 
     def _arranged(self, axis: int | None) -> list[AnyArray]:
         """The samples of each input as the model wants them; none if nothing takes its range from them."""

@@ -277,6 +277,8 @@ class TensorflowModel:
 
     def host_outputs(self, outputs: object) -> HostOutputs:
         found = {name: leaf for name, leaf in named_leaves(outputs).items() if tf.is_tensor(leaf)}
+        if not found:
+            first_tensor(outputs)  # which raises
         return floating_outputs(found, lambda tensor: tensor.dtype.is_floating, _on_host)
 
 

@@ -15,6 +15,7 @@ import keras
 from keras import layers
 
 from sweeprof.backends.litert.adapter import LitertBackend
+from sweeprof.backends.outputs import named
 
 ONES = np.ones((2, 4), np.float32)
 
@@ -22,7 +23,7 @@ ONES = np.ones((2, 4), np.float32)
 def answered(model: Any) -> Any:
     loaded = LitertBackend().load(lambda: model, "cpu", None)
     with loaded.stepping(loaded.put(Inputs((ONES,)))) as step:
-        return loaded.host_outputs(step())
+        return next(iter(named(loaded.host_outputs(step())).values()))
 
 
 def test_the_first_output_is_the_first_that_a_mapping_lists() -> None:

@@ -47,6 +47,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "protocol.max_s": SECONDS,
     "protocol.target_spread": SHARE_OR_NULL,
     "protocol.threshold": SHARE_OR_NULL,
+    "inputs": ([{}, {"image_size": 64}], [64, "64", [64], None]),
     "limits.combinations": ([1, 10**9], [0, -1, 1.5, "1", True, None]),
     "limits.tracking_s": ([0.001, 600, 1e6], [0, -1, "1", True, None]),
     "limits.timeout_s": ([None, 0.001, 5, 1e6], [0, -1, "1", True]),

@@ -101,7 +101,7 @@ class Good:
 
 class Pairs(Good):
     def split(self, name):
-        return Split((np.zeros((8, 4)), np.zeros((8, 4))), None)
+        return Split([np.zeros((8, 4)), np.zeros((8, 4))], None)
 
 class Raising(Good):
     def split(self, name):
@@ -126,7 +126,7 @@ def test_data_of_another_form_are_reported_before_anything_is_measured(modules: 
     (problem,) = found("Good", "Pairs", "Raising")
     assert (problem.key, problem.value) == ("dataset", "probed_data.Pairs")
     assert (
-        "probed_data.Pairs (probed_data.py:12 in Pairs.split): split('test').inputs is a tuple of 2" in problem.allowed
+        "probed_data.Pairs (probed_data.py:12 in Pairs.split): split('test').inputs is a list of 2" in problem.allowed
     )
     assert found("Pairs", here=False) == []  # the data are on the nodes of a cluster
     assert found("Exiting") == []

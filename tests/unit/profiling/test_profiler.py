@@ -154,13 +154,16 @@ OF_TRAINING = {
     *("rate/backward_flops_per_s", "rate/flops_per_s_train", "rate/mfu_train"),
     *("layers/backward_covered", "layers/slowest_backward_self_s"),
 }
+OF_OTHER_TARGETS = {"quality/miou", "quality/mse", "quality/mae", "quality/r2"}
 NOT_HERE = {
     "inference": OF_A_SWEEP
+    | OF_OTHER_TARGETS
     | OF_OTHER_BACKENDS
     | ON_A_DEVICE
     | OF_TRAINING
     | {"latency/trace", "latency/compile", "quality/agreement"},
     "training": OF_A_SWEEP
+    | OF_OTHER_TARGETS
     | ON_A_DEVICE
     | OF_OTHER_BACKENDS
     | {"latency/trace", "latency/compile", "quality/agreement", "memory/alloc_peak_over_estimate"},
@@ -1023,16 +1026,19 @@ def test_a_single_logit_decides_at_zero() -> None:
     assert found["quality/loss"].value == pytest.approx(loss, rel=1e-5)
 
 
+NOT_CLASSES = "the targets are not one class per sample, token or pixel"
+
+
 @pytest.mark.parametrize(
     ("outputs", "targets", "reason"),
     [
         (torch.ones(3), torch.tensor([0, 1, 1]), "the outputs are not one row of class scores per sample"),
         (torch.ones(3, 2, 2), torch.tensor([0, 1, 1]), "the outputs are not one row of class scores per sample"),
-        (torch.ones(3, 2), torch.tensor([0, 1, 2]), "the targets are not one class per sample"),
-        (torch.ones(3, 2), torch.tensor([0, -100, 1]), "the targets are not one class per sample"),
-        (torch.ones(3, 2), torch.tensor([0.0, 1.0, 1.0]), "the targets are not one class per sample"),
-        (torch.ones(3, 2), torch.ones(3, 2, dtype=torch.long), "the targets are not one class per sample"),
-        (torch.ones(3, 2), torch.tensor([0, 1]), "the targets are not one class per sample"),
+        (torch.ones(3, 2), torch.tensor([0, 1, 2]), NOT_CLASSES),
+        (torch.ones(3, 2), torch.tensor([0, -100, 1]), NOT_CLASSES),
+        (torch.ones(3, 2), torch.tensor([0.0, 1.0, 1.0]), NOT_CLASSES),
+        (torch.ones(3, 2), torch.ones(3, 2, dtype=torch.long), NOT_CLASSES),
+        (torch.ones(3, 2), torch.tensor([0, 1]), NOT_CLASSES),
         (torch.ones(3, 2), None, "the dataset has no labels"),
     ],
 )

@@ -46,7 +46,7 @@ class Pairs:
 
     def split(self, name):
         ids = np.zeros((8, 2, 3), np.float32)
-        return Split((ids, ids), None)
+        return Split([ids, ids], None)
 
 class Spoilt(Pairs):
     def split(self, name):
@@ -160,7 +160,7 @@ def test_data_of_another_form_are_the_reason_of_the_row() -> None:
     code, folder, _ = swept(plan_of({}, ["timing"], ["latency/forward"], "failing_user.Pairs"))
     assert code == 2
     (row,) = read_back(folder).rows
-    said = "timing: dataset failing_user.Pairs (failing_user.py:19 in Pairs.split): split('test').inputs is a tuple of 2 arrays"
+    said = "timing: dataset failing_user.Pairs (failing_user.py:19 in Pairs.split): split('test').inputs is a list of 2 arrays"
     assert row.status == "failed"
     assert str(row.reason).startswith(said)
     assert row.failures[0].location == "failing_user.py:19 in Pairs.split"
