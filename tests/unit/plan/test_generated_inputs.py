@@ -33,6 +33,7 @@ def test_the_inputs_are_those_of_each_model_and_size() -> None:
     assert alone.id == first.id
 
 
+@pytest.mark.slow
 @needs_timm
 def test_a_pattern_stands_for_every_name_that_matches() -> None:
     plan = planned([*TIMM, "model.name=resnet1?t,vit_tiny_patch16_224"])
@@ -60,6 +61,7 @@ def test_a_file_runs_on_the_backend_that_reads_it(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 @needs_timm
 @pytest.mark.parametrize(
     ("arguments", "said"),
