@@ -18,7 +18,7 @@ MOST_NATS = 700
 
 @metric(name="quality/accuracy", unit="ratio", better="higher")
 def accuracy(quality: Quality) -> Result:
-    """Share of the test split whose most likely class is the true one, over all samples (or tokens, or pixels)."""
+    """Share of the test split whose most likely class is the true one, over all samples."""
     return _top(quality, 1)
 
 
@@ -137,7 +137,7 @@ def _rank_counts(quality: Quality) -> Mapping[int, int] | Missing:
 
 @metric(name="quality/agreement", unit="abs", better="lower")
 def agreement(quality: Quality, baseline_quality: Quality) -> Result:
-    """Largest absolute difference of any output to the baseline's on the same inputs."""
+    """Largest absolute difference of the outputs to the baseline's on the same inputs."""
     problem = incomparable(quality, baseline_quality)
     if problem is not None:
         return Missing(f"outputs cannot be compared: {problem}")
