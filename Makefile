@@ -40,10 +40,9 @@ else
 	$(SLIPCOVER) --fail-under $(COVERAGE) --skip-covered --missing-width 40 --out .coverage.json --merge .coverage.json
 endif
 
-# The tests that take long: sweeps under kills, full disks, every precision, Hydra's traps. They wait for a third of their time:
-# three workers for two cores.
+# The tests that take long: sweeps under kills, full disks, every precision, Hydra's traps.
 slow: $(VENV)/.test-$(STAMP)
-	$(BIN)/python -m pytest --numprocesses=3 -m "slow and not thorough"
+	$(BIN)/python -m pytest -m "slow and not thorough"
 
 # What CI has no time for, before a release: further variants, the longest tests, the rest of those on a cluster.
 thorough: $(VENV)/.test-$(STAMP)

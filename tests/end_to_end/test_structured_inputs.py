@@ -117,5 +117,5 @@ def test_a_training_step_and_ranges_of_eight_bits_have_them_too(tmp_path: Path) 
         "metrics=training",
         "backend=torch,tensorflow,jax",
         "training.loss=cross_entropy",
-        "metrics.select=[quality/agreement,quality/accuracy,params/total,compute/macs,latency/step]",
+        "metrics.select=[quality/agreement,quality/accuracy,params/total,compute/macs,latency/total]",
     )
