@@ -23,6 +23,7 @@ import psutil
 from keras import layers
 
 from sweeprof.backends.jax.adapter import JaxBackend
+from sweeprof.backends.outputs import named
 from sweeprof.counting.formulas import Formulas
 from sweeprof.datasets.digits import Digits
 from sweeprof.measuring.inputs import Inputs, TensorSpec
@@ -47,7 +48,7 @@ def started(**settings: Any) -> JaxBackend:
 def outputs(backend: JaxBackend, build: Any, inputs: Inputs, axis: int | None = None) -> Any:
     model = backend.load(build, "cpu", axis)
     with model.stepping(model.put(inputs)) as step:
-        return model.host_outputs(step())
+        return next(iter(named(model.host_outputs(step())).values()))
 
 
 def raised(function: Callable[[], object]) -> str:

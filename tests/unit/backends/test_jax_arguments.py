@@ -39,7 +39,8 @@ class Switched(keras.Model):
 
 def outputs(model, inputs):
     with model.stepping(model.put(inputs)) as step:
-        return model.host_outputs(step())
+        found = model.host_outputs(step())
+        return next(iter(found.values())) if isinstance(found, dict) else found
 
 def loss(backend, build, inputs, targets, named):
     model = backend.load(build, "cpu", None)

@@ -80,7 +80,7 @@ def test_choices_of_groups_are_put_together_as_hydra_composes_them(own: Path, mo
     ("file", "text"),
     [
         ("backend/b2.yaml", f"# @package _global_\nmodel: {{fake: {{step_s: 7.0}}}}\nbackend: {{{FAKE}}}\n"),
-        ("model/m3.yaml", "defaults:\n- /dataset@extra: ${dataset}\n- fake\n"),
+        ("model/m3.yaml", "defaults:\n- /backend@extra: ${backend}\n- fake\n"),
         ("model/m3.yaml", "defaults: [fake]\nfake: {step_s: '${batch_size}'}\n"),
     ],
 )
