@@ -226,9 +226,9 @@ class _Description:
         image_size = self._size("image_size", side)
         channels = _first(vision, "num_channels", "in_channels") or 3
         frames = _first(vision, "num_frames")
-        shape = (channels, image_size, image_size)
-        if frames is not None and "bool_masked_pos" not in self._arguments:
-            shape = (self._size("frames", frames), *shape)  # type: ignore[assignment]
+        shape: tuple[int, ...] = (channels, image_size, image_size)
+        if frames is not None:
+            shape = (self._size("frames", frames), *shape)
         self._specs["pixel_values"] = ArraySpec(shape)
         self._unit, self._units = "images", 1
 
