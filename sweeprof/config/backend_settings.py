@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from sweeprof.backends.lookup import TARGETS
+from sweeprof.backends.precision import unsupported_reason
 from sweeprof.config.override_syntax import spelled
 from sweeprof.config.schema import constraint_problems
-from sweeprof.config.signatures import Argument, given_arguments, kind_problems, signature_of
+from sweeprof.config.signatures import Argument, constant_of, given_arguments, kind_problems, signature_of
 from sweeprof.errors import Problem, choice_problem, key_problem
 from sweeprof.measuring.instantiate import NOT_ARGUMENTS
 from sweeprof.results.record import Json
@@ -71,7 +72,15 @@ def fitted(node: Json, name: str, targets: Callable[[], Collection[str]]) -> Fit
         else:
             only = spelled(_default(setting, owners[0]))
             reasons.append(f"{name} does not support {setting}={spelled(value)} (only the default, {only})")
+    methods = constant_of(target, "precision_methods")
+    if isinstance(methods, Mapping) and not problems:
+        gaps = constant_of(target, "precision_gaps")
+        known_gaps = gaps if isinstance(gaps, Mapping) else {}
+        given = (node.get("precision"), node.get("precision_method"))
+        reasons += filter(None, [unsupported_reason(name, methods, known_gaps, *given)])
     kept = {key: value for key, value in node.items() if key not in dropped}
+    if kept.get("precision") == "fp32" and kept.get("precision_method") is not None:
+        kept["precision_method"] = None  # it has no effect: combinations that differ in it alone are one
     return Fitted(kept, frozenset(dropped), "; ".join(reasons) or None, tuple(problems))
 
 

@@ -61,7 +61,7 @@ def test_it_resembles_the_model(build: Callable[[], nn.Module], name: str) -> No
 
 
 @pytest.mark.parametrize(
-    "settings", [{"precision": "bf16", "channels_last": True}, {"precision": "int8-dynamic"}], ids=str
+    "settings", [{"precision": "bf16", "channels_last": True}, {"precision": "int8"}], ids=str
 )
 def test_variants_of_a_model_have_the_same(settings: dict[str, Any]) -> None:
     """Or times in units of the kernel would compare kernels."""
