@@ -62,7 +62,8 @@ def rename_keys(config: DictConfig, overridden: Collection[str]) -> list[str]:
 _INT8 = re.compile(rf"(?<![\w-]){EARLIER_INT8}(?![\w-])")
 _INT8_WARNING = f"backend.precision={EARLIER_INT8} is now called backend.precision=int8"
 _QUANTIZATION_WARNING = (
-    "backend.quantization is now backend.precision=fp32,fp16,int8, with backend.precision_method=dynamic or static for int8"
+    "backend.quantization is now called backend.precision=fp32,fp16,int8"
+    " with backend.precision_method=dynamic,static for int8"
 )
 _WITH_PRECISION = ("backend.precision", "compare.baseline", "exclude")
 _PARTS_WITH_PRECISION = ("backend", "axes", "compare", "exclude")

@@ -262,8 +262,8 @@ class CompareSettings:
     baseline: dict[str, object] | str | None = _key(
         None,
         "The axis values of the combination that others are compared with, the id of a combination, or another sweep. null: those "
-        "of {backend: torch, backend.precision: fp32, backend.precision_method: convert, backend.channels_last: false} whose axes the "
-        "sweep varies and have this value; {backend: torch} if there are none.",
+        "of {backend: torch, backend.precision: fp32, backend.precision_method: convert, backend.channels_last: false} whose axes "
+        "the sweep varies and have this value; {backend: torch} if there are none.",
     )
     thresholds: dict[str, float] = _key(
         {},

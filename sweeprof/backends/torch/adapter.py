@@ -86,7 +86,9 @@ class TorchBackend:
             # Only what is not at its default; until something compiles, the module is not imported.
             "inductor": "" if inductor is None else inductor.codegen_config(),
             **({} if device is None else {"device": str(device)}),
-            **({} if model is None or model.variant.precision is None else {"precision method": model.precision_method}),
+            **(
+                {} if model is None or model.variant.precision is None else {"precision method": model.precision_method}
+            ),
         }
 
     def devices(self) -> list[str]:

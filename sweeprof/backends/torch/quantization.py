@@ -39,7 +39,9 @@ def quantized(module: torch.nn.Module, method: str | None) -> torch.nn.Module:
     if method == "torch_ao":
         return _by_torch(module)
     if not has_linear:
-        raise Unsupported("the model has no linear layer, and torchao quantizes no other; precision_method=torch_ao does")
+        raise Unsupported(
+            "the model has no linear layer, and torchao quantizes no other; precision_method=torch_ao does"
+        )
     return _by_torchao(module)
 
 
@@ -61,10 +63,11 @@ def with_quantized_weights(table: LayerTable, weights: LayerTable) -> LayerTable
     rows = []
     for row in table.rows:
         other = held.pop(row.path, None)  # a second call of a layer holds nothing
-        if other is not None:
-            subtree = _with_bytes(row.subtree, other.subtree)
-            row = replace(row, params_bytes=other.params_bytes, dtypes=other.dtypes, subtree=subtree)
-        rows.append(row)
+        if other is None:
+            rows.append(row)
+            continue
+        subtree = _with_bytes(row.subtree, other.subtree)
+        rows.append(replace(row, params_bytes=other.params_bytes, dtypes=other.dtypes, subtree=subtree))
     return replace(table, rows=tuple(rows))
 
 
@@ -116,7 +119,5 @@ def _by_torch(module: torch.nn.Module) -> torch.nn.Module:
         raise Unsupported("this release of torch has no dynamic quantization: pip install torchao")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it tells of its successor, torchao, with every call
-        made: torch.nn.Module = quantization.quantize_dynamic(
-            module, {torch.nn.Linear, *_RECURRENT}, dtype=torch.qint8
-        )
+        made: torch.nn.Module = quantization.quantize_dynamic(module, {torch.nn.Linear, *_RECURRENT}, dtype=torch.qint8)
     return made
