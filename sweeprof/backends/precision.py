@@ -64,7 +64,8 @@ def checked_method(backend: type, precision: str | None, method: str | None) -> 
     """
     declared: Any = backend
     problems = []
-    if precision is not None and precision not in (*get_args(Precision), EARLIER_INT8):
+    earlier = [EARLIER_INT8] if "torch_ao" in declared.precision_methods.get("int8", ()) else []
+    if precision is not None and precision not in (*get_args(Precision), *earlier):
         problems.append(choice_problem("backend.precision", precision, "precision", get_args(Precision)))
     if method is not None and method not in get_args(PrecisionMethod):
         problems.append(

@@ -90,7 +90,9 @@ def _precision_reasons(target: str, name: str, node: Json) -> list[str]:
 
 def _without_idle_method(node: Json) -> Json:
     """Return the node without a method that has no effect: combinations that differ in it alone are one."""
-    return {**node, "precision_method": None} if node.get("precision") == "fp32" and "precision_method" in node else node
+    return (
+        {**node, "precision_method": None} if node.get("precision") == "fp32" and "precision_method" in node else node
+    )
 
 
 def unknown_setting(key: str, value: object, targets: Collection[str]) -> Problem:

@@ -14,10 +14,10 @@ from torch import nn
 from torch.utils.benchmark import Timer
 
 import sweeprof
+from sweeprof.backends.precision import Precision
 from sweeprof.backends.torch import benchmarks as module
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.benchmarks import peaks
-from sweeprof.backends.precision import Precision
 from sweeprof.results.peaks import Peaks
 
 CPU = torch.device("cpu")

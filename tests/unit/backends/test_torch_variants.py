@@ -15,9 +15,9 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
+from sweeprof.backends.precision import Precision, PrecisionMethod
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.counting import count_built
-from sweeprof.backends.precision import Precision, PrecisionMethod
 from sweeprof.backends.torch.model import PRECISIONS, TorchVariant
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported, UserError
@@ -130,7 +130,9 @@ def test_bytes_of_quantized_parameters(method: PrecisionMethod) -> None:
     """A byte per weight of a linear layer; torchao has 4 bytes of scale and a zero point per row, torch.ao one scale per weight."""
 
     def build() -> nn.Module:
-        return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(144, 10), nn.ReLU(), nn.Linear(10, 3, bias=False))
+        return nn.Sequential(
+            nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(144, 10), nn.ReLU(), nn.Linear(10, 3, bias=False)
+        )
 
     backend = TorchBackend(precision="int8", precision_method=method)
     inputs = Inputs((TensorSpec((2, 1, 8, 8)),))
