@@ -162,7 +162,7 @@ def test_a_model_that_has_another_precision_of_its_own() -> None:
         ({"mode": "jit"}, "backend.mode: 'jit' is not a mode. Known: eager, function, xla."),
         (
             {"precision": "int8-dynamic"},
-            "backend.precision: 'int8-dynamic' is not a precision. Did you mean 'int8'? Known: bf16, fp16, fp32, int8.",
+            "backend.precision: 'int8-dynamic' is not a precision. Known: bf16, fp16, fp32, int8.",
         ),
         (
             {"precision": "bf16", "precision_method": "autocats"},
