@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from sweeprof.backends.lookup import TARGETS
+from sweeprof.backends.precision import unsupported_reason
 from sweeprof.config.override_syntax import spelled
 from sweeprof.config.schema import constraint_problems
-from sweeprof.config.signatures import Argument, given_arguments, kind_problems, signature_of
+from sweeprof.config.signatures import Argument, constant_of, given_arguments, kind_problems, signature_of
 from sweeprof.errors import Problem, choice_problem, key_problem
 from sweeprof.measuring.instantiate import NOT_ARGUMENTS
 from sweeprof.results.record import Json
@@ -71,8 +72,27 @@ def fitted(node: Json, name: str, targets: Callable[[], Collection[str]]) -> Fit
         else:
             only = spelled(_default(setting, owners[0]))
             reasons.append(f"{name} does not support {setting}={spelled(value)} (only the default, {only})")
+    if not problems:
+        reasons += _precision_reasons(target, name, node)
     kept = {key: value for key, value in node.items() if key not in dropped}
-    return Fitted(kept, frozenset(dropped), "; ".join(reasons) or None, tuple(problems))
+    return Fitted(_without_idle_method(kept), frozenset(dropped), "; ".join(reasons) or None, tuple(problems))
+
+
+def _precision_reasons(target: str, name: str, node: Json) -> list[str]:
+    """Return why the backend does not run in the precision of its node, if its class declares which it supports."""
+    methods, gaps = constant_of(target, "precision_methods"), constant_of(target, "precision_gaps")
+    if not isinstance(methods, Mapping):
+        return []
+    known_gaps = gaps if isinstance(gaps, Mapping) else {}
+    reason = unsupported_reason(name, methods, known_gaps, node.get("precision"), node.get("precision_method"))
+    return [] if reason is None else [reason]
+
+
+def _without_idle_method(node: Json) -> Json:
+    """Return the node without a method that has no effect: combinations that differ in it alone are one."""
+    return (
+        {**node, "precision_method": None} if node.get("precision") == "fp32" and "precision_method" in node else node
+    )
 
 
 def unknown_setting(key: str, value: object, targets: Collection[str]) -> Problem:

@@ -14,8 +14,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, get_args
 
+from sweeprof.backends.precision import EARLIER_INT8, Precision, PrecisionMethod
 from sweeprof.config import constraints as c
 from sweeprof.config.constraints import Constraint
 from sweeprof.errors import Problem, nearest
@@ -142,10 +143,17 @@ class BackendSettings:
     """A backend: its class, with the arguments that its constructor accepts."""
 
     threads: int = _key(1, "Threads that the framework computes with.", c.integer("number of threads"))
-    precision: str = _key(
+    precision: str | None = _key(
         "fp32",
-        "Numeric type of weights and activations.",
-        c.choice("precision", ("fp32", "bf16", "fp16", "int8-dynamic")),
+        "Numeric type of weights and computation; null: as the model is.",
+        c.optional(c.choice("precision", get_args(Precision), earlier=(EARLIER_INT8,))),
+    )
+    precision_method: str | None = _key(
+        None,
+        "How a model gets its precision: convert (weights, computation and inputs), autocast (the computation alone), dynamic (8 "
+        "bits, ranges of activations from each batch), static (ranges from training data), torchao, torch_ao (the package that "
+        "quantizes); null: the backend's default.",
+        c.optional(c.choice("method of a precision", get_args(PrecisionMethod))),
     )
     channels_last: bool = _key(False, "true: store images with the channels as the last dimension.", c.BOOLEAN)
     compile: bool = _key(False, "true: compile the model, as torch.compile does.", c.BOOLEAN)
@@ -254,8 +262,8 @@ class CompareSettings:
     baseline: dict[str, object] | str | None = _key(
         None,
         "The axis values of the combination that others are compared with, the id of a combination, or another sweep. null: those "
-        "of {backend: torch, backend.precision: fp32, backend.channels_last: false} whose axes the sweep varies and have this "
-        "value; {backend: torch} if there are none.",
+        "of {backend: torch, backend.precision: fp32, backend.precision_method: convert, backend.channels_last: false} whose axes "
+        "the sweep varies and have this value; {backend: torch} if there are none.",
     )
     thresholds: dict[str, float] = _key(
         {},

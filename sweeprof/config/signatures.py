@@ -77,6 +77,20 @@ def kind_problems(key: str, value: object, kind: ValueKind | None) -> Iterator[P
 
 
 @cache
+def constant_of(target: str, name: str) -> object:
+    """A literal that the class with a dotted name assigns to ``name``; None if it has none, or its source cannot be found."""
+    module, _, class_name = target.rpartition(".")
+    definition = _definition(module, class_name)[0] if module else None
+    for node in definition.body if isinstance(definition, ast.ClassDef) else ():
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=found), value=value) if found == name:
+                return _literal(value)
+            case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
+                return _literal(value)
+    return None
+
+
+@cache
 def signature_of(target: str) -> Signature | None:
     """The signature of a dotted name; None if its source cannot be found, or does not say (decorators, foreign bases)."""
     module, _, name = target.rpartition(".")

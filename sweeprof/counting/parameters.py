@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Hashable, Sequence
 from typing import NamedTuple
 
@@ -63,4 +64,6 @@ def added(parts: Sequence[Weights]) -> Weights:
 
 
 def _whole(size: float) -> int | float:
-    return int(size) if size == int(size) else size
+    """Return the size as an integer unless it has half bytes; bytes per element are fractions, whose products are not exact."""
+    nearest = round(size)
+    return nearest if math.isclose(size, nearest, rel_tol=1e-9) else size

@@ -56,7 +56,12 @@ from sweeprof.plan.sweep_file import Section, plain_node
 from sweeprof.results.compare import Excluded
 from sweeprof.results.record import Json, PassName
 
-DEFAULT_BASELINE = {"backend": "torch", "backend.precision": "fp32", "backend.channels_last": False}
+DEFAULT_BASELINE = {
+    "backend": "torch",
+    "backend.precision": "fp32",
+    "backend.precision_method": "convert",
+    "backend.channels_last": False,
+}
 """The plainest value of each axis."""
 SHOWN_GRIDS = 3
 """Grids of a sweep that is too large whose sizes are shown."""

@@ -283,9 +283,20 @@ def _essence(node: object) -> object:
     if not isinstance(node, Mapping):
         return node
     kept = {key: value for key, value in node.items() if key not in ("preload", "preload_for")}
+    # So that a combination keeps its id.
     if kept.get("interleave") == "samples":
-        kept["interleave"] = EARLIER_INTERLEAVE  # so that a combination keeps its id
+        kept["interleave"] = EARLIER_INTERLEAVE
+    if kept.get("precision_method", "") is None:
+        del kept["precision_method"]
+    if kept.get("precision") == "fp32" and kept.get("framework") in _WITHOUT_PRECISION:
+        del kept["precision"]
+        if kept["framework"] == "litert":
+            kept.setdefault("quantization", "none")
     return kept
+
+
+_WITHOUT_PRECISION = ("jax", "litert", "onnx")
+"""Frameworks whose backends had no setting ``precision`` in the last release."""
 
 
 def without_repeats(combinations: Sequence[Combination]) -> tuple[tuple[Combination, ...], tuple[Excluded, ...]]:

@@ -18,8 +18,10 @@ from sweeprof.backends.jax.model import JaxModel, forward_of, parted, weights_of
 from sweeprof.backends.jax.runtime import device_named, device_names, kernel, start
 from sweeprof.backends.jax.training import JaxTraining, training
 from sweeprof.backends.keras.counting import count_layers
-from sweeprof.backends.keras.tensors import channels_last
+from sweeprof.backends.keras.precision import KerasPrecision
+from sweeprof.backends.keras.tensors import channels_last, in_precision
 from sweeprof.backends.keras.training import count_training
+from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
 from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import Kernel, KernelName
@@ -65,6 +67,13 @@ class JaxBackend:
         ),
         "ProfilesLines": Gap("makes no sense", "the model's Python runs once, while it is traced, and not in a step"),
     }
+    precision_methods: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "fp32": ("convert",),
+        "fp16": ("convert", "autocast"),
+        "bf16": ("convert", "autocast"),
+        "int8": ("dynamic",),
+    }
+    precision_gaps: ClassVar[Mapping[str, str]] = {}
     threads: int = 1
     """Threads within an operator."""
     mode: Literal["jit", "eager"] = "jit"
@@ -74,6 +83,13 @@ class JaxBackend:
     async_dispatch: bool = False
     """True: a call returns before its work is done, which is JAX's default. A step waits for it anyway, so this only adds the
     hand-over to another thread: 5 to 10 µs a step."""
+    precision: Precision | None = None
+    """Of weights, computation and inputs; ``int8``: layers are quantized by Keras; None: as the model is."""
+    precision_method: PrecisionMethod | None = None
+    """``autocast``: under a mixed policy, weights stay in 32 bits; None: weights are converted."""
+
+    def __post_init__(self) -> None:
+        self._precision()
 
     def configure(self, seed: int) -> None:
         start(self.threads, self.async_dispatch)
@@ -90,6 +106,7 @@ class JaxBackend:
             "default device": None if jax.config.jax_default_device is None else str(jax.config.jax_default_device),
             "dtype policy": keras.config.dtype_policy().name,
             "floatx": keras.config.floatx(),
+            **({} if model is None or self.precision is None else {"precision method": self._precision().method}),
         }
 
     def devices(self) -> list[str]:
@@ -98,8 +115,8 @@ class JaxBackend:
     def load(self, build: Build, device: str, channel_axis: int | None) -> JaxModel:
         place = device_named(device)
         with jax.default_device(place), _quickly_built(self.mode == "jit"):
-            model = _checked(build())
-        return JaxModel(model, place, self.mode == "jit", self._moved(channel_axis))
+            model = _checked(self._precision().built(build))
+        return JaxModel(model, place, self.mode == "jit", self._moved(channel_axis), self._precision().dtype)
 
     def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
         return count_layers(*self._described(build, inputs, channel_axis), formulas)
@@ -135,9 +152,13 @@ class JaxBackend:
 
     def _described(self, build: Build, inputs: Inputs, channel_axis: int | None) -> tuple[object, Inputs]:
         """The model, and the shapes and data types that it is called with."""
-        axis = self._moved(channel_axis)
+        axis, precision = self._moved(channel_axis), self._precision()
         with _quickly_built(is_compiled=True):
-            return _checked(build()), inputs.map(lambda value: channels_last(value, axis))
+            model = _checked(precision.built(build))
+        return model, inputs.map(lambda value: in_precision(channels_last(value, axis), precision.dtype))
+
+    def _precision(self) -> KerasPrecision:
+        return KerasPrecision(self.precision, checked_method(type(self), self.precision, self.precision_method))
 
     def _moved(self, channel_axis: int | None) -> int | None:
         return channel_axis if self.layout == "channels_last" else None
@@ -148,10 +169,7 @@ def _checked(model: object) -> object:
 
     Raises:
         Unsupported: Keras runs on another framework in this process.
-        TypeError: it cannot be called.
     """
-    if not callable(model):
-        raise TypeError(f"the model's builder returned a {type(model).__name__}, which cannot be called")
     if isinstance(model, keras.Layer) and keras.backend.backend() != "jax":
         message = f"Keras runs on {keras.backend.backend()} in this process"
         raise Unsupported(f"{message}; set KERAS_BACKEND=jax before it is imported")

@@ -22,12 +22,16 @@ from sweeprof.measuring.timing import WallClock
 from sweeprof.nested import named_leaves
 
 
-def arranged(inputs: Inputs, channel_axis: int | None) -> Inputs:
-    """Generated where a specification is given, and with the channels moved from ``channel_axis`` to the end."""
+def arranged(inputs: Inputs, channel_axis: int | None, dtype: str | None = None) -> Inputs:
+    """Generated where a specification is given, floating-point arrays in ``dtype``, and with the channels moved from
+    ``channel_axis`` to the end.
+    """
     random = np.random.default_rng(0)
 
     def change(leaf: object) -> object:
         array = _made(leaf, random)
+        if dtype is not None and isinstance(array, ARRAYS) and jax.numpy.issubdtype(array.dtype, jax.numpy.floating):
+            array = array.astype(dtype)
         if channel_axis is None or not isinstance(array, np.ndarray) or array.ndim <= channel_axis:
             return array
         return np.moveaxis(array, channel_axis, -1)
@@ -108,15 +112,18 @@ def arrays_in(outputs: object) -> list[jax.Array]:
 class JaxModel:
     """Ready to step. The weights are arguments of what is compiled: as constants XLA would fold them, which no user's model has."""
 
-    def __init__(self, model: Any, device: jax.Device, is_compiled: bool, channel_axis: int | None) -> None:
+    def __init__(
+        self, model: Any, device: jax.Device, is_compiled: bool, channel_axis: int | None, dtype: str | None = None
+    ) -> None:
         """Args:
         model: a Keras layer or a function of arrays.
         device: JAX's.
         is_compiled: whether a step is one compiled function, or runs operator by operator.
         channel_axis: where the dataset has its channels, which the model expects last; None: nothing is moved.
+        dtype: of floating-point inputs; None: their own.
         """
         self.native = model
-        self.device, self.compiles, self._channel_axis = device, is_compiled, channel_axis
+        self.device, self.compiles, self._channel_axis, self._dtype = device, is_compiled, channel_axis, dtype
         self._forwards: dict[Form, Callable[..., object]] = {}
 
     def clock(self) -> WallClock:
@@ -125,7 +132,7 @@ class JaxModel:
     def put(self, inputs: Inputs) -> Inputs:
         if inputs.forward is not None:
             raise Unsupported("on JAX a step is a call of the model; inputs.forward is not possible")
-        return placed(as_called(self.native, arranged(inputs, self._channel_axis)), self.device)
+        return placed(as_called(self.native, arranged(inputs, self._channel_axis, self._dtype)), self.device)
 
     @contextmanager
     def stepping(self, batch: Inputs) -> Iterator[Callable[[], object]]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sweeprof.backends import Build, Gap
 from sweeprof.backends.litert.converting import Converter
 from sweeprof.backends.litert.model import InterpreterSettings, LitertModel
+from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
 from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import Kernel, KernelName
@@ -48,11 +49,23 @@ class LitertBackend:
         ),
         "ProfilesLines": Gap("makes no sense", "a file has no source lines"),
     }
+    precision_methods: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "fp32": ("convert",),
+        "fp16": ("convert",),
+        "int8": ("static", "dynamic"),
+    }
+    precision_gaps: ClassVar[Mapping[str, str]] = {
+        "bf16": "its converter has no bfloat16",
+    }
     threads: int = 1
     """Threads within an operator."""
+    precision: Precision | None = None
+    """Of a converted model: ``fp16`` stores weights in 16 bits; None: 32 bits."""
+    precision_method: PrecisionMethod | None = None
+    """For ``int8``: ``static`` computes in 8 bits, inputs and outputs too, with ranges from the first samples of the training
+    data; ``dynamic`` stores weights in 8 bits; None: static."""
     quantization: Quantization = "none"
-    """``dynamic`` stores weights in 8 bits, ``float16`` in 16; ``int8`` computes in 8, inputs and outputs too, with ranges from
-    the first samples of the training data."""
+    """The setting of the last release, instead of the two above: ``dynamic``, ``float16`` or ``int8`` (static)."""
     xnnpack: bool = True
     """True: the XNNPACK delegate runs every operator that it supports, as by default; false: LiteRT's own kernels."""
     cache: str | None = None
@@ -60,6 +73,9 @@ class LitertBackend:
     seed: int = field(default=0, init=False)
     expected: Inputs | None = field(default=None, init=False)
     samples: Callable[[int], Inputs | None] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._method()
 
     def configure(self, seed: int) -> None:
         self.seed = seed  # of the process that builds and converts; threads are an option of each interpreter
@@ -69,6 +85,10 @@ class LitertBackend:
 
     def ranges_from(self, samples: Callable[[int], Inputs | None]) -> None:
         self.samples = samples
+
+    def settings_in_effect(self, model: LitertModel | None = None) -> Mapping[str, Any]:
+        method = self._method()
+        return {} if model is None or method is None else {"precision method": method}
 
     def devices(self) -> list[str]:
         return ["cpu"]
@@ -116,6 +136,21 @@ class LitertBackend:
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, MemoryError) or "Failed to allocate" in str(error)
 
+    def _method(self) -> str | None:
+        return checked_method(type(self), self.precision, self.precision_method)
+
     def _converter(self) -> Converter:
-        samples = self.samples(SAMPLES) if self.samples is not None and self.quantization == "int8" else None
-        return Converter(self.quantization, samples, self.seed, self.cache)
+        quantization = self.quantization
+        if quantization == "none" and self.precision is not None:
+            quantization = _QUANTIZATIONS[self.precision, self._method()]
+        samples = self.samples(SAMPLES) if self.samples is not None and quantization == "int8" else None
+        return Converter(quantization, samples, self.seed, self.cache)
+
+
+_QUANTIZATIONS: dict[tuple[str, str | None], Quantization] = {
+    ("fp32", "convert"): "none",
+    ("fp16", "convert"): "float16",
+    ("int8", "dynamic"): "dynamic",
+    ("int8", "static"): "int8",
+}
+"""Of the converter, by precision and method."""

@@ -77,6 +77,8 @@ class Converter:
 
     def _live(self, model: object, inputs: Inputs, axis: int | None, folder: Path) -> TfliteFile:
         if isinstance(model, TfliteFile):
+            if self.quantization != "none":
+                raise Unsupported("a .tflite file runs with the data types that it was converted to")
             return model.found()
         if not callable(model):
             raise TypeError(f"the model's builder returned a {type(model).__name__}, not a Keras model or a TfliteFile")

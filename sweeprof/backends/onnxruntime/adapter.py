@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import onnxruntime
@@ -11,6 +12,7 @@ import onnxruntime
 from sweeprof.backends import Build, Gap
 from sweeprof.backends.onnxruntime.exporting import Exporter
 from sweeprof.backends.onnxruntime.model import OnnxModel, Optimization, SessionSettings
+from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
 from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import Kernel, KernelName
@@ -24,6 +26,8 @@ from sweeprof.results.operators import Operators
 from sweeprof.results.peaks import Peaks, PeakSettings
 from sweeprof.results.protocol import Protocol
 
+SAMPLES = 128
+"""Of the data, for the ranges of ``static``."""
 INFERENCE = Gap("makes no sense", "ONNX Runtime runs models, and trains none")
 
 
@@ -40,6 +44,14 @@ class OnnxruntimeBackend:
         "TracksAllocations": Gap("not implemented", "the profiler's bytes per node are not made a timeline of yet"),
         "ProfilesLines": Gap("makes no sense", "a graph has no source lines"),
     }
+    precision_methods: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "fp32": ("convert",),
+        "fp16": ("convert",),
+        "int8": ("dynamic", "static"),
+    }
+    precision_gaps: ClassVar[Mapping[str, str]] = {
+        "bf16": "its provider for the CPU has no kernels for products of bfloat16",
+    }
     threads: int = 1
     """Threads within an operator."""
     optimization: Optimization = "all"
@@ -53,8 +65,18 @@ class OnnxruntimeBackend:
     """True: allocate host memory in growing blocks and keep it, as ONNX Runtime does by default."""
     cache: str | None = None
     """Folder of exported models; None: ``sweeprof/onnx`` in the user's cache."""
+    precision: Precision | None = None
+    """Of the exported model, its weights and inputs; ``int8`` is a quantized file; None: as the model is."""
+    precision_method: PrecisionMethod | None = None
+    """For ``int8``: ``dynamic`` quantizes products, ``static`` convolutions, too, with ranges from the first samples of the
+    training data; None: dynamic."""
     seed: int = field(default=0, init=False)
     expected: Inputs | None = field(default=None, init=False)
+
+    samples: Callable[[int], Inputs | None] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._method()
 
     def configure(self, seed: int) -> None:
         self.seed = seed  # of the process that builds and exports; threads are an option of each session
@@ -62,12 +84,20 @@ class OnnxruntimeBackend:
     def expect(self, inputs: Inputs) -> None:
         self.expected = inputs
 
+    def ranges_from(self, samples: Callable[[int], Inputs | None]) -> None:
+        self.samples = samples
+
     def settings_in_effect(self, model: OnnxModel | None = None) -> Mapping[str, Any]:
         # They belong to each session; a model's builder, which makes the graph, has no influence on them.
         if model is None or model.native is None:
             return {}
         options = model.native.get_session_options()
-        return {"threads": options.intra_op_num_threads, "inter-op threads": options.inter_op_num_threads}
+        method = self._method()
+        return {
+            "threads": options.intra_op_num_threads,
+            "inter-op threads": options.inter_op_num_threads,
+            **({} if method is None else {"precision method": method}),
+        }
 
     def devices(self) -> list[str]:
         gpus = [device for device in onnxruntime.get_ep_devices() if device.ep_name == "CUDAExecutionProvider"]
@@ -85,7 +115,12 @@ class OnnxruntimeBackend:
         from sweeprof.backends.onnxruntime.counting import count_file
         from sweeprof.backends.onnxruntime.files import shapes_of
 
-        with self._exporter().exported(build, inputs, channel_axis) as file:
+        exporter = self._exporter()
+        with ExitStack() as stack:
+            file = stack.enter_context(exporter.exported(build, inputs, channel_axis))
+            if self.precision == "int8":  # the same computation, with fewer bytes
+                plain = replace(exporter, precision="fp32").exported(build, inputs, channel_axis)
+                file = replace(stack.enter_context(plain), sizes=file.sizes)
             shapes, named = shapes_of(inputs, channel_axis if file.channels == "last" else None)
             return count_file(file, shapes, named, formulas)
 
@@ -132,8 +167,13 @@ class OnnxruntimeBackend:
     def _settings(self) -> SessionSettings:
         return SessionSettings(self.threads, self.optimization, self.provider, self.arena)
 
+    def _method(self) -> str | None:
+        return checked_method(type(self), self.precision, self.precision_method)
+
     def _exporter(self) -> Exporter:
-        return Exporter(self.opset, self.seed, self.cache)
+        method = self._method()
+        samples = self.samples(SAMPLES) if self.samples is not None and method == "static" else None
+        return Exporter(self.opset, self.seed, self.cache, self.precision, method, samples)
 
     @staticmethod
     def _check_inference(work: Work) -> None:

@@ -189,7 +189,7 @@ def _weights(graph: OnnxGraph, file: Exported) -> dict[str, Weights]:
             readers = graph.consumers.get(value, [])
             path = value.name.rpartition(".")[0] if file.weights else readers[0].path if readers else ROOT
             found.setdefault(path or ROOT, []).append((value, role))
-    return {path: _of(values) for path, values in found.items()}
+    return {path: added([_weight(*one, file.sizes) for one in values]) for path, values in found.items()}
 
 
 def _guessed(graph: OnnxGraph) -> dict[str, WeightRole]:
@@ -208,15 +208,12 @@ def _guessed(graph: OnnxGraph) -> dict[str, WeightRole]:
 _QUANTISED = ("int8", "uint8", "int4", "uint4")
 
 
-def _of(values: Iterable[tuple[OnnxValue, WeightRole]]) -> Weights:
-    return added([_weight(value, role) for value, role in values])
-
-
-def _weight(value: OnnxValue, role: WeightRole) -> Weights:
+def _weight(value: OnnxValue, role: WeightRole, sizes: Mapping[str, int]) -> Weights:
     if role == "buffer":
         return Weights(buffers=value.elements, buffers_bytes=value.nbytes)
     trainable = value.elements if role == "parameter" else 0
-    return Weights(value.elements, trainable, value.nbytes, dtypes={value.dtype: value.elements})
+    dtype = "int8" if value.name in sizes else value.dtype
+    return Weights(value.elements, trainable, sizes.get(value.name, value.nbytes), dtypes={dtype: value.elements})
 
 
 @dataclass(slots=True)

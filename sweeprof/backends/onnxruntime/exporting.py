@@ -7,12 +7,17 @@ from. A model in a caller's hands has no description, and is exported right here
 
 from __future__ import annotations
 
+import copy
+import hashlib
+import json
+import os
 import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,7 +25,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
-from sweeprof.backends import Build
+from sweeprof.backends import AnyArray, Build
 from sweeprof.backends.model_files import (
     LOCK_S,
     ChildFailure,
@@ -30,13 +35,16 @@ from sweeprof.backends.model_files import (
     key_of,
     run_child,
 )
-from sweeprof.backends.onnxruntime.files import CallSignature, Exported, OnnxFile, signature_of
+from sweeprof.backends.onnxruntime.files import CallSignature, Exported, OnnxFile, arrays, moved_last, signature_of
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.paths import cache_folder
 
 CHILD = "sweeprof.backends.onnxruntime.exporting"
+QUANTIZER = "sweeprof.backends.onnxruntime.quantizing"
+FLOATS = {"fp32": "float32", "fp16": "float16"}
+"""Data types by the precisions that a model is exported in."""
 EXPORTERS = ("torch", "onnx", "onnxscript", "onnx-ir", "keras", "sweeprof")
 FORMAT = 2
 """The version of the exported files. If it changes, every model is exported again."""
@@ -55,6 +63,12 @@ class Exporter:
     seed: int
     cache: str | None
     """The folder of the files; None: that of the user."""
+    precision: str | None = None
+    """``fp32``, ``fp16`` or ``int8``; None: as the model is."""
+    method: str | None = None
+    """``dynamic`` or ``static`` for ``int8``."""
+    samples: Inputs | None = None
+    """One batch of samples, channels first as datasets have them, for the ranges of ``static``; None: there are none."""
 
     @contextmanager
     def exported(self, build: Build, inputs: Inputs, channel_axis: int | None) -> Iterator[Exported]:
@@ -65,6 +79,13 @@ class Exporter:
             TypeError: the builder made no model that can be.
             Exception: whatever the builder raised.
         """
+        if self.precision == "int8":
+            with (
+                replace(self, precision="fp32").exported(build, inputs, channel_axis) as file,
+                TemporaryDirectory(prefix="sweeprof-onnx-") as folder,
+            ):
+                yield self._quantized(file, channel_axis, Path(folder))
+            return
         node = described(build)
         if node is None or node.get("_target_") == ONNX_FILE:
             with TemporaryDirectory(prefix="sweeprof-onnx-") as folder:
@@ -72,14 +93,52 @@ class Exporter:
             return
         cache = cache_folder("onnx", self.cache)
         with TemporaryDirectory(prefix="sweeprof-onnx-") if cache is None else nullcontext(cache) as kept:
-            yield self._remembered(node, signature_of(inputs), channel_axis, Path(kept))
+            yield self._remembered(node, self._signature(inputs), channel_axis, Path(kept))
+
+    def _signature(self, inputs: Inputs) -> CallSignature:
+        signature = signature_of(inputs)
+        return signature if self.precision is None else signature.in_floats(FLOATS[self.precision])
+
+    def _quantized(self, file: Exported, axis: int | None, temporary: Path) -> Exported:
+        """The quantized file; it is kept beside the exported one, of a user's file in ``temporary``."""
+        arranged: list[AnyArray] = []
+        names: list[str] = []
+        if self.method == "static":
+            if self.samples is None:
+                raise Unsupported("precision_method=static takes its ranges from samples, and there are none")
+            positional, named = arrays(self.samples)
+            if file.channels == "last" and axis is not None:
+                positional = [moved_last(array, axis) for array in positional]
+            arranged, names = [*positional, *named.values()], list(named)
+        content = [hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest() for array in arranged]
+        known = json.dumps([FORMAT, version("onnxruntime"), self.method, content, names])
+        above = temporary if file.paths is None else Path(file.path).parent
+        folder = above / f"int8-{hashlib.sha256(known.encode()).hexdigest()[:24]}"
+        with FileLock(folder.with_suffix(".lock"), timeout=LOCK_S):
+            try:
+                return Exported.within(folder)
+            except FileNotFoundError:
+                pass
+            folder.mkdir(exist_ok=True)
+            kept = temporary / "samples.npz"
+            if arranged:
+                np.savez(kept, *arranged)
+            request = {"file": asdict(file), "method": self.method, "names": names, "folder": str(folder)}
+            failure = run_child(QUANTIZER, {**request, "samples": str(kept) if arranged else None}, {})
+            if failure is not None:
+                _raise_of_quantizing(failure)
+            return Exported.within(folder)
 
     def _live(self, model: Any, inputs: Inputs, channel_axis: int | None, folder: Path) -> Exported:
         if isinstance(model, OnnxFile):
+            if self.precision == "fp16":
+                raise Unsupported("an ONNX file runs with the data types that it has; precision=int8 quantizes it")
             return model.known()
-        signature = signature_of(inputs)
+        signature = self._signature(inputs)
         keras = sys.modules.get("keras")
         if keras is not None and isinstance(model, keras.Layer):
+            if self.precision == "fp16":
+                raise Unsupported("a Keras model that is made already has the precision that it has")
             saved = str(folder / "model.keras")
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Keras's own, about numpy
@@ -91,6 +150,9 @@ class Exporter:
 
         if not is_module(model):
             raise TypeError(_not_a_model(model))
+
+        if self.precision is not None:
+            model = _converted(model, FLOATS[self.precision], is_own=False)
 
         def made(wanted: CallSignature) -> Exported:
             try:
@@ -111,7 +173,8 @@ class Exporter:
         """
 
         def entry(wanted: CallSignature) -> Path:
-            return folder / key_of(node, EXPORTERS, FORMAT, wanted.described(), axis, self.opset, self.seed)
+            precision = [] if self.precision is None else [self.precision]
+            return folder / key_of(node, EXPORTERS, FORMAT, wanted.described(), axis, self.opset, self.seed, *precision)
 
         def cached(wanted: CallSignature) -> Exported:
             return self._cached(entry(wanted), node, wanted, axis)
@@ -142,6 +205,7 @@ class Exporter:
             "folder": str(folder),
             "opset": self.opset,
             "seed": self.seed,
+            "dtype": None if self.precision is None else FLOATS[self.precision],
         }
         failure = run_child(CHILD, request, {"KERAS_BACKEND": "torch"})
         if failure is not None:
@@ -179,6 +243,25 @@ def _raise(failure: ChildFailure) -> None:
     failure.reraise()
 
 
+def _raise_of_quantizing(failure: ChildFailure) -> None:
+    if failure.kind == "MemoryError":
+        raise MemoryError(failure.message)
+    if failure.kind == "Unsupported":
+        raise Unsupported(failure.message)
+    raise Unsupported(f"ONNX Runtime cannot quantize the model: {failure.kind}: {failure.message}")
+
+
+def _converted(model: Any, dtype: str, is_own: bool) -> Any:
+    """Return a module with its floating-point weights in ``dtype``; a copy of one that is a caller's, where that differs."""
+    import torch
+
+    wanted = getattr(torch, dtype)
+    weights = [*model.parameters(), *model.buffers()]
+    if all(weight.dtype == wanted for weight in weights if weight.is_floating_point()):
+        return model
+    return (model if is_own else copy.deepcopy(model)).to(wanted)
+
+
 def message_of(error: BaseException) -> str:
     """The first line of what an error says, or of what it was raised from: the exporter's own introduces a page of advice."""
     while error.__cause__ is not None:
@@ -194,7 +277,7 @@ def _not_a_model(model: object) -> str:
 def exported(request: ChildRequest) -> ChildFailure | None:
     """Build, export, and say what failed."""
     try:
-        model = _built(request["node"], request["seed"])
+        model = _built(request["node"], request["seed"], request["dtype"])
     except Exception as error:  # a builder may raise anything
         return ChildFailure.of("build", error)
     try:
@@ -205,7 +288,7 @@ def exported(request: ChildRequest) -> ChildFailure | None:
     return None
 
 
-def _built(node: Mapping[str, object], seed: int) -> Any:
+def _built(node: Mapping[str, object], seed: int, dtype: str | None) -> Any:
     import torch
 
     from sweeprof.backends.onnxruntime.torch_export import is_keras, is_module
@@ -213,8 +296,12 @@ def _built(node: Mapping[str, object], seed: int) -> Any:
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
+    if dtype == "float16":
+        os.environ["KERAS_FLOATX"] = dtype  # read where a builder imports Keras
     model = instantiate(node)
-    if not is_module(model) and not is_keras(model):
+    if is_module(model):
+        return model if dtype is None else _converted(model, dtype, is_own=True)
+    if not is_keras(model):
         raise TypeError(_not_a_model(model))
     return model
 

@@ -56,6 +56,8 @@ class Exported:
     types: Mapping[str, str] = field(default_factory=dict)
     """Class name by module path, of all modules."""
     channels: Channels = "first"
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes by the initializer of the unquantized file, of what a quantized one stores in its place."""
 
     def write_facts(self) -> None:
         """Keep what is known beside the file."""
@@ -95,6 +97,15 @@ class CallSignature:
         """The size of the first tensor's first axis; None for a scalar."""
         tensors = [leaf for leaf in (*self.args, *self.kwargs.values()) if is_tensor(leaf)]
         return tensors[0]["shape"][0] if tensors and tensors[0]["shape"] else None
+
+    def in_floats(self, dtype: str) -> CallSignature:
+        """The same with every floating-point tensor in another data type."""
+
+        def changed(leaf: Any) -> Any:
+            return {**leaf, "dtype": dtype} if is_tensor(leaf) and "float" in leaf["dtype"] else leaf
+
+        args = tuple(map(changed, self.args))
+        return replace(self, args=args, kwargs={key: changed(leaf) for key, leaf in self.kwargs.items()})
 
     def varying(self) -> CallSignature:
         """The same for any batch size: with an example of it, in every tensor whose first axis is as long as the first one's."""
@@ -153,6 +164,11 @@ def _array(value: Any) -> AnyArray:
         made = random.standard_normal(value.shape) if "float" in value.dtype else np.zeros(value.shape)
         return made.astype(value.dtype)
     return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+
+
+def moved_last(array: AnyArray, axis: int) -> AnyArray:
+    """An array with its channels last; one without such an axis as it is."""
+    return np.moveaxis(array, axis, -1) if array.ndim > axis else array
 
 
 def by_name(names: Sequence[str], positional: Sequence[T], named: Mapping[str, T]) -> dict[str, T]:

@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime
 
 from sweeprof.backends import AnyArray
-from sweeprof.backends.onnxruntime.files import Exported, arrays, by_name
+from sweeprof.backends.onnxruntime.files import Exported, arrays, by_name, moved_last
 from sweeprof.backends.outputs import HostArray, HostOutputs, floating_outputs
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
@@ -176,7 +176,7 @@ class OnnxModel:
         positional, named = arrays(inputs)
         wanted = self._session.get_inputs()
         if self.file.channels == "last" and self._axis is not None:
-            positional = [_channels_last(array, self._axis) for array in positional]
+            positional = [moved_last(array, self._axis) for array in positional]
         given = by_name([slot.name for slot in wanted], positional, named)
         return {slot.name: _as_wanted(given[slot.name], slot.type) for slot in wanted}
 
@@ -270,10 +270,6 @@ def _stretched(
         if length in same and found == rows:
             array = array.take(np.minimum(np.arange(size), rows - 1), axis)
     return array
-
-
-def _channels_last(array: AnyArray, axis: int) -> AnyArray:
-    return np.moveaxis(array, axis, -1) if array.ndim > axis else array
 
 
 def _as_wanted(array: AnyArray, kind: str) -> AnyArray:

@@ -11,9 +11,10 @@ import tensorflow as tf
 
 from sweeprof.backends import Build, Gap
 from sweeprof.backends.keras.tensors import channels_last, in_precision
+from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
 from sweeprof.backends.tensorflow import runtime
 from sweeprof.backends.tensorflow.counting import count_layers, count_training
-from sweeprof.backends.tensorflow.model import ExecutionMode, TensorflowModel, TensorflowPrecision, TensorflowVariant
+from sweeprof.backends.tensorflow.model import ExecutionMode, TensorflowModel, TensorflowVariant
 from sweeprof.backends.tensorflow.runtime import kernel
 from sweeprof.backends.tensorflow.state import device_of, unchanged
 from sweeprof.backends.tensorflow.training import EagerTraining, FusedTraining, training
@@ -45,6 +46,13 @@ class TensorflowBackend:
             "or run it with mode=training",
         ),
     }
+    precision_methods: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "fp32": ("convert",),
+        "fp16": ("convert", "autocast"),
+        "bf16": ("convert", "autocast"),
+        "int8": ("dynamic",),
+    }
+    precision_gaps: ClassVar[Mapping[str, str]] = {}
     threads: int = 1
     """Threads within an operator."""
     mode: ExecutionMode = "function"
@@ -52,8 +60,10 @@ class TensorflowBackend:
     operator by operator."""
     layout: Literal["channels_last", "channels_first"] = "channels_last"
     """Where the model expects the channels of an image; datasets give them first."""
-    precision: TensorflowPrecision | None = None
-    """Of weights, computation and inputs; None: as the model is."""
+    precision: Precision | None = None
+    """Of weights, computation and inputs; ``int8``: layers are quantized by Keras; None: as the model is."""
+    precision_method: PrecisionMethod | None = None
+    """``autocast``: under a mixed policy, weights stay in 32 bits; None: weights are converted."""
 
     def __post_init__(self) -> None:
         self._variant()
@@ -62,7 +72,9 @@ class TensorflowBackend:
         runtime.configure(self.threads, seed)
 
     def settings_in_effect(self, model: TensorflowModel | None = None) -> Mapping[str, Any]:
-        return runtime.settings_in_effect()
+        method = self._method()
+        known = {} if model is None or method is None else {"precision method": method}
+        return {**runtime.settings_in_effect(), **known}
 
     def devices(self) -> list[str]:
         return runtime.devices()
@@ -121,7 +133,7 @@ class TensorflowBackend:
     def peak_settings(self, device: str, model: object = None) -> PeakSettings:
         from sweeprof.backends.tensorflow.peaks import settings
 
-        return settings(device, self._variant().dtype, model)
+        return settings(device, self._variant().of_keras.peak_dtype, model)
 
     def peaks(self, settings: PeakSettings) -> Peaks:
         from sweeprof.backends.tensorflow.peaks import peaks
@@ -137,7 +149,10 @@ class TensorflowBackend:
         return isinstance(error, tf.errors.ResourceExhaustedError)
 
     def _variant(self) -> TensorflowVariant:
-        return TensorflowVariant(self.mode, self.precision)
+        return TensorflowVariant(self.mode, self.precision, self._method())
+
+    def _method(self) -> str | None:
+        return checked_method(type(self), self.precision, self.precision_method)
 
     def _described(self, build: Build, inputs: Inputs, channel_axis: int | None) -> tuple[object, Inputs]:
         """The model, and the shapes and data types that it is called with."""

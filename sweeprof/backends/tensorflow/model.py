@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from sweeprof.backends import Build
 from sweeprof.backends.keras.calls import as_called
+from sweeprof.backends.keras.precision import KerasPrecision
 from sweeprof.backends.outputs import HostArray, HostOutputs, floating_outputs
 from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported, UserError, choice_problem
@@ -68,9 +69,6 @@ def _sentence(message: str) -> str:
 
 ExecutionMode = Literal["eager", "function", "xla"]
 """``eager``: operator by operator; ``function``: traced once per shape, as serving does; ``xla``: that, compiled by XLA."""
-TensorflowPrecision = Literal["fp32", "bf16", "fp16"]
-PRECISIONS: dict[str, str] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-"""Data type of weights, computation and floating-point inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,37 +81,27 @@ class TensorflowVariant:
 
     mode: ExecutionMode = "function"
     precision: str | None = None
-    """One of :data:`PRECISIONS`; None: as the model is."""
+    """As :class:`~sweeprof.backends.keras.precision.KerasPrecision` has it; None: as the model is."""
+    method: str | None = None
 
     def __post_init__(self) -> None:
-        problems = []
         if self.mode not in get_args(ExecutionMode):
-            problems.append(choice_problem("backend.mode", self.mode, "mode", get_args(ExecutionMode)))
-        if self.precision is not None and self.precision not in PRECISIONS:
-            problems.append(choice_problem("backend.precision", self.precision, "precision", PRECISIONS))
-        if problems:
-            raise UserError(problems)
+            raise UserError([choice_problem("backend.mode", self.mode, "mode", get_args(ExecutionMode))])
+        _ = self.of_keras
+
+    @property
+    def of_keras(self) -> KerasPrecision:
+        """The precision of the model."""
+        return KerasPrecision(self.precision, self.method)
 
     @property
     def dtype(self) -> str | None:
         """The data type of weights and floating-point inputs; None leaves them unchanged."""
-        return None if self.precision is None else PRECISIONS[self.precision]
+        return self.of_keras.dtype
 
     def built(self, build: Build) -> Any:
-        """Return the builder's model with its layers in this precision.
-
-        Raises:
-            TypeError: that cannot be called.
-            Unsupported: the builder sets other data types itself.
-        """
-        with _dtype_policy(self.dtype):
-            model = build()
-        if not callable(model):
-            raise TypeError(f"the model's builder returned a {type(model).__name__}, which cannot be called")
-        other = _other_dtype(model, self.dtype)
-        if other is not None:
-            raise Unsupported(f"the model's builder makes weights of {other}, and backend.precision={self.precision}")
-        return model
+        """Return the builder's model, see :meth:`~sweeprof.backends.keras.precision.KerasPrecision.built`."""
+        return self.of_keras.built(build)
 
     def runs(self, function: Callable[..., object]) -> Program | Callable[..., object]:
         """``function`` as this variant runs it."""
@@ -121,23 +109,6 @@ class TensorflowVariant:
 
 
 AS_IT_IS = TensorflowVariant()
-
-
-def _other_dtype(model: object, wanted: str | None) -> str | None:
-    """A data type among the model's weights that is not the wanted one; of numbers that are no floats any is right."""
-    weights = model.weights if wanted is not None and isinstance(model, keras.Layer) else ()
-    return next((v.dtype for v in weights if "float" in v.dtype and v.dtype != wanted), None)
-
-
-@contextmanager
-def _dtype_policy(dtype: str | None) -> Iterator[None]:
-    before = keras.config.dtype_policy()
-    if dtype is not None:
-        keras.config.set_dtype_policy(dtype)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
 
 
 def on_device(inputs: Inputs, device: str, channel_axis: int | None = None, dtype: str | None = None) -> Inputs:

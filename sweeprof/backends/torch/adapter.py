@@ -5,16 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from sweeprof.backends import Build, Gap
+from sweeprof.backends.precision import EARLIER_INT8, Precision, PrecisionMethod, checked_method
 from sweeprof.backends.torch.building import built, device_of
 from sweeprof.backends.torch.counting import count_built, in_inference, weights_alone
-from sweeprof.backends.torch.model import INT8, TorchModel, TorchPrecision, TorchVariant
+from sweeprof.backends.torch.model import TorchModel, TorchVariant
+from sweeprof.backends.torch.quantization import with_quantized_weights
 from sweeprof.backends.torch.state import parameters_kept, unchanged
 from sweeprof.backends.torch.training import TorchTraining, count_built_training, training
 from sweeprof.counting.formulas import Formulas
@@ -41,10 +43,20 @@ class TorchBackend:
     gaps: ClassVar[Mapping[str, Gap]] = {
         "HasArtifact": Gap("makes no sense", "PyTorch runs the model's own code, and loads no file of it"),
     }
+    precision_methods: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "fp32": ("convert",),
+        "fp16": ("convert", "autocast"),
+        "bf16": ("convert", "autocast"),
+        "int8": ("torchao", "torch_ao"),
+    }
+    precision_gaps: ClassVar[Mapping[str, str]] = {}
     threads: int = 1
     """Threads within an operator."""
-    precision: TorchPrecision | None = None
+    precision: Precision | None = None
     """Of parameters and inputs, or of the weights of linear and recurrent layers; None: as the model is."""
+    precision_method: PrecisionMethod | None = None
+    """``autocast`` keeps parameters in 32 bits; ``torchao`` and ``torch_ao`` quantize; None: parameters are converted, and
+    quantized by torchao where it is installed."""
     channels_last: bool = False
     """True: images are stored with their channels last."""
     compile: bool = False
@@ -74,6 +86,9 @@ class TorchBackend:
             # Only what is not at its default; until something compiles, the module is not imported.
             "inductor": "" if inductor is None else inductor.codegen_config(),
             **({} if device is None else {"device": str(device)}),
+            **(
+                {} if model is None or model.variant.precision is None else {"precision method": model.precision_method}
+            ),
         }
 
     def devices(self) -> list[str]:
@@ -85,15 +100,17 @@ class TorchBackend:
         return found
 
     def load(self, build: Build, device: str, channel_axis: int | None) -> TorchModel:
-        variant = TorchVariant(self.precision, self.channels_last, self.compile)
+        variant = self._variant()
         return TorchModel(variant.of(in_inference(built(build)).to(device)), torch.device(device), variant)
 
     def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
         variant = self._counted()
-        return count_built(partial(_made, variant, build), inputs.map(variant.prepared), formulas)
+        table = count_built(partial(_made, variant, build), inputs.map(variant.prepared), formulas)
+        return with_quantized_weights(table, self._quantized_weights(build)) if self._variant().is_quantized else table
 
     def weights(self, build: Build, reason: str) -> LayerTable:
-        return weights_alone(partial(_made, self._counted(), build), reason)
+        table = weights_alone(partial(_made, self._counted(), build), reason)
+        return with_quantized_weights(table, self._quantized_weights(build)) if self._variant().is_quantized else table
 
     def analyze_training(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Training:
         variant = self._counted()
@@ -105,9 +122,22 @@ class TorchBackend:
         variant = self._counted()
         return own_counts(partial(_made, variant, build), inputs.map(variant.prepared))
 
+    def _variant(self) -> TorchVariant:
+        method = checked_method(type(self), self.precision, self.precision_method)
+        if self.precision_method is None and self.precision == "int8":
+            method = None  # the model decides
+        precision = "int8" if self.precision == EARLIER_INT8 else self.precision
+        return TorchVariant(precision, self.channels_last, self.compile, method)
+
     def _counted(self) -> TorchVariant:
-        """Return the variant that is counted: compiling and quantizing change the kernels, not the computation."""
-        return TorchVariant(None if self.precision == INT8 else self.precision, self.channels_last)
+        """Return the variant that is counted: compiling, quantizing and autocast change the kernels, not the computation."""
+        variant = self._variant()
+        precision = None if variant.is_quantized else "fp32" if variant.method == "autocast" else variant.precision
+        return TorchVariant(precision, self.channels_last)
+
+    def _quantized_weights(self, build: Build) -> LayerTable:
+        """Return the parameters of every layer of the quantized model."""
+        return weights_alone(partial(_made, replace(self._variant(), compile=False), build), "quantized")
 
     def device_of(self, model: torch.nn.Module) -> str:
         return str(device_of(model) or "cpu")
@@ -158,7 +188,7 @@ class TorchBackend:
     def peak_settings(self, device: str, model: torch.nn.Module | None = None) -> PeakSettings:
         from sweeprof.backends.torch.benchmarks import settings
 
-        return settings(device, TorchVariant(self.precision).dtype, model)
+        return settings(device, self._variant().peak_dtype, model)
 
     def peaks(self, settings: PeakSettings) -> Peaks:
         from sweeprof.backends.torch.benchmarks import peaks

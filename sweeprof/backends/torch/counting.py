@@ -131,11 +131,16 @@ def _packed(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _described(name: str, tensor: torch.Tensor, sizes: Mapping[str, float], is_buffer: bool) -> Variable:
     place = place_of(tensor)
+    itemsize: float = tensor.itemsize
+    dtype = tensor.dtype
+    if hasattr(tensor, "__tensor_flatten__") and tensor.numel():  # such as torchao's: values, scales and zero points
+        parts = [getattr(tensor, part) for part in tensor.__tensor_flatten__()[0]]
+        itemsize, dtype = sum(part.nbytes for part in parts) / tensor.numel(), parts[0].dtype
     return Variable(
         place,
         place[2],
-        sizes.get(name, tensor.itemsize),
-        dtype_name(tensor.dtype),
+        sizes.get(name, itemsize),
+        dtype_name(dtype),
         tensor.requires_grad,
         is_buffer,
     )

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +20,8 @@ from torch.nn.utils.rnn import PackedSequence
 from sweeprof.backends.outputs import HostArray, HostOutputs, floating_outputs
 from sweeprof.backends.torch.callsites import tensors_in
 from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS
-from sweeprof.backends.torch.state import is_compiled
+from sweeprof.backends.torch.quantization import method_of, quantized
+from sweeprof.backends.torch.state import WrappedForward, is_compiled
 from sweeprof.errors import Unsupported, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import Clock, WallClock
@@ -59,15 +59,13 @@ def clock_of(device: torch.device) -> Clock:
     return EventClock(record)
 
 
-INT8 = "int8-dynamic"
-TorchPrecision = Literal["fp32", "bf16", "fp16", "int8-dynamic"]
 PRECISIONS: dict[str, torch.dtype] = {
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
-    INT8: torch.float32,
+    "int8": torch.float32,
 }
-"""Data type of parameters and floating-point inputs."""
+"""Data type of parameters and floating-point inputs, or with ``autocast`` of the computation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +82,36 @@ class TorchVariant:
     """True: images are stored with their channels last."""
     compile: bool = False
     """True: ``torch.compile`` generates kernels."""
+    method: str | None = None
+    """``autocast``: parameters stay in 32 bits; ``torchao`` or ``torch_ao``: what quantizes; None: parameters are converted, and
+    quantized by torchao where it is installed."""
 
     def __post_init__(self) -> None:
         if self.precision is not None and self.precision not in PRECISIONS:
             raise UserError([choice_problem("backend.precision", self.precision, "precision", PRECISIONS)])
 
     @property
+    def is_quantized(self) -> bool:
+        """True if parameters have 8 bits."""
+        return self.precision == "int8"
+
+    @property
     def dtype(self) -> torch.dtype | None:
         """The data type of floating-point parameters and inputs; None leaves them unchanged."""
+        if self.precision is None:
+            return None
+        return torch.float32 if self.method == "autocast" else PRECISIONS[self.precision]
+
+    @property
+    def peak_dtype(self) -> torch.dtype | None:
+        """The data type of most of the computation."""
         return None if self.precision is None else PRECISIONS[self.precision]
 
     def of(self, module: torch.nn.Module) -> torch.nn.Module:
         """The module as this variant runs it; parameters change in place, a quantized or compiled module is another one.
 
         Raises:
-            Unsupported: this host has no kernels or no compiler for it.
+            Unsupported: this host has no kernels or no compiler for it, or the module no layer that can be quantized.
         """
         if self.dtype is not None:
             for parameter in module.parameters():
@@ -106,8 +119,10 @@ class TorchVariant:
             module = module.to(self.dtype)
         if self.channels_last:
             _store_channels_last(module)
-        if self.precision == INT8:
-            module = _quantized(module)
+        if self.is_quantized:
+            module = quantized(module, self.method)
+        if self.method == "autocast" and self.precision is not None:
+            _autocast(module, PRECISIONS[self.precision])
         return _compiled(module) if self.compile else module
 
     def prepared(self, leaf: object) -> Any:
@@ -143,20 +158,18 @@ def _store_channels_last(module: torch.nn.Module) -> None:
             parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
 
 
-def _quantized(module: torch.nn.Module) -> torch.nn.Module:
-    """Linear and recurrent layers with 8-bit weights; their inputs are quantized as they come."""
+def _autocast(module: torch.nn.Module, dtype: torch.dtype) -> None:
+    """Let the forward of a module compute in ``dtype`` where :class:`torch.autocast` does."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise Unsupported("a scripted module has no forward in Python that autocast could surround")
     device = next((parameter.device.type for parameter in module.parameters()), "cpu")
-    if device not in ("cpu", "meta"):
-        raise Unsupported(f"torch quantizes dynamically on the host only, and the model is on {device}")
-    if torch.backends.quantized.engine == "none":
-        raise Unsupported("this build of torch has no kernels for quantized layers")
-    kinds = {torch.nn.Linear, torch.nn.LSTM, torch.nn.GRU}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it tells of its successor, torchao, with every call
-        made: torch.nn.Module = torch.ao.quantization.quantize_dynamic(  # type: ignore[no-untyped-call]
-            module, kinds, dtype=torch.qint8
-        )
-    return made
+    forward = module.forward
+
+    def within_autocast(*args: object, **kwargs: object) -> object:
+        with torch.autocast(device, dtype):
+            return forward(*args, **kwargs)
+
+    module.__dict__["forward"] = WrappedForward.of(forward, within_autocast)
 
 
 def _compiled(module: torch.nn.Module) -> torch.nn.Module:
@@ -263,6 +276,13 @@ class TorchModel:
     @property
     def compiles(self) -> bool:
         return is_compiled(self.module)
+
+    @property
+    def precision_method(self) -> str:
+        """By which method the module has its precision."""
+        if not self.variant.is_quantized:
+            return self.variant.method or "convert"
+        return self.variant.method or method_of(self.module)
 
     def clock(self) -> Clock:
         return clock_of(self.device)

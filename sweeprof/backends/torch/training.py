@@ -23,7 +23,7 @@ from sweeprof.backends.torch.dispatch import (
     apart_from_others,
 )
 from sweeprof.backends.torch.liveness import LiveBytes
-from sweeprof.backends.torch.model import INT8, TorchModel, as_shapes, first_tensor, on_device
+from sweeprof.backends.torch.model import TorchModel, as_shapes, first_tensor, on_device
 from sweeprof.backends.torch.state import modules_of
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.errors import Unsupported
@@ -205,7 +205,7 @@ def training(model: TorchModel, batch: Inputs, targets: object, config: Training
         Unsupported: nothing can be trained, or the loss needs targets that there are not.
         Exception: whatever the constructor of the caller's own optimizer raised.
     """
-    if model.variant.precision == INT8:
+    if model.variant.is_quantized:
         raise Unsupported("a dynamically quantized model has no gradients")
     module = uncompiled(model.module)
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]

@@ -13,9 +13,10 @@ import tensorflow as tf
 import torch
 
 import sweeprof
+from sweeprof.backends.precision import Precision
 from sweeprof.backends.tensorflow import runtime
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
-from sweeprof.backends.tensorflow.model import SynchronisedClock, TensorflowPrecision, tensors_in
+from sweeprof.backends.tensorflow.model import SynchronisedClock, tensors_in
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import Timing
@@ -135,7 +136,7 @@ def test_an_error_is_the_models_own_also_from_a_graph() -> None:
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", "float32"), ("bf16", "bfloat16"), ("fp16", "float16")])
-def test_a_precision_holds_for_weights_inputs_and_outputs(precision: TensorflowPrecision, dtype: str) -> None:
+def test_a_precision_holds_for_weights_inputs_and_outputs(precision: Precision, dtype: str) -> None:
     backend = TensorflowBackend(precision=precision)
     loaded = backend.load(convolving, "cpu", None)
     assert {variable.dtype for variable in loaded.native.weights} == {dtype}
@@ -155,13 +156,25 @@ def test_a_model_that_has_another_precision_of_its_own() -> None:
         TensorflowBackend(precision="bf16").load(lambda: model, "cpu", None)
 
 
-def test_settings_that_do_not_exist() -> None:
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"mode": "jit"}, "backend.mode: 'jit' is not a mode. Known: eager, function, xla."),
+        (
+            {"precision": "int8-dynamic"},
+            "backend.precision: 'int8-dynamic' is not a precision. Known: bf16, fp16, fp32, int8.",
+        ),
+        (
+            {"precision": "bf16", "precision_method": "autocats"},
+            "backend.precision_method: 'autocats' is not a method of a precision. Did you mean 'autocast'? "
+            "Known: autocast, convert, dynamic, static, torch_ao, torchao.",
+        ),
+    ],
+)
+def test_settings_that_do_not_exist(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError) as raised:
-        TensorflowBackend(mode="jit", precision="int8-dynamic")  # type: ignore[arg-type]
-    assert str(raised.value).splitlines() == [
-        "backend.mode: 'jit' is not a mode. Known: eager, function, xla.",
-        "backend.precision: 'int8-dynamic' is not a precision. Known: bf16, fp16, fp32.",
-    ]
+        TensorflowBackend(**settings)
+    assert str(raised.value) == message
 
 
 class Called(keras.Model):  # type: ignore[misc]

@@ -60,9 +60,7 @@ def test_it_resembles_the_model(build: Callable[[], nn.Module], name: str) -> No
     assert tensor.dtype == torch.float32
 
 
-@pytest.mark.parametrize(
-    "settings", [{"precision": "bf16", "channels_last": True}, {"precision": "int8-dynamic"}], ids=str
-)
+@pytest.mark.parametrize("settings", [{"precision": "bf16", "channels_last": True}, {"precision": "int8"}], ids=str)
 def test_variants_of_a_model_have_the_same(settings: dict[str, Any]) -> None:
     """Or times in units of the kernel would compare kernels."""
     name, operator, tensor = ran(mlp, "convolution", **settings)

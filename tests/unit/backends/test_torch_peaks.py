@@ -14,10 +14,10 @@ from torch import nn
 from torch.utils.benchmark import Timer
 
 import sweeprof
+from sweeprof.backends.precision import Precision
 from sweeprof.backends.torch import benchmarks as module
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.benchmarks import peaks
-from sweeprof.backends.torch.model import TorchPrecision
 from sweeprof.results.peaks import Peaks
 
 CPU = torch.device("cpu")
@@ -96,9 +96,9 @@ def test_the_arrays_are_beyond_the_caches_and_within_the_memory(monkeypatch: pyt
     assert module._beyond_caches() == 1 << 26
 
 
-@pytest.mark.parametrize(("precision", "dtype"), [("bf16", "bfloat16"), (None, "float32"), ("int8-dynamic", "float32")])
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16", "bfloat16"), (None, "float32"), ("int8", "float32")])
 def test_the_backend_asks_for_its_own_numbers(
-    precision: TorchPrecision | None, dtype: str, monkeypatch: pytest.MonkeyPatch
+    precision: Precision | None, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "sampled", lambda step, protocol, clock: (step(), (1.0,))[1])
     monkeypatch.setattr(module, "_beyond_caches", lambda: 1 << 20)

@@ -255,7 +255,7 @@ def test_nothing_to_train() -> None:
         steps(net().requires_grad_(False), TrainingConfig())
     with pytest.raises(Unsupported, match="no output depends on a parameter"):
         steps(Detached(), TrainingConfig())
-    quantized = TorchModel(net(), CPU, TorchVariant("int8-dynamic"))
+    quantized = TorchModel(net(), CPU, TorchVariant("int8"))
     with (
         pytest.raises(Unsupported, match="a dynamically quantized model has no gradients"),
         training(quantized, Inputs((X,)), None, TrainingConfig()),

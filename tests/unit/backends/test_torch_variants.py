@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,11 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
+from sweeprof.backends.precision import Precision, PrecisionMethod
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.counting import count_built
-from sweeprof.backends.torch.model import PRECISIONS, TorchPrecision, TorchVariant
+from sweeprof.backends.torch.model import PRECISIONS, TorchVariant
+from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import Timing
@@ -26,7 +30,7 @@ from sweeprof.tracebacks import location_of
 from sweeprof.zoo.lenet5 import torch_model as lenet5
 
 SHORT = Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=2, min_s=0)
-TOLERANCE = {"fp32": 1e-5, "bf16": 5e-2, "fp16": 1e-2, "int8-dynamic": 1e-1}
+TOLERANCE = {"fp32": 1e-5, "bf16": 5e-2, "fp16": 1e-2, "int8": 1e-1}
 """Largest difference from the outputs in float32, over the largest of these."""
 IMAGES = np.random.default_rng(0).random((4, 1, 32, 32), dtype=np.float32)
 
@@ -49,7 +53,7 @@ def run(backend: TorchBackend, images: Any = IMAGES) -> tuple[Any, Inputs, Any]:
 
 @pytest.mark.parametrize("is_channels_last", [False, True])
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_variant_answers_like_the_plain_one(precision: TorchPrecision, is_channels_last: bool) -> None:
+def test_a_variant_answers_like_the_plain_one(precision: Precision, is_channels_last: bool) -> None:
     _, _, plain = run(TorchBackend())
     _, _, found = run(TorchBackend(precision=precision, channels_last=is_channels_last))
     assert found.dtype == np.float32
@@ -60,7 +64,7 @@ def test_a_variant_answers_like_the_plain_one(precision: TorchPrecision, is_chan
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_a_precision_is_that_of_weights_inputs_and_outputs(precision: TorchPrecision) -> None:
+def test_a_precision_is_that_of_weights_inputs_and_outputs(precision: Precision) -> None:
     dtype = PRECISIONS[precision]
     loaded = TorchBackend(precision=precision).load(lenet5, "cpu", 1)
     batch = loaded.put(Inputs((IMAGES, torch.arange(3))))
@@ -69,13 +73,103 @@ def test_a_precision_is_that_of_weights_inputs_and_outputs(precision: TorchPreci
     assert loaded.module(batch.args[0]).dtype == dtype
 
 
-def test_quantized_layers_have_8_bit_weights() -> None:
-    module, batch, _ = run(TorchBackend(precision="int8-dynamic"))
+def test_layers_that_torch_quantizes_have_8_bit_weights() -> None:
+    module, batch, _ = run(TorchBackend(precision="int8", precision_method="torch_ao"))
     kinds = {type(layer).__module__ for layer in module.modules() if type(layer).__name__ == "Linear"}
     assert kinds == {"torch.ao.nn.quantized.dynamic.modules.linear"}
     assert {layer.weight().dtype for layer in module.modules() if "quantized" in type(layer).__module__
             and hasattr(layer, "weight")} == {torch.qint8}  # fmt: skip
     assert batch.args[0].dtype == torch.float32
+
+
+def linear() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 8))
+
+
+def eight_bits(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Whole numbers from -128 to 127, and the scale of every row: its largest value is 127.5 of them."""
+    scale = x.abs().amax(1, keepdim=True) / 127.5
+    return (x * (1 / scale)).round().clamp(-128, 127).long(), scale
+
+
+def by_hand(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
+    """A product of whole numbers."""
+    (given, scale), (weight, weight_scale) = eight_bits(x), eight_bits(layer.weight.detach())
+    return (given @ weight.T) * scale * weight_scale.T + layer.bias.detach()
+
+
+def test_torchao_multiplies_integers() -> None:
+    x = torch.randn(5, 16, generator=torch.Generator().manual_seed(1))
+    loaded = TorchBackend(precision="int8").load(linear, "cpu", None)
+    with loaded.stepping(loaded.put(Inputs((x,)))) as step:
+        found = torch.tensor(loaded.host_outputs(step()))
+    expected = by_hand(linear()[0], x)  # type: ignore[index]
+    assert found == pytest.approx(expected, abs=1e-5)
+    assert (found - linear()(x)).abs().max() > 1e-4
+    assert TorchBackend(precision="int8").settings_in_effect(loaded)["precision method"] == "torchao"
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_autocast_is_torchs_own(precision: Precision) -> None:
+    loaded = TorchBackend(precision=precision, precision_method="autocast").load(lenet5, "cpu", 1)
+    batch = loaded.put(Inputs((IMAGES,)))
+    assert {tensor.dtype for tensor in (*loaded.module.parameters(), *batch.args)} == {torch.float32}
+    with loaded.stepping(batch) as step:
+        found = step()
+    with torch.inference_mode(), torch.autocast("cpu", PRECISIONS[precision]):
+        expected = lenet5().eval()(torch.from_numpy(IMAGES))
+    assert isinstance(found, torch.Tensor)
+    assert found.dtype == expected.dtype == PRECISIONS[precision]
+    assert torch.equal(found, expected)
+    assert TorchBackend().settings_in_effect(loaded)["precision method"] == "autocast"
+
+
+@pytest.mark.parametrize("method", ["torchao", "torch_ao"])
+def test_bytes_of_quantized_parameters(method: PrecisionMethod) -> None:
+    """A byte per weight of a linear layer; torchao has 4 bytes of scale and a zero point per row, torch.ao one scale per weight."""
+
+    def build() -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(144, 10), nn.ReLU(), nn.Linear(10, 3, bias=False)
+        )
+
+    backend = TorchBackend(precision="int8", precision_method=method)
+    inputs = Inputs((TensorSpec((2, 1, 8, 8)),))
+    table, plain = (b.analyze(build, inputs, 1, DEFAULTS) for b in (backend, TorchBackend()))
+    of_rows = 5 if method == "torchao" else 0
+    assert table.params_bytes == 4 * (4 * 9 + 4) + (144 * 10 + of_rows * 10 + 4 * 10) + (10 * 3 + of_rows * 3)
+    assert table.rows[0].subtree is not None
+    assert table.rows[0].subtree.params_bytes == table.params_bytes
+    assert (table.params, table.macs, table.flops) == (plain.params, plain.macs, plain.flops)
+    assert plain.params_bytes == 4 * plain.params
+    module: Any = backend.load(build, "cpu", 1).module
+    stored = [getattr(module[2].weight, part) for part in ("qdata", "scale", "zero_point")] if of_rows else []
+    assert sum(tensor.nbytes for tensor in stored) == (144 + of_rows) * 10 * bool(of_rows)
+
+
+def test_what_has_no_layer_to_quantize_is_unsupported() -> None:
+    for method, build, reason in (
+        (None, lambda: nn.Conv2d(1, 1, 1), "the model has no linear or recurrent layer"),
+        ("torchao", lambda: nn.LSTM(2, 2), "precision_method=torch_ao does"),
+    ):
+        with pytest.raises(Unsupported, match=reason):
+            TorchBackend(precision="int8", precision_method=method).load(build, "cpu", None)  # type: ignore[arg-type]
+    recurrent = TorchBackend(precision="int8").load(lambda: nn.LSTM(2, 2), "cpu", None)
+    assert recurrent.precision_method == "torch_ao"
+
+
+def test_torchao_is_quiet() -> None:
+    """It says which of its extensions could not be loaded, and which functions of torch are deprecated."""
+    code = """
+import logging
+from torch import nn
+from sweeprof.backends.torch.adapter import TorchBackend
+loaded = TorchBackend(precision="int8").load(lambda: nn.Linear(4, 4), "cpu", None)
+assert loaded.precision_method == "torchao" and logging.root.manager.disable == 0
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout + done.stderr == ""
 
 
 def test_channels_last_holds_for_weights_inputs_and_what_layers_pass_on() -> None:
@@ -126,10 +220,10 @@ def test_what_is_prepared() -> None:
     assert wanting.is_leaf
 
 
-@pytest.mark.parametrize(("precision", "bytes_each"), [("fp32", 4), ("bf16", 2), ("fp16", 2), ("int8-dynamic", None)])
+@pytest.mark.parametrize(("precision", "bytes_each"), [("fp32", 4), ("bf16", 2), ("fp16", 2), ("int8", None)])
 def test_a_variant_is_counted_like_the_plain_one(precision: str, bytes_each: int | None) -> None:
     inputs = Inputs((TensorSpec((2, 1, 32, 32)),))
-    variant = TorchVariant(precision, channels_last=True)
+    variant = TorchVariant(precision, channels_last=True, method="torch_ao" if precision == "int8" else None)
     plain = count_built(lenet5, inputs)
     found = count_built(lambda: variant.of(lenet5().eval()), inputs.map(variant.prepared))
     assert (found.macs, found.params, found.uncovered) == (plain.macs, plain.params, {})
@@ -167,7 +261,7 @@ def test_an_error_in_a_compiled_forward_has_the_line_of_the_users_code() -> None
 def test_quantizing_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.backends.quantized", type("None_", (), {"engine": "none"}))
     with pytest.raises(Unsupported, match="no kernels for quantized layers"):
-        TorchBackend(precision="int8-dynamic").load(lenet5, "cpu", 1)
+        TorchBackend(precision="int8", precision_method="torch_ao").load(lenet5, "cpu", 1)
 
 
 def test_a_precision_that_there_is_not() -> None:
@@ -214,7 +308,9 @@ def state(model: Net) -> list[Any]:
         {},
         {"precision": "bf16"},
         {"precision": "fp16"},
-        {"precision": "int8-dynamic"},
+        {"precision": "int8"},
+        {"precision": "int8", "precision_method": "torch_ao"},
+        {"precision": "bf16", "precision_method": "autocast"},
         {"channels_last": True},
         {"precision": "bf16", "channels_last": True},
     ],
@@ -238,7 +334,7 @@ def test_a_callers_model_is_left_as_it_was(variant: dict[str, Any], mode: Any, r
         arguments=Inputs((x,)),
         batches=Data.of(None),
     )
-    if variant.get("precision") == "int8-dynamic" and mode == "training":
+    if variant.get("precision") == "int8" and mode == "training":
         with pytest.raises(Unsupported):
             session.run("timing")
     elif raises_at > 0:

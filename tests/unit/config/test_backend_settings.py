@@ -14,7 +14,7 @@ from support import planning
 from sweeprof.backends.lookup import TARGETS
 from sweeprof.config.signatures import signature_of
 from sweeprof.errors import UserError
-from sweeprof.plan.plan import Plan
+from sweeprof.plan.plan import Plan, identity
 
 MINE = """
 from dataclasses import dataclass
@@ -24,6 +24,11 @@ class MyBackend:
     threads: int = 1
     tiles: int = 4
 """
+
+
+NO_BF16 = (
+    "onnxruntime does not support precision=bf16: its provider for the CPU has no kernels for products of bfloat16"
+)
 
 
 def planned(*arguments: str, configs: Path | None = None) -> Plan:
@@ -41,11 +46,10 @@ def test_a_precision_that_a_backend_lacks_is_unsupported_and_the_default_is_meas
         ("torch", "fp32"): None,
         ("torch", "bf16"): None,
         ("onnxruntime", "fp32"): None,
-        ("onnxruntime", "bf16"): "onnxruntime does not support precision=bf16 (only the default, fp32)",
+        ("onnxruntime", "bf16"): NO_BF16,
     }
     (plain,) = planned("backend=onnxruntime").combinations
     fp32 = next(c for c in plan.combinations if c.axes["backend"] == "onnxruntime" and c.unsupported is None)
-    assert "precision" not in fp32.config["backend"]
     assert (fp32.id, fp32.config) == (plain.id, plain.config)
     assert plan.baseline == {"backend": "torch", "backend.precision": "fp32"}
     for combination in plan.combinations:
@@ -70,28 +74,16 @@ def test_a_precision_that_a_backend_lacks_is_unsupported_and_the_default_is_meas
             "tensorflow does not support compile=true (only the default, false)",
         ),
         (
-            "jax",
-            "precision",
-            "fp32,fp16",
-            "jax does not support precision=fp16 (only the default, fp32)",
-        ),
-        (
             "litert",
             "precision",
             "fp32,bf16",
-            "litert does not support precision=bf16 (only the default, fp32)",
+            "litert does not support precision=bf16: its converter has no bfloat16",
         ),
         (
             "fake",
             "precision",
             "fp32,bf16",
             "fake does not support precision=bf16 (only the default, fp32)",
-        ),
-        (
-            "tensorflow",
-            "precision",
-            "fp32,int8-dynamic",
-            "tensorflow does not support precision=int8-dynamic (only fp32, bf16, fp16)",
         ),
     ],
 )
@@ -100,6 +92,61 @@ def test_values_beside_torch(backend: str, setting: str, values: str, reason: st
     plan = planned(model, f"backend={backend},torch", f"backend.{setting}={values}")
     found = [c.unsupported for c in plan.combinations if c.axes["backend"] == backend]
     assert found == [None, reason]
+
+
+@pytest.mark.parametrize("backend", ["torch", "torch_compile", "onnxruntime", "litert", "tensorflow", "jax"])
+def test_every_precision_on_every_backend_is_planned(backend: str) -> None:
+    """In one vocabulary; what a backend does not support has a reason."""
+    found = reasons(
+        planned("model=lenet5", f"backend={backend}", "backend.precision=fp32,fp16,bf16,int8"), "backend.precision"
+    )
+    is_lacking = backend in ("onnxruntime", "litert")
+    for precision in ("fp32", "fp16", "bf16", "int8"):
+        assert (found[(precision,)] is None) == (precision != "bf16" or not is_lacking)
+    if is_lacking:
+        assert f"{backend} does not support precision=bf16: its" in str(found[("bf16",)])
+
+
+def test_methods_of_a_precision() -> None:
+    """Those of another precision or backend are unsupported; one has no effect on the default, which is planned once."""
+    plan = planned(
+        "model=mlp", "backend=torch", "backend.precision=fp32,bf16,int8", "backend.precision_method=convert,autocast"
+    )
+    assert reasons(plan, "backend.precision", "backend.precision_method") == {
+        ("fp32", "convert"): None,
+        ("bf16", "convert"): None,
+        ("bf16", "autocast"): None,
+        (
+            "int8",
+            "convert",
+        ): "torch does not support precision_method=convert for precision=int8 (only torchao, torch_ao)",
+        (
+            "int8",
+            "autocast",
+        ): "torch does not support precision_method=autocast for precision=int8 (only torchao, torch_ao)",
+    }
+    (repeat,) = plan.excluded
+    assert repeat.axes["backend.precision_method"] == "autocast"
+    assert repeat.reason.startswith("the same as ")
+    assert plan.baseline == {"backend.precision": "fp32", "backend.precision_method": "convert"}
+    (combination,) = planned(
+        "backend=torch", "backend.precision=null", "backend.precision_method=autocast"
+    ).combinations
+    assert combination.unsupported is not None
+    assert "a method needs a precision" in combination.unsupported
+
+
+def test_combinations_keep_their_ids() -> None:
+    """Those of the last release, whose backends had fewer settings."""
+    for backend in ("torch", "tensorflow", "jax", "onnxruntime", "litert"):
+        (combination,) = planned("model=lenet5", f"backend={backend}").combinations
+        earlier = dict(combination.config["backend"])
+        del earlier["precision_method"]
+        if backend not in ("torch", "tensorflow"):
+            del earlier["precision"]
+        if backend == "litert":
+            earlier["quantization"] = "none"
+        assert identity({**combination.config, "backend": earlier}) == combination.id
 
 
 def test_settings_of_other_backends_beside_torch() -> None:
@@ -150,7 +197,7 @@ def test_a_sweep_file_sets_and_sweeps_them_too(tmp_path: Path) -> None:
             ["backend.precison: 'fp32'", "Did you mean 'backend.precision'?"],
         ),
         (
-            ["backend=onnxruntime", "backend.precision=fp32,bf16"],
+            ["backend=fake", "model=fake", "backend.precision=fp32,bf16"],
             ["backend.precision: 'fp32,bf16' is given to a key that does not exist."],
         ),
         (
