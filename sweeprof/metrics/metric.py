@@ -80,6 +80,8 @@ class Estimate:
     calibrated: tuple[float, ...] = ()
     failure: Failure | None = None
     """As of :class:`~sweeprof.results.measurement.Measurement`."""
+    unit: str | None = None
+    """Base unit of this value, where it is not the metric's: ``tokens/s`` of a metric in ``units/s``."""
 
 
 Result = Number | Estimate | Missing

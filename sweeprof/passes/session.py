@@ -25,6 +25,7 @@ from sweeprof.errors import Uncounted, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import FusedStep, Participant, TrainingStep
 from sweeprof.measuring.training_config import TrainingConfig, Work
+from sweeprof.measuring.workload import SAMPLES, Workload
 from sweeprof.passes.registry import PassResult, passes
 from sweeprof.results.compare import Deviations, deviations_of
 from sweeprof.results.layer_times import Mode
@@ -159,6 +160,11 @@ class Session(ABC):
     @abstractmethod
     def inputs(self) -> Inputs:
         """Return the arguments of one batch."""
+
+    def workload(self, inputs: Inputs) -> Workload | None:
+        """Return the work of one step on these inputs; None if they have no batch axis."""
+        shapes = inputs.shapes()
+        return Workload(SAMPLES, shapes[0][0]) if shapes and shapes[0] and shapes[0][0] > 0 else None
 
     @abstractmethod
     def targets(self) -> object:

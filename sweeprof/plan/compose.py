@@ -43,6 +43,7 @@ from sweeprof.config.schema import (
 )
 from sweeprof.config.validation import part_problems, training_problems
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
+from sweeprof.metrics.by_unit import UNITS, in_units
 from sweeprof.metrics.select import passes_of, select
 from sweeprof.plan.baseline import Chosen, FindSweep, chosen_baseline, compare_problems
 from sweeprof.plan.comparing import OUTPUT_DIFFERENCE, compares_outputs
@@ -172,7 +173,9 @@ class Composer:
     def _comparing_problems(self, found: Sequence[Combination]) -> list[Problem]:
         entries = distinct(entry for c in found for entry in c.config["metrics"]["select"])
         with suppress(UserError):  # which is a problem of the metrics
-            metrics = [one.metric.info for one in select(entries)]
+            inputs = [c.config["dataset"].get("inputs") for c in found]
+            units = [one["unit"] for one in inputs if isinstance(one, dict) and "unit" in one]
+            metrics = in_units([one.metric.info for one in select(entries)], [*UNITS, *units])
             return list(compare_problems(self._plain("compare"), metrics, list(self.axes)))
         return []
 

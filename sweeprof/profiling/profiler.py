@@ -460,6 +460,8 @@ class Profile(Mapping[str, Measurement]):
             text = f"– ({measurement.reason})"
             if measurement.value is not None:
                 text = scaled(measurement.value, measurement.unit)
+                if measurement.unit != self.profiler.metrics[name].info.unit:  # it is that of the workload
+                    text += f" ({measurement.unit})"
                 places = [str(measurement.detail[key]) for key in PLACES if measurement.detail.get(key)]
                 text = " at ".join([text, *places[:1]])
             lines.append(f"{name:<{width}}  {text}")

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from sweeprof.errors import Damaged
+from sweeprof.metrics.by_unit import UNITS, by_unit, in_units
 from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.select import select
 from sweeprof.passes.registry import baseline_passes, exclusive_passes
@@ -83,8 +84,6 @@ def comparison_of(
     """
     plan = folder.read_plan()
     selected = select(plan.metrics, trust)
-    metrics = tuple(s.metric.info for s in selected)
-    thresholds = thresholds_of(plan, metrics)
     bases = find_baselines(plan.baseline, {c.id: c.axes for c in plan.combinations})
     common, settings = common_and_own([c.config for c in plan.combinations])
     damaged: list[str] = []
@@ -99,7 +98,8 @@ def comparison_of(
         return tuple(record for record in records_of(id) if record.pass_name in baseline_passes())
 
     configs = {c.id: c.config for c in plan.combinations}
-    rows, measurements = [], {}
+    rows: list[Row] = []
+    measurements: dict[str, dict[str, Measurement]] = {}
     hosts: dict[str, Json] = {}
     tracebacks: set[str] = set()
     for combination, own_settings in zip(plan.combinations, settings, strict=True):
@@ -121,6 +121,11 @@ def comparison_of(
             doubt = unjudged(own, compared or (), apart if "quality" in plan.passes else None)
             row = dataclasses.replace(row, warnings=(*row.warnings, doubt)) if doubt and row.has_values else row
         rows.append(row)
+    infos = [entry.metric.info for entry in selected]
+    conditions = " ".join(plan.compare.constraints or ())
+    named = [info.name for info in in_units(infos, UNITS) if info.name.rpartition("/")[2] in conditions]
+    metrics, measurements = by_unit(infos, measurements, named)
+    thresholds = thresholds_of(plan, metrics)
     driver = _environment(folder, damaged)
     comparison = Comparison(
         sweep_id=plan.sweep_id,

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from support.command import run_command
 from support.planning import planned
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.workload import Workload, workload_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 QUICKLY = ("tracking=none", "protocol.min_s=0.02", "protocol.warmup_s=0.02")
@@ -56,6 +60,15 @@ def test_data_of_ones_own(tmp_path: Path) -> None:
     assert all(0 <= accuracy <= 1 for accuracy in accuracies)
 
 
+def test_the_unit_of_a_dataset_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written("data.md", tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    clips = import_module("my_audio").Clips()
+    batch, _ = clips.split("test").batch(np.arange(3))
+    assert batch["x"].shape == (3, 16000)  # 3 s with the padding
+    assert workload_of(clips, Inputs.from_batch(batch), 3) == Workload("seconds of audio", 1 + 0.5 + 0.75)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("timm") is None, reason="`make collections` installs timm and torchvision")
 def test_the_commands_can_be_planned(tmp_path: Path) -> None:
@@ -88,6 +101,8 @@ def test_a_language_model_by_configuration_alone(tmp_path: Path) -> None:
             values = {name: cell["measurement"]["value"] for name, cell in row["cells"].items()}
             assert values["quality/agreement"] < (1e-5 if row["axes"]["backend.precision"] == "fp32" else 0.1)
             length, batch = row["axes"]["inputs.sequence_length"], row["axes"]["batch_size"]
+            tokens = length * batch / values["latency/forward"]
+            assert values["throughput/tokens_per_s"] == pytest.approx(tokens, rel=1e-6)
             projections = length * (4 * 64 * 64 + 2 * 64 * 3072)
             attention = 2 * length * length * 64
             assert values["compute/macs"] == batch * (projections + attention + 64 * 64 + 64 * 2)
