@@ -17,20 +17,26 @@ T = TypeVar("T")
 
 
 def floating_outputs(
-    tensors: Mapping[str, T], is_floating: Callable[[T], bool], on_host: Callable[[T], HostArray]
+    outputs: object,
+    tensors: Mapping[str, T],
+    is_floating: Callable[[T], bool],
+    on_host: Callable[[T], HostArray],
+    noun: str = "a tensor",
 ) -> HostOutputs:
     """Return every floating-point output; where there is none, the first output.
 
     Args:
-        tensors: the outputs by name.
+        outputs: what the model returned.
+        tensors: those in it by name.
         is_floating: True for a tensor of a floating-point type.
         on_host: copies a tensor to the host as float32.
+        noun: what the framework calls a tensor.
 
     Raises:
-        Unsupported: there are no outputs.
+        Unsupported: there are no tensors.
     """
     if not tensors:
-        raise Unsupported("the model returned no tensor")
+        raise Unsupported(f"the model returned a {type(outputs).__name__} without {noun}")
     chosen = {name: tensor for name, tensor in tensors.items() if is_floating(tensor)} or dict(
         [next(iter(tensors.items()))]
     )

@@ -30,8 +30,8 @@ class Split:
     """One array ``(n, *sample_shape)``, or a nested tuple or mapping of arrays ``(n, ...)``: ``{"input_ids": ..., "attention_mask":
     ...}``. Or, with :attr:`collate`, a list of ``n`` samples of different shapes."""
     targets: Any = None
-    """Class indices ``(n,)``, any other arrays ``(n, ...)``, or None where the samples have no labels. Or, with :attr:`collate`, a
-    list of ``n`` targets."""
+    """Class indices ``(n,)``, also as a list, any other arrays ``(n, ...)``, or None where the samples have no labels. Or, with
+    :attr:`collate`, a list of ``n`` targets."""
     collate: Collate | None = None
     """Makes a batch of a list of inputs, such as :class:`sweeprof.datasets.collate.Pad`."""
     collate_targets: Collate | None = None
@@ -54,6 +54,8 @@ def _chosen(values: Any, indices: npt.NDArray[np.integer], collate: Collate | No
         return None
     if isinstance(values, list) and collate is not None:
         return collate([values[index] for index in indices])
+    if isinstance(values, list):  # numbers: class indices
+        values = np.asarray(values)
     return mapped(values, lambda array: np.ascontiguousarray(np.take(array, indices, axis=0)))
 
 

@@ -53,6 +53,8 @@ class ModelInputs:
     units_per_sample: float = 1
     sizes: Mapping[str, int] = field(default_factory=dict)
     """The sizes that shapes depend on, by their names under ``inputs``, with their values."""
+    targets_argument: str | None = None
+    """The argument by which a model takes the targets, where it returns its own loss."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""

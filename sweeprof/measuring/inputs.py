@@ -58,13 +58,13 @@ class Inputs:
         """
         if pass_as not in ("auto", "positional", "keywords", "single"):
             known = ("auto", "positional", "keywords", "single")
-            raise UserError([choice_problem("dataset.pass_as", pass_as, "way to pass a batch", known)])
+            raise UserError([choice_problem("pass_as", pass_as, "way to pass a batch", known)])
         if pass_as == "positional" and not isinstance(batch, tuple):
             batch = tuple(batch.values()) if isinstance(batch, Mapping) else (batch,)
         if pass_as == "keywords" and not isinstance(batch, Mapping):
             kind = "tuple" if isinstance(batch, tuple) else "single array"
             allowed = f"needs inputs that are a mapping of names to arrays; the dataset's are a {kind}."
-            raise UserError([Problem("dataset.pass_as", pass_as, allowed)])
+            raise UserError([Problem("pass_as", pass_as, allowed)])
         if pass_as != "single" and isinstance(batch, Mapping):
             return cls(kwargs=dict(batch))
         return cls(batch) if pass_as != "single" and isinstance(batch, tuple) else cls((batch,))

@@ -5,6 +5,7 @@ Targets are class indices, one per sample, per token or per pixel; one-hot rows;
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,8 @@ IGNORED_CLASS = -100
 """A target that is not counted, as in torch's ``cross_entropy`` and in transformers."""
 MOST_CLASSES = 4096
 """Confusions are counted per class up to so many classes."""
+MOST_COLUMNS = 4096
+"""Numbers of a sample up to which each has sums of its own."""
 CHUNK = 2**22
 """Elements that are widened to float64 at a time."""
 
@@ -55,7 +58,7 @@ def class_scores(outputs: Array, targets: Array) -> ClassScores | None:
         targets = targets[:, 0]
     if targets.shape == outputs.shape and _is_one_hot(targets):
         targets = targets.argmax(axis=-1)
-    if not np.issubdtype(targets.dtype, np.integer):
+    if targets.dtype.kind not in "iub":
         return None
     if targets.shape == outputs.shape[:-1]:
         scores = outputs.reshape(-1, outputs.shape[-1])
@@ -127,31 +130,36 @@ class ClassTally:
         self.confusion = counts if self.confusion is None else self.confusion + counts
 
 
-@dataclass(slots=True)
-class NumberTally:
-    """Sums over outputs that are numbers, and the targets that they should equal; one entry per column."""
+@dataclass(frozen=True, slots=True)
+class NumberSums:
+    """Sums over outputs that are numbers, and the targets that they should equal: one entry per column."""
 
-    number: int = 0
-    """Of samples."""
-    squared_errors: npt.NDArray[np.float64] | None = None
-    absolute_errors: npt.NDArray[np.float64] | None = None
-    targets: npt.NDArray[np.float64] | None = None
-    squared_targets: npt.NDArray[np.float64] | None = None
+    samples: int
+    """The number of rows."""
+    squared_errors: tuple[float, ...]
+    absolute_errors: tuple[float, ...]
+    targets: tuple[float, ...]
+    squared_targets: tuple[float, ...]
 
-    def add(self, outputs: Array, targets: Array) -> None:
-        """Add a batch; both are ``(n, columns)``."""
-        wanted = targets.astype(np.float64)
-        errors = outputs.astype(np.float64) - wanted
-        self.number += len(wanted)
-        sums = (self.squared_errors, self.absolute_errors, self.targets, self.squared_targets)
-        fresh = ((errors**2).sum(0), np.abs(errors).sum(0), wanted.sum(0), (wanted**2).sum(0))
-        added = [new if old is None else old + new for old, new in zip(sums, fresh, strict=True)]
-        self.squared_errors, self.absolute_errors, self.targets, self.squared_targets = added
+    @classmethod
+    def of(cls, outputs: Array, targets: Array) -> NumberSums | None:
+        """Return the sums of a batch; None if targets are no numbers, or not as many as outputs.
 
+        A column is a number of each sample. Above :data:`MOST_COLUMNS` of them, all elements are in one column.
+        """
+        if not np.issubdtype(targets.dtype, np.number) or not len(targets) or len(outputs) != len(targets):
+            return None
+        answers, wanted = (side.reshape(len(side), -1).astype(np.float64) for side in (outputs, targets))
+        if answers.shape != wanted.shape:
+            return None
+        if answers.shape[1] > MOST_COLUMNS:
+            answers, wanted = answers.reshape(-1, 1), wanted.reshape(-1, 1)
+        errors = answers - wanted
+        sums = ((errors**2).sum(0), np.abs(errors).sum(0), wanted.sum(0), (wanted**2).sum(0))
+        return cls(len(wanted), *(tuple(column.tolist()) for column in sums))
 
-def columns_of(outputs: Array, targets: Array) -> tuple[Array, Array] | None:
-    """Return outputs and targets that are numbers as ``(n, columns)``; None if they do not have the same number of elements."""
-    if not np.issubdtype(targets.dtype, np.number) or not len(targets) or len(outputs) != len(targets):
-        return None
-    rows = outputs.reshape(len(outputs), -1), targets.reshape(len(targets), -1)
-    return rows if rows[0].shape == rows[1].shape else None
+    def __add__(self, other: NumberSums) -> NumberSums:
+        """Return the sums of the samples of both, which have the same columns."""
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
+        samples, *sums = (np.add(own, more).tolist() for own, more in pairs)
+        return NumberSums(samples, *map(tuple, sums))

@@ -116,7 +116,7 @@ def total(timing: Rounds) -> Estimate | Missing:
 
 @metric(name="latency/evaluate", unit="s", better="lower")
 def evaluate(quality: Quality) -> Estimate | Missing:
-    """Wall time of evaluating the whole test split once, its data loading and transfers included."""
+    """Wall time of evaluating the whole test split once: data loading, transfers and forwards, but not computing scores."""
     if quality.seconds is None:
         return Missing("quality: the record is of a version that did not time it")
     return Estimate(quality.seconds, "single")

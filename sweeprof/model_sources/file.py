@@ -108,7 +108,7 @@ def _described(
     missing = [symbol for symbol in symbols if symbol not in sizes]
     if missing:
         keys = " ".join(f"inputs.{symbol}=…" for symbol in missing)
-        raise UserError([Problem("inputs", "", f"does not have sizes that the file leaves open: add {keys}")])
+        raise UserError([Problem("inputs", dict(sizes), f"lacks sizes that the file leaves open: add {keys}")])
     specs = {}
     for name, shape in shapes.items():
         sides = tuple(size(sizes, side, 1) if isinstance(side, str) else int(side) for side in shape[1:])

@@ -91,7 +91,11 @@ def _model(architecture: str | None, path: str | None, task: str | None, config:
         allowed = f"is not a task of {made.model_type}, which has {', '.join(able)}."
         raise UserError([Problem("model.task", task, allowed)])
     kind = auto._model_mapping[type(made)]
-    return _Model(made, kind[0] if isinstance(kind, tuple) else kind, auto)
+    if isinstance(
+        kind, tuple
+    ):  # several classes, of which `from_config` takes the first only if the configuration names one
+        return _Model(made, kind[0], kind[0])
+    return _Model(made, kind, auto)
 
 
 def _unknown_key(name: str, value: object, known: list[str]) -> Problem:
@@ -188,7 +192,16 @@ class _Description:
             raise UserError([Problem("dataset", "auto", reason)])
         images = self._specs.get("pixel_values")
         axis = None if images is None else len(images.shape) - 2
-        return ModelInputs(self._specs, "keywords", self._targets(), axis, self._unit, self._units, self._used)
+        return ModelInputs(
+            self._specs,
+            "keywords",
+            self._targets(),
+            axis,
+            self._unit,
+            self._units,
+            self._used,
+            targets_argument="labels" if "labels" in self._arguments else None,
+        )
 
     def _size(self, name: str, default: int) -> int:
         self._used[name] = size(self._sizes, name, default)
@@ -226,9 +239,9 @@ class _Description:
         image_size = self._size("image_size", side)
         channels = _first(vision, "num_channels", "in_channels") or 3
         frames = _first(vision, "num_frames")
-        shape = (channels, image_size, image_size)
-        if frames is not None and "bool_masked_pos" not in self._arguments:
-            shape = (self._size("frames", frames), *shape)  # type: ignore[assignment]
+        shape: tuple[int, ...] = (channels, image_size, image_size)
+        if frames is not None:
+            shape = (self._size("frames", frames), *shape)
         self._specs["pixel_values"] = ArraySpec(shape)
         self._unit, self._units = "images", 1
 
@@ -236,7 +249,7 @@ class _Description:
         encoder = getattr(self._config, "audio_config", None) or self._config
         bins = _first(encoder, "num_mel_bins")
         rate = _first(self._config, "sampling_rate") or 16000
-        if name == "input_values" and bins is None:
+        if name == "input_values" and (bins is None or hasattr(encoder, "conv_stride")):
             samples = self._size("audio_samples", rate)
             self._specs[name] = ArraySpec((samples,))
             self._unit, self._units = "seconds of audio", samples / rate

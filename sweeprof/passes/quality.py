@@ -18,16 +18,15 @@ from sweeprof.errors import Damaged, Unsupported
 from sweeprof.measuring.scores import (
     Array,
     ClassTally,
-    NumberTally,
+    NumberSums,
     class_scores,
-    columns_of,
     ranks_of,
     with_two_classes,
 )
 from sweeprof.nested import named_leaves
 from sweeprof.passes.registry import Parameter, Pass
 from sweeprof.passes.session import Session
-from sweeprof.results.record import Json
+from sweeprof.results.record import Json, Warning
 from sweeprof.results.validation import damaged, validated
 
 MOST_OUTPUT_BYTES = 2**31
@@ -53,7 +52,8 @@ class Quality:
     """Cross-entropy of the outputs taken as logits in nats, summed over all samples, tokens or pixels; None where an output is
     not finite."""
     seconds: float | None = None
-    """How long evaluating took, data loading and transfers included; None in records of an earlier version."""
+    """How long the model and its data took, transfers included and the computation of scores not; None in records of an earlier
+    version."""
     further_outputs: Mapping[str, HostArray] = field(default_factory=dict)
     """The other floating-point outputs by name, of the same samples."""
     is_varying: bool = False
@@ -66,6 +66,17 @@ class Quality:
     """Of tokens or pixels, by class: predicted right, predicted as it, and truly of it."""
     numbers: NumberSums | None = None
     """Sums over outputs that are numbers with targets of their shape."""
+    left_out: tuple[str, ...] = ()
+    """Names of outputs that are not in :attr:`further_outputs`, because a sample of them is larger than :data:`KEPT_BYTES`."""
+
+    @property
+    def warnings(self) -> tuple[Warning, ...]:
+        """The outputs that cannot be compared with a baseline's."""
+        if not self.left_out:
+            return ()
+        names = ", ".join(map(repr, self.left_out))
+        message = f"outputs {names} are not compared: one sample of all outputs is larger than {KEPT_BYTES >> 20} MiB"
+        return (Warning("outputs_left_out", message, "let the model return fewer outputs"),)
 
     @classmethod
     def of(cls, outputs: npt.NDArray[np.generic], targets: npt.NDArray[np.generic] | None) -> Quality:
@@ -96,6 +107,8 @@ class Quality:
             data["confusion"] = [list(counts) for counts in self.confusion]
         if self.numbers is not None:
             data["numbers"] = asdict(self.numbers)
+        if self.left_out:
+            data["left_out"] = list(self.left_out)
         return data
 
     @classmethod
@@ -115,18 +128,8 @@ class Quality:
             stored.rank_counts,
             stored.confusion,
             stored.numbers,
+            stored.left_out,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class NumberSums:
-    """Sums over all samples, by column of the outputs."""
-
-    samples: int
-    squared_errors: tuple[float, ...]
-    absolute_errors: tuple[float, ...]
-    targets: tuple[float, ...]
-    squared_targets: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,7 @@ class _StoredQuality:
     rank_counts: dict[str, int] | None = None
     confusion: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
     numbers: NumberSums | None = None
+    left_out: tuple[str, ...] = ()
 
 
 def _packed(array: HostArray) -> Json:
@@ -183,12 +187,15 @@ class _Tally:
         self._samples = 0
         self._room = 0
         """How many samples' outputs are kept at most."""
+        self._left_out: list[str] = []
+        """Names of outputs of which not even one sample is kept."""
         self._is_varying = False
         self._predictions: list[int] | None = []
         self._targets: list[int] | None = []
         self._ranks: list[int] | None = []
         self._per_sample, self._per_element = ClassTally(), ClassTally()
-        self._numbers: NumberTally | None = NumberTally()
+        self._numbers: NumberSums | None = None
+        self._are_numbers = True
         self._is_labelled = False
 
     def add(self, outputs: HostOutputs, targets: Array | None) -> None:
@@ -201,13 +208,13 @@ class _Tally:
         main = main_output(batch)
         if not main.ndim:
             raise Unsupported("the model returned a single number for a batch, and not an output per sample")
-        self._keep({name: array for name, array in batch.items() if array.ndim and len(array) == len(main)})
+        self._keep(main, {name: array for name, array in batch.items() if array.ndim and len(array) == len(main)})
         rows = with_two_classes(main) if main.ndim == 2 else None
         self._predictions = _extended(self._predictions, None if rows is None else rows.argmax(axis=1))
         if targets is None:
             if self._is_labelled:
                 raise Unsupported("some batches have targets, and others have none")
-            self._targets = self._ranks = self._numbers = None
+            self._targets = self._ranks = None
             return
         if self._targets is None and not self._is_labelled:
             raise Unsupported("some batches have targets, and others have none")
@@ -215,7 +222,7 @@ class _Tally:
         self._add_targets(main, targets)
 
     def _add_targets(self, main: HostArray, targets: Array) -> None:
-        is_one_each = targets.size == len(main) and np.issubdtype(targets.dtype, np.integer)
+        is_one_each = targets.size == len(main) and targets.dtype.kind in "iub"
         found = class_scores(main, targets)
         ranks = None if found is None else ranks_of(found)
         if found is not None and ranks is not None:
@@ -224,17 +231,22 @@ class _Tally:
         known = found.classes if found is not None and is_class else targets.reshape(-1) if is_one_each else None
         self._targets = _extended(self._targets, known)
         self._ranks = _extended(self._ranks, ranks if is_class else None)
-        columns = None if found is not None or self._numbers is None else columns_of(main, targets)
-        if columns is None or self._numbers is None:
-            self._numbers = None
+        sums = NumberSums.of(main, targets) if found is None and self._are_numbers else None
+        if sums is None:
+            self._numbers, self._are_numbers = None, False
         else:
-            self._numbers.add(*columns)
+            self._numbers = sums if self._numbers is None else self._numbers + sums
 
-    def _keep(self, batch: Mapping[str, HostArray]) -> None:
+    def _keep(self, main: HostArray, batch: Mapping[str, HostArray]) -> None:
         if not self._kept:
-            self._kept = {name: [] for name in batch}
-            size = sum(array[:1].nbytes for array in batch.values())
-            self._room = max(1, KEPT_BYTES // max(1, size))
+            left = KEPT_BYTES - main[:1].nbytes
+            for name, array in batch.items():
+                if array is not main and array[:1].nbytes > left:
+                    self._left_out.append(name)
+                    continue
+                self._kept[name] = []
+                left -= 0 if array is main else array[:1].nbytes
+            self._room = max(1, KEPT_BYTES // max(1, KEPT_BYTES - left))
         elif any(
             batch.get(name) is None or batch[name].shape[1:] != kept[0].shape[1:] for name, kept in self._kept.items()
         ):
@@ -270,7 +282,8 @@ class _Tally:
             self._is_labelled,
             None if per_element is None else {str(rank): n for rank, n in sorted(per_element.rank_counts.items())},
             None if confusion is None else (tuple(confusion[0]), tuple(confusion[1]), tuple(confusion[2])),
-            _number_sums(self._numbers),
+            self._numbers,
+            tuple(self._left_out),
         )
 
 
@@ -326,27 +339,19 @@ def _tuple(values: list[int] | None) -> tuple[int, ...] | None:
     return None if values is None else tuple(values)
 
 
-def _number_sums(tally: NumberTally | None) -> NumberSums | None:
-    if tally is None or tally.squared_errors is None:
-        return None
-    assert tally.absolute_errors is not None
-    assert tally.targets is not None
-    assert tally.squared_targets is not None
-    sums = (tally.squared_errors, tally.absolute_errors, tally.targets, tally.squared_targets)
-    return NumberSums(tally.number, *(tuple(column.tolist()) for column in sums))
-
-
 def run(session: Session, _: Backend) -> Quality:
     """Return the model's answers to every batch of the test split."""
-    tally = _Tally()
+    tally, scoring = _Tally(), 0.0
     with session.loaded() as model, session.timed("measure"):
         clock = model.clock()
         begin = clock.now()
         for inputs, labels in session.labelled():
             with model.stepping(model.put(inputs)) as step:
                 answers = model.host_outputs(step())
+            answered = clock.now()
             tally.add(answers, None if labels is None else _host_targets(labels))
-        seconds = clock.now() - begin
+            scoring += clock.now() - answered
+        seconds = clock.now() - begin - scoring
     return replace(tally.result(), seconds=seconds)
 
 

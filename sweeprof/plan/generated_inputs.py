@@ -75,6 +75,10 @@ def _filled(combination: Combination, descriptions: dict[str, Json]) -> Combinat
     if not _is_open(combination):
         return combination
     description = descriptions[_key(combination.config["model"]["inputs"])]
+    argument, targets = description["targets_argument"], description["targets"]
+    is_own_loss = combination.config["mode"] == "training" and combination.config["training"]["loss"] == "own"
+    if is_own_loss and argument is not None and targets is not None:
+        description = {**description, "inputs": {**description["inputs"], argument: targets}}
     dataset = {**combination.config["dataset"], "inputs": description}
     config = {**combination.config, "dataset": dataset}
     axes = dict(combination.axes)

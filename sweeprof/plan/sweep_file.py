@@ -56,6 +56,8 @@ class Section:
     problems: list[Problem] = field(default_factory=list)
     """The problems of the parts of configs that were checked."""
     _judged: dict[tuple[str, int], Any] = field(default_factory=dict)
+    _matching: dict[str, list[str]] = field(default_factory=dict)
+    """Names of models by the pattern that they match: asking a source for them takes seconds."""
 
     @cached_property
     def _read(self) -> tuple[Shape, list[Problem]]:
@@ -78,9 +80,13 @@ class Section:
         """The values with every pattern replaced by the names of the models that match it; raises :class:`UserError`."""
         found: list[object] = []
         for value in values:
-            found += (
-                matching_names(str(value), plain_node(self.config, "model.names")) if is_pattern(value) else [value]
-            )
+            if not is_pattern(value):
+                found.append(value)
+                continue
+            pattern = str(value)
+            if pattern not in self._matching:
+                self._matching[pattern] = matching_names(pattern, plain_node(self.config, "model.names"))
+            found += self._matching[pattern]
         return list(dict.fromkeys(found))
 
     @cached_property

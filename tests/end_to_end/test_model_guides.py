@@ -79,7 +79,17 @@ def test_the_commands_can_be_planned(tmp_path: Path) -> None:
         plan = planned([*line, "tracking=none"])
         assert all("inputs" in c.config["dataset"]["inputs"] for c in plan.combinations)
         made += 1
-    assert made == 5
+    assert made == 6
+
+
+@pytest.mark.slow
+def test_training_a_model_on_the_loss_that_it_returns_itself(tmp_path: Path) -> None:
+    (command,) = [line for line in written("models.md", tmp_path) if "training.loss=own" in line]
+    small = "model.config.n_layer=1 model.config.n_embd=32 model.config.n_head=2 inputs.sequence_length=8"
+    (row,) = measured(tmp_path, [*command, *small.split()])
+    assert row["cells"]["latency/iteration"]["measurement"]["value"] > 0
+    (plan,) = [json.loads(path.read_text()) for path in tmp_path.glob("**/plan.json")]
+    assert '"labels"' in json.dumps(plan)
 
 
 @pytest.mark.slow

@@ -161,9 +161,8 @@ class JaxModel:
         jax.block_until_ready(parted(batch)[1])
 
     def host_outputs(self, outputs: object) -> HostOutputs:
-        if not named_arrays(outputs):
-            first_array(outputs)  # which raises
-        return floating_outputs(named_arrays(outputs), lambda array: "float" in str(array.dtype), _on_host)
+        found = named_arrays(outputs)
+        return floating_outputs(outputs, found, lambda array: "float" in str(array.dtype), _on_host, "an array")
 
 
 def _on_host(array: jax.Array) -> HostArray:

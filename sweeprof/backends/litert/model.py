@@ -114,7 +114,7 @@ class LitertModel:
             name = self.file.outputs[index] if self.file is not None and self.file.outputs else str(index)
             found[name] = (kept.astype(np.float32) - zero) * np.float32(scale) if scale else kept
         return floating_outputs(
-            found, lambda array: array.dtype.kind == "f", lambda array: np.asarray(array, np.float32)
+            tensors, found, lambda array: array.dtype.kind == "f", lambda array: np.asarray(array, np.float32)
         )
 
 

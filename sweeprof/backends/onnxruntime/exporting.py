@@ -38,7 +38,7 @@ from sweeprof.paths import cache_folder
 
 CHILD = "sweeprof.backends.onnxruntime.exporting"
 EXPORTERS = ("torch", "onnx", "onnxscript", "onnx-ir", "keras", "sweeprof")
-FORMAT = 1
+FORMAT = 2
 """The version of the exported files. If it changes, every model is exported again."""
 REFUSED = "refused.txt"
 """The file that replaces a graph for any batch size if the exporter supports only a single size: its message."""

@@ -213,7 +213,7 @@ class OnnxModel:
         for slot, value in zip(self._session.get_outputs(), values, strict=True):
             if value.is_tensor():
                 found[slot.name] = value
-        return floating_outputs(found, _is_floating, partial(_on_host, rows))
+        return floating_outputs(values, found, _is_floating, partial(_on_host, rows))
 
     def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
         if _place(self.device)[0] == "cpu":

@@ -101,10 +101,15 @@ def _name_outputs(program: torch.onnx.ONNXProgram) -> None:
     outputs = program.model.graph.outputs
     if len(names) != len(outputs) or names == [""]:
         return
-    taken = {value.name for value in (*program.model.graph.inputs, *program.model.graph.initializers.values())}
+    graph = program.model.graph
+    taken = {value.name for value in (*graph.inputs, *graph.initializers.values())}
+    taken |= {value.name for node in graph for value in node.outputs}
+    renamed: set[int] = set()
     for value, name in zip(outputs, names, strict=True):
-        if name not in taken:
+        if name not in taken and id(value) not in renamed:  # a model may return one tensor twice
             value.name = name
+            taken.add(name)
+            renamed.add(id(value))
 
 
 def _example(leaf: Any, device: torch.device | None) -> Any:

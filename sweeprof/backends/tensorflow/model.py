@@ -277,9 +277,7 @@ class TensorflowModel:
 
     def host_outputs(self, outputs: object) -> HostOutputs:
         found = {name: leaf for name, leaf in named_leaves(outputs).items() if tf.is_tensor(leaf)}
-        if not found:
-            first_tensor(outputs)  # which raises
-        return floating_outputs(found, lambda tensor: tensor.dtype.is_floating, _on_host)
+        return floating_outputs(outputs, found, lambda tensor: tensor.dtype.is_floating, _on_host)
 
 
 def _on_host(tensor: tf.Tensor) -> HostArray:
@@ -289,11 +287,7 @@ def _on_host(tensor: tf.Tensor) -> HostArray:
 
 def tensors_in(outputs: object) -> list[tf.Tensor]:
     """The tensors in what a model returned, in their order; those of a mapping by its keys, as it lists them."""
-    if isinstance(outputs, Mapping):
-        return [tensor for value in outputs.values() for tensor in tensors_in(value)]
-    if isinstance(outputs, list | tuple):
-        return [tensor for value in outputs for tensor in tensors_in(value)]
-    return [outputs] if tf.is_tensor(outputs) else []
+    return [leaf for leaf in named_leaves(outputs).values() if tf.is_tensor(leaf)]
 
 
 def first_tensor(outputs: object) -> tf.Tensor:

@@ -290,9 +290,7 @@ class TorchModel:
 
     def host_outputs(self, outputs: object) -> HostOutputs:
         found = {name: leaf for name, leaf in named_leaves(outputs).items() if isinstance(leaf, torch.Tensor)}
-        if not found:
-            first_tensor(outputs)  # which raises
-        return floating_outputs(found, torch.is_floating_point, _on_host)
+        return floating_outputs(outputs, found, torch.is_floating_point, _on_host)
 
     def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
         if self.device.type == "cpu":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -124,6 +125,53 @@ def test_every_floating_point_output_is_kept_by_name_and_logits_are_evaluated() 
     assert list(seen.further_outputs) == ["boxes.0"]
     np.testing.assert_array_equal(seen.further_outputs["boxes.0"], 2 * x.numpy())
     assert evaluated("quality/accuracy", seen).value == accuracy_score(y, x.argmax(1))
+
+
+class Hidden(torch.nn.Module):
+    """Scores, and hidden states of which a sample is larger than what a record keeps."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        return {"hidden": (x.new_zeros(len(x), 2**20 + 1), x), "logits": x @ torch.eye(4)}
+
+
+def test_an_output_too_large_for_a_record_is_named_and_the_others_are_kept() -> None:
+    x = torch.rand(3, 4)
+    seen = quality_of(Hidden(), [(x, torch.zeros(3, dtype=torch.long))])
+    assert (seen.outputs.shape, list(seen.further_outputs), seen.left_out) == ((3, 4), ["hidden.1"], ("hidden.0",))
+    (warning,) = seen.warnings
+    assert warning.text == "outputs 'hidden.0' are not compared: one sample of all outputs is larger than 4 MiB"
+
+
+class SlowLabels:
+    """Labels that take long to be brought to the host, as computing a score of many of them does."""
+
+    seconds = 0.5
+
+    def detach(self) -> torch.Tensor:
+        time.sleep(self.seconds)
+        return torch.zeros(3, dtype=torch.long)
+
+
+def test_evaluating_is_timed_without_the_computation_of_scores() -> None:
+    seen = quality_of(torch.nn.Identity(), [(torch.rand(3, 4), SlowLabels())])
+    assert seen.seconds is not None
+    assert 0 < seen.seconds < SlowLabels.seconds
+
+
+def test_truth_values_are_classes() -> None:
+    answers = RANDOM.standard_normal((8, 1)).astype(np.float32)
+    assert value("quality/accuracy", answers, answers[:, 0] > 0) == 1
+    assert value("quality/accuracy", answers, answers > 0) == 1
+
+
+def test_numbers_of_an_image_are_one_column() -> None:
+    outputs, targets = RANDOM.standard_normal((2, 5, 70, 70))
+    seen = Quality.of(outputs, targets)
+    assert seen.numbers is not None
+    assert seen.numbers.samples == outputs.size
+    assert value("quality/mse", outputs, targets) == pytest.approx(((outputs.astype(np.float32) - targets) ** 2).mean())
+    wanted = r2_score(targets.reshape(-1), outputs.astype(np.float32).reshape(-1))
+    assert value("quality/r2", outputs, targets) == pytest.approx(wanted)
 
 
 def test_batches_of_other_lengths_are_evaluated_and_only_the_first_is_kept() -> None:

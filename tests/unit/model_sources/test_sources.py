@@ -83,6 +83,16 @@ ARCHITECTURES = [
         "logits",
         (2, 4, 51865),
     ),
+    ("deit", "image-classification", TINY, {}, ["pixel_values"], "logits", (2, 2)),
+    (
+        "speecht5",
+        "speech-to-text",
+        {"hidden_size": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2},
+        {"audio_samples": 4000, "decoder_length": 4},
+        ["input_values", "decoder_input_ids"],
+        "logits",
+        (2, 4, 81),
+    ),
     ("clip", None, {}, {}, ["input_ids", "pixel_values", "attention_mask"], "logits_per_image", (2, 2)),
 ]  # fmt: skip
 
