@@ -183,8 +183,9 @@ class _Evaluation:
         if isinstance(result, Missing):
             return Measurement(info.name, info.unit, info.better, None, result.reason, failure=failure)
         fields: Json = {spec.name: getattr(result, spec.name) for spec in dataclasses.fields(result)}
-        unit = fields.pop("unit") or info.unit
-        return Measurement(info.name, unit, info.better, **{**fields, "failure": failure})
+        unit, better = fields.pop("unit") or info.unit, info.better or fields.pop("better", None)
+        fields.pop("better", None)
+        return Measurement(info.name, unit, better, **{**fields, "failure": failure})
 
     def _estimate(self, selected: Selected) -> Estimate | Missing:
         metric = selected.metric

@@ -82,6 +82,10 @@ _BUILT_IN = (
     *("operators", "memory", "lines", "quality"),
 )
 """Families of which the headline metrics are shown; a user's own metric always is."""
+_NOT_HEADLINE = {
+    f"quality/{name}" for name in ("error", "top5", "topk", "loss", "perplexity", "miou", "mse", "mae", "r2")
+}
+"""Built-in metrics of quality that are shown only where there are few others; a metric that a config names always is."""
 _WHERE_ANY = (
     *("latency/iteration", "latency/backward", "latency/update"),
     *("rate/mfu_train", "memory/cuda_allocated_peak_bytes"),
@@ -129,7 +133,7 @@ def shown_metrics(comparison: Comparison) -> list[MetricInfo]:
     Where few of the headline have values, all metrics that have any are shown.
     """
     known = {info.name: info for info in comparison.metrics}
-    own = [info for info in comparison.metrics if info.name.partition("/")[0] not in _BUILT_IN]
+    own = [info for info in comparison.metrics if _is_own(info.name)]
     if "compute/macs_per_sample" in known:
         known.pop("compute/macs", None)  # the same figure times the batch size
     with_values = {name for name in known if _any(comparison.rows, name)}
@@ -147,6 +151,12 @@ def shown_metrics(comparison: Comparison) -> list[MetricInfo]:
     return [known[name] for name in (*headline, *filling)] + own
 
 
+def _is_own(metric: str) -> bool:
+    """True for a metric of the user."""
+    family = metric.partition("/")[0]
+    return family not in _BUILT_IN or (family == "quality" and metric not in (*_HEADLINE, *_NOT_HEADLINE))
+
+
 def called_metrics(comparison: Comparison) -> list[MetricInfo]:
     """The metrics of :func:`shown_metrics` whose verdicts count: each figure once, and none against a baseline that is none."""
     shown = [info for info in shown_metrics(comparison) if not is_throughput(info.name)]
@@ -156,7 +166,7 @@ def called_metrics(comparison: Comparison) -> list[MetricInfo]:
 def is_optional(metric: str) -> bool:
     """True if a table shows the metric only where a row has a value."""
     is_headline = metric in _HEADLINE or is_throughput(metric)
-    return metric in _WHERE_ANY or (metric.partition("/")[0] in _BUILT_IN and not is_headline)
+    return metric in _WHERE_ANY or not (is_headline or _is_own(metric))
 
 
 def _any(rows: Sequence[Row], name: str) -> bool:

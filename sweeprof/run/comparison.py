@@ -10,6 +10,7 @@ from typing import Any
 from sweeprof.errors import Damaged
 from sweeprof.metrics.by_unit import UNITS, by_unit, in_units
 from sweeprof.metrics.evaluate import evaluate
+from sweeprof.metrics.output_scores import parts_of, with_parts
 from sweeprof.metrics.select import select
 from sweeprof.passes.registry import baseline_passes, exclusive_passes
 from sweeprof.plan.comparing import judged, protocol_of, thresholds_of
@@ -111,7 +112,8 @@ def comparison_of(
         own += missing_results.placeholder_records(combination, own, unread)
         base = bases[combination.id]
         compared = own if base == combination.id else of_baseline(base) if base else None
-        measured = evaluate(selected, own, compared, combination.config["batch_size"])
+        wanted = [*selected, *parts_of(selected, own)]
+        measured = evaluate(wanted, own, compared, combination.config["batch_size"])
         failures = _with_new_tracebacks(_failures(folder, own, measured), tracebacks)
         row = _row(combination, own, measured, base, own_settings, failures)
         measurements[combination.id] = {name: _without_traceback(one) for name, one in measured.items()}
@@ -124,6 +126,8 @@ def comparison_of(
     infos = [entry.metric.info for entry in selected]
     conditions = " ".join(plan.compare.constraints or ())
     named = [info.name for info in in_units(infos, UNITS) if info.name.rpartition("/")[2] in conditions]
+    scores = [f"quality/{name}" for c in plan.combinations for name in c.config.get("quality") or {}]
+    infos, measurements = with_parts(infos, measurements, scores)
     metrics, measurements = by_unit(infos, measurements, named)
     thresholds = thresholds_of(plan, metrics)
     driver = _environment(folder, damaged)
