@@ -46,11 +46,12 @@ _NAME = re.compile(r"[A-Za-z]\w{0,59}")
 
 
 def problems_of(nodes: object) -> list[Problem]:
-    """Return the problems of the part ``quality`` of a config; imports nothing."""
-    if not isinstance(nodes, Mapping):
-        return [Problem("quality", nodes, "is not a mapping of names to metrics, such as {f1: {_target_: …}}.")]
+    """Return the problems of the metrics under ``quality`` in a config; imports nothing.
+
+    :data:`sweeprof.config.schema.KEYS` has what a mapping is checked for.
+    """
     problems = []
-    for name, node in nodes.items():
+    for name, node in nodes.items() if isinstance(nodes, Mapping) else ():
         key = f"quality.{name}"
         if not _NAME.fullmatch(str(name)):
             problems.append(
@@ -195,7 +196,7 @@ def _tensor(values: Any) -> Any:
     """Return an array as a tensor of torch, whole numbers as int64; texts as they are."""
     if not isinstance(values, np.ndarray):
         return values
-    torch = import_module("torch")
+    torch: Any = sys.modules["torch"]  # which torchmetrics has imported
     is_whole = values.dtype.kind in "iu"
     return torch.from_numpy(np.array(values, np.int64 if is_whole else values.dtype))
 
