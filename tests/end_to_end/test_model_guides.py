@@ -53,7 +53,7 @@ def test_a_source_of_ones_own(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_data_of_ones_own(tmp_path: Path) -> None:
-    (command,) = written("data.md", tmp_path)
+    (command,) = [line for line in written("data.md", tmp_path) if "--config-dir" in line]
     rows = measured(tmp_path, [*command, "model.config.num_hidden_layers=1"])
     assert [row["axes"]["dataset.length"] for row in rows] == [16, 64]
     accuracies = [row["cells"]["quality/accuracy"]["measurement"]["value"] for row in rows]
@@ -67,6 +67,18 @@ def test_the_unit_of_a_dataset_of_ones_own(tmp_path: Path, monkeypatch: pytest.M
     batch, _ = clips.split("test").batch(np.arange(3))
     assert batch["x"].shape == (3, 16000)  # 3 s with the padding
     assert workload_of(clips, Inputs.from_batch(batch), 3) == Workload("seconds of audio", 1 + 0.5 + 0.75)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("torchmetrics") is None, reason="`pip install 'sweeprof[torchmetrics]'`")
+def test_further_quality_metrics(tmp_path: Path) -> None:
+    (command,) = [line for line in written("data.md", tmp_path) if "--config-dir" not in line]
+    (row,) = measured(tmp_path, command)
+    values = {name: cell["measurement"]["value"] for name, cell in row["cells"].items()}
+    assert 0.98 < values["quality/f1"] < 1
+    assert 0.9 < values["quality/certain"] < 1
+    (verdict,) = {cell["measurement"]["better"] for name, cell in row["cells"].items() if name == "quality/f1"}
+    assert verdict == "higher"
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.fakes import composed_of
 from support.plans import fake_plan, sweep_folder
 from sweeprof.errors import UserError
 from sweeprof.metrics import quality as own
@@ -20,6 +21,7 @@ from sweeprof.metrics.output_scores import SCORE, output_scores, parts_of, probl
 from sweeprof.metrics.select import needs_trust, passes_of, select
 from sweeprof.passes.quality import Quality, Score
 from sweeprof.plan.plan import identity
+from sweeprof.profiling.profiler import Profiler
 from sweeprof.results.record import Json, Record
 from sweeprof.run.comparison import comparison_of
 
@@ -271,6 +273,32 @@ def test_a_report_imports_no_metric() -> None:
     assert selected.metric.info.name == score_metric("f1").info.name == "quality/f1"
     assert parts_of([selected], []) == []
     assert with_parts([], {}, []) == ([], {})
+
+
+def test_the_pass_over_the_test_split_updates_them() -> None:
+    """F1 of the digits by the definition, from the predictions that the pass has."""
+    config = composed_of("model=mlp", "dataset=digits", "backend=torch", "batch_size=97")
+    config["quality"] = {
+        "f1": classification("MulticlassF1Score", num_classes=10),
+        "samples": {"_target_": f"{HERE}.number_of_samples"},
+        "failing": {"_target_": f"{HERE}.failing"},
+    }
+    found = Profiler.from_config(config).run("quality")
+    assert isinstance(found, Quality)
+    predictions, targets = np.array(found.predictions), np.array(found.targets)
+    by_class = []
+    for digit in range(10):
+        right = ((predictions == digit) & (targets == digit)).sum()
+        by_class.append(2 * right / ((predictions == digit).sum() + (targets == digit).sum()))
+    assert found.scores["f1"].value == pytest.approx(np.mean(by_class), rel=1e-6)
+    assert found.scores["samples"].value == len(targets)
+    assert "no luck" in (found.scores["failing"].reason or "")
+    assert len(found.tracebacks) == 1
+
+
+def number_of_samples(outputs: Any, targets: Any) -> int:
+    assert len(outputs) == len(targets)
+    return len(outputs)
 
 
 # Decoding
