@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sweeprof.backends.outputs import HostArray
-from sweeprof.errors import Problem, UserError, choice_problem
+from sweeprof.errors import Problem, UserError, choice_problem, nearest
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.measuring.scores import Array
 from sweeprof.metrics.decoding import decoded
@@ -68,19 +68,27 @@ def problems_of(nodes: object) -> list[Problem]:
     return problems
 
 
-def import_target(target: str) -> object:
+def import_target(key: str, target: str) -> object:
     """Return the class or function of a dotted name.
 
     Torchmetrics imports torchvision where it is installed, which may not fit the installed torch.
+
+    Raises:
+        UserError: its module has no such name, or torchmetrics is not installed.
     """
     if target.partition(".")[0] == "torchmetrics":
         with suppress(UserError):  # it is not installed
             import_torchvision()
         if find_spec("torchmetrics") is None:
             needed = "needs the package torchmetrics: pip install 'sweeprof[torchmetrics]'."
-            raise UserError([Problem("quality", target, needed)])
-    module, _, name = target.rpartition(".")
-    return getattr(import_module(module), name)
+            raise UserError([Problem(key, target, needed)])
+    module_name, _, name = target.rpartition(".")
+    module = import_module(module_name)
+    if not hasattr(module, name):
+        known = [known for known in dir(module) if not known.startswith("_")]
+        missing = f"cannot be imported: {module_name} has no '{name}'."
+        raise UserError([Problem(key, target, missing, nearest(name, known))])
+    return getattr(module, name)
 
 
 @dataclass(slots=True)
@@ -259,7 +267,7 @@ def _made(key: str, node: Mapping[str, Any], device: str, dataset: object) -> An
     """Return the object of a class, or a function with its options bound."""
     target = str(node["_target_"])
     try:
-        found: Any = import_target(target)
+        found: Any = import_target(f"{key}._target_", target)
         if inspect.isclass(found):
             made = instantiate(node)
             if not callable(getattr(made, "update", None)) or not callable(getattr(made, "compute", None)):

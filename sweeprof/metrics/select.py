@@ -33,8 +33,11 @@ def select(entries: Sequence[Entry], trust: bool = True) -> list[Selected]:
     selected: dict[str, Selected] = {}
     problems: list[Problem] = []
     for entry in entries:
-        is_score = not isinstance(entry, str) and entry.get("_target_") == SCORE
-        resolved = [Selected(score_metric(str(entry["name"])))] if is_score else _resolve(entry, trust)
+        resolved: list[Selected] | Problem
+        if not isinstance(entry, str) and entry.get("_target_") == SCORE:
+            resolved = [Selected(score_metric(str(entry["name"])))]
+        else:
+            resolved = _resolve(entry, trust)
         if isinstance(resolved, Problem):
             problems.append(resolved)
             continue

@@ -20,7 +20,8 @@ def run(session: Session, backend: Backend) -> Timing:
     if session.mode == "training" and not isinstance(backend, Trains):
         raise lacking(backend, Trains)  # before a model is converted for nothing
     inputs = session.inputs()
-    workload = session.workload(inputs)
+    # What the inputs are counted in is the work of a forward or a training step, not of anything else.
+    workload = session.workload(inputs) if session.mode in ("inference", "training") else None
     with session.loaded() as model:
         work, clock = session.work(model, inputs), model.clock()
         kernel, reason = None, None

@@ -84,7 +84,7 @@ def quality_problems(question: Json) -> list[Problem]:
         dataset: object = instantiate(question["dataset"])
     except Exception:  # which is a problem of the dataset
         return []
-    problems = []
+    problems: list[Problem] = []
     for name, node in question["nodes"].items():
         try:
             output_scores({name: node}, question["device"], dataset)

@@ -46,6 +46,7 @@ TIME_PER_TOKEN, DECODE_THROUGHPUT = "generation/time_per_token", "generation/dec
 _TIMES_OVER_SIZES = (
     ("training_step", "Training step", "latency/iteration"),
     ("latency", "Latency", "latency/forward"),
+    ("generation_latency", "Latency of a generation", "generation/latency"),
     ("time_to_first_token", "Time to the first token", "generation/time_to_first_token"),
     ("time_per_token", "Time per token", TIME_PER_TOKEN),
 )

@@ -178,7 +178,7 @@ def test_without_labels_there_is_a_reason() -> None:
     [
         (
             {"_target_": "torchmetrics.classification.MulticlasF1Score"},
-            "quality.one._target_.*MulticlasF1Score.*cannot be made",
+            "quality.one._target_.*MulticlasF1Score.*cannot be imported.*'MulticlassF1Score'",
         ),
         (classification("MulticlassF1Score", num_classes=3, num_clases=3), "quality.one._target_.*num_clases"),
         ({"_target_": f"{HERE}.largest", "scal": 2}, "quality.one.*scal.*'scale'"),
