@@ -55,6 +55,8 @@ def workload_of(dataset: object, inputs: Inputs, batch_size: int) -> Workload:
     arguments: Any = dict(inputs.kwargs) or inputs.args
     if isinstance(arguments, tuple) and len(arguments) == 1:
         arguments = arguments[0]
+    if count is not None and not callable(count):
+        raise DatasetError(f"{name}: units_in {count!r} is not a method units_in(inputs)")
     if count is not None:
         return Workload(unit, _checked(count(arguments), f"{name}: units_in(inputs) returned"))
     masks = _attention_masks(arguments) if unit == "tokens" else []

@@ -111,6 +111,7 @@ def test_fixed_sizes() -> None:
         ({"unit": "tokens"}, "unit 'tokens' needs a number of units"),
         ({"unit": "frames", "units_per_sample": 0}, "units_per_sample is 0, which is not a number above 0"),
         ({"unit": "frames", "units_per_sample": "2"}, "units_per_sample is '2', which is not"),
+        ({"unit": "frames", "units_in": 3}, r"units_in 3 is not a method units_in\(inputs\)"),
         ({"unit": "frames", "units_in": lambda self, inputs: float("nan")}, r"units_in\(inputs\) returned nan"),
     ],
 )

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from support.odd import build, hostile, renamed
 from support.samples import comparison
+from sweeprof.report.explore.charts import charts
+from sweeprof.report.explore.data import page_data
 from sweeprof.report.figure import OTHER_COLOUR
 from sweeprof.report.images import png
 from sweeprof.report.plots import backend_colour, numeric_axis, plots
@@ -201,3 +203,17 @@ def test_times_over_every_size_of_the_inputs() -> None:
 def test_rows_without_the_size_are_on_no_line() -> None:
     found = {plot.key: plot for plot in plots(generating((1,), (128, 512, None)))}
     assert [series.x for series in found["latency_over_generation_prompt_length"].series] == [(128, 512)] * 2
+
+
+def test_the_page_shows_throughput_against_the_time_of_a_token() -> None:
+    data = page_data(generating())
+    names = [metric["name"] for metric in data["metrics"]]
+    chosen = charts(data)["figures"]["pareto"]
+    assert names[chosen["y"]] == "generation/decode_throughput"
+    without = dataclasses.replace(generating(), metrics=generating().metrics[:2])
+    data = page_data(without)
+    chosen = charts(data)["figures"]["pareto"]
+    assert [data["metrics"][chosen[axis]]["name"] for axis in ("x", "y")] == [
+        "generation/time_per_token",
+        "generation/decode_throughput",
+    ]
