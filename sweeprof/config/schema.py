@@ -465,6 +465,14 @@ class Config:
         TrainingSettings, "The optimizer and the loss of a training step.", role=Role.IDENTITY
     )
     metrics: MetricSettings = _part(MetricSettings, "The metric set.", role=Role.IDENTITY, is_group=True)
+    quality: dict[str, object] = _key(
+        {},
+        "Further metrics of quality by name: {f1: {_target_: torchmetrics.classification.MulticlassF1Score, num_classes: 10}}, "
+        "see docs/data.md.",
+        c.mapping("a mapping of names to metrics"),
+        role=Role.IDENTITY,
+        is_open=True,
+    )
     protocol: ProtocolSettings = _part(ProtocolSettings, "How latency is measured.", role=Role.IDENTITY, is_group=True)
     seed: SeedSettings = _part(SeedSettings, "Seeds of random numbers.", role=Role.IDENTITY)
 

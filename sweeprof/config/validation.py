@@ -11,6 +11,7 @@ from sweeprof.config.constraints import METRICS
 from sweeprof.config.schema import RESOURCES, constraint_problems, keys_below
 from sweeprof.config.signatures import argument_problems
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
+from sweeprof.metrics.output_scores import problems_of
 from sweeprof.metrics.select import select
 from sweeprof.results.record import Json
 
@@ -41,6 +42,7 @@ def _further_problems(name: str, part: Any) -> Iterable[Problem]:
         "backend": _backend_problems,
         "model": _model_problems,
         "tracking": _tracking_problems,
+        "quality": problems_of,
         "cluster": _cluster_problems,
     }
     return further[name](part) if name in further else ()

@@ -83,6 +83,16 @@ class Auto:
         """The axis of the channels of images within a batch."""
         return self._described.channel_axis
 
+    @property
+    def unit(self) -> str:
+        """The unit in which the workload is counted."""
+        return self._described.unit
+
+    @property
+    def units_per_sample(self) -> float:
+        """How many of them a sample has."""
+        return self._described.units_per_sample
+
     def split(self, name: SplitName) -> Split:
         """Return samples that are the same on every call, and differ by split."""
         random = np.random.default_rng([self._seed, name == "test"])

@@ -15,6 +15,7 @@ from typing import Any, Literal, runtime_checkable
 from typing import Protocol as TypingProtocol
 
 from sweeprof.measuring.calibration import Kernel, KernelTimes
+from sweeprof.measuring.workload import Workload
 from sweeprof.results.protocol import Protocol
 from sweeprof.results.record import Stored, Warning
 from sweeprof.results.statistics import spread
@@ -205,6 +206,8 @@ class Timing(Stored):
     trace_s: float | None = None
     """Of the first step, the seconds in which its graph was made from Python; None where nothing is traced apart, or in records
     of an earlier version."""
+    workload: Workload | None = None
+    """The work of a step; None where it is not known, or in records of an earlier version."""
     rival: Timing | None = field(default=None, repr=False)
     """The baseline's timing of the same interleaved run; a comparison sets it, and no record has it."""
 
@@ -231,6 +234,8 @@ class Timing(Stored):
             raise damaged(shortest, "a time")
         if timing.loops < 1:
             raise damaged(timing.loops, "a number of steps per sample", ["loops"])
+        if timing.workload is not None and not timing.workload.units > 0:
+            raise damaged(timing.workload.units, "a number of units above 0", ["workload", "units"])
         return replace(timing, round=round, warnings=(), rival=None)
 
 

@@ -183,7 +183,9 @@ class _Evaluation:
         if isinstance(result, Missing):
             return Measurement(info.name, info.unit, info.better, None, result.reason, failure=failure)
         fields: Json = {spec.name: getattr(result, spec.name) for spec in dataclasses.fields(result)}
-        return Measurement(info.name, info.unit, info.better, **{**fields, "failure": failure})
+        unit, better = fields.pop("unit") or info.unit, info.better or fields.pop("better", None)
+        fields.pop("better", None)
+        return Measurement(info.name, unit, better, **{**fields, "failure": failure})
 
     def _estimate(self, selected: Selected) -> Estimate | Missing:
         metric = selected.metric
@@ -464,6 +466,8 @@ class ModelFunction:
             result = checked(returned if isinstance(returned, Missing) else entry.metric.part_of(returned))
             if isinstance(result, Estimate):
                 stored: Json = {"value": result.value, "estimator": result.estimator, "detail": result.detail}
+                if result.unit is not None:
+                    stored["unit"] = result.unit
             else:
                 stored = {"reason": result.reason}
                 if result.failure is not None:

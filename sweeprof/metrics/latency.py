@@ -128,6 +128,18 @@ def throughput(timing: Rounds, batch_size: int) -> Estimate:
     return over_rounds(timing, lambda seconds: batch_size / seconds)
 
 
+@metric(name="throughput/units_per_s", unit="units/s", better="higher")
+def units_per_s(timing: Rounds) -> Estimate | Missing:
+    """Work of one step in the workload's own unit, such as tokens without padding, over the wall time of the step."""
+    workload = timing[0].workload
+    if workload is None:
+        return Missing(
+            "timing: it is not known how much work a step does, or the record is of a version that did not count it"
+        )
+    estimate = over_rounds(timing, lambda seconds: workload.units / seconds)
+    return replace(estimate, unit=f"{workload.unit}/s")
+
+
 @metric(name="latency/kernel", unit="s", better="lower")
 def kernel(timing: Rounds) -> Estimate | Missing:
     """Wall time of one run of the calibration kernel, timed before each sample: how fast the machine was meanwhile."""

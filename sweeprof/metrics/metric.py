@@ -80,6 +80,10 @@ class Estimate:
     calibrated: tuple[float, ...] = ()
     failure: Failure | None = None
     """As of :class:`~sweeprof.results.measurement.Measurement`."""
+    unit: str | None = None
+    """Base unit of this value, where it is not the metric's: ``tokens/s`` of a metric in ``units/s``."""
+    better: Better = None
+    """The direction of improvement, where the metric itself does not tell."""
 
 
 Result = Number | Estimate | Missing

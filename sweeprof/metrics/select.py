@@ -11,6 +11,7 @@ import yaml
 
 from sweeprof.errors import Problem, UserError, choice_problem
 from sweeprof.metrics.metric import FAMILIES, Metric, Selected, builtin_metrics
+from sweeprof.metrics.output_scores import SCORE, score_metric
 from sweeprof.passes.registry import passes
 from sweeprof.paths import conf_folder
 from sweeprof.results.layer_times import Mode
@@ -32,7 +33,11 @@ def select(entries: Sequence[Entry], trust: bool = True) -> list[Selected]:
     selected: dict[str, Selected] = {}
     problems: list[Problem] = []
     for entry in entries:
-        resolved = _resolve(entry, trust)
+        resolved: list[Selected] | Problem
+        if not isinstance(entry, str) and entry.get("_target_") == SCORE:
+            resolved = [Selected(score_metric(str(entry["name"])))]
+        else:
+            resolved = _resolve(entry, trust)
         if isinstance(resolved, Problem):
             problems.append(resolved)
             continue
@@ -99,7 +104,9 @@ def needs_trust(entries: Sequence[Entry]) -> bool:
     """Return True if a metric of the set is code outside sweeprof."""
     modules = {f"sweeprof.metrics.{family}" for family in FAMILIES}
     targets = [str(entry.get("_target_", "")) for entry in entries if not isinstance(entry, str)]
-    return any(target not in builtin_metrics() and target.rpartition(".")[0] not in modules for target in targets)
+    return any(
+        target not in (*builtin_metrics(), SCORE) and target.rpartition(".")[0] not in modules for target in targets
+    )
 
 
 def _resolve(entry: Entry, trust: bool) -> list[Selected] | Problem:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from sweeprof.measuring.scores import (
 from sweeprof.nested import named_leaves
 from sweeprof.passes.registry import Parameter, Pass
 from sweeprof.passes.session import Session
+from sweeprof.results.measurement import Better
 from sweeprof.results.record import Json, Warning
 from sweeprof.results.validation import damaged, validated
 
@@ -34,6 +35,19 @@ MOST_OUTPUT_BYTES = 2**31
 
 KEPT_BYTES = 4 * 2**20
 """Outputs kept in a record at most; enough for 1,000 classes of 1,000 samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A number that a metric of quality has computed from all batches."""
+
+    value: float | None
+    better: Better = None
+    unit: str = "abs"
+    reason: str | None = None
+    """Why there is no value."""
+    failure: Json | None = None
+    """The error in the metric, as of :class:`~sweeprof.results.record.Failure`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +82,15 @@ class Quality:
     """Sums over outputs that are numbers with targets of their shape."""
     left_out: tuple[str, ...] = ()
     """Names of outputs that are not in :attr:`further_outputs`, because a sample of them is larger than :data:`KEPT_BYTES`."""
+
+    scores: Mapping[str, Score] = field(default_factory=dict)
+    """By name what the metrics of quality that the config names have computed."""
+
+    @property
+    def tracebacks(self) -> Sequence[str]:
+        """The tracebacks of the metrics that raised, each once."""
+        failures = [score.failure for score in self.scores.values() if score.failure is not None]
+        return list(dict.fromkeys(failure["traceback"] for failure in failures if failure.get("traceback")))
 
     @property
     def warnings(self) -> tuple[Warning, ...]:
@@ -109,6 +132,8 @@ class Quality:
             data["numbers"] = asdict(self.numbers)
         if self.left_out:
             data["left_out"] = list(self.left_out)
+        if self.scores:
+            data["scores"] = {name: asdict(score) for name, score in self.scores.items()}
         return data
 
     @classmethod
@@ -129,6 +154,7 @@ class Quality:
             stored.confusion,
             stored.numbers,
             stored.left_out,
+            stored.scores,
         )
 
 
@@ -155,6 +181,7 @@ class _StoredQuality:
     confusion: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
     numbers: NumberSums | None = None
     left_out: tuple[str, ...] = ()
+    scores: dict[str, Score] = field(default_factory=dict)
 
 
 def _packed(array: HostArray) -> Json:
@@ -342,6 +369,7 @@ def _tuple(values: list[int] | None) -> tuple[int, ...] | None:
 def run(session: Session, _: Backend) -> Quality:
     """Return the model's answers to every batch of the test split."""
     tally, scoring = _Tally(), 0.0
+    scores = session.output_scores()
     with session.loaded() as model, session.timed("measure"):
         clock = model.clock()
         begin = clock.now()
@@ -349,10 +377,14 @@ def run(session: Session, _: Backend) -> Quality:
             with model.stepping(model.put(inputs)) as step:
                 answers = model.host_outputs(step())
             answered = clock.now()
-            tally.add(answers, None if labels is None else _host_targets(labels))
+            targets = None if labels is None else _host_targets(labels)
+            tally.add(answers, targets)
+            for score in scores:
+                score.add(named(answers), targets)
             scoring += clock.now() - answered
         seconds = clock.now() - begin - scoring
-    return replace(tally.result(), seconds=seconds)
+    computed = {name: Score(**result) for score in scores for name, result in score.results().items()}
+    return replace(tally.result(), seconds=seconds, scores=computed)
 
 
 def _host_targets(labels: Any) -> Array:

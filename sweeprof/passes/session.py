@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 from typing import Protocol as TypingProtocol
+
+import numpy as np
+import numpy.typing as npt
 
 from sweeprof.backends import (
     Backend,
@@ -25,6 +28,7 @@ from sweeprof.errors import Uncounted, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import FusedStep, Participant, TrainingStep
 from sweeprof.measuring.training_config import TrainingConfig, Work
+from sweeprof.measuring.workload import SAMPLES, Workload
 from sweeprof.passes.registry import PassResult, passes
 from sweeprof.results.compare import Deviations, deviations_of
 from sweeprof.results.layer_times import Mode
@@ -41,6 +45,16 @@ class ModelMetric(TypingProtocol):
 
     def model_results(self, model: object, data: object) -> Mapping[str, Json]:
         """Return by metric name: a value with its estimator and detail, or the reason why there is none; plain JSON data."""
+
+
+class OutputScore(TypingProtocol):
+    """A metric of quality that is updated with every batch of the test split."""
+
+    def add(self, outputs: Mapping[str, npt.NDArray[np.float32]], targets: npt.NDArray[Any] | None) -> None:
+        """Add the outputs on the host by name, and the targets, of a batch."""
+
+    def results(self) -> Mapping[str, Json]:
+        """Return by name the fields of a :class:`sweeprof.passes.quality.Score`."""
 
 
 @dataclass(slots=True)
@@ -93,6 +107,8 @@ class Session(ABC):
     """Dotted names of the functions that the ``lines`` pass observes; none: the forward of the model."""
     model_metrics: Sequence[ModelMetric] = ()
     """The metrics that the pass over the model itself computes."""
+    output_scores: Callable[[], Sequence[OutputScore]] = tuple
+    """Makes the metrics of quality that the pass over the test split updates; none by default."""
     participant: Participant | None = None
     """Decides when the ``timing`` pass takes a sample in an interleaved run; None: it runs alone."""
     costs: dict[str, float] = field(default_factory=dict)
@@ -159,6 +175,11 @@ class Session(ABC):
     @abstractmethod
     def inputs(self) -> Inputs:
         """Return the arguments of one batch."""
+
+    def workload(self, inputs: Inputs) -> Workload | None:
+        """Return the work of one step on these inputs; None if they have no batch axis."""
+        shapes = inputs.shapes()
+        return Workload(SAMPLES, shapes[0][0]) if shapes and shapes[0] and shapes[0][0] > 0 else None
 
     @abstractmethod
     def targets(self) -> object:

@@ -20,6 +20,8 @@ def run(session: Session, backend: Backend) -> Timing:
     if session.mode == "training" and not isinstance(backend, Trains):
         raise lacking(backend, Trains)  # before a model is converted for nothing
     inputs = session.inputs()
+    # What the inputs are counted in is the work of a forward or a training step, not of anything else.
+    workload = session.workload(inputs) if session.mode in ("inference", "training") else None
     with session.loaded() as model:
         work, clock = session.work(model, inputs), model.clock()
         kernel, reason = None, None
@@ -44,7 +46,7 @@ def run(session: Session, backend: Backend) -> Timing:
         warning = Warning("no_kernel", reason, "set protocol.interleave=samples, or protocol.kernel=null")
         timing = replace(timing, kernel=KernelTimes(None, reason=reason), warnings=(*timing.warnings, warning))
     deviating = warnings_of(session.settings.deviations)
-    return replace(timing, compiles=model.compiles, warnings=(*timing.warnings, *deviating))
+    return replace(timing, compiles=model.compiles, warnings=(*timing.warnings, *deviating), workload=workload)
 
 
 def paired(rounds: tuple[Timing, ...], read_baseline: Callable[[], tuple[Timing, ...]]) -> tuple[Timing, ...]:

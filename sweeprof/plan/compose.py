@@ -7,7 +7,7 @@ import secrets
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -43,6 +43,8 @@ from sweeprof.config.schema import (
 )
 from sweeprof.config.validation import part_problems, training_problems
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
+from sweeprof.metrics.by_unit import UNITS, in_units
+from sweeprof.metrics.output_scores import entries_of, score_metric
 from sweeprof.metrics.select import passes_of, select
 from sweeprof.plan.baseline import Chosen, FindSweep, chosen_baseline, compare_problems
 from sweeprof.plan.comparing import OUTPUT_DIFFERENCE, compares_outputs
@@ -177,7 +179,12 @@ class Composer:
     def _comparing_problems(self, found: Sequence[Combination]) -> list[Problem]:
         entries = distinct(entry for c in found for entry in c.config["metrics"]["select"])
         with suppress(UserError):  # which is a problem of the metrics
-            metrics = [one.metric.info for one in select(entries)]
+            inputs = [c.config["dataset"].get("inputs") for c in found]
+            units = [one["unit"] for one in inputs if isinstance(one, dict) and "unit" in one]
+            metrics = in_units([one.metric.info for one in select(entries)], [*UNITS, *units])
+            for entry in entries_of(name for c in found for name in c.config.get("quality") or {}):
+                # Which direction is better is known when it is made.
+                metrics.append(replace(score_metric(entry["name"]).info, better="higher"))
             return list(compare_problems(self._plain("compare"), metrics, list(self.axes)))
         return []
 
@@ -187,6 +194,7 @@ class Composer:
         entries = distinct(entry for c in combinations for entry in c.config["metrics"]["select"])
         if compares_outputs(combinations, self._plain("compare.tolerance"), [s.metric for s in select(entries)]):
             entries.append(OUTPUT_DIFFERENCE)
+        entries += entries_of(name for c in combinations for name in c.config.get("quality") or {})
         passes = tuple(passes_of(select(entries)))
         shards, cluster = self.sharded(combinations, baseline.axes, passes)
         now = datetime.now(UTC)

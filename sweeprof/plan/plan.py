@@ -273,6 +273,8 @@ def identity(config: Mapping[str, object]) -> str:
     unused = {"training"} if config.get("mode") == "inference" else set()
     if not config.get("inputs"):  # so that combinations without sizes keep their ids
         unused.add("inputs")
+    if not config.get("quality"):
+        unused.add("quality")
     content = {key: _essence(config[key]) for key in IDENTITY if key in config and key not in unused}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
     return "c" + digest.hexdigest()[:12]

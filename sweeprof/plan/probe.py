@@ -16,8 +16,9 @@ from tempfile import TemporaryDirectory
 
 from sweeprof.config.signatures import given_arguments
 from sweeprof.datasets.checks import checked_split
-from sweeprof.errors import DatasetError, Problem, Unsupported, WorkerError, choice_problem
+from sweeprof.errors import DatasetError, Problem, Unsupported, UserError, WorkerError, choice_problem
 from sweeprof.measuring.instantiate import chosen_builder, instantiate
+from sweeprof.metrics.output_scores import output_scores
 from sweeprof.plan.plan import Combination
 from sweeprof.plan.process_environment import environment
 from sweeprof.processes import Child, child_environment, inherited_connection
@@ -41,6 +42,10 @@ def probe(combinations: Sequence[Combination], packaged: frozenset[str], here: b
     nodes = (c.config["dataset"] for c in combinations if here and c.config["dataset"]["_target_"] not in packaged)
     datasets = list({json.dumps(node, sort_keys=True, default=str): node for node in nodes}.values())
     problems = _asked({"targets": targets}, {}, {"datasets": datasets}) if targets else []
+    questions = [_quality(c.config) for c in combinations if c.config.get("quality")]
+    distinct = {json.dumps([q["nodes"], q["device"]], sort_keys=True, default=str): q for q in questions}
+    if distinct:
+        problems += _asked({"quality": list(distinct.values())}, {})
     for backend, device in _unusual_devices(combinations) if here else ():
         problems += _asked({"backend": backend, "device": device}, environment({"backend": backend}))
     return problems
@@ -68,6 +73,26 @@ def _targets(config: Json) -> Iterator[tuple[str, str, list[str]]]:
             yield f"training.{key}._target_", node["_target_"], list(given_arguments(node))
 
 
+def _quality(config: Json) -> Json:
+    """Return the question about metrics of quality."""
+    return {"nodes": config.get("quality") or {}, "dataset": config["dataset"], "device": config["device"]["type"]}
+
+
+def quality_problems(question: Json) -> list[Problem]:
+    """Return the problems of making the metrics of quality; imports and makes them."""
+    try:
+        dataset: object = instantiate(question["dataset"])
+    except Exception:  # which is a problem of the dataset
+        return []
+    problems: list[Problem] = []
+    for name, node in question["nodes"].items():
+        try:
+            output_scores({name: node}, question["device"], dataset)
+        except UserError as error:
+            problems += error.problems
+    return problems
+
+
 def _asked(question: Json, variables: Mapping[str, str], then: Json | None = None) -> list[Problem]:
     """Return the problems that a child process finds; ``then`` is sent if there are none, and need not be answered."""
     with TemporaryDirectory() as folder:
@@ -78,7 +103,9 @@ def _asked(question: Json, variables: Mapping[str, str], then: Json | None = Non
                 with suppress(WorkerError):  # the rows will say what is wrong
                     answered = child.ask(then, DATASETS_S)
         except WorkerError as error:
-            subject = ", ".join(name for _, name, _ in question.get("targets", [])) or question["backend"]["_target_"]
+            names = [name for _, name, _ in question.get("targets", [])]
+            names += [str(node["_target_"]) for q in question.get("quality", []) for node in q["nodes"].values()]
+            subject = ", ".join(names) or question["backend"]["_target_"]
             return [Problem("_target_", subject, f"cannot be imported: {error}.")]
         finally:
             child.close()
@@ -151,6 +178,8 @@ def _serve() -> None:
     for question in connection.messages():
         if "targets" in question:
             found = [problem for target in question["targets"] for problem in target_problems(*target)]
+        elif "quality" in question:
+            found = [problem for one in question["quality"] for problem in quality_problems(one)]
         elif "datasets" in question:
             found = list(filter(None, map(dataset_problem, question["datasets"])))
         else:

@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from sweeprof.measuring.instantiate import builder, chosen_builder, instantiate
 from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.metrics.evaluate import argument_from, measured, model_functions
 from sweeprof.metrics.metric import BATCH_SIZE, Metric, Missing, Selected, builtin_metrics, declared, parameter_name
+from sweeprof.metrics.output_scores import output_scores
 from sweeprof.metrics.select import Entry, metric_set, mode_of, select
 from sweeprof.passes.registry import Pass, PassResult, parameters
 from sweeprof.passes.session import Session, Strict
@@ -134,6 +136,7 @@ class Profiler:
         _, node = chosen_builder(backend, model)
         metrics = config.get("metrics", {})
         profiler = cls.__new__(cls)
+        dataset, device = instantiate(config["dataset"]), config["device"]["type"]
         profiler._set_up(
             BuiltSession(
                 backend=instantiate(backend),
@@ -144,9 +147,10 @@ class Profiler:
                 functions=metrics.get("functions", ()),
                 model_metrics=model_functions(select(metrics.get("select", ()))),
                 build=builder(node),
-                dataset=instantiate(config["dataset"]),
+                output_scores=partial(output_scores, config.get("quality", {}), device, dataset),
+                dataset=dataset,
                 batch_size=config["batch_size"],
-                device=config["device"]["type"],
+                device=device,
                 seed=config["seed"]["weights"],
             )
         )
@@ -460,6 +464,8 @@ class Profile(Mapping[str, Measurement]):
             text = f"– ({measurement.reason})"
             if measurement.value is not None:
                 text = scaled(measurement.value, measurement.unit)
+                if measurement.unit != self.profiler.metrics[name].info.unit:  # it is that of the workload
+                    text += f" ({measurement.unit})"
                 places = [str(measurement.detail[key]) for key in PLACES if measurement.detail.get(key)]
                 text = " at ".join([text, *places[:1]])
             lines.append(f"{name:<{width}}  {text}")

@@ -14,6 +14,7 @@ from sweeprof.datasets import Dataset, Split, SplitName, channel_axis_of, first_
 from sweeprof.datasets.checks import checked_split, not_finite
 from sweeprof.errors import Problem, Unsupported, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.workload import Workload, workload_of
 from sweeprof.passes.session import Built, Session
 
 TARGETS = ("labels", "label", "targets", "target")
@@ -136,6 +137,9 @@ class BuiltSession(Session):
     def inputs(self) -> Inputs:
         split = self._split("test")
         return Inputs.from_batch(first_batch(split, self.batch_size)[0], split.pass_as)
+
+    def workload(self, inputs: Inputs) -> Workload:
+        return workload_of(self.dataset, inputs, self.batch_size)
 
     def targets(self) -> object:
         return first_batch(self._split("test"), self.batch_size)[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -81,17 +82,29 @@ _BUILT_IN = (
     *("operators", "memory", "lines", "quality"),
 )
 """Families of which the headline metrics are shown; a user's own metric always is."""
+_NOT_HEADLINE = {
+    f"quality/{name}" for name in ("error", "top5", "topk", "loss", "perplexity", "miou", "mse", "mae", "r2")
+}
+"""Built-in metrics of quality that are shown only where there are few others; a metric that a config names always is."""
 _WHERE_ANY = (
     *("latency/iteration", "latency/backward", "latency/update"),
     *("rate/mfu_train", "memory/cuda_allocated_peak_bytes"),
 )
 """Shown only where a row has a value: of inference, or of a model on the host, nobody expects them."""
 _STEP, _FORWARD = "latency/iteration", "latency/forward"
-DERIVED = frozenset({"throughput/samples_per_s"})
-"""Shown without an interval: it is the latency's, the other way up."""
+SAMPLES_PER_S = "throughput/samples_per_s"
+_PER_S = re.compile(r"throughput/\w+_per_s")
 _TO_ITSELF = "quality/agreement"
 """Is a difference to the baseline already; within a sweep the baseline's own is none, which is no better."""
 _ARROWS: dict[Better, str] = {"lower": " ↓", "higher": " ↑", None: ""}
+
+
+def is_throughput(metric: str) -> bool:
+    """True for samples per second, and for the same in another unit of the workload, such as tokens.
+
+    It is shown without an interval: that is the latency's, the other way up.
+    """
+    return _PER_S.fullmatch(metric) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,28 +127,46 @@ class Column:
 def shown_metrics(comparison: Comparison) -> list[MetricInfo]:
     """The headline metrics in the order of the columns, then the user's own.
 
+    Throughput is shown in samples and in the other units that the workloads are counted in; where those are the same numbers, as
+    for images, in those alone.
+
     Where few of the headline have values, all metrics that have any are shown.
     """
     known = {info.name: info for info in comparison.metrics}
-    own = [info for info in comparison.metrics if info.name.partition("/")[0] not in _BUILT_IN]
+    own = [info for info in comparison.metrics if _is_own(info.name)]
     if "compute/macs_per_sample" in known:
         known.pop("compute/macs", None)  # the same figure times the batch size
     with_values = {name for name in known if _any(comparison.rows, name)}
     headline = [name for name in _HEADLINE if name in known and (name not in _WHERE_ANY or name in with_values)]
     built_in = [name for name in known if name not in headline and known[name] not in own and name in with_values]
     filling = built_in if len(with_values.intersection(headline)) < _FEW else []
+    if SAMPLES_PER_S in headline:
+        others = [name for name in built_in if is_throughput(name)]
+        is_same = any(
+            all(value_of(row, SAMPLES_PER_S) == value_of(row, name) for row in comparison.rows) for name in others
+        )
+        place = headline.index(SAMPLES_PER_S)
+        headline[place : place + 1] = others if is_same else [SAMPLES_PER_S, *others]
+        filling = [name for name in filling if name not in others]
     return [known[name] for name in (*headline, *filling)] + own
+
+
+def _is_own(metric: str) -> bool:
+    """True for a metric of the user."""
+    family = metric.partition("/")[0]
+    return family not in _BUILT_IN or (family == "quality" and metric not in (*_HEADLINE, *_NOT_HEADLINE))
 
 
 def called_metrics(comparison: Comparison) -> list[MetricInfo]:
     """The metrics of :func:`shown_metrics` whose verdicts count: each figure once, and none against a baseline that is none."""
-    passed_over = DERIVED if comparison.against is not None else DERIVED | {_TO_ITSELF}
-    return [info for info in shown_metrics(comparison) if info.name not in passed_over]
+    shown = [info for info in shown_metrics(comparison) if not is_throughput(info.name)]
+    return [info for info in shown if comparison.against is not None or info.name != _TO_ITSELF]
 
 
 def is_optional(metric: str) -> bool:
     """True if a table shows the metric only where a row has a value."""
-    return metric in _WHERE_ANY or (metric.partition("/")[0] in _BUILT_IN and metric not in _HEADLINE)
+    is_headline = metric in _HEADLINE or is_throughput(metric)
+    return metric in _WHERE_ANY or not (is_headline or _is_own(metric))
 
 
 def _any(rows: Sequence[Row], name: str) -> bool:
@@ -167,6 +198,8 @@ def metric_title(info: MetricInfo, rows: Sequence[Row]) -> str:
     if info.name in _TITLES:
         return _TITLES[info.name]
     name, _ = _HEADLINE.get(info.name, (one_line(info.name), 0))
+    if is_throughput(info.name):
+        name, _ = _HEADLINE[SAMPLES_PER_S]
     return name + unit_suffix(info.unit)
 
 
@@ -189,8 +222,8 @@ def metric_columns(info: MetricInfo, rows: Sequence[Row], baseline: str) -> list
 
 
 def _rank(metric: str) -> int:
-    if metric in _HEADLINE:
-        return _HEADLINE[metric][1]
+    if metric in _HEADLINE or is_throughput(metric):
+        return _HEADLINE.get(metric, _HEADLINE[SAMPLES_PER_S])[1]
     return _FILLING_RANK if metric in _TITLES else _USER_RANK
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from sweeprof.report.cells import MISSING, measured_of, one_line, shortened, value_of
-from sweeprof.report.columns import DERIVED, Column
+from sweeprof.report.columns import Column, is_throughput
 from sweeprof.report.layers.tables import escaped
 from sweeprof.report.table import ReportTable, TableRow, tables
 from sweeprof.report.units import column_scale, significant, text_unit
@@ -163,7 +163,7 @@ def _cells(
         if column.kind != "value" or entry.number is None:
             yield _text(entry.text, _NAME_LIMIT) if entry.text != MISSING else "--"
             continue
-        interval = None if column.key in DERIVED else line.row.cells[column.key].measurement.interval
+        interval = None if is_throughput(column.key) else line.row.cells[column.key].measurement.interval
         yield _figure(entry.number, interval, factor, line.row.combination_id in bold[column.key])
 
 

@@ -19,12 +19,12 @@ from sweeprof.report.cells import (
     verdict_note,
 )
 from sweeprof.report.columns import (
-    DERIVED,
     MODEL_AXIS,
     Column,
     axis_column,
     baseline_text,
     constant_value,
+    is_throughput,
     metric_columns,
     metric_title,
     rounds_column,
@@ -169,7 +169,7 @@ def _entry(row: Row, column: Column) -> TableCell:
         return TableCell(MISSING, note=reason_of(row, column.key))
     cell = row.cells[column.key]
     if column.kind == "value":
-        text = value_text(cell.measurement, column.key not in DERIVED)
+        text = value_text(cell.measurement, not is_throughput(column.key))
         return TableCell(text, cell.measurement.value, note=named_text(cell.measurement))
     if row.is_baseline:
         return TableCell("baseline", 1)

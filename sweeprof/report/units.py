@@ -15,7 +15,14 @@ _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B
 MOST_EXACT = 10**15
 """Integers below this are written in full; the scripts of the pages cannot hold larger ones exactly."""
 
-_SUFFIXES = {"MAC": "MAC", "FLOP": "FLOP", "FLOP/s": "FLOP/s", "B/s": "B/s", "samples/s": "/s", "params": ""}
+_SUFFIXES = {
+    "MAC": "MAC",
+    "FLOP": "FLOP",
+    "FLOP/s": "FLOP/s",
+    "B/s": "B/s",
+    "params": "",
+    **dict.fromkeys(("samples/s", "tokens/s", "images/s", "pixels/s", "frames/s"), "/s"),
+}
 """Of counts and rates, what comes after the prefix."""
 
 _FIXED: dict[str, tuple[str, float]] = {

@@ -34,6 +34,7 @@ class Measurement:
 
     name: str
     unit: str
+    """Base unit; that of the metric, or another one where it depends on the workload."""
     better: Better
     value: Number | None
     """In the base unit."""

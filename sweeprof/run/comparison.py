@@ -8,7 +8,9 @@ from functools import lru_cache
 from typing import Any
 
 from sweeprof.errors import Damaged
+from sweeprof.metrics.by_unit import UNITS, by_unit, in_units
 from sweeprof.metrics.evaluate import evaluate
+from sweeprof.metrics.output_scores import parts_of, with_parts
 from sweeprof.metrics.select import select
 from sweeprof.passes.registry import baseline_passes, exclusive_passes
 from sweeprof.plan.comparing import judged, protocol_of, thresholds_of
@@ -83,8 +85,6 @@ def comparison_of(
     """
     plan = folder.read_plan()
     selected = select(plan.metrics, trust)
-    metrics = tuple(s.metric.info for s in selected)
-    thresholds = thresholds_of(plan, metrics)
     bases = find_baselines(plan.baseline, {c.id: c.axes for c in plan.combinations})
     common, settings = common_and_own([c.config for c in plan.combinations])
     damaged: list[str] = []
@@ -99,7 +99,8 @@ def comparison_of(
         return tuple(record for record in records_of(id) if record.pass_name in baseline_passes())
 
     configs = {c.id: c.config for c in plan.combinations}
-    rows, measurements = [], {}
+    rows: list[Row] = []
+    measurements: dict[str, dict[str, Measurement]] = {}
     hosts: dict[str, Json] = {}
     tracebacks: set[str] = set()
     for combination, own_settings in zip(plan.combinations, settings, strict=True):
@@ -111,7 +112,8 @@ def comparison_of(
         own += missing_results.placeholder_records(combination, own, unread)
         base = bases[combination.id]
         compared = own if base == combination.id else of_baseline(base) if base else None
-        measured = evaluate(selected, own, compared, combination.config["batch_size"])
+        wanted = [*selected, *parts_of(selected, own)]
+        measured = evaluate(wanted, own, compared, combination.config["batch_size"])
         failures = _with_new_tracebacks(_failures(folder, own, measured), tracebacks)
         row = _row(combination, own, measured, base, own_settings, failures)
         measurements[combination.id] = {name: _without_traceback(one) for name, one in measured.items()}
@@ -121,6 +123,13 @@ def comparison_of(
             doubt = unjudged(own, compared or (), apart if "quality" in plan.passes else None)
             row = dataclasses.replace(row, warnings=(*row.warnings, doubt)) if doubt and row.has_values else row
         rows.append(row)
+    infos = [entry.metric.info for entry in selected]
+    conditions = " ".join(plan.compare.constraints or ())
+    named = [info.name for info in in_units(infos, UNITS) if info.name.rpartition("/")[2] in conditions]
+    scores = [f"quality/{name}" for c in plan.combinations for name in c.config.get("quality") or {}]
+    infos, measurements = with_parts(infos, measurements, scores)
+    metrics, measurements = by_unit(infos, measurements, named)
+    thresholds = thresholds_of(plan, metrics)
     driver = _environment(folder, damaged)
     comparison = Comparison(
         sweep_id=plan.sweep_id,

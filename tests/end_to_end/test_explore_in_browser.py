@@ -14,7 +14,7 @@ from support.nets import lenet5
 from support.odd import LONG, build, hostile, with_cells
 from support.samples import comparison
 from sweeprof.report.cells import ratio_text, value_text
-from sweeprof.report.columns import DERIVED
+from sweeprof.report.columns import is_throughput
 from sweeprof.report.html import html
 from sweeprof.report.verdict_summary import INTERVALS, geometric_means
 from sweeprof.results.compare import Cell, Comparison, Row
@@ -191,8 +191,8 @@ def test_every_figure_reads_as_in_the_other_reports(visit: Open) -> None:
         for place, name in enumerate(infos):
             cell = row.cells[name]
             value, ratio = texts[2 * place], texts[2 * place + 1]
-            assert value == value_text(cell.measurement, name not in DERIVED)
-            if cell.measurement.interval is not None and name not in DERIVED:
+            assert value == value_text(cell.measurement, not is_throughput(name))
+            if cell.measurement.interval is not None and not is_throughput(name):
                 title = line.locator("td").nth(3 + 2 * place).get_attribute("title")
                 assert title == INTERVALS["process" if cell.measurement.has_interval_within_process else "rounds"]
             assert ratio == ("baseline" if row.is_baseline else ratio_text(cell))

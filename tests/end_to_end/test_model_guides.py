@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from support.command import run_command
 from support.planning import planned
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.workload import Workload, workload_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 QUICKLY = ("tracking=none", "protocol.min_s=0.02", "protocol.warmup_s=0.02")
@@ -49,11 +53,32 @@ def test_a_source_of_ones_own(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_data_of_ones_own(tmp_path: Path) -> None:
-    (command,) = written("data.md", tmp_path)
+    (command,) = [line for line in written("data.md", tmp_path) if "--config-dir" in line]
     rows = measured(tmp_path, [*command, "model.config.num_hidden_layers=1"])
     assert [row["axes"]["dataset.length"] for row in rows] == [16, 64]
     accuracies = [row["cells"]["quality/accuracy"]["measurement"]["value"] for row in rows]
     assert all(0 <= accuracy <= 1 for accuracy in accuracies)
+
+
+def test_the_unit_of_a_dataset_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written("data.md", tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    clips = import_module("my_audio").Clips()
+    batch, _ = clips.split("test").batch(np.arange(3))
+    assert batch["x"].shape == (3, 16000)  # 3 s with the padding
+    assert workload_of(clips, Inputs.from_batch(batch), 3) == Workload("seconds of audio", 1 + 0.5 + 0.75)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("torchmetrics") is None, reason="`pip install 'sweeprof[torchmetrics]'`")
+def test_further_quality_metrics(tmp_path: Path) -> None:
+    (command,) = [line for line in written("data.md", tmp_path) if "--config-dir" not in line]
+    (row,) = measured(tmp_path, command)
+    values = {name: cell["measurement"]["value"] for name, cell in row["cells"].items()}
+    assert 0.98 < values["quality/f1"] < 1
+    assert 0.9 < values["quality/certain"] < 1
+    (verdict,) = {cell["measurement"]["better"] for name, cell in row["cells"].items() if name == "quality/f1"}
+    assert verdict == "higher"
 
 
 @pytest.mark.slow
@@ -98,6 +123,8 @@ def test_a_language_model_by_configuration_alone(tmp_path: Path) -> None:
             values = {name: cell["measurement"]["value"] for name, cell in row["cells"].items()}
             assert values["quality/agreement"] < (1e-5 if row["axes"]["backend.precision"] == "fp32" else 0.1)
             length, batch = row["axes"]["inputs.sequence_length"], row["axes"]["batch_size"]
+            tokens = length * batch / values["latency/forward"]
+            assert values["throughput/tokens_per_s"] == pytest.approx(tokens, rel=1e-6)
             projections = length * (4 * 64 * 64 + 2 * 64 * 3072)
             attention = 2 * length * length * 64
             assert values["compute/macs"] == batch * (projections + attention + 64 * 64 + 64 * 2)

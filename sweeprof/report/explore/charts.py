@@ -10,9 +10,10 @@ from sweeprof.report.figure import DASHES, MARKERS, OTHER_COLOUR, PALETTE
 PageData = Mapping[str, Any]
 """What :func:`sweeprof.report.explore.data.page_data` gives."""
 
-_TIMES = ("latency/iteration", "latency/forward", "throughput/samples_per_s")
+_TIMES = ("latency/iteration", "latency/forward", "generation/time_per_token", "throughput/samples_per_s")
 _PER_SAMPLE = "latency/per_sample"
 _RIVALS = (
+    "generation/decode_throughput",
     *("quality/accuracy", "memory/cuda_allocated_peak_bytes", "memory/alloc_peak_bytes", "memory/rss_peak_bytes"),
     *("params/total", "compute/macs_per_sample"),
 )

@@ -48,6 +48,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "protocol.max_s": SECONDS,
     "protocol.target_spread": SHARE_OR_NULL,
     "protocol.threshold": SHARE_OR_NULL,
+    "quality": ([{}, {"f1": {"_target_": "a.b"}}], [64, "64", [64], None]),
     "inputs": ([{}, {"image_size": 64}], [64, "64", [64], None]),
     "limits.combinations": ([1, 10**9], [0, -1, 1.5, "1", True, None]),
     "limits.tracking_s": ([0.001, 600, 1e6], [0, -1, "1", True, None]),

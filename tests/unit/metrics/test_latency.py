@@ -10,6 +10,7 @@ import pytest
 
 from sweeprof.measuring.calibration import KernelTimes
 from sweeprof.measuring.timing import InterleavedRun, Timing
+from sweeprof.measuring.workload import Workload
 from sweeprof.metrics import latency
 from sweeprof.metrics.latency import over_rounds
 from sweeprof.metrics.metric import Estimate, Metric, Missing, builtin_metrics
@@ -19,8 +20,17 @@ from sweeprof.results.record import Warning
 
 FORWARD, BACKWARD, UPDATE = (1.0, 3.0, 2.0), (4.0, 6.0, 5.0), (0.5, 0.25, 0.25)
 WHOLE = tuple(map(sum, zip(FORWARD, BACKWARD, UPDATE, strict=True)))
-TRAINED = Timing(100.0, 3, 1, WHOLE, phases={"forward": FORWARD, "backward": BACKWARD, "update": UPDATE}, compiles=True)
-INFERRED = Timing(4.0, 3, 1, (0.5, 0.25, 0.75))
+WORK = Workload("tokens", 24)
+TRAINED = Timing(
+    100.0,
+    3,
+    1,
+    WHOLE,
+    phases={"forward": FORWARD, "backward": BACKWARD, "update": UPDATE},
+    compiles=True,
+    workload=WORK,
+)
+INFERRED = Timing(4.0, 3, 1, (0.5, 0.25, 0.75), workload=WORK)
 MOVED = Timing(4.0, 3, 1, (0.5, 0.25, 0.75), transfers={"h2d": (0.125, 0.0625, 0.125), "d2h": (2.0, 1.0, 1.0)})
 
 

@@ -74,7 +74,8 @@ def test_the_identity_ignores_what_is_not_measured(key: str) -> None:
 
 @pytest.mark.parametrize("key", IDENTITY)
 def test_the_identity_changes_with_what_is_measured(key: str) -> None:
-    given = copy.deepcopy({"mode": "training", "training": {"optimizer": "sgd"}, "inputs": {"rows": 3}, **CONFIG})
+    further = {"inputs": {"rows": 3}, "quality": {"f1": {"_target_": "a.b"}}}
+    given = copy.deepcopy({"mode": "training", "training": {"optimizer": "sgd"}, **further, **CONFIG})
     changed = {**given, key: {**given[key], "new": 1} if isinstance(given[key], dict) else 9}
     without = {k: v for k, v in given.items() if k != key}
     assert len({identity(given), identity(changed), identity(without)}) == 3

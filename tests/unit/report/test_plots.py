@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import subprocess
 import sys
 
@@ -12,11 +13,14 @@ from hypothesis import strategies as st
 
 from support.odd import build, hostile, renamed
 from support.samples import comparison
+from sweeprof.report.explore.charts import charts
+from sweeprof.report.explore.data import page_data
 from sweeprof.report.figure import OTHER_COLOUR
 from sweeprof.report.images import png
 from sweeprof.report.plots import backend_colour, numeric_axis, plots
 from sweeprof.report.selection import pareto_front
-from sweeprof.results.compare import Comparison
+from sweeprof.results.compare import Comparison, Row, compare_rows
+from sweeprof.results.measurement import Measurement, MetricInfo
 
 POINTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12)
 
@@ -124,3 +128,92 @@ def test_pictures_do_not_touch_pyplot() -> None:
     )
     environment = {"PYTHONPATH": ":".join(path for path in sys.path if path)}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+def _generation(batch: int, per_token: float, prompt: int, backend: str) -> dict[str, float]:
+    return {
+        "generation/time_per_token": per_token,
+        "generation/decode_throughput": batch / per_token,
+        "latency/forward": prompt * 1e-3 * (2 if backend == "tensorflow" else 1),
+    }
+
+
+def generating(batches: tuple[int, ...] = (1, 4), prompts: tuple[object, ...] = (128,)) -> Comparison:
+    """A model that generates on two backends; a token takes 10 ms for a batch of one, and 5 ms more for each further sequence."""
+    infos = (
+        MetricInfo("generation/time_per_token", "s", "lower", "Time per token."),
+        MetricInfo("generation/decode_throughput", "tokens/s", "higher", "Tokens per second."),
+        MetricInfo("latency/forward", "s", "lower", "Time of a forward."),
+    )
+    rows, values = [], {}
+    for backend, batch, prompt in itertools.product(("torch", "tensorflow"), batches, prompts):
+        per_token = (0.010 + 0.005 * (batch - 1)) * (2 if backend == "tensorflow" else 1)
+        axes = {"model": "gpt", "backend": backend, "batch_size": batch, "generation.prompt_length": prompt}
+        id = f"c{len(rows)}"
+        known = _generation(batch, per_token, prompt if isinstance(prompt, int) else 0, backend)
+        values[id] = {i.name: Measurement(i.name, i.unit, i.better, known[i.name]) for i in infos}
+        rows.append(Row(id, axes, "ok", None, {}, None))
+    axes_names = ("model", "backend", "batch_size", "generation.prompt_length")
+    compared = compare_rows(rows, values, None)
+    return Comparison("s1", "chat", "2026-11-23T20:00:00+00:00", "", axes_names, infos, {"backend": "torch"}, compared)
+
+
+def test_throughput_against_speed_per_user_with_batch_sizes_along_the_line() -> None:
+    (plot,) = [plot for plot in plots(generating((4, 1))) if plot.key == "throughput_per_user"]
+    lines = {series.name: series for series in plot.series}
+    assert list(lines) == ["torch", "tensorflow"]
+    # 10 ms per token is 100 tokens/s for the one user; 25 ms with four is 40 for each of them, and 160 together.
+    assert lines["torch"].x == pytest.approx((100.0, 40.0))
+    assert lines["torch"].y == pytest.approx((100.0, 160.0))
+    assert lines["tensorflow"].x == pytest.approx((50.0, 20.0))
+    assert lines["tensorflow"].y == pytest.approx((50.0, 80.0))
+    assert lines["torch"].lines
+    assert [note.text for note in plot.notes] == ["batch 1", "batch 4", "batch 1", "batch 4"]
+    assert (plot.x.title, plot.y.title) == (
+        "Tokens/s per user – higher is better",
+        "Throughput (tokens/s) – higher is better",
+    )
+    assert png(plot).startswith(b"\x89PNG")
+
+
+def test_without_generation_there_is_no_speed_per_user() -> None:
+    assert "throughput_per_user" not in {plot.key for plot in plots(comparison())}
+
+
+def test_times_over_every_size_of_the_inputs() -> None:
+    found = {plot.key: plot for plot in plots(generating((1, 4), (128, 512)))}
+    assert found["latency"].x.title.startswith("batch_size")
+    over = found["latency_over_generation_prompt_length"]
+    assert (over.title, over.x.title, over.x.ticks) == (
+        "Latency over generation.prompt length",
+        "generation.prompt_length",
+        (128, 512),
+    )
+    assert [(series.name, series.x, series.y) for series in over.series] == [
+        ("torch · 1", (128, 512), (128.0, 512.0)),
+        ("torch · 4", (128, 512), (128.0, 512.0)),
+        ("tensorflow · 1", (128, 512), (256.0, 1024.0)),
+        ("tensorflow · 4", (128, 512), (256.0, 1024.0)),
+    ]
+    per_token = found["time_per_token_over_generation_prompt_length"]
+    assert per_token.series[1].y == pytest.approx((25.0, 25.0))
+    assert "latency_over_generation_prompt_length" not in {plot.key for plot in plots(generating((1, 4)))}
+
+
+def test_rows_without_the_size_are_on_no_line() -> None:
+    found = {plot.key: plot for plot in plots(generating((1,), (128, 512, None)))}
+    assert [series.x for series in found["latency_over_generation_prompt_length"].series] == [(128, 512)] * 2
+
+
+def test_the_page_shows_throughput_against_the_time_of_a_token() -> None:
+    data = page_data(generating())
+    names = [metric["name"] for metric in data["metrics"]]
+    chosen = charts(data)["figures"]["pareto"]
+    assert names[chosen["y"]] == "generation/decode_throughput"
+    without = dataclasses.replace(generating(), metrics=generating().metrics[:2])
+    data = page_data(without)
+    chosen = charts(data)["figures"]["pareto"]
+    assert [data["metrics"][chosen[axis]]["name"] for axis in ("x", "y")] == [
+        "generation/time_per_token",
+        "generation/decode_throughput",
+    ]

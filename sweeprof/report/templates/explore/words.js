@@ -3,8 +3,9 @@ const MISSING = "–";
 const SECONDS = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
 const BYTES = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]];
 const DECIMAL = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
-const SUFFIXES = { MAC: "MAC", FLOP: "FLOP", "FLOP/s": "FLOP/s", "B/s": "B/s", "samples/s": "/s", params: "" };
-const MEASURED = new Set(["s", "samples/s", "FLOP/s", "B/s", "ratio", "abs", "share"]);
+const SUFFIXES = { MAC: "MAC", FLOP: "FLOP", "FLOP/s": "FLOP/s", "B/s": "B/s", params: "" };
+for (const unit of ["samples/s", "tokens/s", "images/s", "pixels/s", "frames/s"]) SUFFIXES[unit] = "/s";
+const MEASURED = new Set(["s", "samples/s", "FLOP/s", "B/s", "ratio", "abs", "share", ...Object.keys(SUFFIXES).filter((unit) => unit.endsWith("/s"))]);
 
 const grouped = (text) => text.replace(/^(-?\d+)/, (digits) => digits.replace(/\B(?=(\d{3})+$)/g, ","));
 const significant = (value, digits = 3, isCount = false) => {

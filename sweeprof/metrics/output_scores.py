@@ -1,0 +1,373 @@
+"""Metrics of quality that a config names: ``quality.f1._target_=torchmetrics.classification.MulticlassF1Score``.
+
+The pass over the test split gives each of them the outputs and targets of every batch; what they compute is a part of its result,
+so that a report needs neither the metric nor its framework. One metric may compute several numbers: ``quality/f1.0``,
+``quality/f1.1``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Literal
+
+import numpy as np
+
+from sweeprof.backends.outputs import HostArray
+from sweeprof.errors import Problem, UserError, choice_problem, nearest
+from sweeprof.measuring.instantiate import instantiate
+from sweeprof.measuring.scores import Array
+from sweeprof.metrics.decoding import decoded
+from sweeprof.metrics.evaluate import checked, raised
+from sweeprof.metrics.metric import Estimate, Metric, Missing, Selected, builtin_metrics
+from sweeprof.metrics.quality import NO_LABELS
+from sweeprof.model_sources.torchvision import import_torchvision
+from sweeprof.passes.quality import Quality, main_output
+from sweeprof.results.measurement import Better, Measurement, MetricInfo
+from sweeprof.results.record import Failure, Json, Record
+
+SETTINGS = ("output", "argmax", "decode", "better")
+"""Keys of a metric that sweeprof reads itself; the others are arguments of the class or function."""
+INJECTED = ("device", "transform")
+"""Parameters of a user's function that are filled in where it has them and the config gives no value."""
+MOST_NUMBERS = 64
+"""Numbers that one metric may compute."""
+SCORE = "quality/score"
+"""The target of such a metric in a plan, which has its ``name``."""
+_NAME = re.compile(r"[A-Za-z]\w{0,59}")
+
+
+def problems_of(nodes: object) -> list[Problem]:
+    """Return the problems of the metrics under ``quality`` in a config; imports nothing.
+
+    :data:`sweeprof.config.schema.KEYS` has what a mapping is checked for.
+    """
+    problems = []
+    for name, node in nodes.items() if isinstance(nodes, Mapping) else ():
+        key = f"quality.{name}"
+        if not _NAME.fullmatch(str(name)):
+            problems.append(
+                Problem("quality", name, "is not a name: up to 60 letters, digits and '_', a letter first.")
+            )
+        elif f"quality/{name}" in builtin_metrics():
+            problems.append(Problem(key, name, "is the name of a metric of sweeprof: choose another one."))
+        elif not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
+            problems.append(Problem(f"{key}._target_", None, "is missing: it must name a class or function."))
+        elif "better" in node and node["better"] not in ("lower", "higher", None):
+            problems.append(choice_problem(f"{key}.better", node["better"], "direction", ("lower", "higher", "null")))
+        elif not isinstance(node.get("argmax", False), bool):
+            problems.append(Problem(f"{key}.argmax", node["argmax"], "is not true or false."))
+    return problems
+
+
+def import_target(key: str, target: str) -> object:
+    """Return the class or function of a dotted name.
+
+    Torchmetrics imports torchvision where it is installed, which may not fit the installed torch.
+
+    Raises:
+        UserError: its module has no such name, or torchmetrics is not installed.
+    """
+    if target.partition(".")[0] == "torchmetrics":
+        with suppress(UserError):  # it is not installed
+            import_torchvision()
+        if find_spec("torchmetrics") is None:
+            needed = "needs the package torchmetrics: pip install 'sweeprof[torchmetrics]'."
+            raise UserError([Problem(key, target, needed)])
+    module_name, _, name = target.rpartition(".")
+    module = import_module(module_name)
+    if not hasattr(module, name):
+        known = [known for known in dir(module) if not known.startswith("_")]
+        missing = f"cannot be imported: {module_name} has no '{name}'."
+        raise UserError([Problem(key, target, missing, nearest(name, known))])
+    return getattr(module, name)
+
+
+@dataclass(slots=True)
+class OutputScore:
+    """One metric of quality, while batches are added."""
+
+    name: str
+    metric: Any
+    """An object with ``update`` and ``compute``, or a function of all outputs and targets."""
+    output: str | None = None
+    """Name of the output that is scored; None: the one called ``logits``, otherwise the first."""
+    argmax: bool = False
+    """True: the metric gets the most likely class instead of the scores of all classes."""
+    decode: Callable[..., Any] | None = None
+    """Returns what the metric is updated with, from outputs and targets of a batch."""
+    better: Better = None
+    unit: Literal["ratio", "abs"] = "abs"
+    _batches: list[tuple[Any, Any]] = field(default_factory=list)
+    """What a function will be called with."""
+    _problem: Missing | None = None
+
+    def add(self, outputs: Mapping[str, HostArray], targets: Array | None) -> None:
+        """Add the outputs and targets of a batch; after an error there is no value, and the reason is in the results."""
+        if self._problem is not None:
+            return
+        try:
+            self._add(outputs, targets)
+        except Exception as error:  # a user's metric must not take the others with it
+            self._problem = raised(error)
+
+    def _add(self, outputs: Mapping[str, HostArray], targets: Array | None) -> None:
+        if self.output is not None and self.output not in outputs:
+            raise UserError(
+                [choice_problem(f"quality.{self.name}.output", self.output, "output of the model", outputs)]
+            )
+        chosen: Any = main_output(outputs) if self.output is None else outputs[self.output]
+        is_function = not hasattr(self.metric, "update")
+        if targets is None and not is_function:
+            self._problem = Missing(NO_LABELS)
+            return
+        given: Any = targets
+        if self.decode is not None:
+            chosen, given = self.decode(chosen, targets)
+        elif targets is not None:
+            chosen = _fitting(chosen, targets, self.metric, self.argmax)
+        elif self.argmax:
+            chosen = chosen.argmax(axis=-1)
+        if is_function:
+            self._batches.append((chosen, given))
+        elif _is_torchmetrics(self.metric):
+            self.metric.update(_tensor(chosen), _tensor(given))
+        else:
+            self.metric.update(chosen, given)
+
+    def results(self) -> Mapping[str, Json]:
+        """Return the value, or the reason why there is none, of each number that the metric computes."""
+        found: Mapping[str, object] = {self.name: self._problem}
+        if self._problem is None:
+            try:
+                found = _numbers(self.name, self._computed())
+            except Exception as error:  # as of a batch
+                found = {self.name: raised(error)}
+        return {name: self._stored(checked(result)) for name, result in found.items()}
+
+    def _stored(self, result: Estimate | Missing) -> Json:
+        common: Json = {"better": self.better, "unit": self.unit}
+        if isinstance(result, Estimate):
+            return {"value": float(result.value), **common}
+        failure = None if result.failure is None else dataclasses.asdict(result.failure)
+        return {"value": None, **common, "reason": result.reason, "failure": failure}
+
+    def _computed(self) -> object:
+        if hasattr(self.metric, "update"):
+            return self.metric.compute()
+        outputs, targets = zip(*self._batches, strict=True)
+        return self.metric(_joined(outputs), _joined(targets))
+
+
+def _joined(batches: Sequence[Any]) -> Any:
+    """Return the batches as one; raise ValueError if their shapes differ."""
+    if batches[0] is None:
+        return None
+    if isinstance(batches[0], list):
+        return [item for batch in batches for item in batch]
+    if len({batch.shape[1:] for batch in batches}) > 1:
+        reason = "the batches have different shapes: use a class with update(outputs, targets) and compute()"
+        raise ValueError(reason)
+    return np.concatenate(batches)
+
+
+def _fitting(outputs: Array, targets: Array, metric: object, argmax: bool) -> Array:
+    """Return outputs in the form that metrics of classes or numbers take them in.
+
+    With as many outputs as targets they get the shape of the targets. Of class scores with the classes last, ``argmax`` takes the
+    best; metrics of ``torchmetrics.classification`` take the classes as the second axis.
+    """
+    if outputs.size == targets.size:
+        return outputs.reshape(targets.shape)
+    is_last = targets.shape == outputs.shape[:-1]
+    if argmax:
+        best: Array = outputs.argmax(axis=-1 if is_last else 1)
+        return best
+    kind = type(metric).__module__
+    return np.moveaxis(outputs, -1, 1) if is_last and kind.startswith("torchmetrics.classification") else outputs
+
+
+def _is_torchmetrics(metric: object) -> bool:
+    torchmetrics = sys.modules.get("torchmetrics")
+    return torchmetrics is not None and isinstance(metric, torchmetrics.Metric | torchmetrics.MetricCollection)
+
+
+def _tensor(values: Any) -> Any:
+    """Return an array as a tensor of torch, whole numbers as int64; texts as they are."""
+    if not isinstance(values, np.ndarray):
+        return values
+    torch: Any = sys.modules["torch"]  # which torchmetrics has imported
+    is_whole = values.dtype.kind in "iu"
+    return torch.from_numpy(np.array(values, np.int64 if is_whole else values.dtype))
+
+
+def _numbers(name: str, computed: object) -> dict[str, object]:
+    """Return the computed numbers by name: one, or a mapping or vector of several; raise ValueError for anything else."""
+    if isinstance(computed, Mapping):
+        found: dict[str, object] = {}
+        for key, value in computed.items():
+            found |= _numbers(f"{name}.{re.sub(r'[^A-Za-z0-9_.-]', '_', str(key))}", value)
+    elif isinstance(computed, Estimate | Missing):
+        return {name: computed}
+    else:
+        array = np.asarray(computed.detach().cpu() if hasattr(computed, "detach") else computed)
+        if array.ndim > 1 and array.size > 1:
+            raise ValueError(f"the metric computes numbers of shape {array.shape}, not one, a vector or a mapping")
+        if array.dtype.kind not in "iufb":
+            raise TypeError(f"the metric computes {computed!r}, which is not a number")
+        values = array.reshape(-1).tolist()
+        found = {name: values[0]} if len(values) == 1 else {f"{name}.{place}": one for place, one in enumerate(values)}
+    if len(found) > MOST_NUMBERS:
+        raise ValueError(f"the metric computes {len(found)} numbers: at most {MOST_NUMBERS} are kept")
+    return found
+
+
+def output_scores(nodes: Mapping[str, Mapping[str, Any]], device: str, dataset: object) -> list[OutputScore]:
+    """Return the metrics of the part ``quality`` of a config, ready for a first batch.
+
+    Args:
+        device: passed to functions that have a parameter ``device``.
+        dataset: its attribute ``transform`` is passed to functions that have a parameter of this name.
+
+    Raises:
+        UserError: one of them cannot be made; names its key.
+    """
+    return [_output_score(name, node, device, dataset) for name, node in nodes.items()]
+
+
+def _output_score(name: str, node: Mapping[str, Any], device: str, dataset: object) -> OutputScore:
+    key = f"quality.{name}"
+    arguments = {key: value for key, value in node.items() if key not in SETTINGS}
+    metric = _made(key, arguments, device, dataset)
+    decode = node.get("decode")
+    if isinstance(decode, str):
+        decode = partial(decoded, folder=decode)
+    elif decode is not None:
+        if not isinstance(decode, Mapping) or not isinstance(decode.get("_target_"), str):
+            needed = "is neither the folder of a tokenizer nor the _target_ of a function of outputs and targets."
+            raise UserError([Problem(f"{key}.decode", decode, needed)])
+        decode = _made(f"{key}.decode", decode, device, dataset)
+    better: Better = node.get("better")
+    if "better" not in node:
+        better = {True: "higher", False: "lower"}.get(getattr(metric, "higher_is_better", None))  # type: ignore[arg-type, assignment]
+    bounds = (getattr(metric, "plot_lower_bound", None), getattr(metric, "plot_upper_bound", None))
+    unit: Literal["ratio", "abs"] = "ratio" if bounds == (0.0, 1.0) else "abs"
+    return OutputScore(name, metric, node.get("output"), node.get("argmax", False), decode, better, unit)
+
+
+def _made(key: str, node: Mapping[str, Any], device: str, dataset: object) -> Any:
+    """Return the object of a class, or a function with its options bound."""
+    target = str(node["_target_"])
+    try:
+        found: Any = import_target(f"{key}._target_", target)
+        if inspect.isclass(found):
+            made = instantiate(node)
+            if not callable(getattr(made, "update", None)) or not callable(getattr(made, "compute", None)):
+                raise TypeError("its objects have no methods update(outputs, targets) and compute()")
+            return made
+        parameters = inspect.signature(found).parameters
+        options = {name: value for name, value in node.items() if name != "_target_"}
+        unknown = [name for name in options if name not in parameters]
+        is_open = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+        if unknown and not is_open:
+            raise UserError([choice_problem(key, name, f"argument of {target}", [*parameters]) for name in unknown])
+        if "device" in parameters:
+            options.setdefault("device", device)
+        if "transform" in parameters and "transform" not in options:
+            if not hasattr(dataset, "transform"):
+                raise AttributeError(
+                    f"it asks for a transform, and {type(dataset).__name__} has no attribute of this name"
+                )
+            options["transform"] = dataset.transform
+        return partial(found, **options)
+    except UserError:
+        raise
+    except Exception as error:  # importing or making a user's metric may raise anything
+        cause = error.__cause__ or error
+        raise UserError([Problem(f"{key}._target_", target, f"cannot be made: {cause}".rstrip(".") + ".")]) from error
+
+
+def entries_of(nodes: Iterable[str]) -> list[Json]:
+    """Return the entries of a metric set for metrics of quality with these names."""
+    return [{"_target_": SCORE, "name": name} for name in dict.fromkeys(nodes)]
+
+
+def score_metric(name: str) -> Metric:
+    """Return the metric that reads the score ``name`` from the result of the pass over the test split."""
+
+    def scored(quality: Quality) -> Estimate | Missing:
+        found = quality.scores.get(name)
+        if found is None:
+            parts = [f"quality/{part}" for part in quality.scores if part.startswith(f"{name}.")]
+            return Missing(
+                f"it has several values: {', '.join(parts)}" if parts else "it was not computed for this combination"
+            )
+        if found.value is None:
+            return Missing(
+                found.reason or "no reason was given", None if found.failure is None else Failure(**found.failure)
+            )
+        return Estimate(found.value, "exact", unit=found.unit, better=found.better)
+
+    info = MetricInfo(
+        f"quality/{name}", "abs", None, f"quality.{name} of the config, over all samples of the test split."
+    )
+    return Metric(info, scored, ("quality",), ())
+
+
+def parts_of(selected: Sequence[Selected], records: Iterable[Record]) -> list[Selected]:
+    """Return the metrics for the single values of the selected metrics of quality, as far as a combination has several."""
+    names = [entry.metric.info.name.removeprefix("quality/") for entry in selected if _is_score(entry.metric)]
+    passed = [
+        r.observations for r in records if names and r.pass_name == "quality" and r.status == "ok" and r.observations
+    ]
+    parts = [
+        part for data in passed for part in data.get("scores", {}) if part.partition(".")[0] in names and "." in part
+    ]
+    return [Selected(score_metric(part)) for part in parts]
+
+
+def _is_score(metric: Metric) -> bool:
+    return metric.function.__qualname__.startswith("score_metric.")
+
+
+def with_parts(
+    infos: Sequence[MetricInfo], measured: Mapping[str, dict[str, Measurement]], scores: Iterable[str]
+) -> tuple[list[MetricInfo], dict[str, dict[str, Measurement]]]:
+    """Return the metrics with those of single values in place of the metric that has them, and all measurements of each.
+
+    The direction and unit of a metric of quality are those of its values.
+
+    Args:
+        scores: names of the metrics of quality that the config names.
+    """
+    wanted = list(scores)
+    found: list[MetricInfo] = []
+    values: dict[str, dict[str, Measurement]] = {id: {} for id in measured}
+    for info in infos:
+        start = f"{info.name}."
+        parts = list(dict.fromkeys(name for own in measured.values() for name in own if name.startswith(start)))
+        is_split = info.name in wanted and bool(parts)
+        has_own = not is_split or any(own[info.name].value is not None for own in measured.values())
+        for name in [*([info.name] if has_own else []), *(parts if info.name in wanted else [])]:
+            known = [own[name] for own in measured.values() if name in own and own[name].value is not None]
+            described = dataclasses.replace(info, name=name)
+            if info.name in wanted and known:
+                described = dataclasses.replace(described, better=known[0].better, unit=known[0].unit)
+            found.append(described)
+            for id, own in measured.items():
+                values[id][name] = own.get(name) or _without_part(described, own[info.name])
+    return found, values
+
+
+def _without_part(info: MetricInfo, whole: Measurement) -> Measurement:
+    """Return a measurement without a value, of a combination that has other parts or none."""
+    reason = whole.reason if whole.value is None else f"this combination has one value: {whole.name}"
+    return Measurement(info.name, info.unit, info.better, None, reason)
