@@ -17,7 +17,9 @@ from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Json
 
 OUTPUT_DIFFERENCE = "quality/agreement"
-"""The metric that is added to a sweep over several frameworks."""
+"""The metric that is added to a sweep over several frameworks or precisions."""
+QUALITY = "quality/accuracy"
+"""The metric that is added to a sweep over several precisions, too."""
 
 
 def judged(comparison: Comparison, plan: Plan, baseline: Path, damaged: list[str]) -> Comparison:
@@ -58,7 +60,21 @@ def protocol_of(combinations: Sequence[Combination]) -> Json:
 
 def compares_outputs(combinations: Sequence[Combination], tolerance: float | None, metrics: Sequence[Metric]) -> bool:
     """True if a sweep compares outputs by default: it times one model on several frameworks."""
-    if tolerance is None or not any(metric.passes & exclusive_passes() for metric in metrics):
+    if tolerance is None or not _times(metrics):
         return False
     frameworks = {c.config["backend"].get("framework") for c in combinations if c.unsupported is None}
     return len(frameworks) > 1 and all(metric.info.name != OUTPUT_DIFFERENCE for metric in metrics)
+
+
+def metrics_of_precisions(combinations: Sequence[Combination], metrics: Sequence[Metric]) -> list[str]:
+    """Return the names of metrics that a sweep over several precisions has by default: they stand beside its times."""
+    backends = [c.config["backend"] for c in combinations if c.unsupported is None]
+    precisions = {(node.get("precision", "fp32"), node.get("precision_method")) for node in backends}
+    if len(precisions) < 2 or not _times(metrics):
+        return []
+    known = {metric.info.name for metric in metrics}
+    return [name for name in (QUALITY, OUTPUT_DIFFERENCE) if name not in known]
+
+
+def _times(metrics: Sequence[Metric]) -> bool:
+    return any(metric.passes & exclusive_passes() for metric in metrics)

@@ -47,7 +47,7 @@ from sweeprof.metrics.by_unit import UNITS, in_units
 from sweeprof.metrics.output_scores import entries_of, score_metric
 from sweeprof.metrics.select import passes_of, select
 from sweeprof.plan.baseline import Chosen, FindSweep, chosen_baseline, compare_problems
-from sweeprof.plan.comparing import OUTPUT_DIFFERENCE, compares_outputs
+from sweeprof.plan.comparing import OUTPUT_DIFFERENCE, compares_outputs, metrics_of_precisions
 from sweeprof.plan.generated_inputs import with_generated_inputs
 from sweeprof.plan.plan import Axes, Combination, ComparisonSettings, Plan, without_repeats
 from sweeprof.plan.probe import probe
@@ -192,6 +192,7 @@ class Composer:
         self, combinations: tuple[Combination, ...], excluded: tuple[Excluded, ...], baseline: Chosen
     ) -> Plan:
         entries = distinct(entry for c in combinations for entry in c.config["metrics"]["select"])
+        entries += metrics_of_precisions(combinations, [s.metric for s in select(entries)])
         if compares_outputs(combinations, self._plain("compare.tolerance"), [s.metric for s in select(entries)]):
             entries.append(OUTPUT_DIFFERENCE)
         entries += entries_of(name for c in combinations for name in c.config.get("quality") or {})

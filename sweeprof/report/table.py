@@ -162,7 +162,7 @@ def _lines(comparison: Comparison, columns: Sequence[Column], rows: Sequence[Row
 def _entry(row: Row, column: Column) -> TableCell:
     if column.kind == "axis":
         value = row.axes.get(column.key)
-        return TableCell(axis_text(value) if column.key in row.axes else MISSING, axis_number(value))
+        return TableCell(_axis_entry(row, column.key) if column.key in row.axes else MISSING, axis_number(value))
     if column.kind == "rounds":
         return TableCell(rounds_text(row), row.rounds_complete, note=one_line(row.reason or ""))
     if value_of(row, column.key) is None:
@@ -174,3 +174,10 @@ def _entry(row: Row, column: Column) -> TableCell:
     if row.is_baseline:
         return TableCell("baseline", 1)
     return TableCell(ratio_text(cell), cell.ratio, cell.verdict, verdict_note(cell))
+
+
+def _axis_entry(row: Row, axis: str) -> str:
+    """The value of an axis, of a precision with the method unless weights are converted: ``int8 (torchao)``."""
+    text, method = axis_text(row.axes[axis]), row.precision_method
+    is_told = axis != "backend.precision" or method in (None, "convert") or "backend.precision_method" in row.axes
+    return text if is_told else f"{text} ({one_line(str(method))})"

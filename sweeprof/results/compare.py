@@ -230,6 +230,8 @@ class Row:
         """:attr:`has_values` of the combination it is compared with."""
         return self.baseline_status == "ok" or self.baseline_is_incomplete
 
+    precision_method: str | None = None
+    """By which method the model got its precision, as its backend reports it: ``autocast``, ``torchao``."""
     failures: tuple[Failure, ...] = ()
     """Exceptions of passes, the most severe first, and of metrics. An ``ok`` row with failures lacks the metrics they name."""
 

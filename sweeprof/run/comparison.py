@@ -194,8 +194,15 @@ def _row(
         rounds_complete=complete,
         rounds_planned=len(timed),
         is_incomplete=is_incomplete,
+        precision_method=_precision_method(records),
         failures=tuple(failures),
     )
+
+
+def _precision_method(records: Sequence[Record]) -> str | None:
+    """Return the method that the first pass reports whose model was loaded; None if the backend reports none."""
+    reported = (record.environment.get("settings", {}).get("precision method") for record in records)
+    return next((str(method) for method in reported if method is not None), None)
 
 
 def _failures(folder: Folder, records: Sequence[Record], measured: Mapping[str, Measurement]) -> list[Failure]:

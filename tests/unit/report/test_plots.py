@@ -145,7 +145,8 @@ def generating(batches: tuple[int, ...] = (1, 4), prompts: tuple[object, ...] = 
         MetricInfo("generation/decode_throughput", "tokens/s", "higher", "Tokens per second."),
         MetricInfo("latency/forward", "s", "lower", "Time of a forward."),
     )
-    rows, values = [], {}
+    rows: list[Row] = []
+    values = {}
     for backend, batch, prompt in itertools.product(("torch", "tensorflow"), batches, prompts):
         per_token = (0.010 + 0.005 * (batch - 1)) * (2 if backend == "tensorflow" else 1)
         axes = {"model": "gpt", "backend": backend, "batch_size": batch, "generation.prompt_length": prompt}

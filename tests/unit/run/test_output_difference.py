@@ -13,7 +13,7 @@ from support.plans import fake_plan, sweep_folder
 from sweeprof.measuring.timing import Timing
 from sweeprof.metrics.select import select
 from sweeprof.passes.quality import Quality
-from sweeprof.plan.comparing import OUTPUT_DIFFERENCE, compares_outputs
+from sweeprof.plan.comparing import OUTPUT_DIFFERENCE, QUALITY, compares_outputs, metrics_of_precisions
 from sweeprof.plan.plan import ComparisonSettings, Plan
 from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
@@ -83,6 +83,8 @@ def test_what_is_not_known_is_not_judged() -> None:
     [
         (config("onnx"), config("torch"), 0.01),
         (config("torch", precision="bf16"), config("torch"), None),
+        (config("onnx", precision="int8"), config("torch"), None),
+        (config("onnx", precision="fp32"), config("torch", precision="fp32"), 0.01),
         (config("onnx") | {"model": {"onnx": {}}}, config("torch"), None),
         (config("onnx") | {"seed": {"weights": 1}}, config("torch"), None),
         (config("litert", tolerance=0.2), config("torch"), 0.2),
@@ -141,3 +143,18 @@ def test_a_sweep_that_times_frameworks_looks_at_their_outputs() -> None:
     assert not compares_outputs(two.combinations, 0.01, asked)
     unsupported = (two.combinations[0], replace(two.combinations[1], unsupported="no builder"))
     assert not compares_outputs(unsupported, 0.01, timed)
+
+
+def test_a_sweep_that_times_precisions_looks_at_outputs_and_quality() -> None:
+    plan = fake_plan({"a": {}, "b": {}})
+    first, second = plan.combinations
+    lower = replace(second, config={**second.config, "backend": {**second.config["backend"], "precision": "bf16"}})
+    timed, counted, asked = (
+        [s.metric for s in select(names)]
+        for names in (["latency/forward"], ["compute/macs"], ["latency/forward", OUTPUT_DIFFERENCE])
+    )
+    assert metrics_of_precisions([first, lower], timed) == [QUALITY, OUTPUT_DIFFERENCE]
+    assert metrics_of_precisions([first, lower], asked) == [QUALITY]
+    assert metrics_of_precisions([first, lower], counted) == []
+    assert metrics_of_precisions([first, second], timed) == []
+    assert metrics_of_precisions([first, replace(lower, unsupported="no kernels")], timed) == []
