@@ -447,7 +447,7 @@ class Config:
     )
     inputs: dict[str, int] = _key(
         {},
-        "Sizes of generated inputs (dataset=auto), as the model's source names them: inputs.image_size=384, "
+        "Sizes of generated inputs (dataset=auto), or of data that fit the model, as its source names them: inputs.image_size=384, "
         "inputs.sequence_length=128.",
         c.mapping("a mapping of names to whole numbers"),
         role=Role.IDENTITY,

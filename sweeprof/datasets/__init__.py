@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +75,14 @@ class Dataset(Protocol):
 
     def split(self, name: SplitName) -> Split:
         """The samples of a split; the same ones in the same order on every call and every machine."""
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A dataset that does work once per host, before any trial, for ``prepare: true`` in its config file."""
+
+    def prepare(self, name: SplitName) -> None:
+        """Do the work for a split, such as decoding its samples into a cache; does nothing if it has been done."""
 
 
 def channel_axis_of(dataset: Dataset) -> int | None:

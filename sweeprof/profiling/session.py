@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sweeprof.backends import Borrows, Build, LoadedModel
-from sweeprof.datasets import Dataset, Split, SplitName, channel_axis_of, first_batch
+from sweeprof.datasets import Dataset, Prepares, Split, SplitName, channel_axis_of, first_batch
 from sweeprof.datasets.checks import checked_split, not_finite
 from sweeprof.errors import Problem, Unsupported, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs
@@ -128,6 +128,8 @@ class BuiltSession(Session):
     """Splits that have been loaded."""
 
     def prepare(self) -> None:
+        if isinstance(self.dataset, Prepares):
+            self._split("test")  # before any clock runs, also where it was not decoded for all trials of the host
         self.backend.configure(self.seed)
 
     def device_name(self) -> str:
