@@ -55,7 +55,7 @@ class Audio(Source):
         """Return the problems of the arguments."""
         found = folder_problems(self._path)
         for key, value in (("sampling_rate", self._rate), ("length", self._length)):
-            if value is not None and (not isinstance(value, int) or value < 1):
+            if value is not None and value < 1:
                 found.append(Problem(f"dataset.{key}", value, "is not a whole number above 0."))
         if (
             self._processor is not None

@@ -47,6 +47,7 @@ class Images(Source):
         self._pictures, common = separated(options)
         super().__init__(**common)
         self._spec = preprocessing(self._pictures, self.model)
+        self._shape: tuple[int, ...] | None = None
 
     def problems(self) -> list[Problem]:
         """Return the problems of the arguments."""
@@ -72,7 +73,7 @@ class Images(Source):
         try:
             with image.open(record.path) as picture:
                 picture.load()
-                return Sample(array_of(picture, self._spec, str(record.path)), record.label, str(record.path), 1)
+                array = array_of(picture, self._spec, str(record.path))
         except (
             OSError,
             ValueError,
@@ -81,6 +82,11 @@ class Images(Source):
             if isinstance(error, DatasetError):
                 raise
             raise DatasetError(f"{record.path} cannot be read as a picture: {error}") from error
+        self._shape = self._shape or array.shape
+        if array.shape != self._shape:
+            sizes = " and ".join(f"{width} × {height}" for _, height, width in (array.shape, self._shape))
+            raise DatasetError(f"{record.path} and those before differ in size ({sizes}): set dataset.image_size")
+        return Sample(array, record.label, str(record.path), 1)
 
 
 def folder_problems(path: str | None) -> list[Problem]:

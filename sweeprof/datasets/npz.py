@@ -70,7 +70,7 @@ class Npz(Source):
         """Return the arrays of a split by their names in the file; the last one is that of the targets, if there are any."""
         path = self.path_of(str(self._path), name)
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 if not hasattr(file, "files"):
                     raise DatasetError(f"{path} has a single array; an .npz file has arrays with names")
                 names = [*self._names(file.files, name, path)]
@@ -82,9 +82,13 @@ class Npz(Source):
 
     def _names(self, known: Sequence[str], name: SplitName, path: Path) -> Iterable[str]:
         part = self.part(name) or name
-        listed = [self._inputs] if isinstance(self._inputs, str) else self._inputs or [_usual(INPUTS, known, part)]
-        wanted = [None if one is None else one.replace("{split}", part) for one in listed]
-        if None in wanted:
+        if self._inputs is None:
+            usual = _usual(INPUTS, known, part)
+            wanted = [] if usual is None else [usual]
+        else:
+            listed = [self._inputs] if isinstance(self._inputs, str) else self._inputs
+            wanted = [one.replace("{split}", part) for one in listed]
+        if not wanted:
             raise DatasetError(
                 f"{path} has no array 'x_{part}' or 'x', but {', '.join(known)}: name one by dataset.inputs"
             )
@@ -94,8 +98,8 @@ class Npz(Source):
                 close = nearest(one, list(known))
                 hint = f"; did you mean {close!r}?" if close else ""
                 raise DatasetError(f"{path} has no array {one!r}, but {', '.join(known)}{hint}")
-        self._columns = [str(one) for one in wanted], targets
-        return [str(one) for one in [*wanted, targets] if one is not None]
+        self._columns = wanted, targets
+        return [one for one in [*wanted, targets] if one is not None]
 
     def decoded(self, record: tuple[SplitName, int]) -> Sample:
         """Return a row."""

@@ -88,11 +88,19 @@ def preprocessing(options: PictureOptions, model: ModelInputs | None) -> ImagePr
         specified = replace(specified, resize=int(min(specified.height, specified.width) / crop))
     changes: dict[str, Any] = {}
     for name in ("channels", "interpolation", "mean", "std"):
-        value = options.get(name)  # type: ignore[misc]
+        value = options.get(name)
         if value is not None:
             is_per_channel = name in ("mean", "std")
             changes[name] = tuple(value if isinstance(value, list | tuple) else [value]) if is_per_channel else value
-    return replace(specified, **changes)
+    changed = replace(specified, **changes)
+    if crop is not None and not changed.height:
+        raise UserError([Problem("dataset.crop", crop, "needs dataset.image_size.")])
+    for name in ("mean", "std"):
+        values = getattr(changed, name)
+        if len(values) not in (1, changed.channels):
+            allowed = f"has {len(values)} numbers, and the images {changed.channels} channels (dataset.channels)."
+            raise UserError([Problem(f"dataset.{name}", list(values), allowed)])
+    return changed
 
 
 def _of_shape(model: ModelInputs | None) -> ImagePreprocessing:

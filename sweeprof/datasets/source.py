@@ -88,7 +88,7 @@ class Source(ABC):
             if name not in CommonOptions.__annotations__
         ]
         limit = options.get("limit")
-        if limit is not None and (not isinstance(limit, int) or limit < 1):
+        if limit is not None and limit < 1:
             problems.append(Problem("dataset.limit", limit, "is not a number of samples: a whole number above 0."))
         if options.get("split") is not None and options.get("split") == options.get("train_split"):
             reason = "is both the test and the training split; name another part."

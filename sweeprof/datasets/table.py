@@ -112,12 +112,15 @@ class Table(Source):
 
 def _numbers(values: Mapping[str, Any], place: str) -> npt.NDArray[Any]:
     """Return the numbers of some columns, or those of a single column, as an array."""
+    numbers: list[Any] = []
     for column, value in values.items():
-        if isinstance(value, str):
-            raise DatasetError(f"{place} has no number in column {column!r}, but {value!r}")
+        try:  # a column with a single word has texts only
+            numbers.append(float(value) if isinstance(value, str) else value)
+        except ValueError:
+            raise DatasetError(f"{place} has no number in column {column!r}, but {value!r}") from None
         if value is None or (isinstance(value, float | np.floating) and np.isnan(value)):
             raise DatasetError(f"{place} has no value in column {column!r}")
-    array = np.asarray(next(iter(values.values())) if len(values) == 1 else list(values.values()))
+    array = np.asarray(numbers[0] if len(numbers) == 1 else numbers)
     return array.astype(np.float32) if array.dtype.kind == "f" else array
 
 
