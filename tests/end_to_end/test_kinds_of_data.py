@@ -32,3 +32,51 @@ def test_six_kinds_of_data_give_the_same_accuracy_on_torch_and_tensorflow(tmp_pa
     assert {row["status"] for row in rows} == {"ok"}, [row["reason"] for row in rows]
     assert len({cell["value"] for cell in cells}) == 1
     assert cells[0]["value"] > 0.9
+
+
+def test_data_are_decoded_once_and_before_the_first_trial(tmp_path: Path) -> None:
+    """Also where planning did not do it: the log has a line per process that made the dataset."""
+    (tmp_path / "logged_data.py").write_text(
+        "import os, time\nimport numpy as np\nfrom pathlib import Path\n"
+        "class Logged:\n"
+        "    def __init__(self, log, split):\n"
+        "        self.split = split\n"
+        "        Path(log, f'{os.getpid()}.{split}').write_text(str(time.time()))\n"
+        "    def __len__(self): return 8\n"
+        "    def __getitem__(self, at): return np.full(10, at, np.float32), at\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "log").mkdir()
+    source = (
+        "dataset.source._target_=logged_data.Logged",
+        f"dataset.source.log={tmp_path / 'log'}",
+        "dataset.source.split=test",
+    )
+    select = "metrics.select=[quality/accuracy,latency/forward]"
+    ran = run_command(
+        tmp_path, *("model=fake", "backend=fake", "dataset=torch", *source), "batch_size=1,2", select, "tracking=none"
+    )
+    assert ran.code == 0, (ran.out, ran.err)
+    (made,) = (tmp_path / "log").iterdir()
+    records = [json.loads(path.read_text()) for path in (ran.folder("adhoc") / "records").glob("*.json")]
+    assert len(records) > 4
+    assert {record["status"] for record in records} == {"ok"}
+    assert all(record["environment"]["ran"][0] > float(made.read_text()) for record in records)
+
+
+def test_data_of_a_host_that_did_not_plan_are_decoded_before_any_clock_runs(tmp_path: Path) -> None:
+    """As on a cluster: by the shard, in a process of its own; and by a trial itself where that was removed."""
+    import numpy as np
+
+    from sweeprof.run.prepare_data import prepare_data
+
+    np.savez(tmp_path / "a.npz", x=np.zeros((4, 3)), y=np.zeros(4, np.int64))
+    node = {
+        "_target_": "sweeprof.datasets.npz.Npz",
+        "prepare": True,
+        "path": str(tmp_path / "a.npz"),
+        "cache": str(tmp_path / "cache"),
+    }
+    prepare_data([{"dataset": node, "backend": {"precision": "int8-dynamic"}}], tmp_path / "logs")
+    assert len(list((tmp_path / "cache" / "entries").iterdir())) == 2  # int8 takes ranges from the training split
+    prepare_data([{"dataset": {**node, "path": "nowhere.npz"}, "backend": {}}], tmp_path / "logs")
