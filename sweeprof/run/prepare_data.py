@@ -26,13 +26,16 @@ def prepare_data(configs: Sequence[Json], logs: Path) -> None:
     run_name()  # so that all trials have it
     if not questions:
         return
-    child = Child("sweeprof.run.prepare_data", [], child_environment({}), logs / "data.log")
+    log = logs / "data.log"
+    child = Child("sweeprof.run.prepare_data", [], child_environment({}), log)
     try:
         with suppress(WorkerError):
             for dataset, split in questions:
                 child.ask({"dataset": dataset, "split": split})
     finally:
         child.close()
+        if not log.stat().st_size:
+            log.unlink()
 
 
 def _splits(config: Json) -> tuple[str, ...]:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from support.command import run_command
 from support.kinds_of_data import write_digits
+from support.planning import planned
+from sweeprof.profiling.profiler import Profiler
+from sweeprof.results.record import read_records
+from sweeprof.run.prepare_data import prepare_data
 
 
 @pytest.mark.slow
@@ -35,7 +41,7 @@ def test_six_kinds_of_data_give_the_same_accuracy_on_torch_and_tensorflow(tmp_pa
 
 
 def test_data_are_decoded_once_and_before_the_first_trial(tmp_path: Path) -> None:
-    """Also where planning did not do it: the log has a line per process that made the dataset."""
+    """The log has a file per process that made the dataset."""
     (tmp_path / "logged_data.py").write_text(
         "import os, time\nimport numpy as np\nfrom pathlib import Path\n"
         "class Logged:\n"
@@ -58,17 +64,13 @@ def test_data_are_decoded_once_and_before_the_first_trial(tmp_path: Path) -> Non
     )
     assert ran.code == 0, (ran.out, ran.err)
     (made,) = (tmp_path / "log").iterdir()
-    records = [json.loads(path.read_text()) for path in (ran.folder("adhoc") / "records").glob("*.json")]
-    assert len(records) > 4
-    assert {record["status"] for record in records} == {"ok"}
-    assert all(record["environment"]["ran"][0] > float(made.read_text()) for record in records)
+    records = read_records(ran.folder("adhoc") / "records")
+    assert {(record.pass_name, record.status) for record in records} == {("timing", "ok"), ("quality", "ok")}
+    assert all(record.environment["ran"][0] > float(made.read_text()) for record in records)
 
 
 def test_data_of_a_host_that_did_not_plan_are_decoded_before_any_clock_runs(tmp_path: Path) -> None:
-    """As on a cluster: by the shard, in a process of its own; and by a trial itself where that was removed."""
-    import numpy as np
-
-    from sweeprof.run.prepare_data import prepare_data
+    """As on a cluster: by the shard, in a process of its own; and by a trial before its pass begins, where that was removed."""
 
     np.savez(tmp_path / "a.npz", x=np.zeros((4, 3)), y=np.zeros(4, np.int64))
     node = {
@@ -79,4 +81,9 @@ def test_data_of_a_host_that_did_not_plan_are_decoded_before_any_clock_runs(tmp_
     }
     prepare_data([{"dataset": node, "backend": {"precision": "int8-dynamic"}}], tmp_path / "logs")
     assert len(list((tmp_path / "cache" / "entries").iterdir())) == 2  # int8 takes ranges from the training split
-    prepare_data([{"dataset": {**node, "path": "nowhere.npz"}, "backend": {}}], tmp_path / "logs")
+    prepare_data([{"dataset": {**node, "path": "nowhere.npz"}, "backend": {}}], tmp_path / "logs")  # left to the trial
+    shutil.rmtree(tmp_path / "cache")
+    (combination,) = planned(["model=fake", "backend=fake", "tracking=none"]).combinations
+    profiler = Profiler.from_config({**combination.config, "dataset": node})
+    profiler.session.prepare()
+    assert len(list((tmp_path / "cache" / "entries").iterdir())) == 1
