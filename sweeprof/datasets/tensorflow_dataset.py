@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Unpack
@@ -78,7 +77,6 @@ class TensorflowDataset(Source):
         Raises:
             DatasetError: the object is not a ``tf.data.Dataset``, never ends, or there is no such split.
         """
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         tensorflow = package("tensorflow", "tensorflow")
         tensorflow.config.set_visible_devices([], "GPU")  # decoding needs none, and trials do
         if self._path is not None:
