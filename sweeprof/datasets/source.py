@@ -25,7 +25,7 @@ import numpy as np
 from sweeprof.datasets import Collate, Split, SplitName
 from sweeprof.datasets.auto import ModelInputs
 from sweeprof.datasets.cache import FORMAT, Cache, Entry
-from sweeprof.datasets.collate import Pad
+from sweeprof.datasets.collate import Pad, stack
 from sweeprof.datasets.sample import NOT_COUNTED, Sample
 from sweeprof.datasets.user_code import made
 from sweeprof.errors import DatasetError, Problem, UserError, choice_problem
@@ -34,6 +34,8 @@ from sweeprof.tracebacks import located_at
 
 RUN = "SWEEPROF_DATA_RUN"
 """Environment variable that the processes of a run have in common: they see the same samples."""
+NOT_DECODED = ("cache", "cache_limit", "workers")
+"""Arguments that change nothing about the samples."""
 CACHE_BYTES = 50 * 2**30
 Layout = Literal["channels_first", "channels_last"]
 
@@ -176,6 +178,17 @@ class Source(ABC):
                 sample = replace(sample, inputs=transform(sample.inputs))
             yield self._checked(sample.as_arrays())
 
+    def batch_sizes(self, name: SplitName, batch_size: int) -> Iterator[int]:
+        """Decode the samples of a split from the beginning, in this process and past the cache, and make batches of them.
+
+        Yields the number of samples of each batch when it is there.
+        """
+        collate = self._collate() or stack
+        samples = self.samples(name)
+        while batch := list(itertools.islice(samples, batch_size)):
+            collate([sample.inputs for sample in batch])
+            yield len(batch)
+
     def _checked(self, sample: Sample) -> Sample:
         if self.model is None:
             return sample
@@ -207,7 +220,7 @@ class Source(ABC):
     def _config_key(self, name: SplitName) -> str:
         """Return what identifies the arguments."""
         kind = type(self)
-        content = {key: value for key, value in self._arguments.items() if key not in ("cache", "cache_limit")}
+        content = {key: value for key, value in self._arguments.items() if key not in NOT_DECODED}
         folder = str(Path.cwd())  # of relative paths
         return _hashed([f"{kind.__module__}.{kind.__qualname__}", content, name, folder])
 

@@ -13,7 +13,7 @@ from sweeprof.datasets.packages import package
 from sweeprof.datasets.pictures import PictureOptions, array_of, picture_problems, preprocessing, separated
 from sweeprof.datasets.sample import Sample
 from sweeprof.datasets.source import CommonOptions, Layout, Source, layout_problems
-from sweeprof.datasets.torch_dataset import sample_of
+from sweeprof.datasets.torch_dataset import rows_of, sample_of
 from sweeprof.datasets.user_code import made, node_problems
 from sweeprof.errors import DatasetError, Problem
 
@@ -77,6 +77,10 @@ class TensorflowDataset(Source):
         Raises:
             DatasetError: the object is not a ``tf.data.Dataset``, never ends, or there is no such split.
         """
+        return enumerate(self._data(name).as_numpy_iterator())
+
+    def _data(self, name: SplitName) -> Any:
+        """Return the elements, not in batches."""
         tensorflow = package("tensorflow", "tensorflow")
         tensorflow.config.set_visible_devices([], "GPU")  # decoding needs none, and trials do
         if self._path is not None:
@@ -94,7 +98,7 @@ class TensorflowDataset(Source):
             raise DatasetError(
                 "dataset.source never ends (repeat()): give it an end with take(n), or set dataset.limit"
             )
-        return enumerate(data.as_numpy_iterator())
+        return data
 
     def _stored(self, name: SplitName) -> Any:
         datasets = package("tensorflow_datasets", "tensorflow_datasets")
@@ -110,6 +114,12 @@ class TensorflowDataset(Source):
         return builder.as_dataset(
             split=wanted, shuffle_files=False, read_config=datasets.ReadConfig(interleave_cycle_length=1)
         )
+
+    def batch_sizes(self, name: SplitName, batch_size: int) -> Iterator[int]:
+        """Load the pipeline of a split in batches; yields the number of samples of each batch when it is there."""
+        data, limit = self._data(name), self.options.get("limit")
+        for batch in (data if limit is None else data.take(limit)).batch(batch_size):
+            yield rows_of(batch)
 
     def decoded(self, record: tuple[int, Any]) -> Sample:
         """Return the sample of an element."""

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
 from sweeprof.datasets import SplitName
+from sweeprof.datasets.packages import package
 from sweeprof.datasets.sample import Sample
 from sweeprof.datasets.source import CommonOptions, Layout, Source, layout_problems
 from sweeprof.datasets.user_code import made, node_problems
 from sweeprof.errors import DatasetError, Problem
+from sweeprof.nested import named_leaves
 
 TARGETS = ("labels", "label", "targets", "target")
 """Keys of a sample that is a mapping under which its targets are looked for."""
@@ -60,6 +62,7 @@ class TorchDataset(Source):
         train_source: Mapping[str, Any] | None = None,
         targets: str | None = None,
         layout: Layout | None = "channels_first",
+        workers: int = 0,
         **options: Unpack[CommonOptions],
     ) -> None:
         """Args:
@@ -67,15 +70,22 @@ class TorchDataset(Source):
         train_source: the same for the training split; None: as ``source``.
         targets: the key of the targets where samples are mappings; None: ``labels`` or another usual one.
         layout: of images, arrays of three axes per sample.
+        workers: processes of the ``DataLoader`` that mode=loading measures.
         """
         self._source, self._train_source = source, train_source
         self._targets, self._layout = targets, layout
         self._made: Any = None
+        self._workers = workers
         super().__init__(**options)
 
     def problems(self) -> list[Problem]:
         """Return the problems of the arguments."""
-        return [*node_problems("dataset.source", self._source), *layout_problems(self._layout)]
+        found = [*node_problems("dataset.source", self._source), *layout_problems(self._layout)]
+        if self._workers < 0:
+            found.append(
+                Problem("dataset.workers", self._workers, "is not a number of processes: a whole number of at least 0.")
+            )
+        return found
 
     def records(self, name: SplitName) -> range | Iterator[tuple[int, Any]]:
         """Return the indices of a map-style dataset, or the samples of an iterable one.
@@ -97,3 +107,39 @@ class TorchDataset(Source):
         """Return the sample at an index."""
         index, item = (record, self._made[record]) if isinstance(record, int) else record
         return sample_of(item, self._targets, f"sample {index} of dataset.source").as_arrays().with_layout(self._layout)
+
+    def batch_sizes(self, name: SplitName, batch_size: int) -> Iterator[int]:
+        """Load a split by a ``DataLoader`` with :attr:`workers` processes, as a training loop does.
+
+        Yields the number of samples of each batch when it is there.
+        """
+        data = package("torch.utils.data", "torch")
+        records, limit = self.records(name), self.options.get("limit")
+        loaded, is_map = self._made, isinstance(records, range)
+        if limit is not None and isinstance(records, range):
+            loaded = data.Subset(loaded, records[:limit])
+        loader = data.DataLoader(
+            loaded,
+            batch_size,
+            shuffle=bool(self.options.get("shuffle")) and is_map,
+            num_workers=self._workers,
+            collate_fn=None if self._collate() is None else self._collated,
+        )
+        seen = 0
+        for batch in loader:
+            size = rows_of(batch)
+            seen += size
+            yield size
+            if limit is not None and seen >= limit:
+                return
+
+    def _collated(self, items: list[Any]) -> Any:
+        samples = [sample_of(item, self._targets, "dataset.source").as_arrays() for item in items]
+        collate = self._collate()
+        assert collate is not None
+        return collate([sample.inputs for sample in samples])
+
+
+def rows_of(batch: Any) -> int:
+    """Return the number of samples of a batch: the length of its first array."""
+    return next(len(leaf) for leaf in named_leaves(batch).values() if getattr(leaf, "ndim", 0))

@@ -41,7 +41,7 @@ from sweeprof.config.schema import (
     is_open,
     keys_below,
 )
-from sweeprof.config.validation import part_problems, training_problems
+from sweeprof.config.validation import loading_problems, part_problems, training_problems
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.select import passes_of, select
 from sweeprof.plan.baseline import Chosen, FindSweep, chosen_baseline, compare_problems
@@ -139,6 +139,7 @@ class Composer:
             found += some
             excluded += left_out
             problems += [*section.problems, *training_problems(section.keys, [c.config["mode"] for c in some])]
+            problems += loading_problems(c.config for c in some)
         if not problems:
             found, problems = with_generated_inputs(found)
         baseline = chosen_baseline(
