@@ -448,14 +448,14 @@ class Config:
     batch_size: int = _key(1, "Samples in one forward.", c.integer("batch size"), role=Role.IDENTITY, is_column=True)
     mode: str = _key(
         "${oc.select:metrics.mode,inference}",
-        "The kind of step: inference (a forward) or training (forward, backward and the optimizer's step). Default: the metric "
-        "set's mode.",
-        c.choice("kind of step", ("inference", "training")),
+        "The kind of step: inference (a forward), training (forward, backward and the optimizer's step), or loading (one batch of "
+        "the data loader, for metrics=loading). Default: the metric set's mode.",
+        c.choice("kind of step", ("inference", "training", "loading")),
         role=Role.IDENTITY,
     )
     inputs: dict[str, int] = _key(
         {},
-        "Sizes of generated inputs (dataset=auto), as the model's source names them: inputs.image_size=384, "
+        "Sizes of generated inputs (dataset=auto), or of data that fit the model, as its source names them: inputs.image_size=384, "
         "inputs.sequence_length=128.",
         c.mapping("a mapping of names to whole numbers"),
         role=Role.IDENTITY,

@@ -130,7 +130,22 @@ def _of_function(definition: ast.FunctionDef, home: str, skip: int) -> Signature
     pairs = list(zip(positional, defaults, strict=True))
     named = [*pairs[max(skip, len(given.posonlyargs)) :], *zip(given.kwonlyargs, given.kw_defaults, strict=True)]
     arguments = {one.arg: Argument(_kind(one.annotation, home), _literal(default)) for one, default in named}
-    return Signature(arguments, given.kwarg is not None)
+    if given.kwarg is None:
+        return Signature(arguments)
+    match given.kwarg.annotation:
+        case ast.Subscript(value=ast.Name(id="Unpack"), slice=ast.Name(id=name)):
+            return Signature({**arguments, **_options(name, home)})
+    return Signature(arguments, is_open=True)
+
+
+def _options(name: str, home: str) -> dict[str, Argument]:
+    """The keys of a ``TypedDict``, with those of its bases."""
+    definition, where = _definition(home, name)
+    if not isinstance(definition, ast.ClassDef):
+        return {}
+    bases = [base.id for base in definition.bases if isinstance(base, ast.Name) and base.id != "TypedDict"]
+    inherited = {key: argument for base in bases for key, argument in _options(base, where).items()}
+    return inherited | _fields(definition, where)
 
 
 def _fields(definition: ast.ClassDef, home: str) -> dict[str, Argument]:

@@ -193,6 +193,16 @@ def baseline_problems(baseline: object, axes: Mapping[str, list[object]]) -> Ite
             yield choice_problem(f"compare.baseline.{key}", value, "value of that axis", [str(v) for v in axes[key]])
 
 
+def loading_problems(configs: Iterable[Json]) -> Iterator[Problem]:
+    """Return the problem of metrics that need a model in combinations of mode=loading."""
+    for config in configs:
+        entries = config["metrics"]["select"] if config["mode"] == "loading" else []
+        other = next((str(entry) for entry in entries if not str(entry).startswith("loading/")), None)
+        if other is not None:
+            yield Problem("mode", "loading", f"measures the data loader alone, without {other}: add metrics=loading.")
+            return
+
+
 def training_problems(axes: Mapping[str, list[object]], modes: Collection[str]) -> Iterator[Problem]:
     """Return the problems of axes of the training step, given the modes of all combinations."""
     if not modes or "training" in modes:

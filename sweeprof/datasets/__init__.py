@@ -5,9 +5,9 @@ A dataset is any object with the method of :class:`Dataset`; a config names its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +79,22 @@ class Dataset(Protocol):
 
     def split(self, name: SplitName) -> Split:
         """The samples of a split; the same ones in the same order on every call and every machine."""
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A dataset that does work once per host, before any trial, for ``prepare: true`` in its config file."""
+
+    def prepare(self, name: SplitName) -> None:
+        """Do the work for a split, such as decoding its samples into a cache; does nothing if it has been done."""
+
+
+@runtime_checkable
+class Loads(Protocol):
+    """A dataset with a loader of its own, which mode=loading measures."""
+
+    def batch_sizes(self, name: SplitName, batch_size: int) -> Iterator[int]:
+        """Load a split from the beginning; yield the number of samples of each batch when it is there."""
 
 
 def channel_axis_of(dataset: Dataset) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,8 @@ import numpy.typing as npt
 from sweeprof.datasets import PassAs, Split, SplitName
 from sweeprof.nested import mapped
 from sweeprof.results.validation import validated
+
+Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,24 @@ class ArraySpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ImagePreprocessing:
+    """How a model wants a picture to become an array ``(channels, height, width)``."""
+
+    height: int
+    width: int
+    channels: int = 3
+    resize: int | None = None
+    """The length to which the shorter side is resized before the centre is cut out; None: the picture is resized to height and
+    width whatever its shape is."""
+    interpolation: Interpolation = "bilinear"
+    scale: float = 1 / 255
+    """Multiplied with the values 0 to 255, before the mean of each channel is subtracted and the result divided by ``std``."""
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    order: Literal["rgb", "bgr"] = "rgb"
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInputs:
     """What a model takes: plain data, which a plan and the records have."""
 
@@ -55,6 +75,14 @@ class ModelInputs:
     """The sizes that shapes depend on, by their names under ``inputs``, with their values."""
     targets_argument: str | None = None
     """The argument by which a model takes the targets, where it returns its own loss."""
+    images: ImagePreprocessing | None = None
+    """How pictures are prepared; None: it is not known, or the model takes no images."""
+    no_images: str | None = None
+    """Why :attr:`images` is None, where the source specifies something that cannot be described."""
+    vocabulary: int | None = None
+    """The number of token ids; None: it is not known, or the model takes no text."""
+    sampling_rate: int | None = None
+    """Of audio in Hz; None: it is not known, or the model takes no audio."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""

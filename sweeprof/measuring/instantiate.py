@@ -11,6 +11,7 @@ from sweeprof.errors import Unsupported
 
 NOT_ARGUMENTS = (
     *("framework", "builders", "preload", "preload_for", "environment", "environment_for", "tolerance", "for_files"),
+    "prepare",
 )
 """Keys that tell the sweep about a node and are not passed to its constructor."""
 

@@ -9,26 +9,16 @@ YAML file passes the settings of the source to these functions; ``docs/models.md
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from sweeprof.datasets import packages
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 
 
 def package(name: str, extra: str) -> ModuleType:
-    """Return an imported package.
-
-    Raises:
-        UserError: it is not installed; names the extra of sweeprof that installs it.
-    """
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name.partition(".")[0]:
-            raise
-        problem = Problem("model", extra, f"needs the package {error.name}: pip install 'sweeprof[{extra}]'.")
-        raise UserError([problem]) from None
+    """Return an imported package; raises :class:`UserError` if it is not installed."""
+    return packages.package(name, extra, "model")
 
 
 def known_name(key: str, name: str, known: Iterable[str], noun: str) -> str:

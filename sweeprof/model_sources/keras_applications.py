@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sweeprof.datasets.auto import ArraySpec, ModelInputs
+import numpy as np
+
+from sweeprof.datasets.auto import ArraySpec, ImagePreprocessing, ModelInputs
 from sweeprof.model_sources import check_sizes, known_name, package, size
 
 if TYPE_CHECKING:
@@ -71,6 +74,39 @@ def inputs(name: str, sizes: Mapping[str, Any], arguments: Mapping[str, Any] | N
     classes = int(given.get("classes", CLASSES))
     spec = ArraySpec((channels, image_size, image_size))
     targets = ArraySpec((), "int64", high=classes) if given.get("include_top", True) else None
+    images = _preprocessing(name, image_size) if channels == 3 else None
     return ModelInputs(
-        {"x": spec}, "positional", targets, channel_axis=1, unit="images", sizes={"image_size": image_size}
+        {"x": spec},
+        "positional",
+        targets,
+        channel_axis=1,
+        unit="images",
+        sizes={"image_size": image_size},
+        images=images,
+        no_images=None if images else "the model's preprocess_input is for three channels, and one value at a time",
+    )
+
+
+def _preprocessing(name: str, image_size: int) -> ImagePreprocessing | None:
+    """Return how the ``preprocess_input`` of a model changes values; pictures are resized whatever their shape is.
+
+    None where it is not a factor and a difference for each channel.
+    """
+    preprocess = import_module(_builder(name).__module__).preprocess_input
+    picture = np.zeros((1, 5, 1, 3), np.float32)  # black, each of the channels alone, white
+    for channel in range(3):
+        picture[0, 1 + channel, 0, channel] = 255
+    picture[0, 4] = 255
+    black, *alone, white = np.asarray(preprocess(picture.copy()), np.float64)[0, :, 0]
+    changed = [int(np.argmax(np.abs(values - black))) for values in alone]
+    if changed not in ([0, 1, 2], [2, 1, 0]):
+        return None
+    scale = (white - black) / 255
+    return ImagePreprocessing(
+        image_size,
+        image_size,
+        scale=1.0,
+        mean=tuple((-black / scale).tolist()),
+        std=tuple((1 / scale).tolist()),
+        order="rgb" if changed == [0, 1, 2] else "bgr",
     )

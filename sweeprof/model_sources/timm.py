@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from sweeprof.datasets.auto import ArraySpec, ModelInputs
+from sweeprof.datasets.auto import ArraySpec, ImagePreprocessing, ModelInputs
+from sweeprof.datasets.pictures import INTERPOLATIONS
 from sweeprof.model_sources import check_sizes, known_name, package, size
 from sweeprof.model_sources.torchvision import import_torchvision
 
 if TYPE_CHECKING:
     import torch
+
+
+UNKNOWN = "timm prepares pictures for this model in a way that is not described here"
 
 
 def import_timm() -> ModuleType:
@@ -60,9 +65,36 @@ def inputs(name: str, sizes: Mapping[str, Any], arguments: Mapping[str, Any] | N
     given = arguments or {}
     channels, side, _ = (3, 224, 224) if config is None else config.input_size
     image_size = size(sizes, "image_size", given.get("img_size", side))
-    shape = (int(given.get("in_chans", channels)), image_size, image_size)
+    shape = (int(given.get("in_chans", channels)), int(image_size), int(image_size))
     classes = int(given.get("num_classes", 1000 if config is None else config.num_classes))
     targets = ArraySpec((), "int64", high=classes) if classes else None
+    images = None if config is None else _preprocessing(config, shape)
     return ModelInputs(
-        {"x": ArraySpec(shape)}, "positional", targets, channel_axis=1, unit="images", sizes={"image_size": image_size}
+        {"x": ArraySpec(shape)},
+        "positional",
+        targets,
+        channel_axis=1,
+        unit="images",
+        sizes={"image_size": image_size},
+        images=images,
+        no_images=UNKNOWN if config is not None and images is None else None,
+    )
+
+
+def _preprocessing(config: Any, shape: tuple[int, int, int]) -> ImagePreprocessing | None:
+    """Return how ``timm.data.create_transform`` prepares pictures; None where it adds borders to them."""
+    channels, height, width = shape
+    if config.crop_mode == "border" or config.interpolation not in INTERPOLATIONS:
+        return None
+    resize = math.floor(min(height, width) / config.crop_pct)
+    if config.crop_mode == "squash" and resize != height:
+        return None
+    return ImagePreprocessing(
+        height,
+        width,
+        channels,
+        None if config.crop_mode == "squash" else resize,
+        config.interpolation,
+        mean=config.mean,
+        std=config.std,
     )

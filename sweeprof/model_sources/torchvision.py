@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from sweeprof.datasets.auto import ArraySpec, ModelInputs
+from sweeprof.datasets.auto import ArraySpec, ImagePreprocessing, ModelInputs
 from sweeprof.errors import Problem, UserError
 from sweeprof.model_sources import check_sizes, known_name, package, size
 
@@ -74,4 +74,17 @@ def inputs(name: str, sizes: Mapping[str, Any], arguments: Mapping[str, Any] | N
         shape, used = (3, frames, image_size, image_size), {**used, "frames": frames}
     classes = int((arguments or {}).get("num_classes", CLASSES))
     targets = None if ".segmentation" in kind else ArraySpec((), "int64", high=classes)
-    return ModelInputs({"x": ArraySpec(shape)}, "positional", targets, channel_axis=1, unit="images", sizes=used)
+    images = None
+    if type(transforms).__name__ == "ImageClassification" and side is not None:
+        (resize,) = transforms.resize_size
+        images = ImagePreprocessing(
+            image_size,
+            image_size,
+            resize=round(resize * image_size / side),
+            interpolation=transforms.interpolation.value,
+            mean=tuple(transforms.mean),
+            std=tuple(transforms.std),
+        )
+    return ModelInputs(
+        {"x": ArraySpec(shape)}, "positional", targets, channel_axis=1, unit="images", sizes=used, images=images
+    )

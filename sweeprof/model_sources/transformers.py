@@ -7,11 +7,14 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweeprof.datasets.auto import ArraySpec, ModelInputs
+from sweeprof.datasets.auto import ArraySpec, ImagePreprocessing, Interpolation, ModelInputs
 from sweeprof.errors import Problem, UserError, key_problem
 from sweeprof.model_sources import check_sizes, known_name, package, size
 from sweeprof.model_sources.torchvision import import_torchvision
@@ -41,6 +44,8 @@ SEQUENCE_LENGTH = 128
 DECODER_LENGTH = 32
 IMAGE_SIZE = 224
 """Defaults where the configuration of a model does not tell."""
+INTERPOLATIONS: tuple[Interpolation, ...] = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
+"""By the numbers that Pillow gives them."""
 
 
 def import_transformers() -> Any:
@@ -155,7 +160,55 @@ def inputs(
 ) -> ModelInputs:
     """Return the description of the model's inputs, as its configuration and the signature of its forward tell them."""
     found = _model(architecture, path, task, dict(config or {}))
-    return _Description(found, sizes).inputs()
+    described = _Description(found, sizes).inputs()
+    saved = {} if path is None else _saved_processor(Path(path).expanduser())
+    rate = saved.get("sampling_rate")
+    images = _preprocessing(saved, described)
+    has_images = "image_mean" in saved or "do_resize" in saved
+    return replace(
+        described,
+        images=images,
+        no_images="the saved processor is not described here" if has_images and images is None else None,
+        sampling_rate=rate if isinstance(rate, int) else described.sampling_rate,
+    )
+
+
+def _saved_processor(folder: Path) -> Mapping[str, Any]:
+    """Return the settings of the processor of images or audio that is saved with a model; an empty mapping if there is none."""
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        with suppress(OSError, ValueError):
+            settings = json.loads((folder / name).read_text(encoding="utf-8"))
+            for part in ("image_processor", "feature_extractor"):
+                settings = settings.get(part, settings)
+            if isinstance(settings, dict):
+                return settings
+    return {}
+
+
+def _preprocessing(settings: Mapping[str, Any], described: ModelInputs) -> ImagePreprocessing | None:
+    """Return how a saved processor prepares pictures; None if it does something that is not described here."""
+    shape = described.inputs["pixel_values"].shape if "pixel_values" in described.inputs else ()
+    size = settings.get("size")
+    if len(shape) != 3 or not isinstance(size, dict) or settings.get("do_pad") or not settings.get("do_resize", True):
+        return None
+    channels, height, width = shape
+    cuts = bool(settings.get("do_center_crop")) and "shortest_edge" in size
+    if not cuts and not {"height", "width"} <= set(size):
+        return None
+    crop = settings.get("crop_size") or {}
+    specified = crop.get("height") if cuts else size["height"]
+    shorter = round(size["shortest_edge"] * height / specified) if cuts and specified else None
+    normalizes = settings.get("do_normalize", True) and settings.get("image_mean") is not None
+    return ImagePreprocessing(
+        height,
+        width,
+        channels,
+        shorter,
+        INTERPOLATIONS[settings.get("resample", 2)],
+        float(settings.get("rescale_factor", 1 / 255)) if settings.get("do_rescale", True) else 1.0,
+        tuple(settings["image_mean"]) if normalizes else (0.0,),
+        tuple(settings["image_std"]) if normalizes else (1.0,),
+    )
 
 
 class _Description:
@@ -192,6 +245,7 @@ class _Description:
             raise UserError([Problem("dataset", "auto", reason)])
         images = self._specs.get("pixel_values")
         axis = None if images is None else len(images.shape) - 2
+        has_ids = any(name.endswith("input_ids") for name in self._specs)
         return ModelInputs(
             self._specs,
             "keywords",
@@ -201,7 +255,12 @@ class _Description:
             self._units,
             self._used,
             targets_argument="labels" if "labels" in self._arguments else None,
+            vocabulary=self._vocabulary() if has_ids else None,
+            sampling_rate=_first(self._config, "sampling_rate") or 16000 if self._unit == "seconds of audio" else None,
         )
+
+    def _vocabulary(self) -> int | None:
+        return _first(self._text, "vocab_size") or _first(self._config, "vocab_size")
 
     def _size(self, name: str, default: int) -> int:
         self._used[name] = size(self._sizes, name, default)
@@ -223,9 +282,7 @@ class _Description:
             self._unit, self._units = "tokens", length
 
     def _ids(self, length: int) -> ArraySpec:
-        return ArraySpec(
-            (length,), "int64", high=_first(self._text, "vocab_size") or _first(self._config, "vocab_size")
-        )
+        return ArraySpec((length,), "int64", high=self._vocabulary())
 
     def _add_decoder(self) -> None:
         length = self._size("decoder_length", DECODER_LENGTH)

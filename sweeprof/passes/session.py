@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
@@ -208,6 +208,10 @@ class Session(ABC):
     @abstractmethod
     def labelled(self) -> Iterator[tuple[Inputs, object]]:
         """Return the batches to be evaluated on, each with its targets, or None if there are none."""
+
+    @abstractmethod
+    def batch_sizes(self) -> Iterable[int]:
+        """Return one pass of the data loader from its beginning: the number of samples of each batch when it has been loaded."""
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Descriptions of generated inputs, filled in when a sweep is planned; and lists of the models that a source knows.
+"""Descriptions of models' inputs for the datasets that need them, filled in when a sweep is planned; and lists of models.
 
 Both import the packages of the model's source, in a process of their own.
 """
@@ -21,6 +21,8 @@ from sweeprof.results.record import Json
 from sweeprof.tracebacks import described, original
 
 AUTO = "sweeprof.datasets.auto.Auto"
+GENERATED, DESCRIBED = "inputs", "model_inputs"
+"""The key of a dataset for the description of the model's inputs: of ``dataset=auto``, which needs it, and of other datasets."""
 ANSWER_S = 180.0
 """How long describing the inputs of all models may take: a file may be large, and a package slow to import."""
 WILDCARDS = "*?["
@@ -29,13 +31,17 @@ NAME = "model.name"
 
 
 def with_generated_inputs(combinations: Sequence[Combination]) -> tuple[list[Combination], list[Problem]]:
-    """Return the combinations with descriptions of the inputs that ``dataset=auto`` generates, and what is wrong with them."""
+    """Return the combinations with descriptions of the inputs that datasets generate or fit, and what is wrong with them."""
     nodes: dict[str, Json] = {}
+    needed: set[str] = set()
     problems = []
     for combination in combinations:
-        if not _is_open(combination):
+        key = _open_key(combination)
+        if key is None:
             continue
         node = combination.config["model"].get("inputs")
+        if node is None and key == DESCRIBED:
+            continue
         if node is None:
             problems.append(
                 Problem(
@@ -47,14 +53,12 @@ def with_generated_inputs(combinations: Sequence[Combination]) -> tuple[list[Com
             )
         else:
             nodes[_key(node)] = node
-    problems += [
-        Problem("inputs", dict(c.config["inputs"]), "has an effect with dataset=auto only.")
-        for c in combinations
-        if c.config.get("inputs") and c.config["dataset"].get("_target_") != AUTO
-    ]
+            if key == GENERATED or combination.config.get("inputs"):
+                needed.add(_key(node))
+    problems += [problem for combination in combinations for problem in _size_problems(combination)]
     if problems or not nodes:
         return list(combinations), list({str(problem): problem for problem in problems}.values())
-    answered = _asked({"inputs": list(nodes.values())})
+    answered = _asked({"inputs": list(nodes.values()), "needed": [key in needed for key in nodes]})
     problems = [Problem(**problem) for problem in answered["problems"]]
     if problems:
         return list(combinations), problems
@@ -62,9 +66,31 @@ def with_generated_inputs(combinations: Sequence[Combination]) -> tuple[list[Com
     return [_filled(combination, descriptions) for combination in combinations], []
 
 
-def _is_open(combination: Combination) -> bool:
+def _size_problems(combination: Combination) -> list[Problem]:
+    """Return the problem of sizes of inputs that nothing reads."""
+    sizes, dataset = combination.config.get("inputs"), combination.config["dataset"]
+    if not sizes or dataset.get("_target_") == AUTO:
+        return []
+    if DESCRIBED not in dataset:
+        return [
+            Problem(
+                "inputs", dict(sizes), "has an effect only with a dataset that fits the model, such as dataset=auto."
+            )
+        ]
+    if combination.config["model"].get("inputs") is None:
+        reason = (
+            "has an effect only with a model whose source describes its inputs; the dataset has options of its own."
+        )
+        return [Problem("inputs", dict(sizes), reason)]
+    return []
+
+
+def _open_key(combination: Combination) -> str | None:
+    """Return the key of the dataset for the description of the model's inputs; None if it has none, or a value for it."""
     dataset = combination.config["dataset"]
-    return dataset.get("_target_") == AUTO and dataset.get("inputs") is None
+    key = GENERATED if dataset.get("_target_") == AUTO else DESCRIBED
+    is_open = key in dataset or key == GENERATED
+    return key if is_open and dataset.get(key) is None else None
 
 
 def _key(node: Json) -> str:
@@ -72,14 +98,15 @@ def _key(node: Json) -> str:
 
 
 def _filled(combination: Combination, descriptions: dict[str, Json]) -> Combination:
-    if not _is_open(combination):
+    key, node = _open_key(combination), combination.config["model"].get("inputs")
+    description = None if key is None or node is None else descriptions[_key(node)]
+    if key is None or description is None:
         return combination
-    description = descriptions[_key(combination.config["model"]["inputs"])]
     argument, targets = description["targets_argument"], description["targets"]
     is_own_loss = combination.config["mode"] == "training" and combination.config["training"]["loss"] == "own"
-    if is_own_loss and argument is not None and targets is not None:
+    if key == GENERATED and is_own_loss and argument is not None and targets is not None:
         description = {**description, "inputs": {**description["inputs"], argument: targets}}
-    dataset = {**combination.config["dataset"], "inputs": description}
+    dataset = {**combination.config["dataset"], key: description}
     config = {**combination.config, "dataset": dataset}
     axes = dict(combination.axes)
     for axis, value in combination.axes.items():
@@ -156,7 +183,10 @@ def _serve() -> None:
         if "names" in question:
             answer["names"] = _tried(problems, partial(instantiate, question["names"]))
         else:
-            answer["inputs"] = [_tried(problems, partial(_description, node)) for node in question["inputs"]]
+            answer["inputs"] = []
+            for node, is_needed in zip(question["inputs"], question["needed"], strict=True):
+                # A dataset that only takes a description does without one, as a model of several kinds of inputs may have none.
+                answer["inputs"].append(_tried(problems if is_needed else [], partial(_description, node)))
         connection.send({**answer, "problems": [dataclasses.asdict(problem) for problem in problems]})
 
 

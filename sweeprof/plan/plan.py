@@ -270,7 +270,7 @@ def _check(plan: Plan) -> None:
 
 def identity(config: Mapping[str, object]) -> str:
     """The id of a resolved config: a hash of its content, the same on every machine and in every run."""
-    unused = {"training"} if config.get("mode") == "inference" else set()
+    unused = {"training"} if config.get("mode") in ("inference", "loading") else set()
     if not config.get("inputs"):  # so that combinations without sizes keep their ids
         unused.add("inputs")
     if not config.get("quality"):
@@ -284,7 +284,8 @@ def _essence(node: object) -> object:
     """A node without what is imported ahead of it, which changes how soon a process starts and nothing that it measures."""
     if not isinstance(node, Mapping):
         return node
-    kept = {key: value for key, value in node.items() if key not in ("preload", "preload_for")}
+    unused = ("preload", "preload_for", *(("cache", "cache_limit", "prepare") if node.get("prepare") else ()))
+    kept = {key: value for key, value in node.items() if key not in unused}
     # So that a combination keeps its id.
     if kept.get("interleave") == "samples":
         kept["interleave"] = EARLIER_INTERLEAVE

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 from sweeprof.config.signatures import given_arguments
 from sweeprof.datasets.checks import checked_split
+from sweeprof.datasets.source import run_name
 from sweeprof.errors import DatasetError, Problem, Unsupported, UserError, WorkerError, choice_problem
 from sweeprof.measuring.instantiate import chosen_builder, instantiate
 from sweeprof.metrics.output_scores import output_scores
@@ -23,7 +24,7 @@ from sweeprof.plan.plan import Combination
 from sweeprof.plan.process_environment import environment
 from sweeprof.processes import Child, child_environment, inherited_connection
 from sweeprof.results.record import Json
-from sweeprof.tracebacks import described
+from sweeprof.tracebacks import described, original
 
 PROBE_S = 120.0
 DATASETS_S = 30.0
@@ -39,9 +40,11 @@ def probe(combinations: Sequence[Combination], packaged: frozenset[str], here: b
     """
     found = (target for c in combinations for target in _targets(c.config) if target[1] not in packaged)
     targets = list({json.dumps(target, sort_keys=True, default=str): target for target in found}.values())
-    nodes = (c.config["dataset"] for c in combinations if here and c.config["dataset"]["_target_"] not in packaged)
+    nodes = [c.config["dataset"] for c in combinations if here]
+    nodes = [node for node in nodes if node["_target_"] not in packaged or node.get("prepare")]
     datasets = list({json.dumps(node, sort_keys=True, default=str): node for node in nodes}.values())
-    problems = _asked({"targets": targets}, {}, {"datasets": datasets}) if targets else []
+    run_name()  # what is decoded now is there for the trials
+    problems = _asked({"targets": targets}, {}, {"datasets": datasets}) if targets or datasets else []
     questions = [_quality(c.config) for c in combinations if c.config.get("quality")]
     distinct = {json.dumps([q["nodes"], q["device"]], sort_keys=True, default=str): q for q in questions}
     if distinct:
@@ -156,15 +159,21 @@ def target_problem(key: str, target: str) -> Problem | None:
     return None
 
 
-def dataset_problem(node: Json) -> Problem | None:
+def dataset_problems(node: Json) -> list[Problem]:
     """Return the problems of what a dataset returns; errors that it raises are left to the trials, which may run elsewhere."""
     try:
-        checked_split(instantiate(node), "test")
-    except DatasetError as error:
-        return Problem("dataset", node["_target_"], f"returns data that a model cannot be measured on: {error}.")
-    except Exception:  # user code may raise any exception
-        return None
-    return None
+        dataset = instantiate(node)
+        if node.get("prepare"):
+            dataset.prepare("test")
+        checked_split(dataset, "test")
+    except Exception as error:  # user code may raise any exception
+        cause = original(error)
+        if isinstance(cause, UserError) and cause.problems:
+            return list(cause.problems)
+        if isinstance(cause, DatasetError):
+            text = str(cause).rstrip(".")
+            return [Problem("dataset", node["_target_"], f"returns data that a model cannot be measured on: {text}.")]
+    return []
 
 
 def device_problem(backend: Json, device: str) -> Problem | None:
@@ -181,7 +190,7 @@ def _serve() -> None:
         elif "quality" in question:
             found = [problem for one in question["quality"] for problem in quality_problems(one)]
         elif "datasets" in question:
-            found = list(filter(None, map(dataset_problem, question["datasets"])))
+            found = [problem for node in question["datasets"] for problem in dataset_problems(node)]
         else:
             found = list(filter(None, [device_problem(question["backend"], question["device"])]))
         connection.send({"problems": [dataclasses.asdict(problem) for problem in found]})

@@ -49,7 +49,7 @@ class Resolver:
     """Resolved configs of points.
 
     Attributes:
-        finish: what is still to be done to the part ``model``, given the keys that a point sets.
+        finish: what is still to be done to a part, such as ``model``, given the keys that a point sets; by the names of the parts.
         compositions: how often Hydra composed.
         resolutions: how often OmegaConf resolved.
     """
@@ -58,7 +58,7 @@ class Resolver:
     master: DictConfig
     fixed: Sequence[str]
     """Overrides that hold for every point."""
-    finish: Callable[[Json, tuple[str, ...]], Json]
+    finish: Mapping[str, Callable[[Json, tuple[str, ...]], Json]]
     compositions: int = 0
     resolutions: int = 0
     _composed: dict[tuple[str, ...], _Composition] = field(default_factory=dict)
@@ -79,13 +79,13 @@ class Resolver:
             composition.bases[key] = self._resolved(composition.config or self._loaded(groups), read)
         base = composition.bases[key]
         config = dict(base)
-        for top in dict.fromkeys([name.partition(".")[0] for name, _ in settings] + ["model"]):
+        for top in dict.fromkeys([name.partition(".")[0] for name, _ in settings] + list(self.finish)):
             mine = tuple(item for item in settings if item[0].partition(".")[0] == top)
             known = (key, top, tuple((name, frozen(value)) for name, value in mine))
             if known not in composition.parts:
                 part = _updated(base, [item for item in mine if item not in read])[top]
-                if top == "model" and isinstance(part, Mapping):
-                    part = self.finish(dict(part), tuple(name for name, _ in mine))
+                if top in self.finish and isinstance(part, Mapping):
+                    part = self.finish[top](dict(part), tuple(name for name, _ in mine))
                 composition.parts[known] = part
             config[top] = composition.parts[known]
         return config

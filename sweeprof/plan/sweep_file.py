@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import yaml
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from sweeprof.config.backend_settings import Fitted, fitted, is_setting, unknown_setting
-from sweeprof.config.groups import Groups, plain_message
-from sweeprof.config.override_syntax import as_typed, spelled
+from sweeprof.config.groups import Groups, config_file, plain_message, source_folders
+from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, spelled
 from sweeprof.config.overrides import Arguments, Expander
 from sweeprof.config.schema import COLUMNS, IDENTITY, NOT_REPEATED, SHAPE_KEYS, constraint_problems
 from sweeprof.config.signatures import given_arguments
@@ -147,7 +148,8 @@ class Section:
     @cached_property
     def resolver(self) -> Resolver:
         """Composes the configs of its points."""
-        return Resolver(self.groups.loader, self.config, self._fixed, self._own_model)
+        finish = {"model": self._own_model, "dataset": self._own_dataset}
+        return Resolver(self.groups.loader, self.config, self._fixed, finish)
 
     def sizes(self) -> list[tuple[int, str]]:
         """How many combinations each of its grids has before rules leave any out, and how that comes about by axis."""
@@ -309,13 +311,34 @@ class Section:
     def _without_model_keys(self) -> Resolver:
         """Composes configs with the models as their own files have them."""
         fixed = [line for line in self._fixed if not line.lstrip("+~").startswith("model.")]
-        return Resolver(self.groups.loader, self.config, fixed, lambda model, _: model)
+        return Resolver(self.groups.loader, self.config, fixed, {})
 
     def _model_keys(self, settings: Sequence[str]) -> list[str]:
         return [key for key in (*self.arguments.fixed, *settings) if key.startswith("model.")]
 
     def _own_model(self, model: Json, settings: tuple[str, ...]) -> Json:
         return without_other_builders(model, self._model_keys(settings))
+
+    def _own_dataset(self, dataset: Json, settings: tuple[str, ...]) -> Json:
+        """The dataset without the keys of the default one: who names another class, and chooses no file, has another dataset."""
+        given = {key for key in (*self.arguments.fixed, *settings, *self._dataset_keys) if key.startswith("dataset.")}
+        if "dataset._target_" not in given or "dataset" in self.arguments.fixed or "dataset" in self.keys:
+            return dataset
+        own = {key.split(".")[1] for key in given}
+        return {key: value for key, value in dataset.items() if key in own}
+
+    @cached_property
+    def _dataset_keys(self) -> list[str]:
+        """Return the keys below ``dataset`` that the sweep files set."""
+        named = self.arguments.fixed.get(SWEEP_GROUP)
+        value = None if named is None else named.value()
+        found: list[str] = []
+        for name in value if isinstance(value, list) else [value]:
+            path = None if name is None else config_file(source_folders(self.config), "sweep", str(name))
+            content = None if path is None else yaml.safe_load(path.read_text(encoding="utf-8"))
+            part = content.get("dataset") if isinstance(content, Mapping) else None
+            found += [f"dataset.{key}" for key in part] if isinstance(part, Mapping) else []
+        return found
 
     @cached_property
     def _fixed_words(self) -> dict[str, str]:

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from sweeprof.backends import Borrows, Build, LoadedModel
-from sweeprof.datasets import Dataset, Split, SplitName, channel_axis_of, first_batch
+from sweeprof.datasets import Dataset, Loads, Prepares, Split, SplitName, channel_axis_of, first_batch
 from sweeprof.datasets.checks import checked_split, not_finite
 from sweeprof.errors import Problem, Unsupported, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.workload import Workload, workload_of
+from sweeprof.nested import named_leaves
 from sweeprof.passes.session import Built, Session
 
 TARGETS = ("labels", "label", "targets", "target")
@@ -129,6 +130,8 @@ class BuiltSession(Session):
     """Splits that have been loaded."""
 
     def prepare(self) -> None:
+        if isinstance(self.dataset, Prepares):
+            self._split("test")  # before any clock runs, also where it was not decoded for all trials of the host
         self.backend.configure(self.seed)
 
     def device_name(self) -> str:
@@ -170,6 +173,16 @@ class BuiltSession(Session):
             indices = np.arange(begin, min(begin + self.batch_size, len(test)))
             inputs, targets = test.batch(indices)
             yield Inputs.from_batch(inputs, test.pass_as), targets if test.is_evaluated else None
+
+    def batch_sizes(self) -> Iterator[int]:
+        if isinstance(self.dataset, Loads):
+            yield from self.dataset.batch_sizes("test", self.batch_size)
+            return
+        test = self._split("test")
+        for begin in range(0, len(test), self.batch_size):
+            indices = np.arange(begin, min(begin + self.batch_size, len(test)))
+            test.batch(indices)
+            yield len(indices)
 
     @property
     def data(self) -> Dataset:
@@ -236,6 +249,13 @@ class LiveSession(Session):
 
     def labelled(self) -> Iterator[tuple[Inputs, object]]:
         return ((self._with_forward(inputs), targets) for inputs, targets in self.batches.labelled("test"))
+
+    def batch_sizes(self) -> Iterator[int]:
+        for batch in self.batches.split("test"):
+            first = next((leaf for leaf in named_leaves(batch).values() if getattr(leaf, "ndim", 0)), None)
+            if first is None:
+                raise Unsupported("a batch of the data has no array with a sample per row")
+            yield len(first)
 
     @property
     def data(self) -> Data:

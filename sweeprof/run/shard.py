@@ -33,6 +33,7 @@ from sweeprof.run.devices import HostSlot, HostSlots, host_slots
 from sweeprof.run.interleave import Coordinator
 from sweeprof.run.isolation import WorkerPool
 from sweeprof.run.locks import Holder, end_with_driver, exclusive_lock, host_lock, work_lock
+from sweeprof.run.prepare_data import prepare_data
 from sweeprof.run.request import DISK_FULL, Isolation, ProcessExit, Request
 from sweeprof.storage.events import EventLog
 from sweeprof.storage.folder import Folder
@@ -61,6 +62,8 @@ def run_shard(folder: Folder, index: int, wait_s: float = 0) -> bool:
 def _run_trials(folder: Folder, index: int, path: Path) -> None:
     plan = folder.read_plan()
     todo = [group for group in plan.trial_groups(index) if not all(map(folder.is_done, group))]
+    measured = {trial.combination_id for group in todo for trial in group}
+    prepare_data([c.config for c in plan.combinations if c.id in measured], folder.logs)
     with (
         EventLog(path) as events,
         WorkerPool(plan.isolation, folder.logs) as pool,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,10 +35,10 @@ def written(page: str, folder: Path) -> list[list[str]]:
     return [shlex.split(line)[1:] for line in re.findall(r"^sweeprof .*$", text, re.MULTILINE)]
 
 
-def measured(folder: Path, arguments: list[str]) -> list[dict[str, Any]]:
+def measured(folder: Path, arguments: list[str], name: str = "adhoc") -> list[dict[str, Any]]:
     ran = run_command(folder, *arguments, *QUICKLY)
     assert ran.code == 0, (ran.out, ran.err)
-    rows: list[dict[str, Any]] = json.loads((ran.folder("adhoc") / "comparison.json").read_text())["rows"]
+    rows: list[dict[str, Any]] = json.loads((ran.folder(name) / "comparison.json").read_text())["rows"]
     assert {row["status"] for row in rows} == {"ok"}
     return rows
 
@@ -72,13 +74,43 @@ def test_the_unit_of_a_dataset_of_ones_own(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("torchmetrics") is None, reason="`pip install 'sweeprof[torchmetrics]'`")
 def test_further_quality_metrics(tmp_path: Path) -> None:
-    (command,) = [line for line in written("data.md", tmp_path) if "--config-dir" not in line]
+    (command,) = [line for line in written("data.md", tmp_path) if "torchmetrics" in " ".join(line)]
     (row,) = measured(tmp_path, command)
     values = {name: cell["measurement"]["value"] for name, cell in row["cells"].items()}
     assert 0.98 < values["quality/f1"] < 1
     assert 0.9 < values["quality/certain"] < 1
     (verdict,) = {cell["measurement"]["better"] for name, cell in row["cells"].items() if name == "quality/f1"}
     assert verdict == "higher"
+
+
+@pytest.mark.slow
+def test_data_in_five_minutes(tmp_path: Path) -> None:
+    lines = written("data.md", tmp_path)
+    commands = [line for line in lines if "--config-dir" not in line and "torchmetrics" not in " ".join(line)]
+    subprocess.run([sys.executable, "make_data.py"], cwd=tmp_path, check=True, timeout=120)
+    accuracies = []
+    for command in commands:
+        select = "metrics.select=[quality/accuracy,latency/forward]"
+        rows = measured(tmp_path, [*command, select, f"name={len(accuracies)}"], str(len(accuracies)))
+        accuracies += [row["cells"]["quality/accuracy"]["measurement"]["value"] for row in rows]
+    assert len(commands) == 3
+    both, chosen, table = set(accuracies[:2]), accuracies[2], accuracies[3]
+    assert both == {table}
+    assert min(table, chosen) > 0.9
+
+
+def test_a_source_of_data_of_ones_own(tmp_path: Path) -> None:
+    written("data.md", tmp_path)
+    (tmp_path / "lines").mkdir()
+    for name in ("cat-1", "dog-1", "dog-2"):
+        (tmp_path / "lines" / f"{name}.txt").write_text("1 2 3.5")
+    line = ["--config-dir", "mine", "dataset=lines", "model=fake", "backend=fake", "metrics.select=[quality/accuracy]"]
+    (row,) = measured(tmp_path, line)
+    assert row["cells"]["quality/accuracy"]["measurement"]["value"] is not None
+    (tmp_path / "lines" / "cat-1.txt").write_text("1 2 x")
+    ran = run_command(tmp_path, *line, "tracking=none")
+    assert ran.code == 1
+    assert "cat-1.txt has something else than numbers" in ran.err
 
 
 @pytest.mark.slow

@@ -39,6 +39,8 @@ WRITES_ENVIRONMENT = {
     "run/locks.py",
     # A shard sees the GPUs that its head saw, whatever its launcher hid; its trials inherit that.
     "run/launchers.py",
+    # What a run starts, through whatever launcher, sees the samples that it decoded.
+    "datasets/source.py",
     # XLA asks NPROC for the size of its pools, when its client starts; it has no other switch.
     "backends/jax/runtime.py",
 }
@@ -138,6 +140,7 @@ FRAMEWORKS_BY_FOLDER = {
     "backends/litert/": {"ai_edge_litert", "tensorflow", "keras"},
     "zoo/": {"torch", "tensorflow", "keras"},
     "tracking/": {"mlflow"},
+    "datasets/user_code.py": {"hydra"},
     "cli/run.py": {"hydra", "omegaconf"},
     "run/sweeper.py": {"hydra", "omegaconf"},
     "config/overrides.py": {"hydra", "omegaconf"},

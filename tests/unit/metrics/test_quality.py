@@ -95,7 +95,7 @@ def test_numbers(columns: int) -> None:
         ("quality/mse", SCORES, None, "the dataset has no labels"),
         ("quality/mse", SCORES, CLASSES, "the targets are not numbers of the outputs' shape"),
         ("quality/miou", SCORES, CLASSES, "the targets are not one class per pixel or token"),
-        ("quality/accuracy", SCORES, CLASSES + 7, "the targets are not one class per sample, token or pixel"),
+        ("quality/accuracy", SCORES, CLASSES + 7, "the outputs have the classes 0 to "),
         ("quality/accuracy", TOKENS, IDS[:, :-1], "the outputs are not one row of class scores per sample"),
         ("quality/r2", SCORES, np.ones_like(SCORES) * 0.3, "an output has the same target for every sample"),
         ("quality/perplexity", 1e4 * TOKENS, IDS, "nats is too large for a power of e"),

@@ -70,7 +70,7 @@ def test_a_file_runs_on_the_backend_that_reads_it(tmp_path: Path) -> None:
         (["model=timm", "model.name=zzz*"], "model.name: 'zzz*' matches no model."),
         (["model=timm", "model.nam=resnet18"], "model: 'nam' is not a setting of this model. Did you mean 'name'"),
         (["model=timm", "inputs.image_siz=64"], "inputs.image_siz: 64 is given to a key that does not exist. Did you mean"),
-        (["model=lenet5", "inputs.image_size=64"], "inputs: {'image_size': 64} has an effect with dataset=auto only."),
+        (["model=lenet5", "inputs.image_size=64"], "inputs: {'image_size': 64} has an effect only with a dataset"),
         (["model=lenet5", "dataset=auto"], "needs a model whose source describes its inputs, and lenet5 has none"),
         (["model=lenet5", "model.name=a*"], "model.name: 'a*' is a pattern, and this model's source cannot list its models."),
         (["model=file", "backend=onnxruntime"], "model.path: None is missing: it must name a file."),

@@ -1034,8 +1034,16 @@ NOT_CLASSES = "the targets are not one class per sample, token or pixel"
     [
         (torch.ones(3), torch.tensor([0, 1, 1]), "the outputs are not one row of class scores per sample"),
         (torch.ones(3, 2, 2), torch.tensor([0, 1, 1]), "the outputs are not one row of class scores per sample"),
-        (torch.ones(3, 2), torch.tensor([0, 1, 2]), NOT_CLASSES),
-        (torch.ones(3, 2), torch.tensor([0, -100, 1]), NOT_CLASSES),
+        (
+            torch.ones(3, 2),
+            torch.tensor([0, 1, 2]),
+            "sample 2 has the label 2, and the outputs have the classes 0 to 1",
+        ),
+        (
+            torch.ones(3, 2),
+            torch.tensor([0, -100, 1]),
+            "sample 1 has the label -100, and the outputs have the classes 0 to 1",
+        ),
         (torch.ones(3, 2), torch.tensor([0.0, 1.0, 1.0]), NOT_CLASSES),
         (torch.ones(3, 2), torch.ones(3, 2, dtype=torch.long), NOT_CLASSES),
         (torch.ones(3, 2), torch.tensor([0, 1]), NOT_CLASSES),

@@ -1,0 +1,329 @@
+"""Decoded samples as ``.npy`` files: written once per host, and memory-mapped by every process that reads them.
+
+An entry is a folder ``entries/KEY`` with an array per file and ``entry.json``. It is written under a lock to another name and then
+renamed, so that it is complete or does not exist.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from io import BufferedWriter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sweeprof.datasets.sample import Sample
+from sweeprof.errors import DatasetError, Problem, UserError
+from sweeprof.paths import cache_folder
+from sweeprof.results.record import Json
+
+FORMAT = 1
+"""Of an entry; part of every key."""
+HEADER_BYTES = 256
+"""Of a ``.npy`` file: the shape is known when the last sample has been written, and then fits in."""
+RUN_S = 7 * 24 * 3600
+"""How long the keys of a run are kept."""
+DESCRIPTION = "entry.json"
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Samples in the cache."""
+
+    inputs: Any
+    """An array, a nested mapping or tuple of arrays, or a list of samples whose lengths differ."""
+    targets: Any
+    channel_axis: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """A folder of entries."""
+
+    folder: Path
+    limit: int
+    """Bytes above which the entries that were used longest ago are removed."""
+
+    @classmethod
+    def at(cls, folder: str | None, limit: int) -> Cache:
+        """Return the cache in a folder; None: the user's cache folder, or one for temporary files without a home."""
+        chosen = cache_folder("data", folder)
+        return cls(chosen or Path(tempfile.gettempdir()) / f"sweeprof-{os.getuid()}" / "data", limit)
+
+    def read(self, key: str) -> Entry | None:
+        """Return the entry, memory-mapped; None if there is none, or it is damaged."""
+        folder = self.folder / "entries" / key
+        try:
+            described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+            inputs = _restored(described["inputs"], folder)
+            targets = None if described["targets"] is None else _restored(described["targets"], folder)
+            with suppress(OSError):  # another user's, or a file system that is read only
+                os.utime(folder / DESCRIPTION)
+            return Entry(inputs, targets, described["channel_axis"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    @contextmanager
+    def locked(self, key: str) -> Iterator[None]:
+        """Keep other processes from writing the entry."""
+        from filelock import FileLock
+
+        with self._writable():
+            (self.folder / "locks").mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.folder / "locks" / f"{key}.lock")
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def write(self, key: str, samples: Iterator[Sample], collates: bool) -> None:
+        """Write an entry, and remove the oldest ones if the cache is then too large; the caller holds the lock.
+
+        Args:
+            key: of the entry.
+            samples: all of them.
+            collates: True if samples may have different lengths.
+
+        Raises:
+            DatasetError: there are no samples, or they do not go together.
+            UserError: the folder cannot be written.
+        """
+        temporary = self.folder / "entries" / f"{key}.part"
+        with self._writable():
+            shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
+            temporary.mkdir(parents=True)
+        try:
+            self._fill(temporary, samples, collates)
+            with self._writable():
+                shutil.rmtree(self.folder / "entries" / key, ignore_errors=True)  # a damaged one
+                temporary.rename(self.folder / "entries" / key)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        self._prune(key)
+
+    def _fill(self, folder: Path, samples: Iterator[Sample], collates: bool) -> None:
+        writer = _Writer(folder, collates)
+        try:
+            for sample in samples:
+                with self._writable():
+                    writer.add(sample)
+            if not writer.count:
+                raise DatasetError("there are no samples")
+            with self._writable():
+                writer.finish()
+        finally:
+            writer.close()
+
+    def key_of_run(self, run: str, config: str) -> str | None:
+        """Return the key that a run found for a config; None if it has not looked yet."""
+        try:
+            return (self.folder / "runs" / run / config).read_text(encoding="utf-8")
+        except OSError:
+            return None
+
+    def set_key_of_run(self, run: str, config: str, key: str) -> None:
+        """Keep the key for the other processes of a run: all of them see the same samples, also if files change."""
+        with self._writable():
+            path = self.folder / "runs" / run / config
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f"{config}.{os.getpid()}")
+            temporary.write_text(key, encoding="utf-8")
+            temporary.replace(path)
+
+    @contextmanager
+    def _writable(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            reason = f"cannot be written: {error.strerror or error}; dataset.cache=FOLDER chooses another folder."
+            raise UserError([Problem("dataset.cache", str(self.folder), reason)]) from error
+
+    def _prune(self, kept: str) -> None:
+        """Remove the entries that were used longest ago, but not ``kept``, and keys of runs that ended days ago."""
+        now = time.time()
+        for run in _listed(self.folder / "runs"):
+            if now - _modified(run) > RUN_S:
+                shutil.rmtree(run, ignore_errors=True)
+        entries = [path for path in _listed(self.folder / "entries") if not path.name.endswith(".part")]
+        sizes = {path: sum(_size(file) for file in _listed(path)) for path in entries}
+        total = sum(sizes.values())
+        for path in sorted(entries, key=lambda path: _modified(path / DESCRIPTION)):
+            if total <= self.limit:
+                return
+            if path.name == kept:
+                continue
+            removed = path.with_name(f"{path.name}.{os.getpid()}.part")  # incomplete entries must not be found
+            with suppress(OSError):
+                path.rename(removed)
+                shutil.rmtree(removed, ignore_errors=True)
+                total -= sizes[path]
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+@dataclass(slots=True)
+class _Column:
+    """One array of all samples; those of different lengths are written one behind the other."""
+
+    path: Path
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    """Of the first sample."""
+    place: str
+    """Of the first sample."""
+    collates: bool
+    file: BufferedWriter = field(init=False)
+    lengths: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.file = self.path.open("wb")
+        self.file.write(bytes(HEADER_BYTES))
+
+    def add(self, array: Array, place: str) -> None:
+        """Write the array of a sample; raises :class:`DatasetError` if it does not go with those before."""
+        what = f"{self.name!r} of {place}" if self.name else place
+        if array.dtype != self.dtype:
+            raise DatasetError(f"{what} is of type {array.dtype}, and of {self.place} of type {self.dtype}")
+        if array.ndim != len(self.shape) or array.shape[1:] != self.shape[1:]:
+            raise DatasetError(f"{what} has the shape {array.shape}, and {self.place} has {self.shape}")
+        if array.ndim and len(array) != self.shape[0] and not self.collates:
+            advice = "dataset.collate=pad fills up samples of different lengths"
+            raise DatasetError(f"{what} has the length {len(array)}, and {self.place} has {self.shape[0]}: {advice}")
+        self.lengths.append(len(array) if array.ndim else 1)
+        self.file.write(np.ascontiguousarray(array).tobytes())
+
+    def finish(self, are_listed: bool) -> Json:
+        """Complete the file, and return its description; ``are_listed``: samples become items of a list."""
+        shape = (len(self.lengths), *self.shape)
+        if are_listed and self.shape:
+            shape = (sum(self.lengths), *self.shape[1:])
+            np.save(self.path.with_suffix(".lengths.npy"), np.asarray(self.lengths, np.int64))
+        described = f"{{'descr': {self.dtype.str!r}, 'fortran_order': False, 'shape': {shape!r}}}".encode("latin1")
+        begin = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little")
+        self.file.seek(0)
+        self.file.write(begin + described.ljust(HEADER_BYTES - 11) + b"\n")
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        return {"file": self.path.name, "are_lengths": are_listed and bool(self.shape)}
+
+
+class _Writer:
+    """Writes samples to the files of an entry."""
+
+    def __init__(self, folder: Path, collates: bool) -> None:
+        self._folder, self._collates = folder, collates
+        self._columns: dict[str, _Column] = {}
+        self._first: Sample | None = None
+        self.count = 0
+
+    def add(self, sample: Sample) -> None:
+        """Write a sample; raises :class:`DatasetError` if it does not go with those before."""
+        leaves = sample.leaves()
+        if self._first is None:
+            self._first = sample
+            for number, (name, array) in enumerate(leaves.items()):
+                path = self._folder / f"{number}.npy"
+                self._columns[name] = _Column(
+                    path, name.partition(".")[2], array.dtype, array.shape, sample.place, self._collates
+                )
+        if set(leaves) != set(self._columns):
+            ours, theirs = (", ".join(sorted(filter(None, names))) for names in (leaves, self._columns))
+            raise DatasetError(f"{sample.place} has {ours}, and {self._first.place} has {theirs}")
+        for name, array in leaves.items():
+            self._columns[name].add(array, sample.place)
+        self.count += 1
+
+    def finish(self) -> None:
+        """Complete the entry."""
+        assert self._first is not None
+        described: Json = {"format": FORMAT, "samples": self.count, "channel_axis": self._first.channel_axis}
+        for part in ("inputs", "targets"):
+            columns = {name: one for name, one in self._columns.items() if name.partition(".")[0] == part}
+            are_listed = any(len(set(column.lengths)) > 1 for column in columns.values())
+            files = {name: column.finish(are_listed) for name, column in columns.items()}
+            tree = _described(getattr(self._first, part), part, files) if files else None
+            described[part] = None if tree is None else {"are_listed": are_listed, "tree": tree}
+        path = self._folder / DESCRIPTION
+        with path.open("w", encoding="utf-8") as file:
+            json.dump(described, file)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def close(self) -> None:
+        """Close all files."""
+        for column in self._columns.values():
+            with suppress(OSError):
+                column.file.close()
+
+
+def _described(tree: object, path: str, files: Json) -> Json:
+    """Return the structure of a sample with the files of its arrays."""
+    if isinstance(tree, dict):
+        return {"mapping": [[name, _described(value, f"{path}.{name}", files)] for name, value in tree.items()]}
+    if isinstance(tree, tuple):
+        return {"tuple": [_described(value, f"{path}.{at}", files) for at, value in enumerate(tree)]}
+    described: Json = files[path]
+    return described
+
+
+def _restored(described: Json, folder: Path) -> Any:
+    """Return the samples that an entry describes: arrays of all samples, or a list of samples."""
+    if not described["are_listed"]:
+        return _arrays(described["tree"], folder)
+    columns = _arrays(described["tree"], folder)
+    return _rows(columns)
+
+
+def _arrays(tree: Json, folder: Path) -> Any:
+    if "mapping" in tree:
+        return {name: _arrays(inner, folder) for name, inner in tree["mapping"]}
+    if "tuple" in tree:
+        return tuple(_arrays(inner, folder) for inner in tree["tuple"])
+    path = folder / tree["file"]
+    array = np.load(path, mmap_mode="r").view(np.ndarray)
+    if not tree["are_lengths"]:
+        return array
+    lengths = np.load(path.with_suffix(".lengths.npy"))
+    return np.split(array, np.cumsum(lengths)[:-1])
+
+
+def _rows(columns: Any) -> list[Any]:
+    if isinstance(columns, dict):
+        names = list(columns)
+        listed = [_rows(columns[name]) for name in names]
+        return [dict(zip(names, row, strict=True)) for row in zip(*listed, strict=True)]
+    if isinstance(columns, tuple):
+        return list(zip(*map(_rows, columns), strict=True))
+    return list(columns)

@@ -1,0 +1,39 @@
+"""The process that decodes the samples of a source, so that the processes that measure need not import what that takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from importlib import import_module
+from typing import Any
+
+from sweeprof.datasets.source import Source
+from sweeprof.errors import UserError
+from sweeprof.processes import inherited_connection
+from sweeprof.results.record import Json
+from sweeprof.tracebacks import described, location_of, original
+
+
+def decode(question: Json) -> Json:
+    """Decode a split; return what is wrong: problems, or an error with its location."""
+    module, _, name = question["target"].rpartition(".")
+    answer: dict[str, Any] = {"problems": [], "error": None, "location": None}
+    try:
+        source: Source = getattr(import_module(module), name)(**question["arguments"])
+        source.prepare(question["split"])
+    except Exception as error:  # the user's code may raise anything
+        cause = original(error)
+        problems = cause.problems if isinstance(cause, UserError) else ()
+        answer["problems"] = [dataclasses.asdict(problem) for problem in problems]
+        answer["error"] = None if problems else described(error)
+        answer["location"] = None if isinstance(cause, UserError) else location_of(error)
+    return answer
+
+
+def _serve() -> None:
+    connection = inherited_connection()
+    for question in connection.messages():
+        connection.send(decode(question))
+
+
+if __name__ == "__main__":
+    _serve()

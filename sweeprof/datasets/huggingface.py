@@ -1,0 +1,164 @@
+"""A dataset of Hugging Face that ``save_to_disk`` has written: text, images, or arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+
+from sweeprof.datasets import SplitName
+from sweeprof.datasets.collate import Pad
+from sweeprof.datasets.packages import package
+from sweeprof.datasets.pictures import PictureOptions, array_of, picture_problems, preprocessing, separated
+from sweeprof.datasets.sample import Sample
+from sweeprof.datasets.source import CommonOptions, Layout, Source, layout_problems, path_problems
+from sweeprof.datasets.text import tokenizer_files, tokenizer_in, tokenizer_problems
+from sweeprof.errors import DatasetError, Problem, choice_problem
+
+TARGETS = ("labels", "label", "targets", "target")
+
+
+class HuggingfaceOptions(PictureOptions, CommonOptions, total=False):
+    """Options beside those of the columns."""
+
+
+class Huggingface(Source):
+    """Rows of a saved dataset; texts become token ids, and images arrays as the model's source specifies."""
+
+    packages = ("datasets", "transformers", "tokenizers", "pillow")
+
+    def __init__(
+        self,
+        *,
+        path: str | None = None,
+        inputs: str | Sequence[str] | None = None,
+        targets: str | None = None,
+        tokenizer: str | None = None,
+        max_length: int | None = None,
+        layout: Layout | None = None,
+        **options: Unpack[HuggingfaceOptions],
+    ) -> None:
+        """Args:
+        path: the folder that ``save_to_disk`` has written.
+        inputs: the columns that the model is given, by their names or in their order; one or two columns of text are tokenized.
+            None: all but the targets.
+        targets: the column of targets; None: ``label`` or another usual one, if there is one.
+        tokenizer: the folder of a tokenizer; None: that of the model, if it is a folder (``model.path``).
+        max_length: tokens after which texts are cut; None: as many as the tokenizer says.
+        layout: of images that are arrays and not pictures.
+        """
+        self._path, self._inputs, self._targets, self._layout = path, inputs, targets, layout
+        self._tokenizer, self._max_length = tokenizer, max_length
+        self._pictures, common = separated(options)
+        super().__init__(**common)
+        self._spec = preprocessing(self._pictures, self.model)
+        self._rows: Any = None
+        self._columns: list[str] = []
+        self._target: str | None = None
+        self._encode: Any = None
+
+    def problems(self) -> list[Problem]:
+        """Return the problems of the arguments."""
+        found = [*path_problems(self._path, "a folder that save_to_disk has written"), *layout_problems(self._layout)]
+        if self._max_length is not None and self._max_length < 1:
+            reason = "is not a number of tokens: a whole number above 0."
+            found.append(Problem("dataset.max_length", self._max_length, reason))
+        return [*found, *picture_problems(self._pictures)]
+
+    def files(self, name: SplitName) -> Iterable[Path]:
+        """Return the files of the dataset and of the tokenizer."""
+        data = sorted(path for path in self.path_of(str(self._path), name).rglob("*") if path.is_file())
+        return [*data, *tokenizer_files(self._tokenizer)]
+
+    def padding(self) -> Pad | None:
+        """Return the padding of token ids."""
+        return None if tokenizer_problems(self._tokenizer) or self._tokenizer is None else Pad()
+
+    def records(self, name: SplitName) -> range:
+        """Return the numbers of the rows.
+
+        Raises:
+            DatasetError: the folder is not a saved dataset, or it lacks the split or a column.
+        """
+        rows = self._rows = self._part(name)
+        columns = list(rows.column_names)
+        listed = [self._inputs] if isinstance(self._inputs, str) else self._inputs
+        self._target = self._targets or next((column for column in TARGETS if column in columns), None)
+        self._columns = list(listed) if listed else [column for column in columns if column != self._target]
+        for key, names in (("inputs", self._columns), ("targets", [self._target] if self._target else [])):
+            for column in names:
+                if column not in columns:
+                    raise DatasetError([choice_problem(f"dataset.{key}", column, f"column of {self._path}", columns)])
+        if any(self._kind(column) == "text" for column in self._columns):
+            if self._tokenizer is None:
+                texts = ", ".join(column for column in self._columns if self._kind(column) == "text")
+                reason = f"is missing: the column {texts} has texts; name the folder of a tokenizer, or other dataset.inputs."
+                raise DatasetError([Problem("dataset.tokenizer", None, reason)])
+            if problems := tokenizer_problems(self._tokenizer):
+                raise DatasetError(problems)
+            self._encode = tokenizer_in(self._tokenizer)
+        return range(len(rows))
+
+    def _part(self, name: SplitName) -> Any:
+        """Return the rows of a split."""
+        datasets = package("datasets", "huggingface")
+        folder = self.path_of(str(self._path), name)
+        try:
+            loaded = datasets.load_from_disk(str(folder))
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise DatasetError([Problem("dataset.path", str(self._path), f"cannot be loaded: {reason}")]) from error
+        if not isinstance(loaded, datasets.DatasetDict):
+            return loaded
+        wanted = self.part(name)
+        known = [wanted] if wanted else [name, *(["validation", "valid", "val"] if name == "test" else [])]
+        found = next((part for part in known if part in loaded), None)
+        if found is None:
+            raise DatasetError([choice_problem("dataset.split", wanted or name, f"split of {self._path}", loaded)])
+        return loaded[found]
+
+    def _kind(self, column: str) -> str:
+        feature = self._rows.features[column]
+        if getattr(feature, "dtype", None) in ("string", "large_string"):
+            return "text"
+        return "picture" if type(feature).__name__ == "Image" else "array"
+
+    def decoded(self, record: int) -> Sample:
+        """Return a row; raises :class:`DatasetError` for a picture that cannot be read, or a text that is missing."""
+        place = f"row {record} of {self._path}"
+        try:
+            row = self._rows[record]
+        except (OSError, ValueError, SyntaxError) as error:  # of a picture
+            raise DatasetError(f"{place} cannot be read: {error}") from error
+        target = None if self._target is None else row[self._target]
+        texts = [row[column] for column in self._columns if self._kind(column) == "text"]
+        values: dict[str, Any] = {}
+        if texts:
+            if any(text is None for text in texts):
+                raise DatasetError(f"{place} has no text")
+            values = dict(self._encode(*texts, truncation=True, max_length=self._limit_of_tokens()))
+            values = {key: np.asarray(value, np.int64) for key, value in values.items() if self._is_taken(key)}
+        axis = None
+        for column in self._columns:
+            if self._kind(column) == "picture":
+                values[column], axis = array_of(row[column], self._spec, place), 1
+            elif self._kind(column) == "array":
+                values[column] = np.asarray(row[column])
+        if len(values) > 1 or texts:
+            return Sample(values, target, place, axis)
+        alone = Sample(next(iter(values.values())), target, place, axis)
+        return alone if axis else alone.as_arrays().with_layout(self._layout)
+
+    def _is_taken(self, name: str) -> bool:
+        """True for an output of the tokenizer that the model takes."""
+        return self.model is None or name in self.model.inputs
+
+    def _limit_of_tokens(self) -> int | None:
+        if self._max_length is not None:
+            return self._max_length
+        if self.model is not None and "sequence_length" in self.model.sizes:
+            return self.model.sizes["sequence_length"]
+        longest: int = self._encode.model_max_length
+        return longest if longest < 10**9 else None

@@ -1,0 +1,331 @@
+"""Sources of data: the same samples from six forms, their options, and one sentence for each mistake in data."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from support.kinds_of_data import write_digits
+from sweeprof.datasets import Prepares, Split
+from sweeprof.datasets.audio import Audio, resampled
+from sweeprof.datasets.auto import ArraySpec, ModelInputs
+from sweeprof.datasets.digits import Digits
+from sweeprof.datasets.images import Images
+from sweeprof.datasets.npz import Npz
+from sweeprof.datasets.source import Source
+from sweeprof.datasets.table import Table
+from sweeprof.datasets.tokens import Tokens
+from sweeprof.datasets.torch_dataset import TorchDataset
+from sweeprof.errors import DatasetError, UserError
+from sweeprof.measuring.instantiate import instantiate
+from sweeprof.paths import conf_folder
+
+NUMBER = 40
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("SWEEPROF_DATA_RUN", tmp_path.name)
+    return tmp_path / "cache" / "sweeprof" / "data"
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
+    folder = tmp_path_factory.mktemp("kinds")
+    return {"folder": {"path": folder}, **write_digits(folder, NUMBER)}
+
+
+def read(source: Source, name: Any = "test") -> Split:
+    """The split, decoded in this process."""
+    source.prepare(name)
+    return source.split(name)
+
+
+def made(settings: dict[str, object]) -> Any:
+    """The dataset of a config file with some keys set."""
+    node = yaml.safe_load((conf_folder() / "dataset" / f"{settings['dataset']}.yaml").read_text(encoding="utf-8"))
+    if "tokenizer" in node:
+        node["tokenizer"] = None
+    keys = {key.removeprefix("dataset."): value for key, value in settings.items() if key != "dataset"}
+    return instantiate({**node, **keys})
+
+
+@pytest.mark.parametrize("kind", ["images", "npz", "parquet", "torch", "huggingface"])
+def test_every_kind_has_the_same_samples(
+    kinds: dict[str, dict[str, object]], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(kinds["folder"]["path"]))
+    dataset = made(kinds[kind])
+    assert isinstance(dataset, Prepares)
+    split = read(dataset)
+    digits = Digits().split("test")
+    greys = np.rint(np.asarray(digits.inputs[:NUMBER]) * 255).astype(np.float32) / np.float32(255)
+    order = np.argsort(digits.targets[:NUMBER], kind="stable") if kind == "images" else np.arange(NUMBER)
+    np.testing.assert_array_equal(split.inputs, greys[order])
+    np.testing.assert_array_equal(split.targets, digits.targets[:NUMBER][order])
+    assert (split.inputs.dtype, split.targets.dtype) == (np.float32, np.int64)
+    assert dataset.channel_axis == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [None, 5])
+def test_a_pipeline_of_tensorflow_has_them_too(kinds: dict[str, dict[str, object]], batch: int | None) -> None:
+    """In processes of their own: TensorFlow is imported only by the one that decodes."""
+    folder = str(kinds["folder"]["path"])
+    source = {**kinds["tensorflow"]["dataset.source"], "batch": batch}  # type: ignore[dict-item]
+    code = (
+        "import sys; from sweeprof.datasets.tensorflow_dataset import TensorflowDataset; import numpy as np\n"
+        f"split = TensorflowDataset(source={source!r}, batched={batch is not None}, limit=20).split('test')\n"
+        f"assert 'tensorflow' not in sys.modules; wanted = np.load({folder + '/digits.npz'!r})\n"
+        "assert (split.inputs == wanted['x_test'][:20]).all() and (split.targets == wanted['y_test'][:20]).all()"
+    )
+    search_path = ":".join([folder, *filter(None, sys.path)])
+    environment = {**__import__("os").environ, "PYTHONPATH": search_path}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_iterable_datasets_and_transforms(kinds: dict[str, dict[str, object]], monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = kinds["folder"]["path"]
+    monkeypatch.syspath_prepend(str(folder))
+    source = {"_target_": "my_data.Streamed", "path": str(folder) + "/digits.npz"}
+    streamed = read(TorchDataset(source=source, limit=7, transform="my_data.flipped"))
+    wanted = np.load(source["path"])["x_test"]
+    np.testing.assert_array_equal(streamed.inputs, wanted[:7, ..., ::-1])
+    shuffled = read(TorchDataset(source=source, limit=7, shuffle=True, seed=3))
+    order = np.random.default_rng(3).permutation(NUMBER)[:7]
+    np.testing.assert_array_equal(shuffled.inputs, wanted[order])
+
+
+# Files of tests.
+
+
+def write_images(folder: Path, shapes: dict[str, tuple[int, int]]) -> Path:
+    from PIL import Image
+
+    random = np.random.default_rng(0)
+    for name, (width, height) in shapes.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(random.integers(0, 256, (height, width, 3), np.uint8)).save(path)
+    return folder
+
+
+def described(**changes: Any) -> dict[str, Any]:
+    return json.loads(json.dumps(ModelInputs({"x": ArraySpec((4,))}, "positional", **changes).to_dict()))  # type: ignore[no-any-return]
+
+
+# Splits and options.
+
+
+def test_parts_of_a_folder_have_the_same_classes(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "p", {"train/a/1.png": (4, 4), "train/b/1.png": (4, 4), "val/b/2.png": (4, 4)})
+    assert read(Images(path=str(folder))).targets.tolist() == [1]
+    assert read(Images(path=str(folder)), "train").targets.tolist() == [0, 1]
+    assert read(Images(path=str(folder), split="train", train_split="val")).targets.tolist() == [0, 1]
+    assert read(Images(path=f"{folder}/{{split}}", split="val")).targets.tolist() == [0]
+
+
+def test_a_table_of_numbers_and_texts(tmp_path: Path) -> None:
+    (tmp_path / "test.csv").write_text("width,height,kind\n1,2.5,cat\n3,4.5,dog\n")
+    (tmp_path / "train.csv").write_text("width,height,kind\n5,6.5,ant\n")
+    table = Table(path=str(tmp_path / "{split}.csv"), targets="kind")
+    split = read(table)
+    assert split.inputs.tolist() == [[1, 2.5], [3, 4.5]]
+    assert split.targets.tolist() == [1, 2]  # as in the training split: ant is 0
+    assert read(table, "train").targets.tolist() == [0]
+    chosen = read(Table(path=str(tmp_path / "test.csv"), inputs=["height"], limit=1))
+    assert (chosen.inputs.tolist(), chosen.targets) == ([2.5], None)
+
+
+def test_arrays_by_usual_names_and_by_their_own(tmp_path: Path) -> None:
+    arrays = {
+        "x_test": np.arange(6.0).reshape(3, 2),
+        "y_test": np.arange(3),
+        "x_train": np.ones((2, 2)),
+        "z": np.zeros(3),
+    }
+    np.savez(tmp_path / "a.npz", **arrays)
+    source = Npz(path=str(tmp_path / "a.npz"))
+    assert read(source).inputs.dtype == np.float32
+    assert read(source).inputs.tolist() == arrays["x_test"].tolist()
+    assert read(source, "train").targets is None
+    several = read(Npz(path=str(tmp_path / "a.npz"), inputs=["x_{split}", "z"], targets="y_{split}"))
+    assert {name: array.shape for name, array in several.inputs.items()} == {"x": (3, 2), "z": (3,)}
+
+
+def test_images_with_the_channels_last_become_channels_first(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).random((2, 5, 4, 3), np.float32)
+    np.savez(tmp_path / "a.npz", x=images)
+    source = Npz(path=str(tmp_path / "a.npz"), layout="channels_last")
+    np.testing.assert_array_equal(read(source).inputs, images.transpose(0, 3, 1, 2))
+    assert source.channel_axis == 1
+    assert Npz(path=str(tmp_path / "a.npz")).channel_axis is None
+
+
+def test_samples_of_different_lengths_are_padded_if_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ragged_data.py").write_text(
+        "class Words:\n"
+        "    def __len__(self): return 3\n"
+        "    def __getitem__(self, at):\n"
+        "        ids = list(range(1, 3 + 2 * at))\n"
+        "        return {'input_ids': ids, 'kind': [7, 8], 'labels': ids}\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source = {"_target_": "ragged_data.Words"}
+    with pytest.raises(
+        DatasetError, match=r"'input_ids' of sample 1 of dataset.source has the length 4, and sample 0 .* has 2"
+    ):
+        read(TorchDataset(source=source))
+    split = read(TorchDataset(source=source, collate="pad"))
+    inputs, targets = split.batch(np.arange(2))
+    assert inputs["input_ids"].tolist() == [[1, 2, 0, 0], [1, 2, 3, 4]]
+    assert inputs["attention_mask"].tolist() == [[1, 1, 0, 0], [1, 1, 1, 1]]
+    assert inputs["kind"].tolist() == [[7, 8], [7, 8]]
+    assert targets.tolist() == [[1, 2, -100, -100], [1, 2, 3, 4]]
+    longer, _ = read(TorchDataset(source=source, collate={"length": 8})).batch(np.arange(3))
+    assert longer["input_ids"].shape == (3, 8)
+
+
+def test_blocks_of_tokens(tmp_path: Path) -> None:
+    ids = np.arange(23, dtype=np.uint16)
+    np.save(tmp_path / "ids.npy", ids)
+    ids.tofile(tmp_path / "ids.bin")
+    for name in ("ids.npy", "ids.bin"):
+        split = read(Tokens(path=str(tmp_path / name), length=5))
+        np.testing.assert_array_equal(split.inputs, np.arange(20).reshape(4, 5))
+        np.testing.assert_array_equal(split.targets, np.arange(1, 21).reshape(4, 5))
+    assert len(read(Tokens(path=str(tmp_path / "ids.npy"), length=23, targets="same"))) == 1
+    assert read(Tokens(path=str(tmp_path / "ids.npy"), targets="none", length=4)).targets is None
+
+
+def test_sound_at_another_rate(tmp_path: Path) -> None:
+    import soundfile
+
+    def tone(rate: int) -> Any:
+        return np.sin(2 * np.pi * 440 * np.arange(rate // 2) / rate).astype(np.float32)
+
+    for label, rate in (("high", 16000), ("low", 8000)):
+        (tmp_path / "sounds" / label).mkdir(parents=True)
+        soundfile.write(
+            tmp_path / "sounds" / label / "a.wav", np.stack([tone(rate)] * 2, axis=1), rate, subtype="FLOAT"
+        )
+    split = read(Audio(path=str(tmp_path / "sounds"), sampling_rate=16000, length=7000))
+    assert split.inputs.shape == (2, 7000)
+    np.testing.assert_array_equal(split.inputs[0], tone(16000)[:7000])
+    # Twice as many samples of the same tone; the filter has no past at the ends.
+    np.testing.assert_allclose(split.inputs[1][200:-200], tone(16000)[200:6800], atol=2e-3)
+    assert len(resampled(np.zeros(44100), 44100, 16000)) == 16000
+    normal = read(Audio(path=str(tmp_path / "sounds"), length=4000, normalize=True, sampling_rate=16000))
+    np.testing.assert_allclose([normal.inputs.mean(), normal.inputs.std()], [0, 1], atol=1e-3)
+
+
+# Mistakes.
+
+
+def failing(tmp_path: Path, name: str) -> Source:
+    """A source with something wrong with its data."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "no_pictures" / "a").mkdir(parents=True)
+    folder = write_images(tmp_path / "p", {"a/1.png": (8, 8), "b/2.png": (8, 8), "c/3.png": (6, 8)})
+    (tmp_path / "p" / "b" / "2.png").write_bytes((folder / "a" / "1.png").read_bytes()[:60])
+    write_images(tmp_path / "q", {"a/1.png": (8, 8), "c/3.png": (6, 8)})
+    np.savez(tmp_path / "a.npz", x=np.zeros((3, 4)), y=np.array([0, 1, 5]), short=np.zeros(2))
+    (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 and nothing more")
+    (tmp_path / "t.csv").write_text("a,b,y\n1,2,0\n3,,1\n")
+    (tmp_path / "u.csv").write_text("a,b,y\n1,2,0\n3,x,1\n")
+    np.save(tmp_path / "ids.npy", np.array([1, 2, 900, 4]))
+    (tmp_path / "sounds" / "a").mkdir(parents=True)
+    (tmp_path / "sounds" / "a" / "1.wav").write_bytes(b"RIFF")
+    pathed = {
+        key: str(tmp_path / key) for key in ("empty", "no_pictures", "p", "q", "a.npz", "broken.npz", "t.csv", "u.csv")
+    }
+    sources: dict[str, Callable[[], Source]] = {
+        "empty folder": lambda: Images(path=pathed["empty"]),
+        "no pictures": lambda: Images(path=pathed["no_pictures"]),
+        "cut picture": lambda: Images(path=pathed["p"]),
+        "two shapes": lambda: Images(path=pathed["q"]),
+        "no split": lambda: Images(path=pathed["q"], split="val"),
+        "label": lambda: Npz(path=pathed["a.npz"], model_inputs=described(targets=ArraySpec((), "int64", high=5))),
+        "no array": lambda: Npz(path=pathed["a.npz"], inputs="xx"),
+        "lengths": lambda: Npz(path=pathed["a.npz"], inputs=["x", "short"]),
+        "broken": lambda: Npz(path=pathed["broken.npz"]),
+        "no column": lambda: Table(path=pathed["t.csv"], targets="z"),
+        "no value": lambda: Table(path=pathed["t.csv"], targets="y"),
+        "no number": lambda: Table(path=pathed["u.csv"], targets="y"),
+        "id": lambda: Tokens(
+            path=str(tmp_path / "ids.npy"), length=2, targets="none", model_inputs=described(vocabulary=900)
+        ),
+        "too short": lambda: Tokens(path=str(tmp_path / "ids.npy"), length=20),
+        "sound": lambda: Audio(path=str(tmp_path / "sounds")),
+        "tuple of three": lambda: TorchDataset(source={"_target_": "builtins.list", "_args_": [[[np.ones(2)] * 3]]}),
+        "no dataset": lambda: TorchDataset(source={"_target_": "builtins.int"}),
+        "empty dataset": lambda: TorchDataset(source={"_target_": "builtins.list"}),
+    }
+    return sources[name]()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("empty folder", r"/empty has no folders: one is needed for each class"),
+        ("no pictures", r"/no_pictures has no picture in the folders of its classes"),
+        ("cut picture", r"/p/b/2\.png cannot be read as a picture: "),
+        ("two shapes", r"/q/c/3\.png and those before differ in size \(6 × 8 and 8 × 8\): set dataset\.image_size"),
+        ("no split", r"/q has no folder 'val', which was to be the split 'test'"),
+        ("label", r"row 2 of .*/a\.npz has the label 5, and the model has the classes 0 to 4"),
+        ("no array", r"/a\.npz has no array 'xx', but x, y, short; did you mean 'x'\?"),
+        ("lengths", r"/a\.npz has arrays of different numbers of rows: 'x' 3, 'short' 2, 'y' 3"),
+        ("broken", r"/broken\.npz cannot be read as an \.npz file: "),
+        ("no column", r"dataset\.targets: 'z' is not a column of t\.csv\. Known: a, b, y\."),
+        ("no value", r"row 1 of .*/t\.csv has no value in column 'b'"),
+        ("no number", r"row 1 of .*/u\.csv has no number in column 'b', but 'x'"),
+        ("id", r"token 2 to 3 of .*/ids\.npy has the id 900, and the model's vocabulary has the ids 0 to 899"),
+        ("too short", r"/ids\.npy has 4 tokens, and a block needs 21: set dataset\.length"),
+        ("sound", r"/sounds/a/1\.wav cannot be read as a sound file: "),
+        (
+            "tuple of three",
+            r"sample 0 of dataset\.source has 3 parts; it must be inputs, or a pair \(inputs, targets\)",
+        ),
+        ("no dataset", r"dataset\.source is a int, which has neither __len__ and __getitem__ nor __iter__"),
+        ("empty dataset", r"there are no samples"),
+    ],
+)
+def test_a_mistake_is_one_sentence(tmp_path: Path, name: str, message: str) -> None:
+    source = failing(tmp_path, name)
+    with pytest.raises(DatasetError) as error:
+        read(source)
+    assert re.search(message, str(error.value))
+    assert "\n" not in str(error.value)
+
+
+def test_all_mistakes_in_options_come_at_once() -> None:
+    with pytest.raises(UserError) as error:
+        Images(path=None, image_size=0, channels=2, interpolation="bilinar", limit=0, collate="stack")
+    keys = [problem.key for problem in error.value.problems]
+    assert keys == [
+        *("dataset.limit", "dataset.collate", "dataset.path", "dataset.image_size", "dataset.channels"),
+        "dataset.interpolation",
+    ]
+    assert "Did you mean 'bilinear'?" in str(error.value)
+
+
+def test_an_error_of_the_users_code_has_its_place(
+    kinds: dict[str, dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the process that decodes."""
+    monkeypatch.setenv("PYTHONPATH", ":".join([str(kinds["folder"]["path"]), *filter(None, sys.path)]))
+    with pytest.raises(
+        DatasetError, match=r"RuntimeError: the disk is on fire \(.*my_data\.py:\d+ in names_its_split\)"
+    ):
+        TorchDataset(source={"_target_": "my_data.names_its_split"}).split("test")
