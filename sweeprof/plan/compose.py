@@ -41,7 +41,7 @@ from sweeprof.config.schema import (
     is_open,
     keys_below,
 )
-from sweeprof.config.validation import part_problems, training_problems
+from sweeprof.config.validation import mode_problems, part_problems
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.select import passes_of, select
 from sweeprof.plan.baseline import Chosen, FindSweep, chosen_baseline, compare_problems
@@ -138,7 +138,7 @@ class Composer:
             some, left_out = section.combinations(list(self.axes), display.advance)
             found += some
             excluded += left_out
-            problems += [*section.problems, *training_problems(section.keys, [c.config["mode"] for c in some])]
+            problems += [*section.problems, *mode_problems(section.keys, [c.config["mode"] for c in some])]
         if not problems:
             found, problems = with_generated_inputs(found)
         baseline = chosen_baseline(

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from sweeprof.config.signatures import given_arguments
 from sweeprof.datasets.checks import checked_split
 from sweeprof.errors import DatasetError, Problem, Unsupported, WorkerError, choice_problem
+from sweeprof.measuring.generation_config import OWN_KEYS
 from sweeprof.measuring.instantiate import chosen_builder, instantiate
 from sweeprof.plan.plan import Combination
 from sweeprof.plan.process_environment import environment
@@ -66,6 +67,10 @@ def _targets(config: Json) -> Iterator[tuple[str, str, list[str]]]:
         node = config["training"][key]
         if isinstance(node, Mapping):
             yield f"training.{key}._target_", node["_target_"], list(given_arguments(node))
+    generation = config.get("generation", {})
+    if config.get("mode") == "generation" and generation.get("function") is not None:
+        arguments = [name for name in generation if name not in OWN_KEYS]
+        yield "generation.function", generation["function"], arguments
 
 
 def _asked(question: Json, variables: Mapping[str, str], then: Json | None = None) -> list[Problem]:
