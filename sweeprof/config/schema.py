@@ -19,8 +19,8 @@ from typing import Any, get_args
 from sweeprof.config import constraints as c
 from sweeprof.config.constraints import Constraint
 from sweeprof.errors import Problem, nearest
-from sweeprof.measuring.generation_config import NEW_TOKENS
 from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS
+from sweeprof.model_sources.generate_arguments import NEW_TOKENS
 from sweeprof.results.layer_times import Mode
 from sweeprof.results.protocol import Protocol
 from sweeprof.results.record import STATUSES

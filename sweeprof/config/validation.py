@@ -11,9 +11,9 @@ from sweeprof.config.constraints import METRICS
 from sweeprof.config.schema import RESOURCES, constraint_problems, keys_below
 from sweeprof.config.signatures import argument_problems
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
-from sweeprof.measuring.generation_config import OWN_KEYS
-from sweeprof.measuring.generation_config import argument_problems as generate_problems
 from sweeprof.metrics.select import select
+from sweeprof.model_sources.generate_arguments import OWN_KEYS
+from sweeprof.model_sources.generate_arguments import argument_problems as generate_problems
 from sweeprof.results.record import Json
 
 WHERE = "where"

@@ -23,7 +23,7 @@ NOT_GENERATED = Missing("nothing was generated: add mode=generation")
 
 @metric(name="generation/time_to_first_token", unit="s", better="lower")
 def time_to_first_token(timing: Rounds) -> Estimate | Missing:
-    """Wall time from the beginning of a generation until the first token of every sequence is complete: prefill and first choice."""
+    """Wall time from the beginning of a generation until the first token of every sequence is complete."""
     return _over_tokens(timing, 1) or over_rounds(timing, _unchanged, first_tokens)
 
 
@@ -63,7 +63,7 @@ def time_per_token_p99(timing: Rounds) -> Estimate | Missing:
 def first_gap(timing: Rounds) -> Estimate | Missing:
     """Wall time from the first token to the second."""
     return _over_tokens(timing, 2) or over_rounds(
-        timing, _unchanged, lambda round: _means(round, lambda tokens: tokens[1])
+        timing, _unchanged, lambda times: _means(times, lambda tokens: tokens[1])
     )
 
 
@@ -96,7 +96,7 @@ def decode_throughput(timing: Rounds, batch_size: int) -> Estimate | Missing:
     return over_rounds(
         timing,
         lambda seconds: tokens / seconds,
-        lambda round: _means(round, lambda times: sum(times[1:])),
+        lambda times: _means(times, lambda tokens: sum(tokens[1:])),
     )
 
 
@@ -135,7 +135,7 @@ def mfu_prefill(generation: Generation, timing: Rounds, peaks: Peaks) -> Estimat
 
 @metric(name="rate/mbu_decode", unit="ratio", better="higher")
 def mbu_decode(generation: Generation, timing: Rounds, peaks: Peaks) -> Estimate | Missing:
-    """Memory bandwidth utilisation of decoding: weights and cache that a step must read over its time and the measured bandwidth."""
+    """Memory bandwidth utilisation of decoding: weights and cache that a step reads over its time and the measured bandwidth."""
     if generation.weight_bytes is None or generation.cache_bytes is None:
         return Missing(generation.bytes_reason or "the bytes that a decode step reads are not known")
     needed = Estimate(generation.weight_bytes + generation.cache_bytes, "exact")
@@ -146,29 +146,29 @@ def mbu_decode(generation: Generation, timing: Rounds, peaks: Peaks) -> Estimate
     return replace(found, detail={**found.detail, **detail})
 
 
-def first_tokens(round: Timing) -> Sequence[float]:
+def first_tokens(timing: Timing) -> Sequence[float]:
     """Per sample, the seconds to the first token."""
-    return _means(round, lambda tokens: tokens[0])
+    return _means(timing, lambda tokens: tokens[0])
 
 
-def median_gaps(round: Timing) -> Sequence[float]:
+def median_gaps(timing: Timing) -> Sequence[float]:
     """Per sample, the median of the gaps after the first, in seconds."""
-    return [statistics.median(gap for tokens in sample for gap in tokens[2:]) for sample in round.generated]
+    return [statistics.median(gap for tokens in sample for gap in tokens[2:]) for sample in timing.generated]
 
 
-def later_gaps(round: Timing) -> list[float]:
+def later_gaps(timing: Timing) -> list[float]:
     """All gaps after the first, in seconds."""
-    return [gap for tokens in _tokens(round).seconds for gap in tokens[2:]]
+    return [gap for tokens in _tokens(timing).seconds for gap in tokens[2:]]
 
 
-def _means(round: Timing, seconds_of: Callable[[tuple[float, ...]], float]) -> Sequence[float]:
+def _means(timing: Timing, seconds_of: Callable[[tuple[float, ...]], float]) -> Sequence[float]:
     """Return per sample the mean over its generations."""
-    return [statistics.fmean(map(seconds_of, sample)) for sample in round.generated]
+    return [statistics.fmean(map(seconds_of, sample)) for sample in timing.generated]
 
 
-def _tokens(round: Timing) -> TokenTimes:
-    assert round.generation is not None
-    return round.generation
+def _tokens(timing: Timing) -> TokenTimes:
+    assert timing.generation is not None
+    return timing.generation
 
 
 def _over_tokens(timing: Rounds, least: int) -> Missing | None:

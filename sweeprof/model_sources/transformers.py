@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from sweeprof.datasets.auto import ArraySpec, ModelInputs
 from sweeprof.errors import Problem, UserError, key_problem
-from sweeprof.measuring.generation_config import NEW_TOKENS, OWN_KEYS, check_generate
 from sweeprof.model_sources import check_sizes, known_name, package, size
+from sweeprof.model_sources.generate_arguments import NEW_TOKENS, OWN_KEYS, check_generate
 from sweeprof.model_sources.torchvision import import_torchvision
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class _Description:
         return ModelInputs(self._specs, "keywords", self._targets(), axis, self._unit, self._units, self._used)
 
     def check_generation(self, generation: Mapping[str, Any]) -> None:
-        """Raise :class:`UserError` for a model without ``generate``, for arguments that it does not have, and for too many tokens."""
+        """Raise :class:`UserError` for a model without ``generate``, for unknown arguments, and for too many tokens."""
         if generation.get("function") is not None:
             return
         arguments = {name: value for name, value in generation.items() if name not in OWN_KEYS}

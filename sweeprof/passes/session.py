@@ -208,6 +208,8 @@ class Session(ABC):
         if self.mode == "training":
             return Work(model.put(inputs), self.targets(), self.training_config)
         if self.mode == "generation":
+            if not isinstance(self.backend, Generates):
+                raise lacking(self.backend, Generates)
             return Work(model.put(inputs), generation=self.generation_config)
         return Work(model.put(inputs))
 

@@ -17,8 +17,8 @@ from tempfile import TemporaryDirectory
 from sweeprof.config.signatures import given_arguments
 from sweeprof.datasets.checks import checked_split
 from sweeprof.errors import DatasetError, Problem, Unsupported, WorkerError, choice_problem
-from sweeprof.measuring.generation_config import OWN_KEYS
 from sweeprof.measuring.instantiate import chosen_builder, instantiate
+from sweeprof.model_sources.generate_arguments import OWN_KEYS
 from sweeprof.plan.plan import Combination
 from sweeprof.plan.process_environment import environment
 from sweeprof.processes import Child, child_environment, inherited_connection

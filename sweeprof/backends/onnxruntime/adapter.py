@@ -24,6 +24,7 @@ from sweeprof.results.operators import Operators
 from sweeprof.results.peaks import Peaks, PeakSettings
 from sweeprof.results.protocol import Protocol
 
+GENERATION = Gap("not implemented", "a forward is exported, and not the loop over the tokens with its cache")
 INFERENCE = Gap("makes no sense", "ONNX Runtime runs models, and trains none")
 
 
@@ -34,6 +35,8 @@ class OnnxruntimeBackend:
     gaps: ClassVar[Mapping[str, Gap]] = {
         "AnalyzesTraining": INFERENCE,
         "Trains": INFERENCE,
+        "Generates": GENERATION,
+        "AnalyzesGeneration": GENERATION,
         "CountsItself": Gap("not possible upstream", "ONNX Runtime counts no operations"),
         "Borrows": Gap("makes no sense", "a model in a caller's hands is exported, and the file is what runs"),
         "Watches": Gap("makes no sense", "a loop of the user's own calls the model and not its exported graph"),

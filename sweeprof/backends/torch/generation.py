@@ -19,8 +19,9 @@ import torch
 from sweeprof.backends.torch.model import TorchModel
 from sweeprof.backends.torch.state import is_compiled
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.generation_config import GenerationConfig, check_generate
+from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
+from sweeprof.model_sources.generate_arguments import check_generate
 
 NOT_OF_PROMPTS = ("labels", "decoder_input_ids", "decoder_attention_mask", "decoder_inputs_embeds")
 """Arguments of a forward that ``generate`` is not given: it makes what the decoder reads."""
