@@ -131,7 +131,10 @@ def check_model(module: torch.nn.Module, batch: Inputs, config: GenerationConfig
         raise Unsupported(COMPILED)
     generate = getattr(module, "generate", None)
     if generate is None:
-        raise Unsupported(f"{type(module).__name__} has no generate: name a function by generation.function")
+        raise Unsupported(
+            f"{type(module).__name__} has no generate: name a function by generation.function, or choose a model with a head, such "
+            "as model.task=text-generation"
+        )
     names = inspect.signature(generate).parameters
     if "stopping_criteria" not in names and all(p.kind is not p.VAR_KEYWORD for p in names.values()):
         raise Unsupported(
