@@ -41,6 +41,9 @@ class GenerateStep:
         # The model's configuration may be made for a forward without a cache.
         settings = {"do_sample": False, "use_cache": True, **config.arguments}
         self._uses_cache = settings["use_cache"]
+        start = start_token(self._module, config)
+        if start is not None:
+            settings["decoder_start_token_id"] = start
         self._generate: Callable[..., Any] = partial(
             self._module.generate,  # type: ignore[operator]
             **prompt,
@@ -164,6 +167,21 @@ def prompt_of(module: torch.nn.Module, batch: Inputs) -> dict[str, Any]:
     return {name: value for name, value in named.items() if name not in NOT_OF_PROMPTS}
 
 
+def start_token(module: torch.nn.Module, config: GenerationConfig) -> int | None:
+    """Return the token that the decoder of an encoder-decoder model begins with; None for other models.
+
+    A model with random weights may name none: then it is the one that pads, as in T5.
+    """
+    own: Any = getattr(module, "config", None)
+    if not getattr(own, "is_encoder_decoder", False):
+        return None
+    sources = [config.arguments.get("decoder_start_token_id")]
+    for settings in (getattr(module, "generation_config", None), own):
+        sources += [getattr(settings, name, None) for name in ("decoder_start_token_id", "bos_token_id")]
+    sources.append(getattr(own, "pad_token_id", None))
+    return next((token for token in sources if isinstance(token, int)), 0)
+
+
 def prompt_tokens(prompt: Mapping[str, Any]) -> int | None:
     """Return the tokens of the prompt of each sequence; None where it is not text."""
     ids = prompt.get("input_ids")
@@ -206,6 +224,8 @@ class GreedyLoop:
     new_tokens: int
     is_static: bool
     """True: the cache reserves its memory at the beginning."""
+    start: int = 0
+    """The token that a decoder with an encoder begins with."""
 
     @classmethod
     def of(cls, module: torch.nn.Module, config: GenerationConfig) -> GreedyLoop:
@@ -222,7 +242,12 @@ class GreedyLoop:
             if value not in plain:
                 reason = "counts, layers, operators and allocations are those of a greedy generation"
                 raise Unsupported(f"generation.{name}={value}: {reason}")
-        return cls(module, config.new_tokens, config.arguments.get("cache_implementation") == "static")
+        return cls(
+            module,
+            config.new_tokens,
+            config.arguments.get("cache_implementation") == "static",
+            start_token(module, config) or 0,
+        )
 
     @property
     def is_encoder_decoder(self) -> bool:
@@ -286,8 +311,7 @@ class GreedyLoop:
         return self.module(**given, **keeps, past_key_values=cache, use_cache=True, return_dict=True)
 
     def _started(self, prompt: torch.Tensor, length: int) -> torch.Tensor:
-        start = getattr(self.module.config, "decoder_start_token_id", None)
-        return torch.full((len(prompt), length), start or 0, dtype=torch.int64, device=prompt.device)
+        return torch.full((len(prompt), length), self.start, dtype=torch.int64, device=prompt.device)
 
     def _cache(self, prompt: torch.Tensor, length: int | None) -> object:
         """Return a cache that reserves memory for the prompt and all new tokens but the last, which is not read."""
