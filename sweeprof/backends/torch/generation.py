@@ -37,7 +37,8 @@ class GenerateStep:
     def __init__(self, model: TorchModel, prompt: Mapping[str, Any], config: GenerationConfig) -> None:
         self.new_tokens = config.new_tokens
         self.prompt_tokens = prompt_tokens(prompt)
-        self._module, self._device = model.module, model.device
+        self._module: Any = model.module
+        self._device = model.device
         # The model's configuration may be made for a forward without a cache.
         settings = {"do_sample": False, "use_cache": True, **config.arguments}
         self._uses_cache = settings["use_cache"]
@@ -45,7 +46,7 @@ class GenerateStep:
         if start is not None:
             settings["decoder_start_token_id"] = start
         self._generate: Callable[..., Any] = partial(
-            self._module.generate,  # type: ignore[operator]
+            self._module.generate,
             **prompt,
             **settings,
             min_new_tokens=config.new_tokens,
@@ -64,8 +65,8 @@ class GenerateStep:
             cache = kwargs.get("past_key_values")
             seen[:] = [getattr(outputs, "past_key_values", None) if cache is None else cache]
 
-        base = self._module.get_base_model() if hasattr(self._module, "get_base_model") else self._module  # type: ignore[operator]
-        handle = base.register_forward_hook(remember, with_kwargs=True)  # type: ignore[union-attr]
+        base = self._module.get_base_model() if hasattr(self._module, "get_base_model") else self._module
+        handle = base.register_forward_hook(remember, with_kwargs=True)
         try:
             self._generate()
         finally:
