@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         UserError,
         WorkerError,
     )
+    from sweeprof.measuring.generation_config import GenerationConfig
     from sweeprof.measuring.inputs import Inputs, TensorSpec, pattern_of
     from sweeprof.measuring.timing import Timing
     from sweeprof.measuring.training_config import TrainingConfig
@@ -56,6 +57,7 @@ _HOMES = {
     "Difference": "sweeprof.results.verdicts",
     "Estimate": "sweeprof.metrics.metric",
     "Formulas": "sweeprof.counting.formulas",
+    "GenerationConfig": "sweeprof.measuring.generation_config",
     "Inputs": "sweeprof.measuring.inputs",
     "Iteration": "sweeprof.results.iteration",
     "LayerRow": "sweeprof.results.layers",
@@ -114,6 +116,7 @@ __all__ = [
     "Difference",
     "Estimate",
     "Formulas",
+    "GenerationConfig",
     "Inputs",
     "Iteration",
     "LayerRow",

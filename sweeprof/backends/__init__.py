@@ -20,11 +20,13 @@ from sweeprof.backends.outputs import HostOutputs
 from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import Kernel, KernelName
+from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import MemoryMeter
-from sweeprof.measuring.timing import Clock, FusedStep, TrainingStep
+from sweeprof.measuring.timing import Clock, FusedStep, GenerationStep, TrainingStep
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.artifact import Artifact
+from sweeprof.results.generation import Generation
 from sweeprof.results.iteration import Iteration
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
@@ -221,6 +223,26 @@ class Trains(Protocol):
 
 
 @runtime_checkable
+class Generates(Protocol):
+    """Can generate text, token by token, with a loaded model."""
+
+    def generating(
+        self, model: LoadedModel, batch: Any, config: GenerationConfig
+    ) -> AbstractContextManager[GenerationStep]:
+        """Within the context the model generates from the prompts of ``batch``; raises what does not fit the model."""
+
+
+@runtime_checkable
+class AnalyzesGeneration(Protocol):
+    """Can count the prefill and a decode step of a generation from shapes alone."""
+
+    def analyze_generation(
+        self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas, config: GenerationConfig
+    ) -> Generation:
+        """One generation of the model from the prompts of ``inputs``."""
+
+
+@runtime_checkable
 class Watches(Protocol):
     """Can watch a model in a loop of the user's own."""
 
@@ -297,6 +319,8 @@ CAPABILITIES: tuple[type, ...] = (
     Borrows,
     MeasuresMemory,
     Trains,
+    Generates,
+    AnalyzesGeneration,
     Watches,
     TimesLayers,
     TracesOperators,
@@ -318,6 +342,8 @@ LACKS = {
     "Borrows": "profile a model in a caller's hands",
     "MeasuresMemory": "measure memory",
     "Trains": "train",
+    "Generates": "generate text",
+    "AnalyzesGeneration": "count a generation",
     "Watches": "watch a model in a loop",
     "TimesLayers": "time layers",
     "TracesOperators": "trace operators",

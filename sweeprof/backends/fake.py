@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from sweeprof.backends import AnyArray, Build, Gap
 from sweeprof.counting.formulas import Formulas
 from sweeprof.measuring.calibration import Kernel, KernelName
+from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.results.layer_times import ROOT
@@ -42,6 +43,9 @@ class FakeModel:
     backward_s: float = 0.002
     update_s: float = 0.0005
     """Seconds of the other phases of a training step."""
+    prefill_s: float = 0.004
+    token_s: float | Sequence[float] = 0.001
+    """Seconds of a generation up to its first token, and of each further token; a list is repeated from its beginning."""
     transfer_s: float | None = None
     """Seconds of bringing inputs to the device, and outputs back; None: it runs on the host."""
     compiles: bool = False
@@ -109,10 +113,11 @@ class FakeMemory:
 
 @dataclass(frozen=True, slots=True)
 class FakeBackend:
-    """Runs :class:`FakeModel`: steps, training steps, memory and counts, all as scripted."""
+    """Runs :class:`FakeModel`: steps, training steps, generations, memory and counts, all as scripted."""
 
     gaps: ClassVar[Mapping[str, Gap]] = {
         "AnalyzesTraining": Gap("makes no sense", NOTHING_RUNS),
+        "AnalyzesGeneration": Gap("makes no sense", NOTHING_RUNS),
         "CountsItself": Gap("makes no sense", "there is no framework that could count"),
         "HasArtifact": Gap("makes no sense", "a fake model has no file"),
         "Borrows": Gap("makes no sense", "a fake model has no state to restore"),
@@ -162,6 +167,11 @@ class FakeBackend:
     ) -> AbstractContextManager[FakeTraining]:
         return model.training(batch)
 
+    def generating(
+        self, model: FakeLoaded, batch: AnyArray, config: GenerationConfig
+    ) -> AbstractContextManager[FakeGeneration]:
+        return nullcontext(FakeGeneration(model.native, batch, config, self._clock, self.slowdown))
+
     def kernel(self, model: FakeLoaded, wanted: KernelName | None) -> Kernel:
         return Kernel(wanted or "matmul", lambda: self._clock.advance(model.native.kernel_s))
 
@@ -184,6 +194,29 @@ class FakeTraining:
 
     def update(self) -> None:
         self._clock.advance(self._model.update_s * self._slowdown)
+
+
+class FakeGeneration:
+    """A generation whose tokens take as long as the model says; a sample of the batch is a prompt."""
+
+    def __init__(
+        self, model: FakeModel, batch: AnyArray, config: GenerationConfig, clock: FakeClock, slowdown: float
+    ) -> None:
+        self.prompt_tokens = math.prod(batch.shape[1:])
+        self.new_tokens = config.new_tokens
+        self._model, self._sequences, self._clock, self._slowdown = model, len(batch), clock, slowdown
+        self._tokens = itertools.cycle([model.token_s] if isinstance(model.token_s, int | float) else model.token_s)
+
+    def generate(self, on_token: Callable[[], object]) -> None:
+        happen(self._model.on_step)
+        self._clock.advance(self._model.prefill_s * self._slowdown)
+        on_token()
+        for _ in range(self.new_tokens - 1):
+            self._clock.advance(next(self._tokens) * self._slowdown)
+            on_token()
+
+    def cache_bytes(self) -> int:
+        return 8 * self._sequences * (self.prompt_tokens + self.new_tokens - 1)
 
 
 class FakeLoaded:

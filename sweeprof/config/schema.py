@@ -21,6 +21,8 @@ from sweeprof.config import constraints as c
 from sweeprof.config.constraints import Constraint
 from sweeprof.errors import Problem, nearest
 from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS
+from sweeprof.model_sources.generate_arguments import NEW_TOKENS
+from sweeprof.results.layer_times import Mode
 from sweeprof.results.protocol import Protocol
 from sweeprof.results.record import STATUSES
 
@@ -111,6 +113,7 @@ def _part(
     role: Role = Role.RUN,
     is_group: bool = False,
     has_target: bool = False,
+    is_open: bool = False,
     is_column: bool = False,
     is_repeated: bool = False,
 ) -> Any:
@@ -121,7 +124,7 @@ def _part(
         "role": role,
         "is_group": is_group,
         "has_target": has_target,
-        "is_open": has_target and role is Role.IDENTITY,
+        "is_open": is_open or (has_target and role is Role.IDENTITY),
         "is_column": is_column,
         "is_repeated": is_repeated,
     }
@@ -180,6 +183,30 @@ class TrainingSettings:
         "mean (of all outputs), cross_entropy, mse, own (the loss that the model returns), or a mapping with the _target_ of a "
         "function of outputs and targets.",
         c.choice("loss", sorted(LOSSES), or_mapping=True),
+    )
+
+
+@dataclass
+class GenerationSettings:
+    """Text generation, for mode=generation; further keys are arguments of the model's ``generate``."""
+
+    prompt_length: int | None = _key(
+        None,
+        "Tokens of the prompt, which dataset=auto generates; null: inputs.sequence_length, or the default of the model's source.",
+        c.optional(c.integer("number of tokens")),
+        unit="tokens",
+    )
+    new_tokens: int = _key(
+        NEW_TOKENS,
+        "Tokens that are generated for each sequence, exactly so many.",
+        c.integer("number of tokens"),
+        unit="tokens",
+    )
+    function: str | None = _key(
+        None,
+        "Dotted name of a function of your own, function(model, inputs, new_tokens, on_token), that generates and calls on_token() "
+        "after each token; null: the model's own generate.",
+        c.optional(c.matching(r"\w+(\.\w+)+", "is not the dotted name of a function, such as my_package.generate.")),
     )
 
 
@@ -448,9 +475,9 @@ class Config:
     batch_size: int = _key(1, "Samples in one forward.", c.integer("batch size"), role=Role.IDENTITY, is_column=True)
     mode: str = _key(
         "${oc.select:metrics.mode,inference}",
-        "The kind of step: inference (a forward), training (forward, backward and the optimizer's step), or loading (one batch of "
-        "the data loader, for metrics=loading). Default: the metric set's mode.",
-        c.choice("kind of step", ("inference", "training", "loading")),
+        "The kind of step: inference (a forward), training (forward, backward and the optimizer's step), generation (of text, "
+        "token by token) or loading (one batch of the data loader, for metrics=loading). Default: the metric set's mode.",
+        c.choice("kind of step", get_args(Mode)),
         role=Role.IDENTITY,
     )
     inputs: dict[str, int] = _key(
@@ -463,6 +490,13 @@ class Config:
     )
     training: TrainingSettings = _part(
         TrainingSettings, "The optimizer and the loss of a training step.", role=Role.IDENTITY
+    )
+    generation: GenerationSettings = _part(
+        GenerationSettings,
+        "The prompt and the new tokens of mode=generation. Other keys are passed to the model's generate: "
+        "generation.cache_implementation=static, generation.num_beams=4.",
+        role=Role.IDENTITY,
+        is_open=True,
     )
     metrics: MetricSettings = _part(MetricSettings, "The metric set.", role=Role.IDENTITY, is_group=True)
     quality: dict[str, object] = _key(
@@ -624,7 +658,7 @@ RENAMED = {key.renamed_from: key.name for key in KEYS.values() if key.renamed_fr
 TOP_LEVEL = _top_level(lambda _: True)
 """The keys at the top of the config."""
 IDENTITY = _top_level(lambda key: key.role is Role.IDENTITY)
-"""The keys of a combination's identity; ``training`` is ignored for mode=inference."""
+"""The keys of a combination's identity; ``training`` and ``generation`` are ignored in other modes."""
 SHAPE_KEYS = _top_level(lambda key: key.role is Role.SHAPE and key.type != "bool")
 """The keys that list or exclude combinations."""
 TRIAL_KEYS = _top_level(lambda key: key.role is Role.TRIAL)
@@ -639,7 +673,7 @@ COLUMNS = _top_level(lambda key: key.is_column)
 """Axes that every table has, even with a single value."""
 PARTS = _top_level(lambda key: key.is_part)
 """The keys that are mappings."""
-CLOSED_PARTS = _top_level(lambda key: key.is_part and not key.has_target)
+CLOSED_PARTS = _top_level(lambda key: key.is_part and not key.has_target and not key.is_open)
 """Parts that have no other keys than those defined here."""
 
 RESOURCES = tuple(spec.name for spec in dataclasses.fields(ResourceSettings))

@@ -13,6 +13,8 @@ from sweeprof.config.signatures import argument_problems
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.output_scores import problems_of
 from sweeprof.metrics.select import select
+from sweeprof.model_sources.generate_arguments import OWN_KEYS
+from sweeprof.model_sources.generate_arguments import argument_problems as generate_problems
 from sweeprof.results.record import Json
 
 WHERE = "where"
@@ -37,6 +39,7 @@ def part_problems(name: str, part: Any) -> list[Problem]:
 def _further_problems(name: str, part: Any) -> Iterable[Problem]:
     further: dict[str, Callable[[Any], Iterable[Problem]]] = {
         "training": _training_problems,
+        "generation": _generation_problems,
         "metrics": _metric_problems,
         "dataset": _dataset_problems,
         "backend": _backend_problems,
@@ -57,6 +60,14 @@ def _training_problems(training: Any) -> Iterator[Problem]:
         if isinstance(value, Mapping) and not isinstance(value.get("_target_"), str):
             target = f"training.{key}._target_"
             yield Problem(target, value.get("_target_"), "is not the dotted name of a class or function.")
+
+
+def _generation_problems(generation: Any) -> Iterator[Problem]:
+    if not isinstance(generation, Mapping):
+        yield Problem("generation", generation, "is not {prompt_length: …, new_tokens: …}.")
+        return
+    arguments = {name: value for name, value in generation.items() if name not in OWN_KEYS}
+    yield from generate_problems(arguments, is_own=generation.get("function") is not None)
 
 
 def _metric_problems(metrics: Json) -> list[Problem]:
@@ -203,10 +214,10 @@ def loading_problems(configs: Iterable[Json]) -> Iterator[Problem]:
             return
 
 
-def training_problems(axes: Mapping[str, list[object]], modes: Collection[str]) -> Iterator[Problem]:
-    """Return the problems of axes of the training step, given the modes of all combinations."""
-    if not modes or "training" in modes:
-        return
+def mode_problems(axes: Mapping[str, list[object]], modes: Collection[str]) -> Iterator[Problem]:
+    """Return the problems of axes that belong to another mode than those of all combinations."""
     for key, values in axes.items():
-        if key.partition(".")[0] == "training" and len(values) > 1:
-            yield Problem(key, ",".join(map(str, values)), "has no effect with mode=inference; add mode=training.")
+        part = key.partition(".")[0]
+        if modes and part in ("training", "generation") and part not in modes and len(values) > 1:
+            used = " and ".join(sorted(set(modes)))
+            yield Problem(key, ",".join(map(str, values)), f"has no effect with mode={used}; add mode={part}.")

@@ -11,11 +11,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from operator import sub
 from typing import Any, Literal, runtime_checkable
 from typing import Protocol as TypingProtocol
 
+from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import Kernel, KernelTimes
 from sweeprof.measuring.workload import Workload
+from sweeprof.results.generation import TokenTimes
 from sweeprof.results.protocol import Protocol
 from sweeprof.results.record import Stored, Warning
 from sweeprof.results.statistics import spread
@@ -208,6 +211,8 @@ class Timing(Stored):
     of an earlier version."""
     workload: Workload | None = None
     """The work of a step; None where it is not known, or in records of an earlier version."""
+    generation: TokenTimes | None = None
+    """The times of the tokens; None in other modes."""
     rival: Timing | None = field(default=None, repr=False)
     """The baseline's timing of the same interleaved run; a comparison sets it, and no record has it."""
 
@@ -215,6 +220,12 @@ class Timing(Stored):
     def is_training(self) -> bool:
         """True if a step is a whole training step."""
         return bool(self.phases)
+
+    @property
+    def generated(self) -> list[tuple[tuple[float, ...], ...]]:
+        """Per sample, the times of the tokens of each of its generations; empty in other modes."""
+        seconds = () if self.generation is None else self.generation.seconds
+        return [seconds[begin : begin + self.loops] for begin in range(0, len(seconds), self.loops)]
 
     @property
     def median_s(self) -> float:
@@ -229,6 +240,8 @@ class Timing(Stored):
         lists = [timing.samples, (timing.first_step_s,), *timing.phases.values(), *timing.transfers.values()]
         if timing.kernel:
             lists.append(timing.kernel.samples)
+        if timing.generation:
+            lists += timing.generation.seconds
         shortest = min(min(times, default=0.0) for times in lists)
         if shortest < 0:
             raise damaged(shortest, "a time")
@@ -236,6 +249,10 @@ class Timing(Stored):
             raise damaged(timing.loops, "a number of steps per sample", ["loops"])
         if timing.workload is not None and not timing.workload.units > 0:
             raise damaged(timing.workload.units, "a number of units above 0", ["workload", "units"])
+        if timing.generation:
+            expected = len(timing.samples) * timing.loops
+            if len(timing.generation.seconds) != expected or not all(timing.generation.seconds):
+                raise damaged(len(timing.generation.seconds), f"{expected} generations", ["generation", "seconds"])
         return replace(timing, round=round, warnings=(), rival=None)
 
 
@@ -338,13 +355,71 @@ def measure_training(
         seconds.append(tuple(map(clock.between, marks[:-1], marks[1:])))
 
     timing = measure(whole_step, protocol, clock, participant, kernel)
-    taken = timing.loops + _leading(timing.duel, timing.kernel)
-    last = seconds[len(seconds) - len(timing.samples) * taken :]
-    samples = [last[end - timing.loops : end] for end in range(taken, len(last) + 1, taken)]
+    samples = _of_samples(seconds, timing)
     phases = {}
     for index, name in enumerate(PHASES):
         phases[name] = tuple(statistics.fmean(phase[index] for phase in sample) for sample in samples)
     return replace(timing, phases=phases)
+
+
+def _of_samples(seconds: Sequence[tuple[float, ...]], timing: Timing) -> list[Sequence[tuple[float, ...]]]:
+    """Return per sample the times of its steps, given those of every step that was run, in their order."""
+    taken = timing.loops + _leading(timing.duel, timing.kernel)
+    last = seconds[len(seconds) - len(timing.samples) * taken :]
+    return [last[end - timing.loops : end] for end in range(taken, len(last) + 1, taken)]
+
+
+class GenerationStep(TypingProtocol):
+    """One generation of a batch: a prompt is read, and tokens are generated one after the other."""
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """Tokens of the prompt of each sequence; None where the prompt is not text."""
+
+    @property
+    def new_tokens(self) -> int:
+        """Tokens that are generated for each sequence."""
+
+    def generate(self, on_token: Callable[[], object]) -> object:
+        """Generate, and call ``on_token`` whenever the device has completed a token of every sequence."""
+
+    def cache_bytes(self) -> int:
+        """Generate once more, and return the bytes of the cache at the end; raise :class:`Unsupported` if it cannot be seen."""
+
+
+def measure_generation(
+    step: GenerationStep,
+    protocol: Protocol,
+    clock: Clock,
+    participant: Participant | None = None,
+    kernel: Kernel | None = None,
+) -> Timing:
+    """Time whole generations, and within the same ones their tokens; arguments as of :func:`measure`.
+
+    Raises:
+        Unsupported: a generation ended before its last token, or told of no token.
+    """
+    seconds: list[tuple[float, ...]] = []
+    """Of every generation: to its first token, then from each token to the next."""
+
+    def generate() -> None:
+        stamps = [clock.now()]
+        step.generate(lambda: stamps.append(clock.now()))
+        seconds.append(tuple(map(sub, stamps[1:], stamps[:-1])))
+
+    timing = measure(generate, protocol, clock, participant, kernel)
+    tokens = [generation[: step.new_tokens] for sample in _of_samples(seconds, timing) for generation in sample]
+    if not all(tokens):
+        raise Unsupported("the generation did not say when a token was complete: it never called on_token()")
+    cache_bytes: int | None = None
+    reason: str | None = None
+    try:
+        cache_bytes = step.cache_bytes()
+    except Unsupported as error:
+        reason = str(error)
+    return replace(
+        timing, generation=TokenTimes(step.prompt_tokens, step.new_tokens, tuple(tokens), cache_bytes, reason)
+    )
 
 
 def sampled(step: Callable[[], object], protocol: Protocol, clock: Clock) -> tuple[float, ...]:

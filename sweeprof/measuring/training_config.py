@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, cast
 
 from sweeprof.errors import UserError, choice_problem
+from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.results.layer_times import Mode
 
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "none")
@@ -67,15 +68,19 @@ def _named(node: object) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The step that is repeated: a forward, or with a training config a whole training step."""
+    """The step that is repeated: a forward, or with a config of its own a whole training step, or a whole generation."""
 
     batch: Any
     """As :meth:`LoadedModel.put` gave it."""
     targets: Any = None
     training: TrainingConfig | None = None
-    """None: inference."""
+    """None: no training."""
+    generation: GenerationConfig | None = None
+    """None: no generation."""
 
     @property
     def mode(self) -> Mode:
         """The kind of step."""
+        if self.generation is not None:
+            return "generation"
         return "inference" if self.training is None else "training"

@@ -64,31 +64,31 @@ def artifact_bytes(artifact: Artifact) -> int:
 @metric(name="compute/macs", unit="MAC", better="lower")
 def macs(layers: LayerTable) -> Estimate | Missing:
     """Multiply-accumulates of one forward of the whole batch."""
-    return _counted(layers.uncovered, layers.macs, "MACs")
+    return counted(layers.uncovered, layers.macs, "MACs")
 
 
 @metric(name="compute/macs_per_sample", unit="MAC", better="lower")
 def macs_per_sample(layers: LayerTable, batch_size: int) -> Estimate | Missing:
     """Multiply-accumulates of one forward over the batch size."""
-    return _counted(layers.uncovered, layers.macs, "MACs", batch_size)
+    return counted(layers.uncovered, layers.macs, "MACs", batch_size)
 
 
 @metric(name="compute/flops", unit="FLOP", better="lower")
 def flops(layers: LayerTable) -> Estimate | Missing:
     """Floating-point operations of one forward of the whole batch."""
-    return _counted(layers.uncovered, layers.flops, "FLOPs")
+    return counted(layers.uncovered, layers.flops, "FLOPs")
 
 
 @metric(name="compute/flops_per_sample", unit="FLOP", better="lower")
 def flops_per_sample(layers: LayerTable, batch_size: int) -> Estimate | Missing:
     """Floating-point operations of one forward over the batch size."""
-    return _counted(layers.uncovered, layers.flops, "FLOPs", batch_size)
+    return counted(layers.uncovered, layers.flops, "FLOPs", batch_size)
 
 
 @metric(name="compute/ops", unit="op", better="lower")
 def ops(layers: LayerTable) -> Estimate | Missing:
     """Scalar operations of one forward as a textbook counts them: multiplications and additions apart, exp one."""
-    return _counted(layers.uncovered, layers.ops, "operations")
+    return counted(layers.uncovered, layers.ops, "operations")
 
 
 @metric(name="compute/coverage", unit="ratio", better="higher")
@@ -125,12 +125,12 @@ def flops_train(training: Training) -> Estimate | Missing:
 
 def _of_training(training: Training, value: int) -> Estimate | Missing:
     if training.estimated is None:
-        return _counted(training.uncovered, value, "training steps")
+        return counted(training.uncovered, value, "training steps")
     warning = Warning("backward_estimated", training.estimated, "read the count as twice the forward's")
     return Estimate(value, "estimated", warnings=(warning,))
 
 
-def _counted(uncovered: Mapping[str, int], count: int | None, noun: str, batch_size: int = 1) -> Estimate | Missing:
+def counted(uncovered: Mapping[str, int], count: int | None, noun: str, batch_size: int = 1) -> Estimate | Missing:
     """Return a count over the batch size: a lower bound if there are operators without a formula."""
     if count is None:
         return Missing(f"this backend does not count {noun}")

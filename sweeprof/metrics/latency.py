@@ -24,21 +24,22 @@ Rounds = tuple[Timing, ...]
 
 PERCENTILES = (90, 95, 99)
 NOT_TRAINED = Missing("mode=inference: a step is a forward alone; mode=training has all phases")
+GENERATED = Missing("mode=generation: a step is a whole generation; see generation/*")
 
 
 @metric(name="latency/forward", unit="s", better="lower")
-def forward(timing: Rounds) -> Estimate:
+def forward(timing: Rounds) -> Estimate | Missing:
     """Wall time of one synchronised forward of the whole batch, with mode=training its loss too; the median of the samples.
 
     Over rounds it is the geometric mean of their medians.
     """
-    return over_rounds(timing, lambda seconds: seconds, forward_samples)
+    return _of_generation(timing) or over_rounds(timing, lambda seconds: seconds, forward_samples)
 
 
 @metric(name="latency/per_sample", unit="s", better="lower")
-def per_sample(timing: Rounds, batch_size: int) -> Estimate:
+def per_sample(timing: Rounds, batch_size: int) -> Estimate | Missing:
     """Wall time of one forward over the batch size."""
-    return over_rounds(timing, lambda seconds: seconds / batch_size, forward_samples)
+    return _of_generation(timing) or over_rounds(timing, lambda seconds: seconds / batch_size, forward_samples)
 
 
 @metric(name="latency/backward", unit="s", better="lower")
@@ -56,13 +57,13 @@ def update(timing: Rounds) -> Estimate | Missing:
 @metric(name="latency/iteration", unit="s", better="lower")
 def iteration(timing: Rounds) -> Estimate | Missing:
     """Wall time of one whole training step: forward, loss, backward and the optimizer's step."""
-    return over_rounds(timing, lambda seconds: seconds) if timing[0].is_training else NOT_TRAINED
+    return over_rounds(timing, lambda seconds: seconds) if timing[0].is_training else _not_trained(timing)
 
 
 @metric(name="latency/first_step", unit="s", better="lower")
 def first_step(timing: Rounds) -> Estimate:
     """Wall time of the very first step of a process: tracing, compiling, allocation and lazy initialisation included."""
-    return _single([round.first_step_s for round in timing], timing)
+    return single([round.first_step_s for round in timing], timing)
 
 
 @metric(name="latency/compile", unit="s", better="lower")
@@ -76,7 +77,7 @@ def compile(timing: Rounds) -> Estimate | Missing:
     beyond = [round.first_step_s - (round.trace_s or 0.0) - round.median_s for round in timing]
     if min(beyond) <= 0:
         return Missing("a first step took no longer than later ones")
-    return _single(beyond, timing)
+    return single(beyond, timing)
 
 
 @metric(name="latency/trace", unit="s", better="lower")
@@ -85,7 +86,7 @@ def trace(timing: Rounds) -> Estimate | Missing:
     seconds = [round.trace_s for round in timing if round.trace_s is not None]
     if len(seconds) < len(timing):
         return Missing("this backend does not trace a step apart from running it")
-    return _single(seconds, timing)
+    return single(seconds, timing)
 
 
 @metric(name="latency/h2d", unit="s", better="lower")
@@ -111,7 +112,7 @@ def total(timing: Rounds) -> Estimate | Missing:
     for round in timing:
         parts = (*round.transfers.values(), forward_samples(round))
         medians.append(sum(statistics.median(seconds) for seconds in parts))
-    return _single(medians, timing)
+    return single(medians, timing)
 
 
 @metric(name="latency/evaluate", unit="s", better="lower")
@@ -124,7 +125,10 @@ def evaluate(quality: Quality) -> Estimate | Missing:
 
 @metric(name="throughput/samples_per_s", unit="samples/s", better="higher")
 def throughput(timing: Rounds, batch_size: int) -> Estimate:
-    """Batch size over the wall time of one step: a forward, or with mode=training a whole training step."""
+    """Batch size over the wall time of one step: a forward, or with mode=training a whole training step.
+
+    With mode=generation it is a whole generation, and a sample a sequence.
+    """
     return over_rounds(timing, lambda seconds: batch_size / seconds)
 
 
@@ -182,6 +186,21 @@ def _estimated(
     medians = tuple(convert(statistics.median(samples_of(round))) for round in timing)
     seconds = [sample for round in timing for sample in samples_of(round)]
     samples = [convert(sample) for sample in seconds]
+    detail = described_samples(samples)
+    detail["mean"] = convert(statistics.fmean(seconds))  # a mean rate is all the work over all the time
+    return Estimate(
+        statistics.geometric_mean(medians),
+        _estimator(medians, "median"),
+        rounds_interval(medians) if len(medians) > 1 else median_interval(samples),
+        detail,
+        medians,
+        tuple(warning for round in timing for warning in round.warnings),
+        tuple(round.round for round in timing),
+    )
+
+
+def described_samples(samples: Sequence[float]) -> dict[str, object]:
+    """Return number, deviation, extremes, spread and percentiles; of a percentile that needs more samples, how many it needs."""
     detail: dict[str, object] = {
         "n": len(samples),
         "std": statistics.stdev(samples) if len(samples) > 1 else "n<2",
@@ -193,17 +212,13 @@ def _estimated(
         needed = percentile_needs(percentile)
         detail[f"p{percentile}"] = f"n<{needed}"
         if len(samples) >= needed:
-            detail[f"p{percentile}"] = statistics.quantiles(samples, n=100, method="inclusive")[percentile - 1]
-    detail["mean"] = convert(statistics.fmean(seconds))  # a mean rate is all the work over all the time
-    return Estimate(
-        statistics.geometric_mean(medians),
-        _estimator(medians, "median"),
-        rounds_interval(medians) if len(medians) > 1 else median_interval(samples),
-        detail,
-        medians,
-        tuple(warning for round in timing for warning in round.warnings),
-        tuple(round.round for round in timing),
-    )
+            detail[f"p{percentile}"] = percentile_of(samples, percentile)
+    return detail
+
+
+def percentile_of(samples: Sequence[float], percentile: int) -> float:
+    """Return a percentile of at least two samples, interpolated between them."""
+    return statistics.quantiles(samples, n=100, method="inclusive")[percentile - 1]
 
 
 def _unchanged(value: float) -> float:
@@ -249,14 +264,24 @@ def _in_kernels(round: Timing, seconds: Sequence[float]) -> list[float]:
     return [sample / kernel for sample, kernel in zip(seconds, _kernel_samples(round), strict=True)]
 
 
+def _of_generation(timing: Rounds) -> Missing | None:
+    """Return why a step has no forward of its own; None if it has."""
+    return None if timing[0].generation is None else GENERATED
+
+
 def forward_samples(round: Timing) -> Sequence[float]:
     """Seconds of a forward, alone or within a training step."""
     return round.phases.get("forward", round.samples)
 
 
+def _not_trained(timing: Rounds) -> Missing:
+    """Return why a step has no phases of a training step."""
+    return NOT_TRAINED if timing[0].generation is None else GENERATED
+
+
 def _phase(timing: Rounds, name: str) -> Estimate | Missing:
     if not timing[0].is_training:
-        return NOT_TRAINED
+        return _not_trained(timing)
     if any(name not in round.phases for round in timing):
         return Missing(f"the step is one program, and what its {name} adds is less than its time varies")
     return over_rounds(timing, lambda seconds: seconds, lambda timing: timing.phases[name])
@@ -265,12 +290,14 @@ def _phase(timing: Rounds, name: str) -> Estimate | Missing:
 def _transfer(timing: Rounds, name: str) -> Estimate | Missing:
     if timing[0].is_training:
         return Missing("mode=training: transfers are measured with mode=inference")
+    if timing[0].generation is not None:
+        return Missing("mode=generation: transfers are measured with mode=inference")
     if name not in timing[0].transfers:
         return Missing("the model runs on the host: nothing is transferred")
     return over_rounds(timing, lambda seconds: seconds, lambda timing: timing.transfers[name])
 
 
-def _single(values: Sequence[float], timing: Rounds) -> Estimate:
+def single(values: Sequence[float], timing: Rounds) -> Estimate:
     """The estimate of what is seen once in a process."""
     rounds = tuple(values)
     return Estimate(
@@ -289,23 +316,23 @@ def _estimator(rounds: tuple[float, ...], within: str) -> str:
 @metric(name="rate/flops_per_s", unit="FLOP/s", better="higher")
 def flops_per_s(layers: LayerTable, timing: Rounds) -> Estimate | Missing:
     """Floating-point operations of one forward over its wall time."""
-    return _rate(compute.flops.function(layers), timing, forward_samples)
+    return _of_generation(timing) or rate(compute.flops.function(layers), timing, forward_samples)
 
 
 @metric(name="rate/backward_flops_per_s", unit="FLOP/s", better="higher")
 def backward_flops_per_s(training: Training, timing: Rounds) -> Estimate | Missing:
     """Floating-point operations of one backward over its wall time, within a training step."""
     if not timing[0].is_training:
-        return NOT_TRAINED
-    return _rate(compute.flops_backward.function(training), timing, lambda timing: timing.phases["backward"])
+        return _not_trained(timing)
+    return rate(compute.flops_backward.function(training), timing, lambda timing: timing.phases["backward"])
 
 
 @metric(name="rate/flops_per_s_train", unit="FLOP/s", better="higher")
 def flops_per_s_train(training: Training, timing: Rounds) -> Estimate | Missing:
     """Floating-point operations of a forward and its backward over the wall time of a whole training step."""
     if not timing[0].is_training:
-        return NOT_TRAINED
-    return _rate(compute.flops_train.function(training), timing)
+        return _not_trained(timing)
+    return rate(compute.flops_train.function(training), timing)
 
 
 @metric(name="rate/mfu", unit="ratio", better="higher")
@@ -314,23 +341,25 @@ def mfu(layers: LayerTable, timing: Rounds, peaks: Peaks) -> Estimate | Missing:
 
     Source: A. Chowdhery et al., "PaLM", 2022, appendix B, with a measured peak for the data sheet's.
     """
-    return _rate(compute.flops.function(layers), timing, forward_samples, peaks.flops_per_s)
+    return _of_generation(timing) or rate(compute.flops.function(layers), timing, forward_samples, peaks.flops_per_s)
 
 
 @metric(name="rate/mfu_train", unit="ratio", better="higher")
 def mfu_train(training: Training, timing: Rounds, peaks: Peaks) -> Estimate | Missing:
     """Model FLOPs utilisation of a whole training step: no operation of the optimizer counts, its time does."""
     if not timing[0].is_training:
-        return NOT_TRAINED
-    return _rate(compute.flops_train.function(training), timing, peak=peaks.flops_per_s)
+        return _not_trained(timing)
+    return rate(compute.flops_train.function(training), timing, peak=peaks.flops_per_s)
 
 
 @metric(name="rate/realtime_factor", unit="ratio", better="higher")
 def realtime_factor(
     timing: Rounds, sampling_rate: float = 16000, hop: float = 512, frame: float | None = None
-) -> Estimate:
+) -> Estimate | Missing:
     """Seconds of a signal over the wall time of the forwards that process it, one for each hop; above 1 keeps up with it."""
-    return over_rounds(timing, lambda seconds: times_realtime(seconds, sampling_rate, hop, frame), forward_samples)
+    return _of_generation(timing) or over_rounds(
+        timing, lambda seconds: times_realtime(seconds, sampling_rate, hop, frame), forward_samples
+    )
 
 
 def forwards_per_s(sampling_rate: float, hop: float, frame: float | None = None) -> float:
@@ -361,7 +390,7 @@ def ops_to_flops(ops: float, sampling_rate: float, hop: float, frame: float | No
     return forwards_per_s(sampling_rate, hop, frame) * ops
 
 
-def _rate(
+def rate(
     work: Estimate | Missing,
     timing: Rounds,
     samples_of: Callable[[Timing], Sequence[float]] = lambda timing: timing.samples,

@@ -43,6 +43,8 @@ def alloc_peak(allocations: Allocations) -> Estimate:
 def alloc_peak_over_estimate(allocations: Allocations, memory_act_peak_live_bytes: float) -> float | Missing:
     """Measured peak of allocations in a forward over the live activations that shapes alone predict."""
     if allocations.mode != "inference":
+        if allocations.mode == "generation":
+            return Missing("mode=generation: shapes predict the activations of a forward only")
         return Missing("mode=training: see memory/alloc_peak_over_estimate_train")
     return _ratio(allocations.peak_bytes, memory_act_peak_live_bytes)
 
@@ -56,7 +58,7 @@ def alloc_peak_over_estimate_train(
     An optimizer with state makes it in that step: it is in the peak, and not in the prediction.
     """
     if allocations.mode != "training":
-        return Missing("mode=inference: see memory/alloc_peak_over_estimate")
+        return Missing(f"mode={allocations.mode}: see memory/alloc_peak_over_estimate")
     if not allocations.step_peaks_bytes:
         return Missing("allocations: the record has no peaks by step")
     # Like the prediction, the first step begins without gradients and optimizer state.

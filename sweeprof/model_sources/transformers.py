@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sweeprof.datasets.auto import ArraySpec, ImagePreprocessing, Interpolation, ModelInputs
 from sweeprof.errors import Problem, UserError, key_problem
 from sweeprof.model_sources import check_sizes, known_name, package, size
+from sweeprof.model_sources.generate_arguments import NEW_TOKENS, OWN_KEYS, check_generate
 from sweeprof.model_sources.torchvision import import_torchvision
 
 if TYPE_CHECKING:
@@ -157,10 +158,27 @@ def inputs(
     task: str | None,
     sizes: Mapping[str, Any],
     config: Mapping[str, Any] | None = None,
+    generation: Mapping[str, Any] | None = None,
 ) -> ModelInputs:
-    """Return the description of the model's inputs, as its configuration and the signature of its forward tell them."""
+    """Return the description of the model's inputs, as its configuration and the signature of its forward tell them.
+
+    Args:
+        architecture, path, task, config: as of :func:`build`.
+        sizes: the config's ``inputs``.
+        generation: the config's ``generation`` in mode=generation; its prompt is the text that the model, or its encoder, is given.
+
+    Raises:
+        UserError: a size or an argument of the generation is not one of this model.
+    """
     found = _model(architecture, path, task, dict(config or {}))
-    described = _Description(found, sizes).inputs()
+    length = None if generation is None else generation.get("prompt_length")
+    if length is not None and sizes.get("sequence_length", length) != length:
+        allowed = f"differs from generation.prompt_length={length}: give only one of the two."
+        raise UserError([Problem("inputs.sequence_length", sizes["sequence_length"], allowed)])
+    description = _Description(found, sizes if length is None else {**sizes, "sequence_length": length})
+    described = description.inputs(is_prompt=generation is not None)
+    if generation is not None:
+        description.check_generation(generation)
     saved = {} if path is None else _saved_processor(Path(path).expanduser())
     rate = saved.get("sampling_rate")
     images = _preprocessing(saved, described)
@@ -220,10 +238,14 @@ class _Description:
         self._text = getattr(model.config, "text_config", None) or model.config.get_text_config(decoder=False)
         self._specs: dict[str, ArraySpec] = {}
         self._used: dict[str, int] = {}
+        self._longest: int | None = None
         self._unit, self._units = "samples", 1.0
 
-    def inputs(self) -> ModelInputs:
+    def inputs(self, is_prompt: bool = False) -> ModelInputs:
         """Return the description.
+
+        Args:
+            is_prompt: whether ``sequence_length`` may have been given as the length of a prompt.
 
         Raises:
             UserError: a size is not one of this model, or the model takes something else than text, images and audio.
@@ -237,6 +259,11 @@ class _Description:
             self._add_text()
         if self._config.is_encoder_decoder and "decoder_input_ids" in self._arguments:
             self._add_decoder()
+        if is_prompt and "sequence_length" in self._sizes and "sequence_length" not in self._used:
+            allowed = (
+                f"has no effect: the prompt of {self._kind.__name__} is {main}. Set its sizes: {_listed(self._used)}."
+            )
+            raise UserError([Problem("generation.prompt_length", self._sizes["sequence_length"], allowed)])
         check_sizes(self._sizes, self._used)
         if not self._specs:
             reason = (
@@ -262,6 +289,23 @@ class _Description:
     def _vocabulary(self) -> int | None:
         return _first(self._text, "vocab_size") or _first(self._config, "vocab_size")
 
+    def check_generation(self, generation: Mapping[str, Any]) -> None:
+        """Raise :class:`UserError` for a model without ``generate``, for unknown arguments, and for too many tokens."""
+        if generation.get("function") is not None:
+            return
+        arguments = {name: value for name, value in generation.items() if name not in OWN_KEYS}
+        check_generate(self._kind, arguments)
+        is_decoder = not self._config.is_encoder_decoder and "input_ids" in self._specs
+        if not is_decoder or self._longest is None:
+            return
+        new_tokens, prompt = generation.get("new_tokens", NEW_TOKENS), self._used["sequence_length"]
+        if prompt + new_tokens - 1 > self._longest:  # the last token is not read
+            limit = (
+                f"and a prompt of {prompt} are above the longest sequence of this model: "
+                f"model.config.max_position_embeddings={self._longest}."
+            )
+            raise UserError([Problem("generation.new_tokens", new_tokens, limit)])
+
     def _size(self, name: str, default: int) -> int:
         self._used[name] = size(self._sizes, name, default)
         return self._used[name]
@@ -270,6 +314,7 @@ class _Description:
         longest = _first(self._text, "max_position_embeddings", "n_positions", "max_length_positions")
         length = self._size("sequence_length", min(SEQUENCE_LENGTH, longest or SEQUENCE_LENGTH))
         is_relative = any(hasattr(self._text, name) for name in ("rope_parameters", "rope_theta", "rope_scaling"))
+        self._longest = None if is_relative else longest
         if longest is not None and length > longest and not is_relative:
             limit = f"is above the longest sequence of this model: model.config.max_position_embeddings={longest}."
             raise UserError([Problem("inputs.sequence_length", length, limit)])
@@ -330,6 +375,10 @@ class _Description:
         if "decoder_input_ids" in self._specs and head:
             return self._specs["decoder_input_ids"]
         return None
+
+
+def _listed(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"inputs.{name}" for name in sizes)
 
 
 def _first(config: Any, *names: str) -> int | None:

@@ -57,7 +57,11 @@ def run(session: Session, backend: MeasuresMemory) -> Memory:
 
 @contextmanager
 def _whole_step(session: Session, model: LoadedModel, work: Work) -> Iterator[Callable[[], object]]:
-    """Within the context: a function that runs one forward, or in training one whole training step."""
+    """Within the context: a function that runs one forward, one whole training step or one whole generation."""
+    if work.generation is not None:
+        with session.generation_step(model, work) as generation:
+            yield lambda: generation.generate(lambda: None)
+        return
     if work.training is None:
         with model.stepping(work.batch) as forward:
             yield forward

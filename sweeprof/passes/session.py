@@ -17,6 +17,7 @@ from sweeprof.backends import (
     Backend,
     Build,
     Expects,
+    Generates,
     LoadedModel,
     Quantizes,
     ReportsSettings,
@@ -25,8 +26,9 @@ from sweeprof.backends import (
 )
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.errors import Uncounted, UserError, choice_problem
+from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.timing import FusedStep, Participant, TrainingStep
+from sweeprof.measuring.timing import FusedStep, GenerationStep, Participant, TrainingStep
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.measuring.workload import SAMPLES, Workload
 from sweeprof.passes.registry import PassResult, passes
@@ -100,9 +102,11 @@ class Session(ABC):
     strict: Strict = "warn"
     """For an operator without a formula: ``error`` fails the pass, ``warn`` marks the numbers, ``ignore`` does neither."""
     mode: Mode = "inference"
-    """The kind of step: a forward or a whole training step; counting and evaluating are the same in both."""
+    """The kind of step: a forward, a whole training step or a whole generation; counting and evaluating are the same in both."""
     training_config: TrainingConfig = field(default_factory=TrainingConfig)
     """Optimizer and loss of training steps."""
+    generation_config: GenerationConfig = field(default_factory=GenerationConfig)
+    """New tokens and arguments of generations."""
     functions: Sequence[str] = ()
     """Dotted names of the functions that the ``lines`` pass observes; none: the forward of the model."""
     model_metrics: Sequence[ModelMetric] = ()
@@ -225,10 +229,21 @@ class Session(ABC):
             raise Uncounted(f"no formula for {names}")
 
     def work(self, model: LoadedModel, inputs: Inputs) -> Work:
-        """Return the step that is repeated: a forward, or in training a whole training step."""
+        """Return the step that is repeated: a forward, a whole training step or a whole generation."""
         if self.mode == "training":
             return Work(model.put(inputs), self.targets(), self.training_config)
+        if self.mode == "generation":
+            if not isinstance(self.backend, Generates):
+                raise lacking(self.backend, Generates)
+            return Work(model.put(inputs), generation=self.generation_config)
         return Work(model.put(inputs))
+
+    def generation_step(self, model: LoadedModel, work: Work) -> AbstractContextManager[GenerationStep]:
+        """Within the context: the generation of a batch by the model."""
+        if not isinstance(self.backend, Generates):
+            raise lacking(self.backend, Generates)
+        assert work.generation is not None
+        return self.backend.generating(model, work.batch, work.generation)
 
     def training_step(self, model: LoadedModel, work: Work) -> AbstractContextManager[TrainingStep | FusedStep]:
         """Within the context: the model's training step."""

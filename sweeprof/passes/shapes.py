@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from sweeprof.backends import Analyzes, AnalyzesTraining, CountsItself, HasArtifact, ListsWeights
+from sweeprof.backends import Analyzes, AnalyzesGeneration, AnalyzesTraining, CountsItself, HasArtifact, ListsWeights
 from sweeprof.errors import Unsupported
 from sweeprof.passes.registry import Parameter, Pass
 from sweeprof.passes.session import Session
 from sweeprof.results.artifact import Artifact
+from sweeprof.results.generation import Generation
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.operators import OwnCounts
 from sweeprof.tracebacks import described
@@ -47,6 +48,18 @@ def run_training(session: Session, backend: AnalyzesTraining) -> Training:
     return step
 
 
+def run_generation(session: Session, backend: AnalyzesGeneration) -> Generation:
+    """Return what the prefill and a decode step of one generation compute and read."""
+    if session.mode != "generation":
+        raise Unsupported(f"mode={session.mode}: nothing is generated; mode=generation counts a generation")
+    with session.described() as (build, channel_axis), session.timed("measure"):
+        counts = backend.analyze_generation(
+            build, session.inputs(), channel_axis, session.formulas, session.generation_config
+        )
+    session.check_counted(counts.uncovered)
+    return counts
+
+
 def run_own_counts(session: Session, backend: CountsItself) -> OwnCounts:
     """Return the counts of the framework's own counter for one forward."""
     with session.described() as (build, channel_axis), session.timed("measure"):
@@ -70,6 +83,14 @@ ANALYSIS = Pass(
 )
 TRAINING = Pass(
     name="training", order=20, run=run_training, read=Training.from_dict, kind="exact", capability=AnalyzesTraining
+)
+GENERATION = Pass(
+    name="generation",
+    order=25,
+    run=run_generation,
+    read=Generation.from_dict,
+    kind="exact",
+    capability=AnalyzesGeneration,
 )
 OWN_COUNTS = Pass(
     name="own_counts", order=30, run=run_own_counts, read=OwnCounts.from_dict, kind="exact", capability=CountsItself

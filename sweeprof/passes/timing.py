@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from sweeprof.backends import Backend, Calibrates, Traces, Trains, gap_of, lacking
+from sweeprof.backends import Backend, Calibrates, Generates, Traces, Trains, gap_of, lacking
 from sweeprof.measuring.calibration import KernelTimes
-from sweeprof.measuring.timing import FusedStep, Timing, measure, measure_fused, measure_training, sampled
+from sweeprof.measuring.timing import (
+    FusedStep,
+    Timing,
+    measure,
+    measure_fused,
+    measure_generation,
+    measure_training,
+    sampled,
+)
 from sweeprof.passes.registry import Pass
 from sweeprof.passes.session import Session
 from sweeprof.results.compare import warnings_of
@@ -19,6 +27,8 @@ def run(session: Session, backend: Backend) -> Timing:
     protocol, participant = session.protocol, session.participant
     if session.mode == "training" and not isinstance(backend, Trains):
         raise lacking(backend, Trains)  # before a model is converted for nothing
+    if session.mode == "generation" and not isinstance(backend, Generates):
+        raise lacking(backend, Generates)
     inputs = session.inputs()
     # What the inputs are counted in is the work of a forward or a training step, not of anything else.
     workload = session.workload(inputs) if session.mode in ("inference", "training") else None
@@ -35,6 +45,9 @@ def run(session: Session, backend: Backend) -> Timing:
                     timing = measure_fused(training, protocol, clock, participant, kernel)
                 else:
                     timing = measure_training(training, protocol, clock, participant, kernel)
+        elif session.mode == "generation":
+            with session.generation_step(model, work) as generation, session.timed("measure"):
+                timing = measure_generation(generation, protocol, clock, participant, kernel)
         else:
             with model.stepping(work.batch) as step, session.timed("measure"):
                 trace = model.tracing(work.batch) if isinstance(model, Traces) else None

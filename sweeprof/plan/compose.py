@@ -41,7 +41,7 @@ from sweeprof.config.schema import (
     is_open,
     keys_below,
 )
-from sweeprof.config.validation import loading_problems, part_problems, training_problems
+from sweeprof.config.validation import loading_problems, mode_problems, part_problems
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.by_unit import UNITS, in_units
 from sweeprof.metrics.output_scores import entries_of, score_metric
@@ -145,7 +145,7 @@ class Composer:
             some, left_out = section.combinations(list(self.axes), display.advance)
             found += some
             excluded += left_out
-            problems += [*section.problems, *training_problems(section.keys, [c.config["mode"] for c in some])]
+            problems += [*section.problems, *mode_problems(section.keys, [c.config["mode"] for c in some])]
             problems += loading_problems(c.config for c in some)
         if not problems:
             found, problems = with_generated_inputs(found)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import inspect
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sweeprof.errors import Problem, UserError, WorkerError, nearest
-from sweeprof.measuring.instantiate import instantiate
+from sweeprof.measuring.instantiate import instantiate, located
 from sweeprof.plan.plan import Combination, identity
 from sweeprof.processes import Child, child_environment, inherited_connection
 from sweeprof.results.record import Json
@@ -26,6 +27,9 @@ GENERATED, DESCRIBED = "inputs", "model_inputs"
 ANSWER_S = 180.0
 """How long describing the inputs of all models may take: a file may be large, and a package slow to import."""
 WILDCARDS = "*?["
+GENERATION = "generation"
+"""The argument of a function that describes inputs by which it learns of mode=generation: the config's ``generation``."""
+PROMPT_LENGTH = "generation.prompt_length"
 NAME = "model.name"
 """The key whose values may be patterns."""
 
@@ -39,7 +43,7 @@ def with_generated_inputs(combinations: Sequence[Combination]) -> tuple[list[Com
         key = _open_key(combination)
         if key is None:
             continue
-        node = combination.config["model"].get("inputs")
+        node = _question(combination)
         if node is None and key == DESCRIBED:
             continue
         if node is None:
@@ -56,6 +60,11 @@ def with_generated_inputs(combinations: Sequence[Combination]) -> tuple[list[Com
             if key == GENERATED or combination.config.get("inputs"):
                 needed.add(_key(node))
     problems += [problem for combination in combinations for problem in _size_problems(combination)]
+    problems += [
+        Problem(PROMPT_LENGTH, c.config["generation"]["prompt_length"], "has an effect with dataset=auto only.")
+        for c in combinations
+        if _prompt_length(c) is not None and c.config["dataset"].get("_target_") != AUTO
+    ]
     if problems or not nodes:
         return list(combinations), list({str(problem): problem for problem in problems}.values())
     answered = _asked({"inputs": list(nodes.values()), "needed": [key in needed for key in nodes]})
@@ -93,12 +102,30 @@ def _open_key(combination: Combination) -> str | None:
     return key if is_open and dataset.get(key) is None else None
 
 
+def _prompt_length(combination: Combination) -> int | None:
+    """Return the length of the prompt that a combination asks for."""
+    config = combination.config
+    if config.get("mode") != "generation":
+        return None
+    length: int | None = config.get("generation", {}).get("prompt_length")
+    return length
+
+
+def _question(combination: Combination) -> Json | None:
+    """Return the node of the function that describes the inputs, with the settings of the generation in mode=generation."""
+    config = combination.config
+    node: Json | None = config["model"].get("inputs")
+    if node is None or config.get("mode") != "generation":
+        return node
+    return {**node, GENERATION: config["generation"]}
+
+
 def _key(node: Json) -> str:
     return json.dumps(node, sort_keys=True, default=str)
 
 
 def _filled(combination: Combination, descriptions: dict[str, Json]) -> Combination:
-    key, node = _open_key(combination), combination.config["model"].get("inputs")
+    key, node = _open_key(combination), _question(combination)
     description = None if key is None or node is None else descriptions[_key(node)]
     if key is None or description is None:
         return combination
@@ -171,6 +198,18 @@ def _tried(problems: list[Problem], call: Callable[[], object]) -> object:
 
 
 def _description(node: Json) -> Json:
+    """Return the description of a model's inputs.
+
+    Raises:
+        UserError: a prompt has a length, and the model's source describes no prompts.
+        Exception: whatever the source raised.
+    """
+    generation = node.get(GENERATION)
+    if generation is not None and GENERATION not in inspect.signature(located(node["_target_"])).parameters:
+        if generation.get("prompt_length") is not None:
+            allowed = "has no effect: the source of this model does not describe prompts. Set inputs.* instead."
+            raise UserError([Problem(PROMPT_LENGTH, generation["prompt_length"], allowed)])
+        node = {key: value for key, value in node.items() if key != GENERATION}
     described: Json = instantiate(node).to_dict()
     return described
 

@@ -270,7 +270,8 @@ def _check(plan: Plan) -> None:
 
 def identity(config: Mapping[str, object]) -> str:
     """The id of a resolved config: a hash of its content, the same on every machine and in every run."""
-    unused = {"training"} if config.get("mode") in ("inference", "loading") else set()
+    mode = config.get("mode")
+    unused = {key for key in ("training", "generation") if mode is not None and key != mode}
     if not config.get("inputs"):  # so that combinations without sizes keep their ids
         unused.add("inputs")
     if not config.get("quality"):

@@ -20,6 +20,7 @@ from sweeprof.datasets.source import run_name
 from sweeprof.errors import DatasetError, Problem, Unsupported, UserError, WorkerError, choice_problem
 from sweeprof.measuring.instantiate import chosen_builder, instantiate
 from sweeprof.metrics.output_scores import output_scores
+from sweeprof.model_sources.generate_arguments import OWN_KEYS
 from sweeprof.plan.plan import Combination
 from sweeprof.plan.process_environment import environment
 from sweeprof.processes import Child, child_environment, inherited_connection
@@ -74,6 +75,10 @@ def _targets(config: Json) -> Iterator[tuple[str, str, list[str]]]:
         node = config["training"][key]
         if isinstance(node, Mapping):
             yield f"training.{key}._target_", node["_target_"], list(given_arguments(node))
+    generation = config.get("generation", {})
+    if config.get("mode") == "generation" and generation.get("function") is not None:
+        arguments = [name for name in generation if name not in OWN_KEYS]
+        yield "generation.function", generation["function"], arguments
 
 
 def _quality(config: Json) -> Json:

@@ -18,7 +18,8 @@ def preload(config: Json, pass_name: str) -> list[str]:
     """Return the modules that the fork server for this combination and pass imports."""
     backend, dataset = config["backend"], config["dataset"]
     special = backend.get("preload_for", {}).get(pass_name, [])
-    return [*EVERY_TRIAL, *backend.get("preload", []), *special, *dataset.get("preload", [])]
+    of_data = [*config.get("model", {}).get("preload", []), *dataset.get("preload", [])]
+    return [*EVERY_TRIAL, *backend.get("preload", []), *special, *of_data]
 
 
 def environment(config: Json, pass_name: str = "") -> dict[str, str]:

@@ -22,6 +22,7 @@ from sweeprof.errors import (
     UserError,
     choice_problem,
 )
+from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.instantiate import builder, chosen_builder, instantiate
 from sweeprof.measuring.training_config import TrainingConfig
@@ -76,6 +77,7 @@ class Profiler:
         mode: Mode = "inference",
         optimizer: str | Callable[..., object] = "sgd",
         loss: str | Callable[..., object] = "mean",
+        generation: GenerationConfig | None = None,
         functions: Sequence[str] = (),
     ) -> None:
         """Args:
@@ -89,9 +91,11 @@ class Profiler:
         forward: ``forward(model, *args, **kwargs)`` where a step is more than calling the model.
         formulas: by module type or operator, for this model alone.
         strict: what an operator without a formula does: ``error``, ``warn`` or ``ignore``.
-        mode: whether a step that is timed or traced is a forward (``inference``) or a whole training step (``training``).
+        mode: whether a step that is timed or traced is a forward (``inference``), a whole training step (``training``) or a whole
+            generation of text (``generation``).
         optimizer: of training steps: a name, or a function from the parameters to an optimizer.
         loss: of training steps: a name, a function of outputs and targets, or a class of such.
+        generation: of generations: the number of new tokens, and the arguments of ``generate``.
         functions: whose source lines are watched, by their dotted names; none: the model's own forward.
 
         Raises:
@@ -107,6 +111,7 @@ class Profiler:
             strict=strict,
             mode=mode,
             training_config=TrainingConfig(optimizer, loss),
+            generation_config=generation or GenerationConfig(),
             functions=(functions,) if isinstance(functions, str) else tuple(functions),
             model=model,
             arguments=None if inputs is None else Inputs.of(inputs),
@@ -144,6 +149,7 @@ class Profiler:
                 strict=metrics.get("strict", "warn"),
                 mode=config["mode"],
                 training_config=TrainingConfig.from_config(config["training"]),
+                generation_config=_generation_config(config),
                 functions=metrics.get("functions", ()),
                 model_metrics=model_functions(select(metrics.get("select", ()))),
                 build=builder(node),
@@ -288,6 +294,7 @@ class Profiler:
             mode=session.mode,
             optimizer=session.training_config.optimizer,
             loss=session.training_config.loss,
+            generation=session.generation_config,
             functions=session.functions,
         )
         clone.session.formulas = session.formulas
@@ -428,6 +435,15 @@ def _key(selected: Selected) -> tuple[str, str]:
     return selected.metric.info.name, selected.options_key
 
 
+def _generation_config(config: Mapping[str, Any]) -> GenerationConfig:
+    """Return the settings of a combination's generation; plans of earlier versions have none."""
+    return (
+        GenerationConfig.from_config(config.get("generation", {}))
+        if config["mode"] == "generation"
+        else GenerationConfig()
+    )
+
+
 PLACES = ("layer", "line", "operator")
 """Details that say where a value was found."""
 
@@ -493,6 +509,7 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
     mode: Mode | None = None,
     optimizer: str | Callable[..., object] = "sgd",
     loss: str | Callable[..., object] = "mean",
+    generation: GenerationConfig | None = None,
     protocol: Protocol | None = None,
     functions: Sequence[str] = (),
 ) -> Profile:
@@ -508,10 +525,11 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         backend: name or object; ``auto`` takes the framework of the model.
         device: where to run; None where the model is.
         forward: ``forward(model, *args, **kwargs)`` where a step is more than calling the model.
-        mode: whether a step is a forward (``inference``) or a whole training step (``training``); None: as the metric set says,
-            which ``training`` does, else ``inference``.
+        mode: whether a step is a forward (``inference``), a whole training step (``training``) or a whole generation of text
+            (``generation``); None: as the metric set says, else ``inference``.
         optimizer: of training steps: a name, or a function from the parameters to an optimizer.
         loss: of training steps: a name, a function of outputs and targets, or a class of such.
+        generation: of generations: the number of new tokens, and the arguments of ``generate``.
         protocol: how long and how often to measure.
         functions: whose source lines are watched, by their dotted names; none: the model's own forward.
 
@@ -540,6 +558,7 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         mode=mode or "inference",
         optimizer=optimizer,
         loss=loss,
+        generation=generation,
         functions=functions,
     )
     return Profile(profiler.compute_all(metrics), profiler)

@@ -48,12 +48,19 @@ def own_counts(model: JaxModel, inputs: Inputs) -> OwnCounts:
     return OwnCounts({NAME: int(found["flops"])})
 
 
+GENERATION = Gap(
+    "not implemented", "Keras compiles the loop over the tokens into one program, which tells nothing of a token"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class JaxBackend:
     """Keras models called with ``training=False``; ``KERAS_BACKEND=jax`` must be set before Keras is imported."""
 
     gaps: ClassVar[Mapping[str, Gap]] = {
         "HasArtifact": Gap("makes no sense", "JAX runs the model that its builder makes, and loads no file of it"),
+        "Generates": GENERATION,
+        "AnalyzesGeneration": GENERATION,
         "Watches": Gap(
             "not implemented", "what runs is one compiled function, which no call of a layer can be seen in"
         ),

@@ -22,6 +22,7 @@ from sweeprof.results.layers import LayerTable
 if TYPE_CHECKING:
     from sweeprof.backends.litert.convert import Quantization
 
+GENERATION = Gap("not implemented", "a forward is converted, and not the loop over the tokens with its cache")
 INFERENCE = Gap("makes no sense", "LiteRT runs a file that a converter has made for inference, and trains none")
 UNSEEN = Gap(
     "not possible upstream", "the interpreter's profiler cannot be switched on from Python, nor one operator run alone"
@@ -37,6 +38,8 @@ class LitertBackend:
     gaps: ClassVar[Mapping[str, Gap]] = {
         "AnalyzesTraining": INFERENCE,
         "Trains": INFERENCE,
+        "Generates": GENERATION,
+        "AnalyzesGeneration": GENERATION,
         "CountsItself": Gap("not possible upstream", "the interpreter counts no operations"),
         "Watches": Gap("makes no sense", "a loop of the user's own calls the model and not its converted file"),
         "TimesLayers": UNSEEN,

@@ -28,6 +28,7 @@ from sweeprof.results.protocol import Protocol
 
 SAMPLES = 128
 """Of the data, for the ranges of ``static``."""
+GENERATION = Gap("not implemented", "a forward is exported, and not the loop over the tokens with its cache")
 INFERENCE = Gap("makes no sense", "ONNX Runtime runs models, and trains none")
 
 
@@ -38,6 +39,8 @@ class OnnxruntimeBackend:
     gaps: ClassVar[Mapping[str, Gap]] = {
         "AnalyzesTraining": INFERENCE,
         "Trains": INFERENCE,
+        "Generates": GENERATION,
+        "AnalyzesGeneration": GENERATION,
         "CountsItself": Gap("not possible upstream", "ONNX Runtime counts no operations"),
         "Borrows": Gap("makes no sense", "a model in a caller's hands is exported, and the file is what runs"),
         "Watches": Gap("makes no sense", "a loop of the user's own calls the model and not its exported graph"),

@@ -31,6 +31,10 @@ from sweeprof.results.operators import Operators, OwnCounts
 from sweeprof.results.peaks import Peaks, PeakSettings
 from sweeprof.results.protocol import Protocol
 
+GENERATION = Gap(
+    "not implemented", "Keras compiles the loop over the tokens into one program, which tells nothing of a token"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class TensorflowBackend:
@@ -40,6 +44,8 @@ class TensorflowBackend:
         "HasArtifact": Gap(
             "makes no sense", "TensorFlow runs the model that its builder makes, and loads no file of it"
         ),
+        "Generates": GENERATION,
+        "AnalyzesGeneration": GENERATION,
         "Watches": Gap(
             "not implemented",
             "a loop of Keras's own, fit, runs a compiled step that no call of a layer passes through; profile the model, "

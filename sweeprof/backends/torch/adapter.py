@@ -15,15 +15,19 @@ from sweeprof.backends import Build, Gap
 from sweeprof.backends.precision import EARLIER_INT8, Precision, PrecisionMethod, checked_method
 from sweeprof.backends.torch.building import built, device_of
 from sweeprof.backends.torch.counting import count_built, in_inference, weights_alone
+from sweeprof.backends.torch.generation import generating
 from sweeprof.backends.torch.model import TorchModel, TorchVariant
 from sweeprof.backends.torch.quantization import with_quantized_weights
 from sweeprof.backends.torch.state import parameters_kept, unchanged
 from sweeprof.backends.torch.training import TorchTraining, count_built_training, training
 from sweeprof.counting.formulas import Formulas
 from sweeprof.measuring.calibration import Kernel, KernelName
+from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import ProcessMemory
+from sweeprof.measuring.timing import GenerationStep
 from sweeprof.measuring.training_config import TrainingConfig, Work
+from sweeprof.results.generation import Generation
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
@@ -159,6 +163,26 @@ class TorchBackend:
         self, model: TorchModel, batch: Inputs, targets: object, config: TrainingConfig
     ) -> AbstractContextManager[TorchTraining]:
         return training(model, batch, targets, config)
+
+    def generating(
+        self, model: TorchModel, batch: Inputs, config: GenerationConfig
+    ) -> AbstractContextManager[GenerationStep]:
+        return generating(model, batch, config)
+
+    def analyze_generation(
+        self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas, config: GenerationConfig
+    ) -> Generation:
+        from sweeprof.backends.torch.generation_counts import count_generation
+
+        variant = self._counted()
+        reason = f"backend.precision={self.precision}: the bytes of quantized weights are not counted"
+        return count_generation(
+            partial(_made, variant, build),
+            inputs.map(variant.prepared),
+            formulas,
+            config,
+            reason if self._variant().is_quantized else None,
+        )
 
     def watch(self, model: torch.nn.Module) -> TorchTrainingHooks:
         from sweeprof.backends.torch.training_hooks import TorchTrainingHooks

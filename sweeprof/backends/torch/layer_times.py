@@ -12,7 +12,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -290,6 +290,7 @@ def layer_times(model: TorchModel, work: Work, protocol: Protocol) -> LayerTimes
         measuring = _Measuring(steps, probes, Reader(probes.described(), clock.between), clock)
         calibrate = partial(calibrated, clock, model.device, with_backward=is_training)
         times = timed_in_turns(measuring.pairs(), calibrate, clock.now, protocol, is_training)
+    times = replace(times, mode=work.mode)
     if len(times.calls) < 2:
         raise Unsupported("no Python module of the model was called: a scripted model has no layers when it runs")
     return times

@@ -22,6 +22,7 @@ from sweeprof.backends.torch.dispatch import (
     NotOnShapes,
     apart_from_others,
 )
+from sweeprof.backends.torch.generation import own_generation
 from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.model import TorchModel, as_shapes, first_tensor, on_device
 from sweeprof.backends.torch.state import modules_of
@@ -349,6 +350,10 @@ def stepping(model: TorchModel, work: Work) -> Iterator[Steps]:
     Raises:
         Unsupported: the training config does not fit the model.
     """
+    if work.generation is not None:
+        with torch.inference_mode():
+            yield Steps(model.device, own_generation(model, work.batch, work.generation))
+        return
     if work.training is None:
         with torch.inference_mode():
             yield Steps(model.device, model.forward_of(work.batch))

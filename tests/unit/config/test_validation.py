@@ -30,7 +30,10 @@ TEXTS = ([[], ["latency"], ["latency < 5 ms", "accuracy > 0.97"]], ["latency", [
 
 CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "metrics.strict": (["error", "warn", "ignore"], ["warning", None, True]),
-    "mode": (["inference", "training"], ["train", "Training", None, 1, ["training"]]),
+    "mode": (["inference", "training", "generation"], ["train", "Training", None, 1, ["training"]]),
+    "generation.prompt_length": ([None, 1, 512], [0, -1, 1.5, "64", True]),
+    "generation.new_tokens": ([1, 32], [0, None, 2.5, "8", True]),
+    "generation.function": ([None, "my_package.generate"], ["generate", "", 3]),
     "batch_size": WHOLE_FROM_1,
     "backend.precision": (["fp32", "bf16", "fp16", "int8", None], ["float16", "int4", 16, True]),
     "backend.precision_method": (["convert", "autocast", "torchao", "static", None], ["torch.ao", "int8", 1, True]),
@@ -285,3 +288,18 @@ def test_baselines() -> None:
     assert (problem.key, problem.value, problem.nearest) == ("compare.baseline.backend", "trch", "torch")
     (problem,) = baseline_problems("torch", axes)
     assert str(problem) == "compare.baseline: 'torch' is not {axis: value}."
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("max_new_tokens", 8, "is set by sweeprof: give generation.new_tokens."),
+        ("min_length", 8, "is set by sweeprof: give generation.new_tokens."),
+        ("stop_strings", "end", "is set by sweeprof, which measures until the last token."),
+    ],
+)
+def test_arguments_of_generate_that_a_measurement_sets(name: str, value: object, allowed: str) -> None:
+    (problem,) = config_problems(with_value("generation", {**BASE["generation"], name: value}))
+    assert (problem.key, problem.value, problem.allowed) == (f"generation.{name}", value, allowed)
+    own = {**BASE["generation"], "function": "my_package.generate", name: value}
+    assert config_problems(with_value("generation", own)) == []

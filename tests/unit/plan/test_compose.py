@@ -15,7 +15,7 @@ from rich.console import Console
 from support import planning
 from support.fakes import fake_config
 from sweeprof.config.errors import choice_of_hydra
-from sweeprof.config.validation import training_problems
+from sweeprof.config.validation import mode_problems
 from sweeprof.errors import UserError
 from sweeprof.plan import progress
 from sweeprof.plan.plan import Plan, identity
@@ -64,7 +64,7 @@ def test_an_axis_of_the_training_step_needs_one(axis: str) -> None:
 
 
 def test_an_axis_that_the_command_line_narrowed_to_one_value_is_no_mistake() -> None:
-    assert list(training_problems({"training.optimizer": ["adamw"]}, ["inference"])) == []
+    assert list(mode_problems({"training.optimizer": ["adamw"]}, ["inference"])) == []
 
 
 def test_an_inference_is_measured_once_whatever_trains() -> None:

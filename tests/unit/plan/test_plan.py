@@ -74,11 +74,23 @@ def test_the_identity_ignores_what_is_not_measured(key: str) -> None:
 
 @pytest.mark.parametrize("key", IDENTITY)
 def test_the_identity_changes_with_what_is_measured(key: str) -> None:
-    further = {"inputs": {"rows": 3}, "quality": {"f1": {"_target_": "a.b"}}}
-    given = copy.deepcopy({"mode": "training", "training": {"optimizer": "sgd"}, **further, **CONFIG})
+    parts = {
+        "training": {"optimizer": "sgd"},
+        "generation": {"new_tokens": 8},
+        "inputs": {"rows": 3},
+        "quality": {"f1": {"_target_": "a.b"}},
+    }
+    given = copy.deepcopy({"mode": key if key == "generation" else "training", **parts, **CONFIG})
     changed = {**given, key: {**given[key], "new": 1} if isinstance(given[key], dict) else 9}
     without = {k: v for k, v in given.items() if k != key}
     assert len({identity(given), identity(changed), identity(without)}) == 3
+
+
+def test_the_settings_of_another_mode_are_no_part_of_the_identity() -> None:
+    plain = {mode: identity({**CONFIG, "mode": mode}) for mode in ("inference", "training", "generation")}
+    for mode, id in plain.items():
+        for part in ("training", "generation"):
+            assert (identity({**CONFIG, "mode": mode, part: {"new": 1}}) == id) == (part != mode)
 
 
 def test_an_identity_is_no_number() -> None:

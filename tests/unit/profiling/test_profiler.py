@@ -155,6 +155,10 @@ OF_TRAINING = {
     *("layers/backward_covered", "layers/slowest_backward_self_s"),
 }
 OF_OTHER_TARGETS = {"quality/miou", "quality/mse", "quality/mae", "quality/r2"}
+OF_GENERATION = [
+    *(name for name in builtin_metrics() if name.startswith("generation/")),
+    *("compute/macs_prefill", "compute/macs_decode", "rate/mfu_prefill", "rate/mbu_decode"),
+]
 NOT_HERE = {
     "inference": OF_A_SWEEP
     | OF_OTHER_TARGETS
@@ -1429,7 +1433,8 @@ def test_nothing_is_left_behind() -> None:
     made = sweeprof.Profiler(model, data, protocol=CALIBRATED)
     made.register(sweeprof.evaluation(lambda network, batches: float(network(next(iter(batches))[0]).detach().sum())))
     found = made.compute_all()
-    assert {name for name, m in found.items() if m.value is None} == NOT_HERE["inference"]
+    assert {name for name, m in found.items() if m.value is None} == NOT_HERE["inference"] | set(OF_GENERATION)
+    assert all("mode=generation" in str(found[name].reason) for name in OF_GENERATION)
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
     assert [dict(vars(m)) for m in model.modules()] == attributes
     assert [[list(v) for n, v in vars(m).items() if n.endswith("_hooks")] for m in model.modules()] == hooks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweeprof.backends.fake import FakeClock
-from sweeprof.measuring.timing import Timing, WallClock, measure, measure_training, sampled
+from sweeprof.errors import Damaged, Unsupported
+from sweeprof.measuring.calibration import Kernel
+from sweeprof.measuring.timing import Timing, WallClock, measure, measure_generation, measure_training, sampled
 from sweeprof.results.protocol import Protocol
 
 BARE: dict[str, Any] = {"warmup_steps": 0, "warmup_s": 0, "sample_s": 0, "min_samples": 1, "min_s": 0, "max_s": 1e9}
@@ -407,3 +409,82 @@ def test_the_wall_clock_is_the_hosts() -> None:
     before = time.perf_counter()
     assert before <= now() <= time.perf_counter()
     assert 0 < clock.resolution <= 1e-3
+
+
+class ScriptedGeneration:
+    """A generation whose tokens take the scripted seconds: of the first generation, of the second …, and then the last for ever."""
+
+    prompt_tokens = 7
+
+    def __init__(self, *generations: Sequence[float], new_tokens: int = 3) -> None:
+        self.clock = FakeClock()
+        self.new_tokens = new_tokens
+        self.generations = 0
+        self._scripted = list(generations)
+
+    def generate(self, on_token: Callable[[], object]) -> None:
+        seconds = self._scripted[min(self.generations, len(self._scripted) - 1)]
+        self.generations += 1
+        for lasts in seconds:
+            self.clock.advance(lasts)
+            on_token()
+        self.clock.advance(0.5)
+
+    def cache_bytes(self) -> int:
+        return 1234
+
+
+def generated(step: ScriptedGeneration, **protocol: Any) -> Timing:
+    return measure_generation(step, Protocol(**{**BARE, **protocol}), step.clock)
+
+
+def test_every_token_of_every_sample_has_its_time() -> None:
+    step = ScriptedGeneration([64.0] * 3, [32.0] * 3, [4.0, 2.0, 1.0], [8.0, 1.0, 0.5])
+    timing = generated(step, min_samples=3)
+    assert timing.generation is not None
+    assert timing.first_step_s == 3 * 64.0 + 0.5
+    assert timing.samples == (7.5, 10.0, 10.0)
+    assert timing.generation.seconds == ((4.0, 2.0, 1.0), (8.0, 1.0, 0.5), (8.0, 1.0, 0.5))
+    assert (timing.generation.prompt_tokens, timing.generation.new_tokens) == (7, 3)
+    assert timing.generation.cache_bytes == 1234
+    assert not timing.is_training
+    assert timing.generated == [((4.0, 2.0, 1.0),), ((8.0, 1.0, 0.5),), ((8.0, 1.0, 0.5),)]
+    assert Timing.from_dict(json.loads(json.dumps(timing.to_dict()))) == replace(timing, warnings=())
+
+
+def test_a_sample_may_have_several_generations() -> None:
+    # One that is first, one and then two that calibrate, two of each sample.
+    step = ScriptedGeneration(*[[2.0, 1.0]] * 4, [1.0, 1.0], [3.0, 1.0], [5.0, 1.0], [7.0, 1.0], new_tokens=2)
+    timing = generated(step, sample_s=4.0, min_samples=2)
+    assert timing.loops == 2
+    assert timing.generated == [((1.0, 1.0), (3.0, 1.0)), ((5.0, 1.0), (7.0, 1.0))]
+    assert timing.samples == (3.5, 7.5)
+
+
+def test_a_generation_that_precedes_a_sample_is_in_none() -> None:
+    """With a calibration kernel each sample follows a generation that is not counted."""
+    step = ScriptedGeneration([9.0, 9.0], [9.0, 9.0], [5.0, 5.0], [1.0, 2.0], [6.0, 6.0], [3.0, 4.0], new_tokens=2)
+    kernel = Kernel("matmul", lambda: step.clock.advance(0.25))
+    timing = measure_generation(step, Protocol(**{**BARE, "min_samples": 2}), step.clock, kernel=kernel)
+    assert timing.generation is not None
+    assert timing.generation.seconds == ((1.0, 2.0), (3.0, 4.0))
+    assert timing.samples == (3.5, 7.5)
+
+
+def test_a_generation_that_tells_of_no_token_is_unsupported() -> None:
+    with pytest.raises(Unsupported, match=r"it never called on_token\(\)"):
+        generated(ScriptedGeneration([]))
+
+
+def test_a_step_that_is_undone_is_no_token() -> None:
+    """On an accelerator transformers may look late whether it has finished."""
+    timing = generated(ScriptedGeneration([1.0, 1.0, 1.0, 16.0]))
+    assert timing.generation is not None
+    assert timing.generation.seconds == ((1.0, 1.0, 1.0),)
+
+
+@pytest.mark.parametrize("seconds", [[], [[1.0, 2.0, 3.0]] * 2, [[]], [[1.0, -2.0, 3.0]], [["1", 2.0, 3.0]]], ids=repr)
+def test_damaged_times_of_tokens(seconds: object) -> None:
+    data = generated(ScriptedGeneration([1.0, 2.0, 3.0])).to_dict()
+    with pytest.raises(Damaged):
+        Timing.from_dict({**data, "generation": {**data["generation"], "seconds": seconds}})

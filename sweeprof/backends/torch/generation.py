@@ -1,0 +1,374 @@
+"""Generation of text: by a model's own ``generate``, by a function of the user's, and by a loop of our own.
+
+The tokens of ``generate`` are told by a stopping criterion, which every way to generate asks after each step (greedy, sampling,
+beams, assisted), with any cache. The loop of our own is greedy; each of its steps is one forward, so that layers, operators and
+allocations can be followed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from sweeprof.backends.torch.model import TorchModel
+from sweeprof.backends.torch.state import is_compiled
+from sweeprof.errors import Unsupported
+from sweeprof.measuring.generation_config import GenerationConfig
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.model_sources.generate_arguments import check_generate
+
+NOT_OF_PROMPTS = ("labels", "decoder_input_ids", "decoder_attention_mask", "decoder_inputs_embeds")
+"""Arguments of a forward that ``generate`` is not given: it makes what the decoder reads."""
+COMPILED = (
+    "generate calls the model's own forward, which torch.compile has not changed: choose backend=torch; on an accelerator "
+    "generation.cache_implementation=static compiles the decode step"
+)
+
+
+class GenerateStep:
+    """One generation by the model's ``generate``."""
+
+    def __init__(self, model: TorchModel, prompt: Mapping[str, Any], config: GenerationConfig) -> None:
+        self.new_tokens = config.new_tokens
+        self.prompt_tokens = prompt_tokens(prompt)
+        self._module: Any = model.module
+        self._device = model.device
+        # The model's configuration may be made for a forward without a cache.
+        settings = {"do_sample": False, "use_cache": True, **config.arguments}
+        self._uses_cache = settings["use_cache"]
+        start = start_token(self._module, config)
+        if start is not None:
+            settings["decoder_start_token_id"] = start
+        self._generate: Callable[..., Any] = partial(
+            self._module.generate,
+            **prompt,
+            **settings,
+            min_new_tokens=config.new_tokens,
+            max_new_tokens=config.new_tokens,
+        )
+
+    def generate(self, on_token: Callable[[], object]) -> object:
+        return self._generate(stopping_criteria=[_AfterEachStep(synchronised(on_token, self._device))])
+
+    def cache_bytes(self) -> int:
+        if not self._uses_cache:
+            raise Unsupported("generation.use_cache=false: there is no cache")
+        seen: list[Any] = []
+
+        def remember(_module: object, _args: object, kwargs: Mapping[str, Any], outputs: Any) -> None:
+            cache = kwargs.get("past_key_values")
+            seen[:] = [getattr(outputs, "past_key_values", None) if cache is None else cache]
+
+        base = self._module.get_base_model() if hasattr(self._module, "get_base_model") else self._module
+        handle = base.register_forward_hook(remember, with_kwargs=True)
+        try:
+            self._generate()
+        finally:
+            handle.remove()
+        return bytes_of_cache(seen[0] if seen else None)
+
+
+class _AfterEachStep:
+    """A stopping criterion that never stops."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+
+    def __call__(self, _tokens: torch.Tensor, _scores: object, **_: object) -> bool:
+        self._call()
+        return False
+
+
+class FunctionStep:
+    """One generation by a function of the user's."""
+
+    def __init__(self, model: TorchModel, batch: Inputs, config: GenerationConfig) -> None:
+        assert config.function is not None
+        self.new_tokens = config.new_tokens
+        self.prompt_tokens = prompt_tokens(batch.kwargs)
+        self._device = model.device
+        inputs: object = dict(batch.kwargs) or (batch.args[0] if len(batch.args) == 1 else batch.args)
+        self._generate = partial(config.function, model.module, inputs, config.new_tokens)
+        self._arguments = config.arguments
+
+    def generate(self, on_token: Callable[[], object]) -> object:
+        return self._generate(synchronised(on_token, self._device), **self._arguments)
+
+    def cache_bytes(self) -> int:
+        cache = getattr(self.generate(lambda: None), "past_key_values", None)
+        if cache is None:
+            raise Unsupported("generation.function: what it returned has no past_key_values")
+        return bytes_of_cache(cache)
+
+
+@contextmanager
+def generating(model: TorchModel, batch: Inputs, config: GenerationConfig) -> Iterator[GenerateStep | FunctionStep]:
+    """Within the context: one generation from the prompts of ``batch``.
+
+    Raises:
+        Unsupported: the model has no ``generate`` that tells of its tokens.
+        UserError: ``generate`` has no such argument.
+    """
+    step: GenerateStep | FunctionStep
+    if config.function is not None:
+        step = FunctionStep(model, batch, config)
+    else:
+        check_model(model.module, batch, config)
+        step = GenerateStep(model, prompt_of(model.module, batch), config)
+    with torch.inference_mode():
+        yield step
+
+
+def check_model(module: torch.nn.Module, batch: Inputs, config: GenerationConfig) -> None:
+    """Raise :class:`Unsupported`, or for an argument ``UserError``, if the model's ``generate`` cannot be measured."""
+    if batch.forward is not None:
+        raise Unsupported(
+            "mode=generation calls the model's generate, not `forward`: give GenerationConfig(function=...)"
+        )
+    if is_compiled(module):
+        raise Unsupported(COMPILED)
+    generate = getattr(module, "generate", None)
+    if generate is None:
+        raise Unsupported(
+            f"{type(module).__name__} has no generate: name a function by generation.function, or choose a model with a head, such "
+            "as model.task=text-generation"
+        )
+    names = inspect.signature(generate).parameters
+    if "stopping_criteria" not in names and all(p.kind is not p.VAR_KEYWORD for p in names.values()):
+        raise Unsupported(
+            f"the generate of {type(module).__name__} takes no stopping_criteria, which tells when a token is complete: name a "
+            "function by generation.function"
+        )
+    if "stopping_criteria" in names:
+        check_generate(type(module), config.arguments)
+
+
+def synchronised(on_token: Callable[[], object], device: torch.device) -> Callable[[], object]:
+    """Return a function that waits for the device, and then calls ``on_token``."""
+    if device.type == "cpu":
+        return on_token
+
+    def wait() -> None:
+        torch.accelerator.synchronize(device)
+        on_token()
+
+    return wait
+
+
+def prompt_of(module: torch.nn.Module, batch: Inputs) -> dict[str, Any]:
+    """Return what ``generate`` reads, by names: the arguments of a forward without those of its decoder, and without labels."""
+    named: dict[str, Any] = dict(zip(inspect.signature(module.forward).parameters, batch.args, strict=False))
+    named |= batch.kwargs
+    return {name: value for name, value in named.items() if name not in NOT_OF_PROMPTS}
+
+
+def start_token(module: torch.nn.Module, config: GenerationConfig) -> int | None:
+    """Return the token that the decoder of an encoder-decoder model begins with; None for other models.
+
+    A model with random weights may name none: then it is the one that pads, as in T5.
+    """
+    own: Any = getattr(module, "config", None)
+    if not getattr(own, "is_encoder_decoder", False):
+        return None
+    sources = [config.arguments.get("decoder_start_token_id")]
+    for settings in (getattr(module, "generation_config", None), own):
+        sources += [getattr(settings, name, None) for name in ("decoder_start_token_id", "bos_token_id")]
+    sources.append(getattr(own, "pad_token_id", None))
+    return next((token for token in sources if isinstance(token, int)), 0)
+
+
+def prompt_tokens(prompt: Mapping[str, Any]) -> int | None:
+    """Return the tokens of the prompt of each sequence; None where it is not text."""
+    ids = prompt.get("input_ids")
+    return None if ids is None else int(ids.shape[1])
+
+
+def bytes_of_cache(cache: object) -> int:
+    """Return the bytes of all keys, values and other states that a cache holds, or has reserved.
+
+    Raises:
+        Unsupported: there is no cache.
+    """
+    found = {(t.untyped_storage()._cdata, t.storage_offset()): t.numel() * t.itemsize for t in _states(cache)}
+    if not found:
+        raise Unsupported("the model returned no past_key_values")
+    return sum(found.values())
+
+
+def _states(cache: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors of a cache; counters, which have no more than one dimension, are left out."""
+    if isinstance(cache, torch.Tensor):
+        if cache.dim() > 1:
+            yield cache
+    elif isinstance(cache, list | tuple):
+        for item in cache:
+            yield from _states(item)
+    elif hasattr(cache, "self_attention_cache"):
+        yield from _states([cache.self_attention_cache, cache.cross_attention_cache])
+    elif hasattr(cache, "layers"):
+        yield from _states(list(cache.layers))
+    elif cache is not None and hasattr(cache, "__dict__"):
+        yield from _states(list(vars(cache).values()))
+
+
+@dataclass(frozen=True, slots=True)
+class GreedyLoop:
+    """Prefill, then one token after the other, each by one forward of the model with a cache."""
+
+    module: torch.nn.Module
+    new_tokens: int
+    is_static: bool
+    """True: the cache reserves its memory at the beginning."""
+    start: int = 0
+    """The token that a decoder with an encoder begins with."""
+
+    @classmethod
+    def of(cls, module: torch.nn.Module, config: GenerationConfig) -> GreedyLoop:
+        """Return the loop for a generation.
+
+        Raises:
+            Unsupported: the generation is not greedy, or has another cache.
+        """
+        if getattr(module, "generate", None) is None or getattr(module, "config", None) is None:
+            raise Unsupported(f"{type(module).__name__} is not a model of transformers that generates text")
+        own = getattr(module, "generation_config", None)
+        for name, plain in _PLAIN.items():
+            value = config.arguments.get(name, getattr(own, name, None))
+            if value not in plain:
+                reason = "counts, layers, operators and allocations are those of a greedy generation"
+                raise Unsupported(f"generation.{name}={value}: {reason}")
+        return cls(
+            module,
+            config.new_tokens,
+            config.arguments.get("cache_implementation") == "static",
+            start_token(module, config) or 0,
+        )
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        """True if the prompt is read by an encoder."""
+        return bool(self.module.config.is_encoder_decoder)  # type: ignore[union-attr]
+
+    def run(self, prompt: Mapping[str, Any]) -> torch.Tensor:
+        """Return the new tokens ``(batch, new_tokens)``."""
+        outputs, mask = self.prefill(prompt)
+        tokens = [_chosen(outputs)]
+        while len(tokens) < self.new_tokens:
+            outputs, mask = self.decode(outputs, mask, tokens[-1])
+            tokens.append(_chosen(outputs))
+        return torch.cat(tokens, dim=1)
+
+    def prefill(self, prompt: Mapping[str, Any], extra: int = 0) -> tuple[Any, torch.Tensor | None]:
+        """Return the outputs of the forward that reads the prompt, and the prompt's mask.
+
+        Args:
+            prompt: as of :func:`prompt_of`.
+            extra: tokens that the forward reads after the prompt, as if they had been generated.
+
+        Raises:
+            Unsupported: the model returned no cache.
+        """
+        given, mask = dict(prompt), prompt.get("attention_mask")
+        first = next(value for value in prompt.values() if isinstance(value, torch.Tensor))
+        if self.is_encoder_decoder:
+            given["decoder_input_ids"] = self._started(first, 1 + extra)
+        elif extra:
+            ids = given["input_ids"]
+            given["input_ids"] = torch.cat([ids, ids.new_zeros((len(ids), extra))], dim=1)
+            if mask is not None:
+                mask = given["attention_mask"] = _longer(mask, extra)
+        cache = self._cache(first, prompt_tokens(prompt)) if self.is_static else None
+        outputs = self._forward(given, cache)
+        if getattr(outputs, "past_key_values", None) is None:
+            raise Unsupported("the model returned no past_key_values: its cache is of another kind")
+        return outputs, mask
+
+    def decode(self, outputs: Any, mask: torch.Tensor | None, tokens: torch.Tensor) -> tuple[Any, torch.Tensor | None]:
+        """Return the outputs of the forward that reads one token ``(batch, 1)`` more, and the mask of all that has been read."""
+        given: dict[str, Any] = {}
+        if self.is_encoder_decoder:
+            given = {"encoder_outputs": (outputs.encoder_last_hidden_state,), "decoder_input_ids": tokens}
+        else:
+            given["input_ids"] = tokens
+            mask = None if mask is None else _longer(mask, 1)
+        if mask is not None:
+            given["attention_mask"] = mask
+        encoder = getattr(outputs, "encoder_last_hidden_state", None)
+        following = self._forward(given, outputs.past_key_values)
+        if encoder is not None:
+            following.encoder_last_hidden_state = encoder
+        return following, mask
+
+    def _forward(self, given: Mapping[str, Any], cache: object) -> Any:
+        keeps = {}
+        if "logits_to_keep" in inspect.signature(type(self.module).forward).parameters:
+            keeps["logits_to_keep"] = 1  # as `generate` does: of the prompt, only the last token's logits are needed
+        return self.module(**given, **keeps, past_key_values=cache, use_cache=True, return_dict=True)
+
+    def _started(self, prompt: torch.Tensor, length: int) -> torch.Tensor:
+        return torch.full((len(prompt), length), self.start, dtype=torch.int64, device=prompt.device)
+
+    def _cache(self, prompt: torch.Tensor, length: int | None) -> object:
+        """Return a cache that reserves memory for the prompt and all new tokens but the last, which is not read."""
+        import transformers
+
+        config: Any = self.module.config
+        kind: Any = transformers.StaticCache
+        decoder = config.get_text_config(decoder=True)
+        if not self.is_encoder_decoder:
+            return kind(config=decoder, max_cache_len=(length or 0) + self.new_tokens - 1)
+        encoded = self.module.get_encoder()  # type: ignore[operator]
+        longest = length or getattr(encoded.config, "max_source_positions", None)
+        if longest is None:
+            raise Unsupported("the length of the encoder's output is not known, which a static cache needs")
+        own = kind(config=decoder, max_cache_len=self.new_tokens)
+        return transformers.EncoderDecoderCache(own, kind(config=decoder, max_cache_len=longest))
+
+
+_PLAIN: dict[str, tuple[object, ...]] = {
+    "num_beams": (None, 1),
+    "num_return_sequences": (None, 1),
+    "prompt_lookup_num_tokens": (None,),
+    "assistant_early_exit": (None,),
+    "custom_generate": (None,),
+    "use_cache": (None, True, False),
+    "cache_implementation": (None, "dynamic", "static"),
+}
+"""Arguments of ``generate`` with the values of a greedy generation; sampling costs as much as the greedy choice."""
+
+
+def own_generation(model: TorchModel, batch: Inputs, config: GenerationConfig) -> Callable[[], object]:
+    """Return a function that runs one generation step by step; it does not wait for the device.
+
+    Raises:
+        Unsupported: the generation is not greedy, or has another cache than a dynamic or a static one.
+    """
+    if config.function is not None:
+        return partial(FunctionStep(model, batch, config).generate, lambda: None)
+    check_model(model.module, batch, config)
+    if config.arguments.get("use_cache") is False:
+        raise Unsupported("generation.use_cache=false: each step of the loop reads a cache")
+    loop = GreedyLoop.of(model.module, config)
+    return partial(loop.run, without_full_mask(prompt_of(model.module, batch)))
+
+
+def without_full_mask(prompt: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a prompt without its mask where that masks nothing, as ``generate`` does."""
+    mask = prompt.get("attention_mask")
+    is_full = isinstance(mask, torch.Tensor) and not mask.is_meta and bool((mask == 1).all())
+    return {name: value for name, value in prompt.items() if name != "attention_mask" or not is_full}
+
+
+def _longer(mask: torch.Tensor, tokens: int) -> torch.Tensor:
+    return torch.cat([mask, mask.new_ones((len(mask), tokens))], dim=1)
+
+
+def _chosen(outputs: Any) -> torch.Tensor:
+    chosen: torch.Tensor = outputs.logits[:, -1:].argmax(dim=-1)
+    return chosen

@@ -1,0 +1,90 @@
+"""docs/language_models.md, as a reader would follow it, and sweeps of generations."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from end_to_end.test_model_guides import DOCS, QUICKLY, written
+
+from support.command import run_command
+
+PAGE = "language_models.md"
+
+
+def rows_of(folder: Path, sweep: str, *arguments: str) -> list[dict[str, Any]]:
+    ran = run_command(folder, *arguments, timeout=280)
+    assert ran.code == 0, (ran.out, ran.err)
+    rows: list[dict[str, Any]] = json.loads((ran.folder(sweep) / "comparison.json").read_text())["rows"]
+    assert {row["status"] for row in rows} == {"ok"}
+    return rows
+
+
+def values(row: dict[str, Any]) -> dict[str, float | None]:
+    return {name: cell["measurement"]["value"] for name, cell in row["cells"].items()}
+
+
+def reasons(row: dict[str, Any]) -> dict[str, str]:
+    measurements = {name: cell["measurement"] for name, cell in row["cells"].items()}
+    return {name: m["reason"] for name, m in measurements.items() if m["value"] is None}
+
+
+def test_a_sweep_of_generations_with_a_scripted_clock(tmp_path: Path) -> None:
+    """New tokens are an axis, modes too; every figure can be told by heart."""
+    scripted = "model.fake.prefill_s=0.25 model.fake.token_s=[0.5,0.125,0.0625] model=fake backend=fake batch_size=4"
+    protocol = "protocol.warmup_s=0 protocol.warmup_steps=1 protocol.min_samples=8 protocol.min_s=0"
+    axes = "mode=inference,generation generation.new_tokens=1,4 metrics=generation"
+    rows = rows_of(tmp_path, "adhoc", *scripted.split(), *protocol.split(), *axes.split(), "tracking=none")
+    by_axes = {(row["axes"]["mode"], row["axes"]["generation.new_tokens"]): row for row in rows}
+    assert len(by_axes) == 3  # of inference one row, whatever the number of tokens
+    found = values(by_axes["generation", 4])
+    assert found["generation/time_to_first_token"] == pytest.approx(0.25)
+    assert found["generation/first_gap"] == pytest.approx(0.5)
+    assert found["generation/time_per_token"] == pytest.approx((0.125 + 0.0625) / 2)
+    assert found["generation/latency"] == pytest.approx(0.25 + 0.6875)
+    assert found["generation/decode_throughput"] == pytest.approx(4 * 3 / 0.6875)
+    prompt = 32 * 32  # pixels of an image of digits
+    assert found["generation/prefill_throughput"] == pytest.approx(4 * prompt / 0.25)
+    assert found["generation/kv_cache_bytes"] == 8 * 4 * (prompt + 4 - 1)
+    one = by_axes["generation", 1]
+    assert values(one)["generation/time_to_first_token"] == pytest.approx(0.25)
+    assert reasons(one)["generation/first_gap"] == "generation.new_tokens=1: this needs at least 2"
+    (inference,) = [row for (mode, _), row in by_axes.items() if mode == "inference"]
+    assert reasons(inference)["generation/latency"] == "nothing was generated: add mode=generation"
+
+
+@pytest.mark.slow
+def test_every_command_of_the_page(tmp_path: Path) -> None:
+    first, llama, t5, own = written(PAGE, tmp_path)
+    rows = rows_of(tmp_path, "transformers", *first, *QUICKLY)
+    assert {row["axes"]["network"] for row in rows} == {"bert", "gpt2", "llama"}
+    rows = rows_of(tmp_path, "adhoc", *llama, *QUICKLY)
+    assert len(rows) == 4
+    for row in rows:
+        found, prompt = values(row), int(row["axes"]["generation.prompt_length"])
+        assert found["generation/kv_cache_bytes"] == 2 * 4 * 2 * 32 * (prompt + 16 - 1) * 4
+        assert set(reasons(row)) <= {f"generation/time_per_token_p{p}" for p in (95, 99)}
+        assert 0 < float(found["rate/mbu_decode"] or 0) < 2
+        latency, first_token = found["generation/latency"], found["generation/time_to_first_token"]
+        assert latency is not None
+        assert first_token is not None
+        assert first_token < latency
+    (row,) = rows_of(tmp_path, "adhoc", *t5, *QUICKLY)
+    assert values(row)["generation/kv_cache_bytes"] == 2 * 2 * 4 * 32 * (16 + 64) * 4 * 4
+    (row,) = rows_of(tmp_path, "adhoc", *own, *QUICKLY)
+    assert not reasons(row)
+
+
+@pytest.mark.slow
+def test_the_page_in_python(capsys: pytest.CaptureFixture[str]) -> None:
+    from sweeprof.model_sources.transformers import import_transformers
+
+    import_transformers()
+    text = (DOCS / PAGE).read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(import sweeprof\n.*?)^```", text, re.MULTILINE | re.DOTALL)
+    expected = re.findall(r"# ([\d ·]+)$", code, re.MULTILINE)[0].replace("·", "*")
+    exec(code, {})
+    assert int(capsys.readouterr().out) == eval(expected)
