@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sweeprof.errors import DatasetError
+from sweeprof.nested import named_leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +90,21 @@ class Pad:
                 f"a sample{described} has the length {longest}, which is above the Pad(length={self.length}) of all batches"
             )
         return -(-(self.length or longest) // self.multiple) * self.multiple
+
+
+def stack(samples: list[Any]) -> Any:
+    """Return the batch of samples that have the same shape.
+
+    Raises:
+        DatasetError: their shapes differ.
+    """
+    shapes = {tuple((name, np.shape(leaf)) for name, leaf in named_leaves(sample).items()) for sample in samples}
+    if len(shapes) > 1:
+        listed = ", ".join(str(tuple(dict(shape).values())) for shape in sorted(shapes)[:3])
+        raise DatasetError(f"samples differ in their shapes ({listed}): dataset.collate=pad pads them")
+    first = samples[0]
+    if isinstance(first, Mapping):
+        return {name: stack([sample[name] for sample in samples]) for name in first}
+    if isinstance(first, tuple):
+        return tuple(stack(list(column)) for column in zip(*samples, strict=True))
+    return np.stack([np.asarray(sample) for sample in samples])

@@ -82,7 +82,7 @@ def unjudged(own: Sequence[Record], base: Sequence[Record], tolerance: float | N
         return Warning(
             "outputs_not_compared",
             f"outputs cannot be compared: {incomparable(ours, theirs)}; it is not certain that both sides compute the same",
-            "pad all batches to one length: Split(…, collate=Pad(length=…))",
+            "pad all batches to one length: dataset.collate.length=…, or Split(…, collate=Pad(length=…))",
         )
     return Warning(
         "outputs_not_compared",

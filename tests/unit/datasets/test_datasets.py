@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweeprof.datasets import Dataset, Split, channel_axis_of, first_batch
-from sweeprof.datasets.collate import Pad
+from sweeprof.datasets.collate import Pad, stack
 from sweeprof.datasets.digits import Digits
 from sweeprof.datasets.synthetic import Synthetic
 from sweeprof.errors import DatasetError
@@ -165,6 +165,7 @@ def test_padding_loses_nothing(lengths: list[int], multiple: int) -> None:
 @pytest.mark.parametrize(
     ("samples", "collate", "said"),
     [
+        (SENTENCES, stack, r"samples differ in their shapes .*dataset.collate=pad pads them"),
         (SENTENCES, Pad(length=2), r"has the length 3, which is above the Pad\(length=2\) of all batches"),
         ([np.zeros((2, 3)), np.zeros((2, 4))], Pad(), "differ in more than their lengths"),
         ([{"ids": IDS}, {"id": IDS}], Pad(), "sample 1 of a batch has id, and the first has ids"),
