@@ -21,7 +21,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sweeprof.backends.outputs import HostArray
 from sweeprof.errors import Problem, UserError, choice_problem, nearest
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.measuring.scores import Array
@@ -110,7 +109,7 @@ class OutputScore:
     """What a function will be called with."""
     _problem: Missing | None = None
 
-    def add(self, outputs: Mapping[str, HostArray], targets: Array | None) -> None:
+    def add(self, outputs: Mapping[str, Array], targets: Array | None) -> None:
         """Add the outputs and targets of a batch; after an error there is no value, and the reason is in the results."""
         if self._problem is not None:
             return
@@ -119,7 +118,7 @@ class OutputScore:
         except Exception as error:  # a user's metric must not take the others with it
             self._problem = raised(error)
 
-    def _add(self, outputs: Mapping[str, HostArray], targets: Array | None) -> None:
+    def _add(self, outputs: Mapping[str, Array], targets: Array | None) -> None:
         if self.output is not None and self.output not in outputs:
             raise UserError(
                 [choice_problem(f"quality.{self.name}.output", self.output, "output of the model", outputs)]
