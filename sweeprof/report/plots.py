@@ -149,7 +149,8 @@ def _over_axis(sweep: _Sweep, axis: str | None, key: str, noun: str, metric: str
     ]
     if sum(y is not None for one in series for y in one.y) < 2:
         return None
-    title = f"{noun} over {one_line(axis).replace('_', ' ')}"
+    name = axis.removeprefix("inputs.").removeprefix("generation.")
+    title = f"{noun} over {one_line(name).replace('_', ' ')}"
     kind = interval_kind(row.cells[metric].measurement for row in placed if value_of(row, metric) is not None)
     bars = f" – bars: {_BARS[kind]}" if kind else ""
     x_axis = Axis(one_line(axis) + bars, _is_log(xs), tuple(xs) if len(xs) <= _MOST_TICKS else ())
@@ -188,7 +189,10 @@ def _point(row: Row, info: MetricInfo) -> tuple[float | None, float | None, floa
 
 
 def _look(sweep: _Sweep, row: Row, x_axis: str | None) -> tuple[str, str, Dash, Marker]:
-    """Name, colour, dash and marker of a row's series: a colour per backend, a dash and a marker per model."""
+    """Name, colour, dash and marker of a row's series: a colour per backend, a dash and a marker per model.
+
+    Where there is one model, what else varies takes the dashes and markers.
+    """
     axes = [a for a in sweep.varying if a != x_axis]
     name = " · ".join(shortened(axis_text(row.axes.get(a)), _NAME_LIMIT) for a in axes) or one_line(
         sweep.comparison.name
@@ -196,7 +200,8 @@ def _look(sweep: _Sweep, row: Row, x_axis: str | None) -> tuple[str, str, Dash, 
     # With a single backend its colour would say nothing; the models, or what else varies, take the colours then.
     colour_axis = next((a for a in (BACKEND_AXIS, MODEL_AXIS, *axes) if a in axes), BACKEND_AXIS)
     colour = backend_colour(axis_text(row.axes.get(colour_axis)), sweep.values[colour_axis])
-    dash, marker = model_look(axis_text(row.axes.get(MODEL_AXIS)), sweep.values[MODEL_AXIS])
+    shape_axis = next((a for a in (MODEL_AXIS, *axes) if a in axes and a != colour_axis), MODEL_AXIS)
+    dash, marker = model_look(axis_text(row.axes.get(shape_axis)), sweep.values[shape_axis])
     return name, colour, dash, marker
 
 
@@ -281,7 +286,7 @@ def _speed_per_user(sweep: _Sweep) -> Plot | None:
         series.append(Series(name, colour, dash, marker, x, y, none, none, labels))
         for row, across, up in zip(ordered, x, y, strict=True):
             if BATCH_AXIS in row.axes and up is not None:
-                notes.append(Annotation(across, up, f"batch {axis_text(row.axes[BATCH_AXIS])}"))
+                notes.append(Annotation(across, up, f"batch {axis_text(row.axes[BATCH_AXIS])}", is_above=True))
     xs = [x for line in series for x in line.x]
     ys = [y for line in series for y in line.y if y is not None]
     if len(set(zip(xs, ys, strict=True))) < 2:

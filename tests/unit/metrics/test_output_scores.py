@@ -14,6 +14,7 @@ import pytest
 
 from support.fakes import composed_of
 from support.plans import fake_plan, sweep_folder
+from sweeprof.datasets import Split
 from sweeprof.errors import UserError
 from sweeprof.metrics import quality as own
 from sweeprof.metrics.decoding import decoded, greedy_ctc
@@ -357,6 +358,51 @@ def test_word_error_rate_by_hand(folder: Path) -> None:
     assert scored(node, right)["one"]["better"] == "lower"
     characters = {**node, "_target_": "torchmetrics.text.CharErrorRate"}
     assert number(characters, wrong) == pytest.approx(1 / 7)
+
+
+class Speech:
+    """Two clips of noise with texts of different lengths."""
+
+    def split(self, name: str) -> Split:
+        random = np.random.default_rng(0)
+        return Split({"input_values": random.standard_normal((2, 2000)).astype(np.float32)}, labels_of("CAT|DOG", "GO"))
+
+
+def test_word_error_rate_of_a_model(folder: Path) -> None:
+    """The outputs of a small Wav2Vec2, decoded by its tokenizer's own method and counted by the definition."""
+    from transformers import AutoTokenizer
+
+    config = composed_of("model=transformers", "backend=torch", "batch_size=1")
+    sizes: Json = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    sizes |= {"conv_dim": [16, 16], "conv_kernel": [10, 8], "conv_stride": [5, 8], "num_feat_extract_layers": 2}
+    config["model"]["torch"] |= {
+        "architecture": "wav2vec2",
+        "task": "speech-to-characters",
+        "config": {
+            **sizes,
+            "vocab_size": len(LETTERS),
+            "num_conv_pos_embeddings": 4,
+            "num_conv_pos_embedding_groups": 2,
+        },
+    }
+    config["dataset"] = {"_target_": f"{HERE}.Speech"}
+    config["quality"] = {"wer": {"_target_": "torchmetrics.text.WordErrorRate", "decode": str(folder)}}
+    found = Profiler.from_config(config).run("quality")
+    assert isinstance(found, Quality)
+    assert found.outputs.shape == (2, 49, len(LETTERS))
+    texts = AutoTokenizer.from_pretrained(folder).batch_decode(found.outputs.argmax(-1))
+    pairs = zip(texts, ("CAT DOG", "GO"), strict=True)
+    errors = sum(word_errors(text.split(), right.split()) for text, right in pairs)
+    assert found.scores["wer"].value == pytest.approx(errors / 3)
+    assert found.scores["wer"].better == "lower"
+
+
+def word_errors(found: list[str], right: list[str]) -> int:
+    """Levenshtein distance of two lists of words."""
+    if not found or not right:
+        return len(found) + len(right)
+    replaced = word_errors(found[1:], right[1:]) + (found[0] != right[0])
+    return min(replaced, word_errors(found[1:], right) + 1, word_errors(found, right[1:]) + 1)
 
 
 def test_decoding_by_a_function_of_the_users(folder: Path) -> None:

@@ -186,7 +186,7 @@ def test_times_over_every_size_of_the_inputs() -> None:
     assert found["latency"].x.title.startswith("batch_size")
     over = found["latency_over_generation_prompt_length"]
     assert (over.title, over.x.title, over.x.ticks) == (
-        "Latency over generation.prompt length",
+        "Latency over prompt length",
         "generation.prompt_length",
         (128, 512),
     )
@@ -196,6 +196,7 @@ def test_times_over_every_size_of_the_inputs() -> None:
         ("tensorflow · 1", (128, 512), (256.0, 1024.0)),
         ("tensorflow · 4", (128, 512), (256.0, 1024.0)),
     ]
+    assert len({(series.colour, series.dash, series.marker) for series in over.series}) == 4
     per_token = found["time_per_token_over_generation_prompt_length"]
     assert per_token.series[1].y == pytest.approx((25.0, 25.0))
     assert "latency_over_generation_prompt_length" not in {plot.key for plot in plots(generating((1, 4)))}
