@@ -160,3 +160,57 @@ def test_a_language_model_by_configuration_alone(tmp_path: Path) -> None:
             projections = length * (4 * 64 * 64 + 2 * 64 * 3072)
             attention = 2 * length * length * 64
             assert values["compute/macs"] == batch * (projections + attention + 64 * 64 + 64 * 2)
+
+
+def bert_command() -> list[str]:
+    """The sweep over sequence lengths, batch sizes, precisions and backends in docs/models.md."""
+    text = (DOCS / "models.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^sweeprof .*inputs.sequence_length=64,128,256.*$", text, re.MULTILINE)
+    return shlex.split(line)[1:]
+
+
+@pytest.mark.skipif(find_spec("transformers") is None, reason="`make collections` installs transformers")
+def test_what_a_precision_lacks_is_planned() -> None:
+    plan = planned([*bert_command(), "tracking=none"])
+    assert len(plan.combinations) == 3 * 2 * 2 * 3
+    for combination in plan.combinations:
+        is_lacking = (combination.axes["backend"], combination.axes["backend.precision"]) == ("onnxruntime", "bf16")
+        assert (combination.unsupported is not None) == is_lacking
+    reasons = {c.unsupported for c in plan.combinations} - {None}
+    assert reasons == {
+        "onnxruntime does not support precision=bf16: its provider for the CPU has no kernels for products of bfloat16"
+    }
+    assert {"quality/accuracy", "quality/agreement"} <= {str(name) for name in plan.metrics}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(find_spec("transformers") is None, reason="`make collections` installs transformers")
+def test_a_language_model_in_two_precisions_on_three_backends(tmp_path: Path) -> None:
+    """The documented sweep, with a narrower model: every row is ok or unsupported, and the outputs agree."""
+    narrow = "model.config.hidden_size=64 model.config.num_attention_heads=2 model.config.intermediate_size=128"
+    ran = run_command(tmp_path, *bert_command(), *narrow.split(), *QUICKLY, timeout=1700)
+    assert ran.code == 0, (ran.out, ran.err)
+    rows = json.loads((ran.folder("adhoc") / "comparison.json").read_text())["rows"]
+    assert len(rows) == 36
+    for row in rows:
+        precision = row["axes"]["backend.precision"]
+        is_lacking = (row["axes"]["backend"], precision) == ("onnxruntime", "bf16")
+        assert row["status"] == ("unsupported" if is_lacking else "ok"), row["reason"]
+        if not is_lacking:
+            assert row["precision_method"] == "convert"
+            assert row["cells"]["quality/agreement"]["measurement"]["value"] < (1e-4 if precision == "fp32" else 0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(find_spec("timm") is None, reason="`make collections` installs timm and torchvision")
+def test_the_example_of_timm(tmp_path: Path) -> None:
+    ran = run_command(tmp_path, "+sweep=timm", *QUICKLY, timeout=580)
+    assert ran.code == 0, (ran.out, ran.err)
+    rows = json.loads((ran.folder("timm") / "comparison.json").read_text())["rows"]
+    assert len(rows) == 12
+    for row in rows:
+        assert row["status"] == "ok", row["reason"]
+        difference = row["cells"]["quality/agreement"]["measurement"]["value"]
+        assert (difference == 0) == (row["axes"]["backend.precision"] == "fp32")

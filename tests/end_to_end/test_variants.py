@@ -21,7 +21,7 @@ METRICS = "metrics.select=[latency/forward,latency/backward,latency/compile,comp
 def test_precision_by_memory_layout_by_kind_of_step(sweeprof: Command) -> None:
     ran = sweeprof(
         "model=lenet5",
-        "backend.precision=fp32,bf16,int8-dynamic",
+        "backend.precision=fp32,bf16,int8",
         "backend.channels_last=true,false",
         "mode=inference,training",
         "training.optimizer=adamw",
@@ -33,7 +33,7 @@ def test_precision_by_memory_layout_by_kind_of_step(sweeprof: Command) -> None:
     assert ran.code == 0, ran.err
     table = pd.read_csv(ran.folder("adhoc") / "comparison.csv")
     assert len(table) == 3 * 2 * 2
-    trained, quantized = table["mode"] == "training", table["backend.precision"] == "int8-dynamic"
+    trained, quantized = table["mode"] == "training", table["backend.precision"] == "int8"
     assert (table["latency/forward"].notna() == ~(trained & quantized)).all()
     assert (table["latency/backward"].notna() == (trained & ~quantized)).all()
     assert table["latency/compile"].isna().all()

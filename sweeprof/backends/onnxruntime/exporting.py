@@ -48,6 +48,8 @@ FLOATS = {"fp32": "float32", "fp16": "float16"}
 EXPORTERS = ("torch", "onnx", "onnxscript", "onnx-ir", "keras", "sweeprof")
 FORMAT = 2
 """The version of the exported files. If it changes, every model is exported again."""
+QUANTIZED_FORMAT = 2
+"""The same of quantized files."""
 REFUSED = "refused.txt"
 """The file that replaces a graph for any batch size if the exporter supports only a single size: its message."""
 ONNX_FILE = f"{OnnxFile.__module__}.{OnnxFile.__qualname__}"
@@ -111,7 +113,7 @@ class Exporter:
                 positional = [moved_last(array, axis) for array in positional]
             arranged, names = [*positional, *named.values()], list(named)
         content = [hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest() for array in arranged]
-        known = json.dumps([FORMAT, version("onnxruntime"), self.method, content, names])
+        known = json.dumps([QUANTIZED_FORMAT, version("onnxruntime"), self.method, content, names])
         above = temporary if file.paths is None else Path(file.path).parent
         folder = above / f"int8-{hashlib.sha256(known.encode()).hexdigest()[:24]}"
         with FileLock(folder.with_suffix(".lock"), timeout=LOCK_S):

@@ -52,16 +52,17 @@ def quantized(file: Exported, method: str, samples: Sequence[AnyArray], names: S
     path = str(folder / MODEL)
     options: dict[str, Any] = {
         "op_types_to_quantize": OPERATORS[method],
-        "weight_type": QuantType.QInt8,
         "per_channel": True,
         "extra_options": {"MatMulConstBOnly": True},
     }
     logging.disable(logging.WARNING)  # of the tool, about preparing a model
     if method == "dynamic":
-        quantize_dynamic(model, path, **options)
+        # Processors without VNNI add pairs of products in 16 bits: that of unsigned and signed numbers overflows.
+        quantize_dynamic(model, path, weight_type=QuantType.QUInt8, **options)
     else:
         reader = _Samples(model.graph, file.batch, samples, names)
-        quantize_static(model, path, reader, quant_format=QuantFormat.QDQ, **options)
+        # For the same reason weights of 7 bits, as convolutions have signed ones.
+        quantize_static(model, path, reader, quant_format=QuantFormat.QDQ, reduce_range=True, **options)
     made = onnx.load(path)
     new = {item.name: numpy_helper.to_array(item) for item in made.graph.initializer if item.name not in given}
     sizes, roles = _stored(new, file.weights)

@@ -1,0 +1,22 @@
+"""Keras models with known weights, for configs that name their builders."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+
+
+def dense() -> keras.Model:
+    model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(8)])
+    weight = np.random.default_rng(1).standard_normal((16, 8)).astype(np.float32)
+    bias = np.random.default_rng(2).standard_normal(8).astype(np.float32)
+    dtype = str(model.weights[0].dtype)
+    if dtype != "float32":
+        weight, bias = keras.ops.cast(weight, dtype), keras.ops.cast(bias, dtype)
+    model.layers[0].kernel.assign(weight)
+    model.layers[0].bias.assign(bias)
+    return model
+
+
+def flatten() -> keras.Model:
+    return keras.Sequential([keras.Input((4, 4)), keras.layers.Flatten()])
