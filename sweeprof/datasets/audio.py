@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from sweeprof.datasets import SplitName
 from sweeprof.datasets.images import folder_problems, labelled_files
-from sweeprof.datasets.packages import package
+from sweeprof.datasets.packages import import_transformers, package
 from sweeprof.datasets.sample import Sample
 from sweeprof.datasets.source import CommonOptions, Source
 from sweeprof.errors import DatasetError, Problem, UserError
@@ -94,7 +94,7 @@ class Audio(Source):
 
     def _features(self, wave: npt.NDArray[np.float32], rate: int) -> Any:
         if self._extract is None:
-            transformers = package("transformers", "transformers")
+            transformers = import_transformers()
             try:
                 self._extract = transformers.AutoFeatureExtractor.from_pretrained(
                     self._processor, local_files_only=True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sweeprof.datasets.packages import package
+from sweeprof.datasets.packages import import_transformers
 from sweeprof.errors import Problem, UserError
 
 FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
@@ -28,7 +28,7 @@ def tokenizer_files(folder: str | None) -> list[Path]:
 
 def tokenizer_in(folder: str) -> Any:
     """Return the tokenizer in a folder; raises :class:`UserError` if it cannot be loaded."""
-    transformers = package("transformers", "transformers")
+    transformers = import_transformers()
     try:
         return transformers.AutoTokenizer.from_pretrained(str(Path(folder).expanduser()), local_files_only=True)
     except (OSError, ValueError, KeyError) as error:

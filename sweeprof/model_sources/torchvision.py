@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from sweeprof.datasets import packages
 from sweeprof.datasets.auto import ArraySpec, ImagePreprocessing, ModelInputs
 from sweeprof.errors import Problem, UserError
 from sweeprof.model_sources import check_sizes, known_name, package, size
@@ -21,15 +21,7 @@ VIDEO_FRAMES = 16
 
 def import_torchvision() -> ModuleType:
     """Return torchvision; where its compiled operators do not fit this torch, without them: models for images do not need them."""
-    try:
-        return package("torchvision", "torchvision")
-    except RuntimeError as error:
-        if "torchvision::nms" not in str(error):
-            raise
-        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
-            del sys.modules[name]
-        sys.modules["torchvision._meta_registrations"] = ModuleType("torchvision._meta_registrations")
-        return package("torchvision", "torchvision")
+    return packages.import_torchvision("model")
 
 
 def names() -> list[str]:
