@@ -10,6 +10,8 @@ import pytest
 
 from support.planning import planned
 from sweeprof.errors import UserError
+from sweeprof.plan.plan import identity
+from sweeprof.plan.process_environment import preload
 
 TIMM = ("model=timm", "tracking=none")
 
@@ -110,3 +112,11 @@ def test_a_function_that_generates_is_looked_for(tmp_path: Path, monkeypatch: py
         with pytest.raises(UserError, match=r"generation\.function") as caught:
             planned([*common, key])
         assert said in str(caught.value)
+
+
+def test_transformers_is_imported_once_and_not_by_each_trial() -> None:
+    settings = ("model.architecture=gpt2", "model.task=text-generation", "model.config.n_layer=1", "tracking=none")
+    (combination,) = planned(["model=transformers", *settings]).combinations
+    assert "sweeprof.model_sources.transformers_imported" in preload(combination.config, "timing")
+    model = {key: value for key, value in combination.config["model"].items() if key != "preload"}
+    assert identity({**combination.config, "model": model}) == combination.id
