@@ -10,6 +10,8 @@ import pytest
 
 from support.planning import planned
 from sweeprof.errors import UserError
+from sweeprof.plan.plan import identity
+from sweeprof.plan.process_environment import preload
 
 TIMM = ("model=timm", "tracking=none")
 
@@ -80,3 +82,41 @@ def test_a_mistake_is_one_clear_error(arguments: list[str], said: str) -> None:
     with pytest.raises(UserError) as caught:
         planned([*arguments, "tracking=none"])
     assert said in str(caught.value)
+
+
+def test_a_prompt_needs_generated_inputs() -> None:
+    def error_of(*arguments: str) -> str:
+        with pytest.raises(UserError) as caught:
+            planned([*arguments, "tracking=none"])
+        return str(caught.value)
+
+    generation = ("mode=generation", "generation.prompt_length=8")
+    assert error_of("model=mlp", *generation) == "generation.prompt_length: 8 has an effect with dataset=auto only."
+    planned(["model=mlp", "generation.prompt_length=8", "tracking=none"])  # mode=inference does not read it
+    said = error_of("model=mlp", "generation.new_tokens=4,8")
+    assert said == "generation.new_tokens: '4,8' has no effect with mode=inference; add mode=generation."
+
+
+def test_a_function_that_generates_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_generation_module.py").write_text(
+        "def generate(model, inputs, new_tokens, on_token, top=1): pass\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    common = ("model=mlp", "mode=generation", "metrics.select=[generation/latency]", "tracking=none")
+    planned([*common, "generation.function=my_generation_module.generate", "generation.top=3"])
+    for key, said in (
+        ("generation.function=my_generation_module.generat", "has no 'generat'. Did you mean 'generate'?"),
+        ("generation.function=my_generation_modul.generate", "cannot be imported"),
+    ):
+        with pytest.raises(UserError, match=r"generation\.function") as caught:
+            planned([*common, key])
+        assert said in str(caught.value)
+
+
+def test_transformers_is_imported_once_and_not_by_each_trial() -> None:
+    settings = ("model.architecture=gpt2", "model.task=text-generation", "model.config.n_layer=1", "tracking=none")
+    (combination,) = planned(["model=transformers", *settings]).combinations
+    assert "sweeprof.model_sources.transformers_imported" in preload(combination.config, "timing")
+    model = {key: value for key, value in combination.config["model"].items() if key != "preload"}
+    assert identity({**combination.config, "model": model}) == combination.id
