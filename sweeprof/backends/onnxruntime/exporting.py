@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import os
 import random
 import sys
 import warnings
@@ -209,7 +208,10 @@ class Exporter:
             "seed": self.seed,
             "dtype": None if self.precision is None else FLOATS[self.precision],
         }
-        failure = run_child(CHILD, request, {"KERAS_BACKEND": "torch"})
+        variables = {"KERAS_BACKEND": "torch"}
+        if self.precision == "fp16":
+            variables["KERAS_FLOATX"] = FLOATS[self.precision]
+        failure = run_child(CHILD, request, variables)
         if failure is not None:
             _raise(failure)
         return Exported.within(folder)
@@ -298,8 +300,6 @@ def _built(node: Mapping[str, object], seed: int, dtype: str | None) -> Any:
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
-    if dtype == "float16":
-        os.environ["KERAS_FLOATX"] = dtype  # read where a builder imports Keras
     model = instantiate(node)
     if is_module(model):
         return model if dtype is None else _converted(model, dtype, is_own=True)

@@ -253,7 +253,7 @@ def test_the_encoder_and_the_keys_of_its_output_are_not_read_again() -> None:
     ("name", "backend", "said"),
     [
         ("mixtral", TorchBackend(), "a mixture of experts: the experts that a step reads depend on the data"),
-        ("llama", TorchBackend(precision="int8-dynamic"), "backend.precision=int8-dynamic: the bytes of quantized"),
+        ("llama", TorchBackend(precision="int8"), "backend.precision=int8: the bytes of quantized"),
     ],
 )
 def test_bytes_that_are_not_known_have_a_reason(name: str, backend: TorchBackend, said: str) -> None:
