@@ -154,6 +154,19 @@ def test_above_the_limit_the_entry_used_longest_ago_is_removed(tmp_path: Path) -
     assert {path.name for path in (tmp_path / "entries").iterdir()} == {"large"}
 
 
+def test_what_killed_processes_left_days_ago_is_removed(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, LIMIT)
+    cache.set_key_of_run("old", "c", "k")
+    cache.set_key_of_run("new", "c", "k")
+    for path in (tmp_path / "entries" / "x.part", tmp_path / "entries" / "y.part"):
+        path.mkdir(parents=True)
+    for path in (tmp_path / "runs" / "old", tmp_path / "entries" / "x.part"):
+        os.utime(path, (1, 1))
+    written(cache, [np.ones(2)])
+    assert {path.name for path in (tmp_path / "entries").iterdir()} == {"k", "y.part"}
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["new"]
+
+
 # The key of an entry.
 
 
