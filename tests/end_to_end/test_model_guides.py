@@ -62,7 +62,7 @@ def test_data_of_ones_own(tmp_path: Path) -> None:
 def test_data_in_five_minutes(tmp_path: Path) -> None:
     commands = [line for line in written("data.md", tmp_path) if "--config-dir" not in line]
     subprocess.run([sys.executable, "make_data.py"], cwd=tmp_path, check=True, timeout=120)
-    accuracies = []
+    accuracies: list[float] = []
     for command in commands:
         select = "metrics.select=[quality/accuracy,latency/forward]"
         rows = measured(tmp_path, [*command, select, f"name={len(accuracies)}"], str(len(accuracies)))

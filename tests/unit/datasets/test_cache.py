@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeprof.datasets import cache as cache_module
 from sweeprof.datasets.cache import Cache
 from sweeprof.datasets.npz import Npz
 from sweeprof.datasets.sample import Sample
@@ -54,12 +53,12 @@ def test_what_is_written_is_read(
 ) -> None:
     random = np.random.default_rng(number)
     arrays = [(random.random((length, *inner)) * 9).astype(dtype) for length in lengths[:number]]
-    forms = {
+    forms: dict[str, list[Any]] = {
         "array": arrays,
         "mapping": [{"a": array, "b": {"c": np.int64(at)}} for at, array in enumerate(arrays)],
         "tuple": [(array, np.ones(2, np.float32)) for array in arrays],
     }
-    samples: list[Any] = forms[form]
+    samples = forms[form]
     entry = written(Cache(tmp_path_factory.mktemp("cache"), LIMIT), samples)
     for at, sample in enumerate(samples):
         if isinstance(entry.inputs, list):
@@ -104,7 +103,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, monkeypa
     def fsync(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cache_module.os, "fsync", fsync)
+    monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(
         UserError, match=r"dataset.cache: .* cannot be written: No space left on device; dataset.cache=FOLDER"
     ):
