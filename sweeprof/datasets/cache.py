@@ -151,12 +151,14 @@ class Cache:
             raise UserError([Problem("dataset.cache", str(self.folder), reason)]) from error
 
     def _prune(self, kept: str) -> None:
-        """Remove the entries that were used longest ago, but not ``kept``, and keys of runs that ended days ago."""
+        """Remove the entries that were used longest ago, but not ``kept``, and what is left of runs that ended days ago."""
         now = time.time()
-        for run in _listed(self.folder / "runs"):
-            if now - _modified(run) > RUN_S:
-                shutil.rmtree(run, ignore_errors=True)
-        entries = [path for path in _listed(self.folder / "entries") if not path.name.endswith(".part")]
+        found = _listed(self.folder / "entries")
+        incomplete = [path for path in found if path.name.endswith(".part")]
+        for old in (*_listed(self.folder / "runs"), *incomplete):
+            if now - _modified(old) > RUN_S:
+                shutil.rmtree(old, ignore_errors=True)
+        entries = [path for path in found if path not in incomplete]
         sizes = {path: sum(_size(file) for file in _listed(path)) for path in entries}
         total = sum(sizes.values())
         for path in sorted(entries, key=lambda path: _modified(path / DESCRIPTION)):

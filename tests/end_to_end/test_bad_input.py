@@ -285,7 +285,8 @@ def test_a_missing_extra_says_what_to_install(called: Command, monkeypatch: pyte
         ("zip:\n- batch_size: []", "2: zip[0].batch_size: [] has no values."),
         (
             "defaults:\n- override /dataset: digts",
-            "2: dataset: 'digts' is not a dataset. Did you mean 'digits'? Known: auto, digits, synthetic.",
+            "2: dataset: 'digts' is not a dataset. Did you mean 'digits'? Known: audio, auto, digits, "
+            "huggingface, images, npz, synthetic, table, tensorflow, tokens, torch.",
         ),
         (
             "defaults:\n- override /datset: digits",

@@ -88,7 +88,7 @@ def test_data_in_five_minutes(tmp_path: Path) -> None:
     lines = written("data.md", tmp_path)
     commands = [line for line in lines if "--config-dir" not in line and "torchmetrics" not in " ".join(line)]
     subprocess.run([sys.executable, "make_data.py"], cwd=tmp_path, check=True, timeout=120)
-    accuracies = []
+    accuracies: list[float] = []
     for command in commands:
         select = "metrics.select=[quality/accuracy,latency/forward]"
         rows = measured(tmp_path, [*command, select, f"name={len(accuracies)}"], str(len(accuracies)))

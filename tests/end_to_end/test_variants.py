@@ -74,7 +74,7 @@ def test_compiled(sweeprof: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     [
         (
             "mode=trainning",
-            "mode: 'trainning' is not a kind of step. Did you mean 'training'? Known: inference, training, generation.",
+            "mode: 'trainning' is not a kind of step. Did you mean 'training'? Known: inference, training, generation, loading.",
         ),
         ("training.optimizer=adamm", "training.optimizer: 'adamm' is not an optimizer."),
         ("training.loss=mea", "training.loss: 'mea' is not a loss."),

@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeprof.datasets import cache as cache_module
 from sweeprof.datasets.cache import Cache
 from sweeprof.datasets.npz import Npz
 from sweeprof.datasets.sample import Sample
@@ -54,12 +53,12 @@ def test_what_is_written_is_read(
 ) -> None:
     random = np.random.default_rng(number)
     arrays = [(random.random((length, *inner)) * 9).astype(dtype) for length in lengths[:number]]
-    forms = {
+    forms: dict[str, list[Any]] = {
         "array": arrays,
         "mapping": [{"a": array, "b": {"c": np.int64(at)}} for at, array in enumerate(arrays)],
         "tuple": [(array, np.ones(2, np.float32)) for array in arrays],
     }
-    samples: list[Any] = forms[form]
+    samples = forms[form]
     entry = written(Cache(tmp_path_factory.mktemp("cache"), LIMIT), samples)
     for at, sample in enumerate(samples):
         if isinstance(entry.inputs, list):
@@ -104,7 +103,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, monkeypa
     def fsync(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cache_module.os, "fsync", fsync)
+    monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(
         UserError, match=r"dataset.cache: .* cannot be written: No space left on device; dataset.cache=FOLDER"
     ):
@@ -152,6 +151,19 @@ def test_above_the_limit_the_entry_used_longest_ago_is_removed(tmp_path: Path) -
     small = Cache(tmp_path, 1)
     assert written(small, samples, "large") is not None  # what is needed now stays
     assert {path.name for path in (tmp_path / "entries").iterdir()} == {"large"}
+
+
+def test_what_killed_processes_left_days_ago_is_removed(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, LIMIT)
+    cache.set_key_of_run("old", "c", "k")
+    cache.set_key_of_run("new", "c", "k")
+    for path in (tmp_path / "entries" / "x.part", tmp_path / "entries" / "y.part"):
+        path.mkdir(parents=True)
+    for path in (tmp_path / "runs" / "old", tmp_path / "entries" / "x.part"):
+        os.utime(path, (1, 1))
+    written(cache, [np.ones(2)])
+    assert {path.name for path in (tmp_path / "entries").iterdir()} == {"k", "y.part"}
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["new"]
 
 
 # The key of an entry.

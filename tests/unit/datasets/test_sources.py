@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from support.kinds_of_data import write_digits
-from sweeprof.datasets import Prepares, Split
+from sweeprof.datasets import Split
 from sweeprof.datasets.audio import Audio, resampled
 from sweeprof.datasets.auto import ArraySpec, ModelInputs
 from sweeprof.datasets.digits import Digits
@@ -66,7 +66,7 @@ def test_every_kind_has_the_same_samples(
 ) -> None:
     monkeypatch.syspath_prepend(str(kinds["folder"]["path"]))
     dataset = made(kinds[kind])
-    assert isinstance(dataset, Prepares)
+    assert isinstance(dataset, Source)
     split = read(dataset)
     digits = Digits().split("test")
     greys = np.rint(np.asarray(digits.inputs[:NUMBER]) * 255).astype(np.float32) / np.float32(255)
@@ -149,7 +149,7 @@ def test_a_table_of_numbers_and_texts(tmp_path: Path) -> None:
 
 
 def test_arrays_by_usual_names_and_by_their_own(tmp_path: Path) -> None:
-    arrays = {
+    arrays: dict[str, Any] = {
         "x_test": np.arange(6.0).reshape(3, 2),
         "y_test": np.arange(3),
         "x_train": np.ones((2, 2)),

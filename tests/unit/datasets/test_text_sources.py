@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["[PAD]", "[UNK]", *sorted({word for text in TEXTS for word in text.split()})]
     tokenizer = Tokenizer(models.WordLevel({word: at for at, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]")
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]")  # type: ignore[no-untyped-call]
     fast.save_pretrained(folder / "model")
     rows = {"text": TEXTS, "number": [[1.5, 2.5]] * 4, "label": [1, 0, 1, 0]}
     parts = {
@@ -85,7 +85,7 @@ def test_texts_become_ids_that_are_padded(folder: Path) -> None:
 
 def test_columns_of_numbers_need_no_tokenizer(folder: Path) -> None:
     split = read(Huggingface(path=str(folder / "reviews"), inputs="number", split="train", tokenizer="net.onnx"))
-    np.testing.assert_array_equal(split.inputs, np.float32([[1.5, 2.5]] * 4))
+    np.testing.assert_array_equal(split.inputs, np.array([[1.5, 2.5]] * 4, np.float32))
 
 
 def test_a_text_is_cut_into_blocks(folder: Path, tmp_path: Path) -> None:

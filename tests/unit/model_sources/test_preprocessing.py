@@ -34,11 +34,11 @@ def round_trip(described: ModelInputs) -> ModelInputs:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet18", "efficientnet_b1", "vit_b_16", "swin_t"])
 def test_as_torchvision_does(name: str) -> None:
-    from sweeprof.model_sources import torchvision
+    from sweeprof.model_sources import package, torchvision
 
     images = round_trip(torchvision.inputs(name, {})).images
     assert images is not None
-    models = torchvision.package("torchvision.models", "torchvision")
+    models = package("torchvision.models", "torchvision")
     transform = models.get_model_weights(name).DEFAULT.transforms()
     for size in SIZES:
         np.testing.assert_array_equal(array_of(picture(*size), images, ""), transform(picture(*size)).numpy())
