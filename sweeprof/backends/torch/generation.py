@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -45,8 +45,8 @@ class GenerateStep:
         start = start_token(self._module, config)
         if start is not None:
             settings["decoder_start_token_id"] = start
-        self._generate: Callable[..., Any] = partial(
-            self._module.generate,
+        self._generate = partial(
+            cast("Callable[..., Any]", self._module.generate),
             **prompt,
             **settings,
             min_new_tokens=config.new_tokens,
