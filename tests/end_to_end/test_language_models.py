@@ -56,12 +56,21 @@ def test_a_sweep_of_generations_with_a_scripted_clock(tmp_path: Path) -> None:
     assert reasons(inference)["generation/latency"] == "nothing was generated: add mode=generation"
 
 
+def command_of(folder: Path, word: str) -> list[str]:
+    """Write the files of the page, and return the arguments of its only command that has a word."""
+    (command,) = [line for line in written(PAGE, folder) if any(word in argument for argument in line)]
+    return [*command, *QUICKLY]
+
+
 @pytest.mark.slow
-def test_every_command_of_the_page(tmp_path: Path) -> None:
-    first, llama, t5, own = written(PAGE, tmp_path)
-    rows = rows_of(tmp_path, "transformers", *first, *QUICKLY)
+def test_the_first_look(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "transformers", *command_of(tmp_path, "+sweep="))
     assert {row["axes"]["network"] for row in rows} == {"bert", "gpt2", "llama"}
-    rows = rows_of(tmp_path, "adhoc", *llama, *QUICKLY)
+
+
+@pytest.mark.slow
+def test_a_decoder(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "adhoc", *command_of(tmp_path, "=llama"))
     assert len(rows) == 4
     for row in rows:
         found, prompt = values(row), int(row["axes"]["generation.prompt_length"])
@@ -72,10 +81,19 @@ def test_every_command_of_the_page(tmp_path: Path) -> None:
         assert latency is not None
         assert first_token is not None
         assert first_token < latency
-    (row,) = rows_of(tmp_path, "adhoc", *t5, *QUICKLY)
+
+
+@pytest.mark.slow
+def test_an_encoder_with_a_decoder(tmp_path: Path) -> None:
+    (row,) = rows_of(tmp_path, "adhoc", *command_of(tmp_path, "=t5"))
     assert values(row)["generation/kv_cache_bytes"] == 2 * 2 * 4 * 32 * (16 + 64) * 4 * 4
-    (row,) = rows_of(tmp_path, "adhoc", *own, *QUICKLY)
+
+
+@pytest.mark.slow
+def test_a_function_of_ones_own(tmp_path: Path) -> None:
+    (row,) = rows_of(tmp_path, "adhoc", *command_of(tmp_path, "my_generation"))
     assert not reasons(row)
+    assert set(values(row)) == {"generation/time_to_first_token", "generation/time_per_token"}
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -45,8 +45,8 @@ class GenerateStep:
         start = start_token(self._module, config)
         if start is not None:
             settings["decoder_start_token_id"] = start
-        self._generate: Callable[..., Any] = partial(
-            self._module.generate,
+        self._generate = partial(
+            cast("Callable[..., Any]", self._module.generate),
             **prompt,
             **settings,
             min_new_tokens=config.new_tokens,
@@ -237,6 +237,8 @@ class GreedyLoop:
         """
         if getattr(module, "generate", None) is None or getattr(module, "config", None) is None:
             raise Unsupported(f"{type(module).__name__} is not a model of transformers that generates text")
+        if config.arguments.get("use_cache") is False:
+            raise Unsupported("generation.use_cache=false: a decode step reads a cache")
         own = getattr(module, "generation_config", None)
         for name, plain in _PLAIN.items():
             value = config.arguments.get(name, getattr(own, name, None))
@@ -337,7 +339,6 @@ _PLAIN: dict[str, tuple[object, ...]] = {
     "prompt_lookup_num_tokens": (None,),
     "assistant_early_exit": (None,),
     "custom_generate": (None,),
-    "use_cache": (None, True, False),
     "cache_implementation": (None, "dynamic", "static"),
 }
 """Arguments of ``generate`` with the values of a greedy generation; sampling costs as much as the greedy choice."""
@@ -352,8 +353,6 @@ def own_generation(model: TorchModel, batch: Inputs, config: GenerationConfig) -
     if config.function is not None:
         return partial(FunctionStep(model, batch, config).generate, lambda: None)
     check_model(model.module, batch, config)
-    if config.arguments.get("use_cache") is False:
-        raise Unsupported("generation.use_cache=false: each step of the loop reads a cache")
     loop = GreedyLoop.of(model.module, config)
     return partial(loop.run, without_full_mask(prompt_of(model.module, batch)))
 

@@ -6,7 +6,7 @@ token more with this cache.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -175,5 +175,8 @@ class _WeightReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @property
     def bytes(self) -> int:
         """Bytes that were read."""
-        keys: Callable[[int], int] = lambda key: max(self._largest.get(key, 0), self._looked_up.get(key, 0))  # noqa: E731
-        return sum(min(keys(key), size) for key, size in self._sizes.items())
+        total = 0
+        for key, size in self._sizes.items():
+            read = max(self._largest.get(key, 0), self._looked_up.get(key, 0))
+            total += min(read, size)
+        return total

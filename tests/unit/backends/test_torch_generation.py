@@ -109,8 +109,15 @@ def keys_and_values(heads: int, length: int, sequences: int = B) -> int:
     return 2 * LAYERS * heads * D * length * sequences * 4
 
 
-@pytest.mark.parametrize("arguments", [{}, {"cache_implementation": "static"}, {"do_sample": True}, {"num_beams": 3}])
-@pytest.mark.parametrize("name", ["llama", "t5"])
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("llama", {"cache_implementation": "static"}),
+        ("llama", {"do_sample": True}),
+        ("llama", {"num_beams": 3}),
+        ("t5", {}),
+    ],
+)
 def test_every_token_is_told_whatever_generates(name: str, arguments: Mapping[str, object]) -> None:
     model, config = made(name), GenerationConfig(NEW, arguments)
     calls: list[int] = []
@@ -133,8 +140,10 @@ def test_no_sequence_ends_early() -> None:
     assert len(calls) == NEW
 
 
-@pytest.mark.parametrize("cache", [None, "static"])
-@pytest.mark.parametrize("name", ["llama", "gpt2", "t5", "whisper"])
+@pytest.mark.parametrize(
+    ("name", "cache"),
+    [("llama", None), ("llama", "static"), ("gpt2", None), ("t5", None), ("t5", "static"), ("whisper", "static")],
+)
 def test_the_loop_of_our_own_generates_the_same_tokens(name: str, cache: str | None) -> None:
     model = made(name)
     config = GenerationConfig(NEW, {} if cache is None else {"cache_implementation": cache})
@@ -269,6 +278,7 @@ def test_bytes_that_are_not_known_have_a_reason(name: str, backend: TorchBackend
     [
         (GenerationConfig(NEW, {"num_beams": 2}), "generation.num_beams=2: counts, layers, operators"),
         (GenerationConfig(NEW, {"cache_implementation": "quantized"}), "generation.cache_implementation=quantized: "),
+        (GenerationConfig(NEW, {"use_cache": False}), "generation.use_cache=false: a decode step reads a cache"),
         (GenerationConfig(NEW, {}, print), "generation.function: only the forwards of a model with its own generate"),
     ],
 )
