@@ -51,6 +51,16 @@ class Audio(Source):
             self._rate = sampling_rate or self.model.sampling_rate
             self._length = length or self.model.sizes.get("audio_samples")
 
+    @property
+    def unit(self) -> str | None:
+        """Seconds of audio, where all recordings have one length."""
+        return None if self.units_per_sample is None else "seconds of audio"
+
+    @property
+    def units_per_sample(self) -> float | None:
+        """Seconds of a recording; None where they differ."""
+        return self._length / self._rate if self._length is not None and self._rate is not None else None
+
     def problems(self) -> list[Problem]:
         """Return the problems of the arguments."""
         found = folder_problems(self._path)

@@ -49,6 +49,16 @@ class Images(Source):
         self._spec = preprocessing(self._pictures, self.model)
         self._shape: tuple[int, ...] | None = None
 
+    @property
+    def unit(self) -> str:
+        """Images."""
+        return "images"
+
+    @property
+    def units_per_sample(self) -> float:
+        """One image."""
+        return 1
+
     def problems(self) -> list[Problem]:
         """Return the problems of the arguments."""
         return [*folder_problems(self._path), *picture_problems(self._pictures)]

@@ -142,6 +142,18 @@ class Source(ABC):
         """The axis of the channels of images within a batch."""
         return self._entry("test").channel_axis
 
+    @property
+    def unit(self) -> str | None:
+        """The unit in which the workload is counted: tokens where there are ids with a mask; None: samples."""
+        first = _first(self._entry("test").inputs)
+        has_ids = isinstance(first, Mapping) and "input_ids" in first
+        return "tokens" if has_ids and ("attention_mask" in first or isinstance(self._collate(), Pad)) else None
+
+    @property
+    def units_per_sample(self) -> float | None:
+        """Units of every sample; None: they are counted in each batch."""
+        return None
+
     def split(self, name: SplitName) -> Split:
         """Return samples that all processes of a host share; another process decodes them where that is still to be done."""
         entry = self._entry(name)

@@ -50,6 +50,16 @@ class Tokens(Source):
         known = None if self.model is None else self.model.sizes.get("sequence_length")
         self._block = length or known or LENGTH
 
+    @property
+    def unit(self) -> str:
+        """Tokens."""
+        return "tokens"
+
+    @property
+    def units_per_sample(self) -> float:
+        """Tokens of a block."""
+        return self._block
+
     def problems(self) -> list[Problem]:
         """Return the problems of the arguments."""
         found = path_problems(self._path, f"a file ({', '.join(SUFFIXES)})")

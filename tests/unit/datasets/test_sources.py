@@ -26,7 +26,9 @@ from sweeprof.datasets.table import Table
 from sweeprof.datasets.tokens import Tokens
 from sweeprof.datasets.torch_dataset import TorchDataset
 from sweeprof.errors import DatasetError, UserError
+from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.instantiate import instantiate
+from sweeprof.measuring.workload import Workload, workload_of
 from sweeprof.paths import conf_folder
 
 NUMBER = 40
@@ -206,7 +208,9 @@ def test_blocks_of_tokens(tmp_path: Path) -> None:
         np.testing.assert_array_equal(split.inputs, np.arange(20).reshape(4, 5))
         np.testing.assert_array_equal(split.targets, np.arange(1, 21).reshape(4, 5))
     assert len(read(Tokens(path=str(tmp_path / "ids.npy"), length=23, targets="same"))) == 1
-    assert read(Tokens(path=str(tmp_path / "ids.npy"), targets="none", length=4)).targets is None
+    source = Tokens(path=str(tmp_path / "ids.npy"), targets="none", length=4)
+    assert read(source).targets is None
+    assert workload_of(source, Inputs((np.zeros((3, 4)),)), 3) == Workload("tokens", 12)
 
 
 def test_sound_at_another_rate(tmp_path: Path) -> None:
@@ -226,6 +230,8 @@ def test_sound_at_another_rate(tmp_path: Path) -> None:
     # Twice as many samples of the same tone; the filter has no past at the ends.
     np.testing.assert_allclose(split.inputs[1][200:-200], tone(16000)[200:6800], atol=2e-3)
     assert len(resampled(np.zeros(44100), 44100, 16000)) == 16000
+    source = Audio(path=str(tmp_path / "sounds"), sampling_rate=16000, length=8000)
+    assert workload_of(source, Inputs((np.zeros((3, 8000)),)), 3) == Workload("seconds of audio", 1.5)
     normal = read(Audio(path=str(tmp_path / "sounds"), length=4000, normalize=True, sampling_rate=16000))
     np.testing.assert_allclose([normal.inputs.mean(), normal.inputs.std()], [0, 1], atol=1e-3)
 

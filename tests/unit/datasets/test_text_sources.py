@@ -19,6 +19,8 @@ from sweeprof.datasets.source import Source
 from sweeprof.datasets.tensorflow_dataset import TensorflowDataset
 from sweeprof.datasets.tokens import Tokens
 from sweeprof.errors import DatasetError, UserError
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.workload import Workload, workload_of
 
 TEXTS = ["a good film", "not good at all and far too long", "good", "a film too far"]
 
@@ -79,12 +81,16 @@ def test_texts_become_ids_that_are_padded(folder: Path) -> None:
         assert inputs["input_ids"][row].tolist() == ids + [0] * (6 - len(ids))
         assert inputs["attention_mask"][row].tolist() == [1] * len(ids) + [0] * (6 - len(ids))
     assert targets.tolist() == [0, 0, 0]
+    tokens = sum(min(6, len(word_ids(folder, text))) for text in TEXTS[:3])
+    assert workload_of(source, Inputs.from_batch(inputs), 3) == Workload("tokens", tokens)
     assert read(source, "train").targets.tolist() == [1, 0, 1, 0]
     assert split.pass_as == "keywords"
 
 
 def test_columns_of_numbers_need_no_tokenizer(folder: Path) -> None:
-    split = read(Huggingface(path=str(folder / "reviews"), inputs="number", split="train", tokenizer="net.onnx"))
+    source = Huggingface(path=str(folder / "reviews"), inputs="number", split="train", tokenizer="net.onnx")
+    split = read(source)
+    assert workload_of(source, Inputs((split.inputs,)), 4) == Workload("samples", 4)
     np.testing.assert_array_equal(split.inputs, np.array([[1.5, 2.5]] * 4, np.float32))
 
 
