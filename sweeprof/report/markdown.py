@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from urllib.parse import quote
 
+from sweeprof.report.answer import answer
 from sweeprof.report.cells import MISSING, axes_text, one_line, shortened
 from sweeprof.report.explore.overview import MOST_FAILURES, failures, rows_text
 from sweeprof.report.selection import sections
@@ -25,13 +26,16 @@ _OUTER_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 
 
 def markdown(comparison: Comparison, made: Sequence[ReportTable] | None = None) -> str:
-    """The whole report; its first line is the headline, since trackers fold what follows.
+    """The whole report; its first line is the answer, since trackers fold what follows.
 
     Args:
         comparison: what was measured.
         made: its tables, where they are made already.
     """
-    parts = [f"**{headline(comparison)}.**", escaped(protocol_text(comparison)), _best(comparison)]
+    found = answer(comparison)
+    certainty = " ".join(part for part in (found.certainty, found.advice) if part)
+    parts = [f"**{escaped(found.finding)}** {escaped(certainty)}".strip()]
+    parts += [f"{headline(comparison)}.", escaped(protocol_text(comparison)), _best(comparison)]
     parts += [_table(table) for table in (tables(comparison) if made is None else made)]
     parts += map(_section, sections(comparison))
     parts.append(_failures(comparison))
