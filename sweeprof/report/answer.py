@@ -14,6 +14,7 @@ from typing import Literal
 
 from sweeprof.report.cells import axis_text, is_training, one_line, value_of
 from sweeprof.report.columns import MODEL_AXIS, baseline_text, called_metrics, metric_title
+from sweeprof.report.summary import headline
 from sweeprof.report.units import scaled, text_unit
 from sweeprof.report.verdict_summary import candidate_name, combination_namer, percent
 from sweeprof.results.compare import MIN_ROUNDS, Cell, Comparison, Row
@@ -42,6 +43,8 @@ class Answer:
 
     finding: str
     """What is better, by how much and where not."""
+    counts: str
+    """How many combinations were measured, and the outcome of the others."""
     confidence: Confidence | None = None
     """How many of the compared differences are certain: ``high``, all; ``medium``, at least half. None: nothing was compared."""
     reasons: tuple[str, ...] = ()
@@ -57,8 +60,13 @@ class Answer:
         reasons = f" ({', '.join(self.reasons)})" if self.reasons else ""
         return f"Confidence: {self.confidence}{reasons}."
 
+    @property
+    def rest(self) -> str:
+        """Everything after the finding."""
+        return " ".join(part for part in (self.counts, self.certainty, self.advice) if part)
+
     def __str__(self) -> str:
-        return " ".join(part for part in (self.finding, self.certainty, self.advice) if part)
+        return f"{self.finding} {self.rest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +86,9 @@ class _Case:
 
 def answer(comparison: Comparison) -> Answer:
     """Return the answer of a comparison."""
+    counts = f"{headline(comparison)}."
     if not any(row.has_values for row in comparison.rows):
-        return Answer(_nothing(comparison))
+        return Answer(_nothing(comparison), counts)
     metric = _main_metric(comparison)
     cases = [] if metric is None else _cases(comparison, metric)
     sentences = []
@@ -91,24 +100,22 @@ def answer(comparison: Comparison) -> Answer:
         sentences.append(_compared(comparison, metric, cases))
     elif not sentences:
         sentences.append(_best(comparison, metric))
-    sentences += _not_measured(comparison)
     text = " ".join(sentences)
     if not cases:
-        return Answer(text)
+        return Answer(text, counts)
     confidence, reasons = _confidence(comparison, cases)
-    return Answer(text, confidence, reasons, _advice(comparison, cases))
+    return Answer(text, counts, confidence, reasons, _advice(comparison, cases))
 
 
 def _nothing(comparison: Comparison) -> str:
     total = len(comparison.rows)
     if not total:
         return "There are no combinations."
-    outcomes = ", ".join(f"{number} {status}" for status, number in Counter(r.status for r in comparison.rows).items())
     reasons = Counter(one_line(row.reason or "no reason was given") for row in comparison.rows)
     reason, number = reasons.most_common(1)[0]
     where = "" if number == total else f" of {number}"
     subject = "The combination has no result" if total == 1 else f"None of {total} combinations has a result"
-    return f"{subject}: {outcomes}. The reason{where}: {reason.rstrip('.')}."
+    return f"{subject}. The reason{where}: {reason.rstrip('.')}."
 
 
 def _main_metric(comparison: Comparison) -> MetricInfo | None:
@@ -400,15 +407,6 @@ def _name(comparison: Comparison, row: Row) -> str:
     return _values(row, [axis for axis in comparison.varying_axes() if axis in row.axes]) or axis_text(
         row.axes.get(MODEL_AXIS, "the model")
     )
-
-
-def _not_measured(comparison: Comparison) -> Iterator[str]:
-    """Return how many combinations have no result, and how many are incomplete."""
-    lacking = Counter(row.status for row in comparison.rows if not row.has_values)
-    if lacking:
-        outcomes = ", ".join(f"{number} {status}" for status, number in lacking.items())
-        number = lacking.total()
-        yield f"{number} of {len(comparison.rows)} combinations {'has' if number == 1 else 'have'} no result ({outcomes})."
 
 
 def _confidence(comparison: Comparison, cases: Sequence[_Case]) -> tuple[Confidence, tuple[str, ...]]:

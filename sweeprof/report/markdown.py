@@ -14,7 +14,7 @@ from sweeprof.report.answer import answer
 from sweeprof.report.cells import MISSING, axes_text, one_line, shortened
 from sweeprof.report.explore.overview import MOST_FAILURES, failures, rows_text
 from sweeprof.report.selection import sections
-from sweeprof.report.summary import Footnote, best_rows, environment_items, footnotes, headline
+from sweeprof.report.summary import Footnote, best_rows, environment_items, footnotes
 from sweeprof.report.table import ReportTable, TableRow, tables
 from sweeprof.report.verdict_summary import ReportSection, protocol_text
 from sweeprof.results.compare import Comparison, Excluded
@@ -33,9 +33,8 @@ def markdown(comparison: Comparison, made: Sequence[ReportTable] | None = None) 
         made: its tables, where they are made already.
     """
     found = answer(comparison)
-    certainty = " ".join(part for part in (found.certainty, found.advice) if part)
-    parts = [f"**{escaped(found.finding)}** {escaped(certainty)}".strip()]
-    parts += [f"{headline(comparison)}.", escaped(protocol_text(comparison)), _best(comparison)]
+    parts = [f"**{escaped(found.finding)}** {escaped(found.rest)}"]
+    parts += [escaped(protocol_text(comparison)), _best(comparison)]
     parts += [_table(table) for table in (tables(comparison) if made is None else made)]
     parts += map(_section, sections(comparison))
     parts.append(_failures(comparison))

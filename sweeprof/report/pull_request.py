@@ -53,7 +53,9 @@ def pull_request(comparison: Comparison, made: Sequence[ReportTable] | None = No
     rows = sorted_rows(comparison)
     comment, calls = Comment(), _calls(comparison, rows)
     comment.add(f"### {sanitised(comparison.name)}: {_verdicts(calls)}{headline(comparison)}")
-    comment.add(sanitised(str(answer(comparison)), 2000))
+    words = answer(comparison)
+    parts = (words.finding, words.certainty, words.advice)  # the counts are in the title
+    comment.add(sanitised(" ".join(part for part in parts if part), 2000))
     comment.add(" · ".join(filter(None, (_beside(comparison), sanitised(protocol_text(comparison), 1000)))))
     base = sanitised(baseline_text(comparison))
     now = "now" if comparison.against else "this"

@@ -16,7 +16,7 @@ from sweeprof.report.cells import axes_text, one_line
 from sweeprof.report.columns import Column
 from sweeprof.report.explore.overview import MOST_FAILURES, failures, rows_text
 from sweeprof.report.selection import sections
-from sweeprof.report.summary import footnotes, headline
+from sweeprof.report.summary import footnotes
 from sweeprof.report.table import ReportTable, TableCell, TableRow, tables
 from sweeprof.report.verdict_summary import protocol_text
 from sweeprof.results.compare import Comparison
@@ -52,10 +52,7 @@ class Report:
     def _parts(self, width: int) -> Iterator[Text]:
         found = answer(self.comparison)
         yield Text(found.finding, style="bold")
-        certainty = " ".join(part for part in (found.certainty, found.advice) if part)
-        if certainty:
-            yield Text(certainty)
-        yield Text(headline(self.comparison), style="dim")
+        yield Text(found.rest)
         protocol = protocol_text(self.comparison)
         if protocol:
             yield Text(protocol, style="dim")
