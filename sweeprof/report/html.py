@@ -7,6 +7,7 @@ import gzip
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
+from sweeprof.report.answer import answer
 from sweeprof.report.cells import (
     axes_text,
     axis_text,
@@ -77,6 +78,7 @@ def html(
         "report.html.j2",
         comparison=comparison,
         created=_readable(comparison.created),
+        answer=answer(comparison),
         headline=headline(comparison),
         protocol=protocol_text(comparison),
         sections=sections(comparison),

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from urllib.parse import quote
 
+from sweeprof.report.answer import answer
 from sweeprof.report.cells import MISSING, axes_text, one_line, shortened
 from sweeprof.report.explore.overview import MOST_FAILURES, failures, rows_text
 from sweeprof.report.selection import sections
-from sweeprof.report.summary import Footnote, best_rows, environment_items, footnotes, headline
+from sweeprof.report.summary import Footnote, best_rows, environment_items, footnotes
 from sweeprof.report.table import ReportTable, TableRow, tables
 from sweeprof.report.verdict_summary import ReportSection, protocol_text
 from sweeprof.results.compare import Comparison, Excluded
@@ -25,13 +26,15 @@ _OUTER_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 
 
 def markdown(comparison: Comparison, made: Sequence[ReportTable] | None = None) -> str:
-    """The whole report; its first line is the headline, since trackers fold what follows.
+    """The whole report; its first line is the answer, since trackers fold what follows.
 
     Args:
         comparison: what was measured.
         made: its tables, where they are made already.
     """
-    parts = [f"**{headline(comparison)}.**", escaped(protocol_text(comparison)), _best(comparison)]
+    found = answer(comparison)
+    parts = [f"**{escaped(found.finding)}** {escaped(found.rest)}"]
+    parts += [escaped(protocol_text(comparison)), _best(comparison)]
     parts += [_table(table) for table in (tables(comparison) if made is None else made)]
     parts += map(_section, sections(comparison))
     parts.append(_failures(comparison))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from sweeprof.report.answer import answer
 from sweeprof.report.cells import MISSING, ratio_text, reason_of, value_of, verdict_note
 from sweeprof.report.columns import baseline_text, called_metrics, metric_title
 from sweeprof.report.markdown import Comment, code_block, sanitised
@@ -52,6 +53,9 @@ def pull_request(comparison: Comparison, made: Sequence[ReportTable] | None = No
     rows = sorted_rows(comparison)
     comment, calls = Comment(), _calls(comparison, rows)
     comment.add(f"### {sanitised(comparison.name)}: {_verdicts(calls)}{headline(comparison)}")
+    words = answer(comparison)
+    parts = (words.finding, words.certainty, words.advice)  # the counts are in the title
+    comment.add(sanitised(" ".join(part for part in parts if part), 2000))
     comment.add(" · ".join(filter(None, (_beside(comparison), sanitised(protocol_text(comparison), 1000)))))
     base = sanitised(baseline_text(comparison))
     now = "now" if comparison.against else "this"

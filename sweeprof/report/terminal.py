@@ -11,11 +11,12 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from sweeprof.report.answer import answer
 from sweeprof.report.cells import axes_text, one_line
 from sweeprof.report.columns import Column
 from sweeprof.report.explore.overview import MOST_FAILURES, failures, rows_text
 from sweeprof.report.selection import sections
-from sweeprof.report.summary import footnotes, headline
+from sweeprof.report.summary import footnotes
 from sweeprof.report.table import ReportTable, TableCell, TableRow, tables
 from sweeprof.report.verdict_summary import protocol_text
 from sweeprof.results.compare import Comparison
@@ -35,7 +36,7 @@ _ASCII = str.maketrans(
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A rich renderable: headline, one table per model, errors with their locations and logs, notes."""
+    """A rich renderable: the answer, one table per model, errors with their locations and logs, notes."""
 
     comparison: Comparison
     folder: Path | None = None
@@ -49,7 +50,9 @@ class Report:
             yield text
 
     def _parts(self, width: int) -> Iterator[Text]:
-        yield Text(headline(self.comparison), style="bold")
+        found = answer(self.comparison)
+        yield Text(found.finding, style="bold")
+        yield Text(found.rest)
         protocol = protocol_text(self.comparison)
         if protocol:
             yield Text(protocol, style="dim")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -114,10 +114,9 @@ def geometric_means(comparison: Comparison) -> list[Mean]:
     Of a single combination there is no mean, and one of ratios that are all 1 is not worth a word.
     """
     groups: dict[str, list[Row]] = {}
-    varying = set(comparison.varying_axes())
     for row in comparison.rows:
         if row.baseline_id is not None and not row.is_baseline:
-            groups.setdefault(_candidate(comparison, row, varying), []).append(row)
+            groups.setdefault(candidate_name(comparison, row), []).append(row)
     found, infos = [], shown_metrics(comparison)
     for candidate, rows in groups.items():
         for info in infos if len(rows) > 1 else ():
@@ -130,7 +129,9 @@ def geometric_means(comparison: Comparison) -> list[Mean]:
     return found
 
 
-def _candidate(comparison: Comparison, row: Row, varying: Collection[str]) -> str:
+def candidate_name(comparison: Comparison, row: Row) -> str:
+    """Return the values by which a row differs from its baseline: ``tensorflow``; ``all`` for the rows of another sweep."""
+    varying = comparison.varying_axes()
     if comparison.against is not None:
         return "all"
     named = {axis: row.axes[axis] for axis in comparison.baseline if axis in row.axes and axis in varying}

@@ -1,0 +1,472 @@
+"""The answer of a comparison in words: what is better, by how much, where not, how certain that is, and what to do next.
+
+Every report begins with it. It is computed from the comparison alone, by the rules of this module.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from sweeprof.report.cells import axis_text, is_training, one_line, value_of
+from sweeprof.report.columns import MODEL_AXIS, baseline_text, called_metrics, metric_title
+from sweeprof.report.summary import headline
+from sweeprof.report.units import scaled, text_unit
+from sweeprof.report.verdict_summary import candidate_name, combination_namer, percent
+from sweeprof.results.compare import MIN_ROUNDS, Cell, Comparison, Row
+from sweeprof.results.measurement import MetricInfo
+from sweeprof.results.statistics import MOST_ROUNDS
+from sweeprof.results.verdicts import Verdict
+
+Confidence = Literal["high", "medium", "low"]
+Direction = Literal["better", "worse", "equal"]
+
+NOTICEABLE = 0.1
+"""Where a comparison has no threshold, a smaller relative difference is called equal."""
+FACTOR = 1.2
+"""From this ratio on a difference is told as a factor, below it in percent."""
+MOST_EXCEPTIONS = 2
+"""Cases that are told one by one."""
+STEPS = ("latency/iteration", "latency/forward")
+NOISE = ("spread_high", "spread_severe", "drift")
+"""Codes of the warnings that say that a row's times scatter."""
+CERTAIN: tuple[Verdict, ...] = ("better", "worse", "same")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Sentences in plain text."""
+
+    finding: str
+    """What is better, by how much and where not."""
+    counts: str
+    """How many combinations were measured, and the outcome of the others."""
+    confidence: Confidence | None = None
+    """How many of the compared differences are certain: ``high``, all; ``medium``, at least half. None: nothing was compared."""
+    reasons: tuple[str, ...] = ()
+    """Why the confidence is not higher."""
+    advice: str = ""
+    """What to do next."""
+
+    @property
+    def certainty(self) -> str:
+        """The confidence as a sentence; empty where nothing was compared."""
+        if self.confidence is None:
+            return ""
+        reasons = f" ({', '.join(self.reasons)})" if self.reasons else ""
+        return f"Confidence: {self.confidence}{reasons}."
+
+    @property
+    def rest(self) -> str:
+        """Everything after the finding."""
+        return " ".join(part for part in (self.counts, self.certainty, self.advice) if part)
+
+    def __str__(self) -> str:
+        return f"{self.finding} {self.rest}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A row with its ratio to its baseline."""
+
+    row: Row
+    cell: Cell
+    ratio: float
+    """Below 1 the row is better, whatever the metric."""
+    direction: Direction
+
+    @property
+    def is_certain(self) -> bool:
+        return self.cell.verdict in CERTAIN
+
+
+def answer(comparison: Comparison) -> Answer:
+    """Return the answer of a comparison."""
+    counts = f"{headline(comparison)}."
+    if not any(row.has_values for row in comparison.rows):
+        return Answer(_nothing(comparison), counts)
+    metric = _main_metric(comparison)
+    cases = [] if metric is None else _cases(comparison, metric)
+    sentences = []
+    if comparison.constraints:
+        sentences.append(_qualifying(comparison, metric))
+    if comparison.against is not None:
+        sentences += _since(comparison, cases, metric)
+    elif metric is not None and cases:
+        sentences.append(_compared(comparison, metric, cases))
+    elif not sentences:
+        sentences.append(_best(comparison, metric))
+    text = " ".join(sentences)
+    if not cases:
+        return Answer(text, counts)
+    confidence, reasons = _confidence(comparison, cases)
+    return Answer(text, counts, confidence, reasons, _advice(comparison, cases))
+
+
+def _nothing(comparison: Comparison) -> str:
+    total = len(comparison.rows)
+    if not total:
+        return "There are no combinations."
+    reasons = Counter(one_line(row.reason or "no reason was given") for row in comparison.rows)
+    reason, number = reasons.most_common(1)[0]
+    where = "" if number == total else f" of {number}"
+    subject = "The combination has no result" if total == 1 else f"None of {total} combinations has a result"
+    return f"{subject}. The reason{where}: {reason.rstrip('.')}."
+
+
+def _main_metric(comparison: Comparison) -> MetricInfo | None:
+    """Return the metric that the answer is about: the time of a step, or else the first with values and a better direction."""
+    known = {info.name: info for info in comparison.metrics}
+    for info in [*(known[name] for name in STEPS if name in known), *called_metrics(comparison)]:
+        if info.better is not None and any(_value(row, info) is not None for row in comparison.rows):
+            return info
+    return None
+
+
+def _metric_of(row: Row, metric: MetricInfo) -> str:
+    """Return the name of the metric for a row: a training step is compared as a whole, and any other step is a forward."""
+    if metric.name not in STEPS:
+        return metric.name
+    return STEPS[0] if is_training(row) else STEPS[1]
+
+
+def _value(row: Row, metric: MetricInfo) -> float | None:
+    return value_of(row, _metric_of(row, metric)) if row.has_values else None
+
+
+def _cases(comparison: Comparison, metric: MetricInfo) -> list[_Case]:
+    """Return the rows that have a ratio to a baseline other than themselves."""
+    found = []
+    for row in comparison.rows:
+        name = _metric_of(row, metric)
+        cell = row.cells.get(name)
+        if cell is None or cell.ratio is None or row.is_baseline or not (row.has_values and row.baseline_has_values):
+            continue
+        if not math.isfinite(cell.ratio) or cell.ratio <= 0:
+            continue
+        ratio = cell.ratio if metric.better == "lower" else 1 / cell.ratio
+        threshold = comparison.threshold_of(name)
+        found.append(
+            _Case(row, cell, ratio, _direction(cell.verdict, ratio, NOTICEABLE if threshold is None else threshold))
+        )
+    return found
+
+
+def _direction(verdict: Verdict | None, ratio: float, threshold: float) -> Direction:
+    if verdict == "same" or (verdict not in CERTAIN and abs(math.log(ratio)) <= math.log1p(threshold)):
+        return "equal"
+    if verdict in CERTAIN:
+        return "better" if verdict == "better" else "worse"
+    return "better" if ratio < 1 else "worse"
+
+
+def _overall(cases: Sequence[_Case]) -> float:
+    return math.exp(math.fsum(math.log(case.ratio) for case in cases) / len(cases))
+
+
+def _amount(ratio: float) -> str:
+    """Return how far a ratio is from 1, in either direction: ``2.0×``, ``12 %``."""
+    factor = max(ratio, 1 / ratio)
+    if factor < FACTOR:
+        return f"{100 * (factor - 1):.2g} %"
+    return f"{factor:.1f}×" if factor < 10 else f"{factor:.0f}×"
+
+
+def _word(metric: MetricInfo, is_better: bool, is_most: bool = False) -> str:
+    """Return the word for a side: ``faster``, ``slower``, ``fastest``, ``lower`` …"""
+    ending = "est" if is_most else "er"
+    if metric.name in STEPS:
+        return f"{'fast' if is_better else 'slow'}{ending}"
+    return f"{'low' if is_better == (metric.better == 'lower') else 'high'}{ending}"
+
+
+def _compared(comparison: Comparison, metric: MetricInfo, cases: Sequence[_Case]) -> str:
+    """Return the finding of a comparison with a baseline that is one of the rows."""
+    sides: dict[str, list[_Case]] = {}
+    for case in cases:
+        sides.setdefault(candidate_name(comparison, case.row) or "the other", []).append(case)
+    base = baseline_text(comparison)
+    subject = "" if metric.name in STEPS else f"By {metric_title(metric, comparison.rows)}, "
+    if len(sides) == 1:
+        ((other, found),) = sides.items()
+        return subject + _two_sides(comparison, metric, base, other, found)
+    return subject + _many_sides(comparison, metric, base, sides)
+
+
+def _two_sides(comparison: Comparison, metric: MetricInfo, base: str, other: str, cases: Sequence[_Case]) -> str:
+    better = [case for case in cases if case.direction == "better"]
+    worse = [case for case in cases if case.direction == "worse"]
+    equal = len(cases) - len(better) - len(worse)
+    if equal == len(cases):
+        return _no_difference(comparison, metric, base, other, cases)
+    overall = _overall(cases)
+    other_wins = bool(better) and (overall < 1 or not worse)
+    winner, loser = (other, base) if other_wins else (base, other)
+    wins, losses = (better, worse) if other_wins else (worse, better)
+    if len(cases) == 1:
+        return f"{winner} is {_amount(overall)} {_word(metric, True)} than {loser}."
+    extent = f"all {len(cases)}" if len(wins) == len(cases) else f"{len(wins)} of {len(cases)}"
+    parts = [f"{winner} is {_word(metric, True)} than {loser} in {extent} cases"]
+    if other_wins == (overall < 1):
+        parts[0] += f", {_amount(overall)} overall"
+    parts += _exceptions(comparison, metric, loser, losses)
+    if equal:
+        parts.append(f"they are about equal in {equal}")
+    return "; ".join(parts) + "."
+
+
+def _no_difference(comparison: Comparison, metric: MetricInfo, base: str, other: str, cases: Sequence[_Case]) -> str:
+    """Return the finding where no case has a difference that counts."""
+    subject = "equally fast" if metric.name in STEPS else "equal"
+    where = "" if len(cases) == 1 else f" in all {len(cases)} cases"
+    threshold = comparison.threshold_of(_metric_of(cases[0].row, metric))
+    if all(case.is_certain for case in cases):
+        within = "" if threshold is None or not cases[0].cell.ratio_interval else f", within {percent(threshold)}"
+        return f"{base} and {other} are {subject}{where}{within}."
+    return f"{base} and {other} are about {subject}{where}."
+
+
+def _exceptions(comparison: Comparison, metric: MetricInfo, side: str, cases: Sequence[_Case]) -> list[str]:
+    """Return the cases in which the side that loses overall is better."""
+    if not cases:
+        return []
+    furthest = sorted(cases, key=lambda case: abs(math.log(case.ratio)), reverse=True)
+    if len(cases) > MOST_EXCEPTIONS:
+        most = furthest[0]
+        at_most = f"at most {_amount(most.ratio)} (for {_place(comparison, most.row)})"
+        return [f"{side} is {_word(metric, True)} in {len(cases)}, {at_most}"]
+    told = [f"{side} is {_amount(furthest[0].ratio)} {_word(metric, True)} for {_place(comparison, furthest[0].row)}"]
+    told += [f"{_amount(case.ratio)} for {_place(comparison, case.row)}" for case in furthest[1:]]
+    return [" and ".join(told)]
+
+
+def _many_sides(comparison: Comparison, metric: MetricInfo, base: str, sides: dict[str, list[_Case]]) -> str:
+    """Return the finding of three or more sides; who wins a case is the one furthest below the baseline, else the baseline."""
+    by_baseline: dict[str | None, list[tuple[str, _Case]]] = {}
+    for name, cases in sides.items():
+        for case in cases:
+            by_baseline.setdefault(case.row.baseline_id, []).append((name, case))
+    winners: dict[str, list[_Case]] = {name: [] for name in (base, *sides)}
+    for found in by_baseline.values():
+        better = [(name, case) for name, case in found if case.direction == "better"]
+        name, case = min(better, key=lambda pair: pair[1].ratio) if better else (base, found[0][1])
+        winners[name].append(case)
+    overall = {base: 1.0, **{name: _overall(cases) for name, cases in sides.items()}}
+    winner = min(winners, key=lambda name: (-len(winners[name]), overall[name]))
+    total = len(by_baseline)
+    extent = f"of {len(overall)}"
+    if total > 1:
+        extent += f" in {'all' if len(winners[winner]) == total else f'{len(winners[winner])} of'} {total} cases"
+    parts = [f"{winner} is the {_word(metric, True, is_most=True)} {extent}"]
+    if winner != base:
+        count = len(sides[winner])
+        reach = "" if total == 1 else " overall" if count == total else f" in the {count} that it has"
+        parts[0] += f", {_amount(overall[winner])} {_word(metric, overall[winner] < 1)} than {base}{reach}"
+    for name, won in winners.items():
+        if name != winner and won:
+            places = f" ({_place(comparison, won[0].row)})" if len(won) == 1 else ""
+            parts.append(f"{name} is the {_word(metric, True, is_most=True)} in {len(won)}{places}")
+    last = max(overall, key=lambda name: overall[name])
+    if last not in (winner, base) and _direction(None, overall[last], NOTICEABLE) == "worse":
+        parts.append(
+            f"{last} is the {_word(metric, False, is_most=True)} overall, "
+            f"{_amount(overall[last])} {_word(metric, False)} than {base}"
+        )
+    return "; ".join(parts) + "."
+
+
+def _place(comparison: Comparison, row: Row) -> str:
+    """Return the axes of a row that vary and that the baseline does not name: ``digits_resnet, batch_size 64``."""
+    named = [axis for axis in comparison.varying_axes() if axis not in comparison.baseline and axis in row.axes]
+    return _values(row, named) or _values(row, [axis for axis in comparison.varying_axes() if axis in row.axes])
+
+
+def _values(row: Row, axes: Sequence[str]) -> str:
+    parts = []
+    for axis in axes:
+        text = axis_text(row.axes[axis])
+        parts.append(text if isinstance(row.axes[axis], str) else f"{one_line(axis)} {text}")
+    return ", ".join(parts)
+
+
+def _since(comparison: Comparison, cases: Sequence[_Case], metric: MetricInfo | None) -> Iterator[str]:
+    """Return what changed since another sweep; only verdicts count."""
+    assert comparison.against is not None
+    when = _day(comparison.against.created, comparison.created)
+    if metric is None or not cases:
+        yield f"No combination can be compared with {one_line(comparison.against.label)} of {when}."
+        return
+    tell = combination_namer(comparison)
+    certain = [case for case in cases if case.is_certain]
+    worse = [case for case in certain if case.direction == "worse"]
+    better = [case for case in certain if case.direction == "better"]
+    parts = []
+    for found, is_better in ((worse, False), (better, True)):
+        if not found:
+            continue
+        most = max(found, key=lambda case: abs(math.log(case.ratio)))
+        name = tell(most.row.axes)
+        if len(found) == 1:
+            parts.append(f"{name} is {_amount(most.ratio)} {_word(metric, is_better)}")
+        else:
+            word = _word(metric, is_better)
+            parts.append(
+                f"{len(found)} of {len(cases)} combinations are {word}, at most {_amount(most.ratio)} ({name})"
+            )
+    if not parts:
+        same = "nothing is certain to have changed" if len(certain) < len(cases) else "nothing has changed"
+        parts.append(f"{same} in {len(cases)} combinations" if len(cases) > 1 else same)
+    subject = "" if metric.name in STEPS else f"by {metric_title(metric, comparison.rows)}, "
+    yield f"Since {when}: {subject}{'; '.join(parts)}."
+    others = []
+    for info in called_metrics(comparison):
+        if info.name in STEPS or info.name == metric.name:
+            continue
+        count = sum(info.name in row.cells and row.cells[info.name].verdict == "worse" for row in comparison.rows)
+        if count:
+            others.append(f"{metric_title(info, comparison.rows)} in {count}")
+    if others:
+        yield f"Also worse: {', '.join(others)}."
+
+
+def _day(created: str, now: str) -> str:
+    """Return a date as ``20 November``, with the year if it is another than now."""
+    try:
+        then = datetime.fromisoformat(created)
+    except ValueError:
+        return one_line(created)
+    return f"{then.day} {then:%B}" + ("" if now.startswith(f"{then.year}-") else f" {then.year}")
+
+
+def _qualifying(comparison: Comparison, metric: MetricInfo | None) -> str:
+    """Return how many combinations fulfil all conditions, and the best of them."""
+    total = len(comparison.rows)
+    good = [row for row in comparison.rows if row.has_values and not row.misses]
+    if not good:
+        return (
+            f"None of {total} combinations fulfils all conditions ({'; '.join(map(one_line, comparison.constraints))})."
+        )
+    text = f"{len(good)} of {total} combinations {'fulfils' if len(good) == 1 else 'fulfil'} all conditions"
+    best = None if metric is None else _best_of(good, metric)
+    if metric is None or best is None:
+        return f"{text}."
+    row, value = best
+    superlative = _word(metric, True, is_most=True)
+    if metric.name not in STEPS:
+        superlative += f" {metric_title(metric, comparison.rows)}"
+    return f"{text}; the {superlative} of them is {value} ({_name(comparison, row)})."
+
+
+def _best(comparison: Comparison, metric: MetricInfo | None) -> str:
+    """Return the best values where nothing is compared."""
+    measured = [row for row in comparison.rows if row.has_values]
+    count = f"{len(measured)} of {len(comparison.rows)} combinations" if len(comparison.rows) > 1 else "The combination"
+    if metric is None:
+        return f"{count} {'was' if len(comparison.rows) == 1 else 'were'} measured; no metric has a better direction."
+    found = []
+    if metric.name in STEPS:
+        kinds = ((STEPS[1], "latency", False), (STEPS[0], "time of a training step", True))
+        for name, title, trained in kinds:
+            rows = [row for row in measured if is_training(row) == trained and value_of(row, name) is not None]
+            if rows:
+                found.append((title, rows))
+    else:
+        found.append((metric_title(metric, comparison.rows), measured))
+    parts = []
+    for title, rows in found:
+        best = _best_of(rows, metric)
+        if best is None:
+            continue
+        row, value = best
+        if len(rows) == 1:
+            parts.append(f"the {title} of {_name(comparison, row)} is {value}")
+        else:
+            word = "lowest" if metric.better == "lower" else "highest"
+            parts.append(f"the {word} {title} is {value} ({_name(comparison, row)})")
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _best_of(rows: Sequence[Row], metric: MetricInfo) -> tuple[Row, str] | None:
+    """Return the best of some rows with its value as text; None if no row has a value."""
+    values = [(value, row) for row in rows if (value := _value(row, metric)) is not None]
+    if not values:
+        return None
+    choose = min if metric.better == "lower" else max
+    value, row = choose(values, key=lambda pair: pair[0])
+    measurement = row.cells[_metric_of(row, metric)].measurement
+    return row, scaled(value, text_unit(measurement.name, measurement.unit))
+
+
+def _name(comparison: Comparison, row: Row) -> str:
+    """Return the varying axes of a row, or its model where nothing varies."""
+    return _values(row, [axis for axis in comparison.varying_axes() if axis in row.axes]) or axis_text(
+        row.axes.get(MODEL_AXIS, "the model")
+    )
+
+
+def _confidence(comparison: Comparison, cases: Sequence[_Case]) -> tuple[Confidence, tuple[str, ...]]:
+    open_cases = [case for case in cases if not case.is_certain]
+    if not open_cases:
+        return "high", ()
+    reasons = []
+    codes = Counter(case.cell.verdict_reason for case in open_cases)
+    if codes["too_few_rounds"]:
+        few = [case for case in open_cases if case.cell.verdict_reason == "too_few_rounds"]
+        rounds = min(min(len(case.cell.measurement.rounds), case.cell.base_rounds or MIN_ROUNDS) for case in few)
+        reasons.append(f"{rounds} {'round' if rounds == 1 else 'rounds'}" + _share(len(few), cases))
+    if codes["interval_crosses_threshold"]:
+        reasons.append(f"{codes['interval_crosses_threshold']} too close to the threshold")
+    if codes["different_environment"]:
+        reasons.append(f"{codes['different_environment']} measured in another environment")
+    if codes["no_threshold"]:
+        reasons.append("no threshold")
+    if codes["measured_once"]:
+        reasons.append("measured once" + _share(codes["measured_once"], cases))
+    others = len(open_cases) - sum(codes[code] for code in _TOLD)
+    if others:
+        reasons.append(f"{others} not certain")
+    noisy = sum(any(warning.code in NOISE for warning in row.warnings) for row in comparison.rows)
+    noisy = noisy or sum(
+        any(warning.code in NOISE for cell in row.cells.values() for warning in cell.measurement.warnings)
+        for row in comparison.rows
+    )
+    if noisy:
+        reasons.append(f"{noisy} noisy {'row' if noisy == 1 else 'rows'}")
+    is_half_certain = 2 * len(open_cases) <= len(cases)
+    return "medium" if is_half_certain else "low", tuple(reasons)
+
+
+_TOLD = ("too_few_rounds", "interval_crosses_threshold", "different_environment", "no_threshold", "measured_once")
+"""Codes of the reasons that :func:`_confidence` has words for."""
+
+
+def _share(count: int, cases: Sequence[_Case]) -> str:
+    return "" if count == len(cases) else f" in {count} of {len(cases)}"
+
+
+def _advice(comparison: Comparison, cases: Sequence[_Case]) -> str:
+    """Return what would make more of the differences certain; empty if all are."""
+    open_cells = [case.cell for case in cases if not case.is_certain]
+    codes = Counter(cell.verdict_reason for cell in open_cells)
+    advice = ""
+    if any(row.is_incomplete for row in comparison.rows):
+        advice = "Measure what is missing: resume=last."
+    elif codes["too_few_rounds"] or codes["no_threshold"]:
+        is_other_side = all(len(cell.measurement.rounds) >= MIN_ROUNDS for cell in open_cells)
+        subject = "Measure the other sweep" if comparison.against is not None and is_other_side else "Run"
+        advice = f"{subject} again with protocol=default."
+    elif codes["interval_crosses_threshold"]:
+        needed = [cell.rounds_needed for cell in open_cells if cell.verdict_reason == "interval_crosses_threshold"]
+        known = [rounds for rounds in needed if rounds is not None]
+        rest = "" if len(known) == len(needed) else " for most of them"
+        advice = f"More than {MOST_ROUNDS} rounds of this spread would be needed to settle it."
+        if known:
+            advice = f"About {max(known)} rounds would settle it{rest}: protocol.rounds={max(known)}."
+    elif codes["different_environment"]:
+        advice = "Measure both on one host."
+    return advice
