@@ -59,7 +59,7 @@ class ImagePreprocessing:
 
 @dataclass(frozen=True, slots=True)
 class ModelInputs:
-    """What a model takes: plain data, which a plan and the records have."""
+    """The inputs that a model takes: plain data, which a plan and the records have."""
 
     inputs: Mapping[str, ArraySpec]
     """By the names of the model's arguments, in their order."""

@@ -38,7 +38,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CachedSamples:
     """Samples in the cache."""
 
     inputs: Any
@@ -61,7 +61,7 @@ class Cache:
         chosen = cache_folder("data", folder)
         return cls(chosen or Path(tempfile.gettempdir()) / f"sweeprof-{os.getuid()}" / "data", limit)
 
-    def read(self, key: str) -> Entry | None:
+    def read(self, key: str) -> CachedSamples | None:
         """Return the entry, memory-mapped; None if there is none, or it is damaged."""
         folder = self.folder / "entries" / key
         try:
@@ -70,7 +70,7 @@ class Cache:
             targets = None if described["targets"] is None else _restored(described["targets"], folder)
             with suppress(OSError):  # another user's, or a file system that is read only
                 os.utime(folder / DESCRIPTION)
-            return Entry(inputs, targets, described["channel_axis"])
+            return CachedSamples(inputs, targets, described["channel_axis"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

@@ -24,7 +24,7 @@ class ImagesOptions(PictureOptions, CommonOptions, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class LabelledFile:
     """A file and its class."""
 
     path: Path
@@ -67,17 +67,18 @@ class Images(Source):
         """Return the pictures."""
         return [picture.path for picture in self.records(name)]
 
-    def records(self, name: SplitName) -> list[Picture]:
+    def records(self, name: SplitName) -> list[LabelledFile]:
         """Return the pictures of a split, by class and name.
 
         Raises:
             DatasetError: there are no folders of classes, or no pictures.
         """
         return [
-            Picture(path, label) for path, label in labelled_files(self, str(self._path), name, SUFFIXES, "picture")
+            LabelledFile(path, label)
+            for path, label in labelled_files(self, str(self._path), name, SUFFIXES, "picture")
         ]
 
-    def decoded(self, record: Picture) -> Sample:
+    def decoded(self, record: LabelledFile) -> Sample:
         """Return the picture as a sample; raises :class:`DatasetError` if it cannot be read."""
         image = package("PIL.Image", "images")
         try:

@@ -17,7 +17,7 @@ NOT_COUNTED = -100
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a model is given, and what it should return."""
+    """The inputs of a model, and the outputs that it should return."""
 
     inputs: Any
     """An array, or a nested mapping or tuple of arrays."""

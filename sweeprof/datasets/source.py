@@ -24,7 +24,7 @@ import numpy as np
 
 from sweeprof.datasets import Collate, Split, SplitName
 from sweeprof.datasets.auto import ModelInputs
-from sweeprof.datasets.cache import FORMAT, Cache, Entry
+from sweeprof.datasets.cache import FORMAT, Cache, CachedSamples
 from sweeprof.datasets.collate import Pad, stack
 from sweeprof.datasets.sample import NOT_COUNTED, Sample
 from sweeprof.datasets.user_code import made
@@ -250,7 +250,7 @@ class Source(ABC):
         is_own = type(self).__module__.startswith("sweeprof.")
         return self.runs_user_code or self.options.get("transform") is not None or not is_own
 
-    def _entry(self, name: SplitName) -> Entry:
+    def _entry(self, name: SplitName) -> CachedSamples:
         cache = self._cache()
         key = cache.key_of_run(run_name(), self._config_key(name))
         entry = None if key is None else cache.read(key)

@@ -17,7 +17,7 @@ PLACEHOLDER = "units"
 UNITS = ("tokens", "images", "pixels", "frames", "seconds of audio", "samples")
 """Common units of a workload; constraints and thresholds may name their metrics before anything is measured."""
 
-Values = dict[str, Measurement]
+NamedMeasurements = dict[str, Measurement]
 """Measurements of one combination by metric name."""
 
 
@@ -43,7 +43,7 @@ def in_units(infos: Sequence[MetricInfo], units: Iterable[str]) -> list[MetricIn
 
 def by_unit(
     infos: Sequence[MetricInfo], measured: Mapping[str, Mapping[str, Measurement]], named: Sequence[str] = ()
-) -> tuple[tuple[MetricInfo, ...], dict[str, Values]]:
+) -> tuple[tuple[MetricInfo, ...], dict[str, NamedMeasurements]]:
     """Return metrics and measurements in which every metric that depends on the workload is one metric per unit.
 
     A metric in a unit that is selected by its own name, as ``throughput/samples_per_s``, stays as it is. Where no combination has a
@@ -56,7 +56,7 @@ def by_unit(
     """
     selected = {info.name for info in infos}
     found: dict[str, MetricInfo] = {}
-    values: dict[str, Values] = {id: {} for id in measured}
+    values: dict[str, NamedMeasurements] = {id: {} for id in measured}
     for info in infos:
         if not depends_on_workload(info):
             found[info.name] = info

@@ -29,7 +29,7 @@ class Loading(Stored):
 
 
 def run(session: Session, _: Backend) -> Loading:
-    """Return what the session's loader delivers within the protocol's minimum duration and number of samples."""
+    """Return what the session's loader delivers in as many passes as take the protocol's minimum duration, at least one."""
     protocol = session.protocol
     began = time.perf_counter()
     if next(iter(session.batch_sizes()), None) is None:
@@ -39,7 +39,7 @@ def run(session: Session, _: Backend) -> Loading:
     first_batch_s: list[float] = []
     with session.timed("measure"):
         began = now = time.perf_counter()
-        while now - began < protocol.min_s:
+        while not batches or now - began < protocol.min_s:
             begin = time.perf_counter()
             loader = iter(session.batch_sizes())
             first = next(loader)

@@ -23,7 +23,7 @@ from sweeprof.results.statistics import MOST_ROUNDS
 from sweeprof.results.verdicts import Verdict
 
 Confidence = Literal["high", "medium", "low"]
-Direction = Literal["better", "worse", "equal"]
+CaseDirection = Literal["better", "worse", "equal"]
 
 NOTICEABLE = 0.1
 """Where a comparison has no threshold, a smaller relative difference is called equal."""
@@ -77,7 +77,7 @@ class _Case:
     cell: Cell
     ratio: float
     """Below 1 the row is better, whatever the metric."""
-    direction: Direction
+    direction: CaseDirection
 
     @property
     def is_certain(self) -> bool:
@@ -156,7 +156,7 @@ def _cases(comparison: Comparison, metric: MetricInfo) -> list[_Case]:
     return found
 
 
-def _direction(verdict: Verdict | None, ratio: float, threshold: float) -> Direction:
+def _direction(verdict: Verdict | None, ratio: float, threshold: float) -> CaseDirection:
     if verdict == "same" or (verdict not in CERTAIN and abs(math.log(ratio)) <= math.log1p(threshold)):
         return "equal"
     if verdict in CERTAIN:

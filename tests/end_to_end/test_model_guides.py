@@ -43,6 +43,7 @@ def measured(folder: Path, arguments: list[str], name: str = "adhoc") -> list[di
     return rows
 
 
+@pytest.mark.slow
 def test_a_source_of_ones_own(tmp_path: Path) -> None:
     (command,) = [line for line in written("models.md", tmp_path) if "--config-dir" in line]
     rows = measured(tmp_path, command)
@@ -99,6 +100,7 @@ def test_data_in_five_minutes(tmp_path: Path) -> None:
     assert min(table, chosen) > 0.9
 
 
+@pytest.mark.slow
 def test_a_source_of_data_of_ones_own(tmp_path: Path) -> None:
     written("data.md", tmp_path)
     (tmp_path / "lines").mkdir()
@@ -169,6 +171,7 @@ def bert_command() -> list[str]:
     return shlex.split(line)[1:]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("transformers") is None, reason="`make collections` installs transformers")
 def test_what_a_precision_lacks_is_planned() -> None:
     plan = planned([*bert_command(), "tracking=none"])
@@ -183,7 +186,7 @@ def test_what_a_precision_lacks_is_planned() -> None:
     assert {"quality/accuracy", "quality/agreement"} <= {str(name) for name in plan.metrics}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(find_spec("transformers") is None, reason="`make collections` installs transformers")
 def test_a_language_model_in_two_precisions_on_three_backends(tmp_path: Path) -> None:

@@ -98,6 +98,7 @@ def rows_of(tmp_path: Path, *arguments: str) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.slow
 def test_a_mapping_is_keyword_arguments_and_a_tuple_positional_ones(tmp_path: Path) -> None:
     rows = rows_of(tmp_path, "dataset.form=mapping,tuple")
     assert len(rows) == 2

@@ -19,6 +19,7 @@ TIMM = ("model=timm", "tracking=none")
 needs_timm = pytest.mark.skipif(find_spec("timm") is None, reason="`make collections` installs it")
 
 
+@pytest.mark.slow
 @needs_timm
 def test_the_inputs_are_those_of_each_model_and_size() -> None:
     plan = planned([*TIMM, "model.name=resnet10t,vit_tiny_patch16_224", "inputs.image_size=64,96"])
@@ -42,6 +43,7 @@ def test_a_pattern_stands_for_every_name_that_matches() -> None:
     assert plan.axes["model.name"] == ["resnet10t", "resnet14t", "vit_tiny_patch16_224"]
 
 
+@pytest.mark.slow
 def test_a_dataset_of_ones_own_goes_before_generated_inputs() -> None:
     (combination,) = planned([*TIMM, "dataset=digits"]).combinations
     assert combination.config["dataset"]["_target_"] == "sweeprof.datasets.digits.Digits"
@@ -114,6 +116,7 @@ def test_a_function_that_generates_is_looked_for(tmp_path: Path, monkeypatch: py
         assert said in str(caught.value)
 
 
+@pytest.mark.slow
 def test_transformers_is_imported_once_and_not_by_each_trial() -> None:
     settings = ("model.architecture=gpt2", "model.task=text-generation", "model.config.n_layer=1", "tracking=none")
     (combination,) = planned(["model=transformers", *settings]).combinations
