@@ -30,6 +30,11 @@ class Loading(Stored):
 
 def run(session: Session, _: Backend) -> Loading:
     """Return what the session's loader delivers in as many passes as take the protocol's minimum duration, at least one."""
+    with session.described():  # a loader draws random numbers, which a caller's process shall not notice
+        return _loaded(session)
+
+
+def _loaded(session: Session) -> Loading:
     protocol = session.protocol
     began = time.perf_counter()
     if next(iter(session.batch_sizes()), None) is None:
