@@ -110,6 +110,15 @@ class FakeMemory:
     def rss_peak(self) -> int:
         return self._peak
 
+    def own(self) -> int:
+        return self._rss
+
+    def own_peak(self) -> int:
+        return self._peak
+
+    def give_back_freed(self) -> None:
+        """Nothing: what is freed is not told to this meter."""
+
 
 @dataclass(frozen=True, slots=True)
 class FakeBackend:

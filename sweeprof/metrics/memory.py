@@ -13,6 +13,17 @@ from sweeprof.results.memory import Allocations, bytes_by_kind
 ON_HOST = Missing("the model runs on the host")
 
 
+@metric(name="memory/added_bytes", unit="B", better="lower")
+def added(memory: Memory) -> Estimate | Missing:
+    """Memory that the model, one batch and its steps add to a process that has imported and used the framework.
+
+    The peak while stepping, without programs and libraries, and without freed memory that the C library keeps.
+    """
+    if memory.added_bytes is None:
+        return Missing(f"memory: {memory.not_added or 'the record is of a version that did not measure it'}")
+    return Estimate(memory.added_bytes, "high-water mark", detail={"total": memory.rss_peak_bytes})
+
+
 @metric(name="memory/rss_peak_bytes", unit="B", better="lower")
 def rss_peak(memory: Memory) -> Estimate:
     """Peak resident set of a process that only loads the model and steps it, the framework included."""

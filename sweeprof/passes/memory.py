@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sweeprof.backends import LoadedModel, MeasuresMemory
+from sweeprof.backends import Inputs, LoadedModel, MeasuresMemory
 from sweeprof.errors import Unsupported
 from sweeprof.measuring import interference
+from sweeprof.measuring.child import in_child
+from sweeprof.measuring.process_memory import MemoryMeter
 from sweeprof.measuring.timing import FusedStep
 from sweeprof.measuring.training_config import Work
 from sweeprof.passes.registry import Pass
@@ -32,12 +35,18 @@ class Memory(Stored):
     steps: int
     rss_stepping_bytes: int | None = None
     """Highest during stepping alone; None in records of an earlier version."""
+    added_bytes: int | None = None
+    """Most memory while stepping, above that of the same process without the model and its batch but with everything that the
+    framework had made for them, and without programs and libraries; None: not measured."""
+    not_added: str | None = None
+    """Why it was not measured; None in records of an earlier version."""
 
 
 def run(session: Session, backend: MeasuresMemory) -> Memory:
     """Return the resident memory of this process before, while and after the model is loaded, and while it steps."""
     if not session.owns_process:
         raise Unsupported("resident memory is that of a whole process; a sweep gives each trial its own")
+    added, not_added = _added(session, backend)
     inputs = session.inputs()
     meter = backend.memory_meter()
     interference.restore()
@@ -52,7 +61,43 @@ def run(session: Session, backend: MeasuresMemory) -> Memory:
             for _ in range(MEMORY_STEPS):
                 step()
         stepping = meter.rss_peak()
-        return Memory(baseline, loaded, max(highest, stepping), MEMORY_STEPS, stepping)
+        return Memory(baseline, loaded, max(highest, stepping), MEMORY_STEPS, stepping, added, not_added)
+
+
+def _added(session: Session, backend: MeasuresMemory) -> tuple[int | None, str | None]:
+    """Return what the model and its step add to a process that has the framework, or why that was not measured.
+
+    It is measured in a child of this process, where freed memory leaves the resident set at once: with the usual settings the C
+    library keeps some of it, more or less by chance, which belongs in the total only.
+    """
+    device = session.device_name()
+    if device != "cpu":
+        return None, f"the model is on {device}: memory/cuda_allocated_peak_bytes is its memory there"
+
+    def measured() -> int:
+        inputs = session.inputs()
+        meter = backend.memory_meter()
+        meter.give_back_freed()
+        meter.own()  # from here on, files that are mapped are the model's
+        _peak_of_steps(session, inputs, meter)  # what the framework makes once: kernels, pools of threads, late imports
+        gc.collect()
+        meter.give_back_freed()
+        baseline = meter.own()
+        return _peak_of_steps(session, inputs, meter) - baseline
+
+    return in_child(measured)
+
+
+def _peak_of_steps(session: Session, inputs: Inputs, meter: MemoryMeter) -> int:
+    """Return the most that this process takes in the steps after the first, without programs and libraries."""
+    with session.loaded() as model:
+        work = session.work(model, inputs)
+        with _whole_step(session, model, work) as step:
+            step()
+            meter.reset_peak()
+            for _ in range(MEMORY_STEPS):
+                step()
+        return meter.own_peak()
 
 
 @contextmanager

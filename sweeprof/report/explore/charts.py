@@ -14,7 +14,13 @@ _TIMES = ("latency/iteration", "latency/forward", "generation/time_per_token", "
 _PER_SAMPLE = "latency/per_sample"
 _RIVALS = (
     "generation/decode_throughput",
-    *("quality/accuracy", "memory/cuda_allocated_peak_bytes", "memory/alloc_peak_bytes", "memory/rss_peak_bytes"),
+    *(
+        "quality/accuracy",
+        "memory/cuda_allocated_peak_bytes",
+        "memory/alloc_peak_bytes",
+        "memory/added_bytes",
+        "memory/rss_peak_bytes",
+    ),
     *("params/total", "compute/macs_per_sample"),
 )
 """What is weighed against time, the first that differs between combinations and that half of those with a time have."""

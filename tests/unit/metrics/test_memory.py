@@ -18,7 +18,7 @@ from sweeprof.results.record import PassName, Record
 
 LAYERS = LayerTable((LayerRow(ROOT, "Net", 0, 0, 0, 0, 0, 0, 0),), operator_calls=1, liveness=Liveness(800, "b", 16))
 TRAINING = Training(1, 2, 3, 4, Liveness(1000, "a", 16))
-MEMORY = Memory(100, 200, 950, 5, 900)
+MEMORY = Memory(100, 200, 950, 5, 900, 640)
 INFERENCE = Allocations(
     mode="inference",
     steps=3,
@@ -60,6 +60,7 @@ def measured(name: str, allocations: Allocations = INFERENCE, memory: Memory = M
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("memory/added_bytes", 640),
         ("memory/rss_peak_bytes", 950),
         ("memory/rss_step_bytes", 700),
         ("memory/alloc_peak_bytes", 1200),
@@ -73,6 +74,7 @@ def test_values(name: str, value: float) -> None:
 
 
 def test_details() -> None:
+    assert measured("memory/added_bytes").detail == {"total": 950}
     assert measured("memory/alloc_peak_bytes").detail == {"layer": "b.conv", "steps": 3}
     assert measured("memory/tensors_bytes").detail == {"parameter": 20, "input": 8, "other": 3}
 
@@ -100,6 +102,9 @@ def test_an_inference_ratio_needs_no_training_pass() -> None:
 
 def test_records_of_earlier_versions() -> None:
     assert "a version that did not" in str(measured("memory/rss_step_bytes", memory=Memory(1, 2, 3, 5)).reason)
+    assert "a version that did not" in str(measured("memory/added_bytes", memory=Memory(1, 2, 3, 5)).reason)
+    on_gpu = Memory(1, 2, 3, 5, 4, None, "the model is on cuda:0")
+    assert measured("memory/added_bytes", memory=on_gpu).reason == "memory: the model is on cuda:0"
     earlier = replace(TRAINED, step_peaks_bytes=(), allocated_per_step_bytes=None)
     assert measured("memory/allocated_per_step_bytes", earlier).reason == "allocations: the record does not tell"
     assert "no peaks by step" in str(measured("memory/alloc_peak_over_estimate_train", earlier).reason)

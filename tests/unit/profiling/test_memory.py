@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -144,3 +146,143 @@ def test_the_peak_of_stepping_is_apart_from_that_of_loading() -> None:
     assert seen.rss_loaded_bytes - seen.rss_baseline_bytes == pytest.approx(SIZE, abs=SLACK)
     assert seen.rss_peak_bytes >= seen.rss_stepping_bytes
     assert seen.rss_peak_bytes - seen.rss_baseline_bytes == pytest.approx(3 * SIZE, abs=2 * SLACK)
+
+
+# What the model and its step add
+
+
+def printed(program: str) -> Any:
+    """Return the last line that ``program`` prints in a process of one thread, as the fork server's trials are."""
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_what_is_added_is_the_model_and_its_steps() -> None:
+    """The block that the model keeps and the two that a step takes; the three while it is loaded are gone by then."""
+    seen = Memory.from_dict(printed(STEPPING))
+    assert seen.added_bytes == pytest.approx(3 * SIZE, abs=SLACK)
+    assert seen.not_added is None
+
+
+IN_TORCH = """
+import torch
+from torch import nn
+from sweeprof.backends.torch.adapter import TorchBackend as Backend
+
+def build():
+    return nn.Sequential(nn.Linear(64, 65536), nn.ReLU(), nn.Linear(65536, 64))
+
+def peak_of_its_allocator():
+    model, batch = build(), torch.ones(512, 64)
+    with torch.no_grad():
+        model(batch)
+        with torch.profiler.profile(profile_memory=True) as profiled:
+            model(batch)
+    now = peak = 0
+    for event in profiled.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            peak = max(peak, now)
+    return sum(p.nbytes for p in model.parameters()) + batch.nbytes + peak
+"""
+IN_TENSORFLOW = """
+import keras
+from sweeprof.backends.tensorflow.adapter import TensorflowBackend as Backend
+
+def build():
+    layers = [keras.layers.Dense(65536, activation="relu"), keras.layers.Dense(64)]
+    return keras.Sequential([keras.Input((64,)), *layers])
+
+def peak_of_its_allocator():  # by hand: weights, the batch, and the product, whose bias and activation are made in place
+    return 4 * (64 * 65536 + 65536 + 65536 * 64 + 64 + 512 * 64 + 512 * 65536)
+"""
+ADDED = """
+import json, os
+from sweeprof.datasets.synthetic import Synthetic
+from sweeprof.profiling.session import BuiltSession
+
+session = BuiltSession(backend=Backend(), build=build, dataset=Synthetic([64], samples=512), batch_size=512)
+if os.fork() == 0:  # as a trial, with a single thread
+    seen = session.run("memory")
+    print(json.dumps([seen.added_bytes, seen.not_added, peak_of_its_allocator()]), flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.parametrize(
+    "framework", [IN_TORCH, pytest.param(IN_TENSORFLOW, marks=pytest.mark.slow)], ids=["torch", "tensorflow"]
+)
+def test_what_is_added_is_what_the_allocator_gave(framework: str) -> None:
+    added, reason, allocated = printed(framework + ADDED)
+    assert reason is None
+    assert added == pytest.approx(allocated, rel=0.02)
+
+
+MAPPED = f"""
+import json, mmap, sys
+from pathlib import Path
+from sweeprof.measuring.process_memory import ProcessMemory
+from tempfile import TemporaryDirectory
+
+def mapped(path, rights):
+    with open(path, "r+b") as file:
+        view = mmap.mmap(file.fileno(), 0, prot=rights)
+    sum(view[::4096])
+    return view
+
+meter = ProcessMemory()
+with TemporaryDirectory() as folder:
+    paths = [Path(folder) / name for name in ("before", "program", "data")]
+    for path in paths:
+        path.write_bytes(bytes({SIZE}))
+    kept = [mapped(paths[0], mmap.PROT_READ)]
+    seen = [meter.own()]
+    kept.append(mapped(paths[1], mmap.PROT_READ | mmap.PROT_EXEC))
+    seen.append(meter.own())
+    kept.append(mapped(paths[2], mmap.PROT_READ))
+    seen.append(meter.own())
+    meter.reset_peak()
+    block = bytearray({SIZE})
+    block[::4096] = b"x" * len(block[::4096])
+    del block
+    seen.append(meter.own_peak())
+print(json.dumps(seen))
+"""
+
+
+def test_programs_are_not_a_models_and_the_files_that_it_maps_are() -> None:
+    """So that it does not matter which pages of the libraries were in the page cache."""
+    before, with_program, with_data, peak = printed(MAPPED)
+    assert with_program == pytest.approx(before, abs=SLACK)
+    assert with_data == pytest.approx(before + SIZE, abs=SLACK)
+    assert peak == pytest.approx(before + 2 * SIZE, abs=SLACK)
+
+
+IN_CHILD = """
+import json, os, signal, threading
+from sweeprof.measuring.child import in_child
+
+found = [in_child(lambda: 7), in_child(lambda: 1 // 0), in_child(lambda: os.kill(os.getpid(), signal.SIGSEGV))]
+found.append(in_child(lambda: os._exit(3)))
+waits = threading.Event()
+threading.Thread(target=waits.wait).start()
+found.append(in_child(lambda: 7))
+waits.set()
+print(json.dumps(found))
+"""
+
+
+def test_a_child_that_cannot_measure_gives_a_reason() -> None:
+    assert printed(IN_CHILD) == [
+        [7, None],
+        [None, "ZeroDivisionError: integer division or modulo by zero"],
+        [None, "the process that measured it was ended by SIGSEGV"],
+        [None, "the process that measured it exited with 3"],
+        [
+            None,
+            "this process has several threads already, and cannot have a child that measures; a trial with isolation=fork can",
+        ],
+    ]
