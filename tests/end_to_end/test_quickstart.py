@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import shlex
+import statistics
 from collections import Counter
 from pathlib import Path
 from runpy import run_path
@@ -22,12 +23,14 @@ from sweeprof.tracking.rest import VIEWER
 
 HAND = run_path(str(Path(__file__).parents[1] / "unit" / "zoo" / "hand_counts.py"))
 POINTS = set(itertools.product(("lenet5", "mlp", "digits_resnet"), ("torch", "tensorflow"), ("cpu",), (1, 8, 64)))
+FIRST = {"model": "mlp", "backend": "torch", "device": "cpu", "batch_size": 1}
 AXES = ["model", "backend", "batch_size"]
 METRICS = [
     "latency/forward",
     "latency/per_sample",
     "latency/first_step",
     "throughput/samples_per_s",
+    "memory/added_bytes",
     "memory/rss_peak_bytes",
     "quality/accuracy",
     "quality/agreement",
@@ -94,11 +97,26 @@ def test_times_are_consistent_with_each_other(table: pd.DataFrame) -> None:
     assert (table["batch_size"] / table["latency/forward"]).to_numpy() == pytest.approx(
         table["throughput/samples_per_s"]
     )
+
+
+def test_the_memory_of_a_model_is_beside_that_of_the_whole_process(table: pd.DataFrame) -> None:
     assert (table["memory/rss_peak_bytes"] > 50 * 2**20).all()
+    assert (table["memory/added_bytes"] > table["size/params_bytes"]).all()
+    assert (table["memory/added_bytes"] < 0.1 * table["memory/rss_peak_bytes"]).all()
+    for _, group in table.groupby(["model", "backend"]):
+        assert group.sort_values("batch_size")["memory/added_bytes"].iloc[-1] == group["memory/added_bytes"].max()
+
+
+def test_every_time_has_a_verdict_from_three_rounds(folder: Path) -> None:
+    rows = json.loads((folder / "comparison.json").read_text())["rows"]
+    cells = [row["cells"]["latency/forward"] for row in rows if row["axes"]["backend"] == "tensorflow"]
+    reasons = {"interval_within_threshold", "interval_beyond_threshold", "interval_crosses_threshold"}
+    assert {cell["verdict_reason"] for cell in cells} <= reasons
+    assert all(cell["ratio_interval"] for cell in cells)
 
 
 def test_records_are_complete(records: list[dict[str, Any]], table: pd.DataFrame) -> None:
-    assert Counter(r["pass"] for r in records) == {"analysis": 18, "memory": 18, "quality": 18, "timing": 18}
+    assert Counter(r["pass"] for r in records) == {"analysis": 18, "memory": 18, "quality": 18, "timing": 54}
     for record in records:
         assert record["schema_version"] == 2
         assert record["status"] == "ok"
@@ -110,13 +128,13 @@ def test_records_are_complete(records: list[dict[str, Any]], table: pd.DataFrame
         assert len(environment["load"]) == 3
         assert {"sweeprof", "torch", "tensorflow", "keras", "numpy"} <= set(environment["versions"])
         assert record["command"].startswith("python -m sweeprof ")
-    timing = next(r for r in records if r["pass"] == "timing" and r["axes"]["model"] == "mlp")
-    median = table.set_index(["model", "backend", "batch_size"])["latency/forward"]
-    axes = timing["axes"]
-    samples = timing["observations"]["samples"]
-    assert pd.Series(samples).median() == pytest.approx(median[axes["model"], axes["backend"], axes["batch_size"]])
-    assert len(samples) >= 10
-    assert timing["observations"]["first_step_s"] not in samples
+    rounds = [r["observations"] for r in records if r["pass"] == "timing" and r["axes"] == FIRST]
+    assert len(rounds) == 3
+    medians = [statistics.median(timing["samples"]) for timing in rounds]
+    latency = table.set_index(["model", "backend", "device", "batch_size"])["latency/forward"]
+    assert statistics.geometric_mean(medians) == pytest.approx(latency[tuple(FIRST.values())])
+    assert all(len(timing["samples"]) >= 10 for timing in rounds)
+    assert all(timing["first_step_s"] not in timing["samples"] for timing in rounds)
 
 
 def test_percentiles_are_given_only_where_the_samples_support_them(folder: Path) -> None:
@@ -143,14 +161,16 @@ def test_the_folder_holds_what_was_promised(folder: Path) -> None:
 def test_the_terminal_shows_tables_and_then_three_lines(quickstart: Ran, folder: Path) -> None:
     answer, counts = quickstart.out.replace("\n", " ").split(" 18 of 18 combinations measured. Confidence: ")
     assert re.match(r"(torch|tensorflow) is faster than (torch|tensorflow) in (all|\d of) 9 cases", answer)
-    assert counts.startswith("low (1 round")
+    assert re.match(r"(high|medium|low)[. ]", counts), counts
+    assert "round" not in counts.partition(".")[0]
+    assert "no threshold" not in counts
     for model in ("lenet5", "mlp", "digits_resnet"):
         assert f"\n{model}\n" in quickstart.out
     last = quickstart.out.strip().splitlines()[-3:]
     assert last[0].split() == ["Report", str(folder / "report.html")]
     assert last[1] == f"MLflow UI  sweeprof ui {folder}"
     assert last[2].split()[1].startswith("http://127.0.0.1:5000/#/experiments/")
-    assert re.search(r"\[\d+/72\] \w+ \w+ \d+ \w+ \(about .* left\)", quickstart.err)
+    assert re.search(r"\[\d+/108\] \w+ \w+ \d+ \w+ \(about .* left\)", quickstart.err)
 
 
 @pytest.mark.parametrize("backend", ["torch", "tensorflow"])

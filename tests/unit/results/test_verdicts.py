@@ -179,6 +179,14 @@ def test_equal_sides_are_called_changed_less_often_than_is_said() -> None:
     assert ratio_interval(BASE, BASE) == (1.0, 1.0)
 
 
+def test_three_rounds_decide_on_a_large_difference() -> None:
+    """A ratio of 6.5 with a tenth of noise on each round, as ``protocol=short`` measures on a busy machine."""
+    random = np.random.default_rng(3)
+    for _ in range(2000):
+        own, base = (tuple(scale * np.exp(random.normal(0, 0.1, 3))) for scale in (6.5, 1.0))
+        assert compare_cell(timed(own), timed(base), 0.1).verdict == "worse"
+
+
 NODE = {
     "host": "a",
     "cpu": {"model": "X", "available": 2, "quota": None, "governor": "performance", "logical": 8},

@@ -209,7 +209,7 @@ def mutated(draw: st.DrawFn, original: Any) -> Any:
             node = node[key]
         match draw(st.sampled_from(["replace", "replace", "remove", "repeat"])):
             case "replace":
-                node[path[-1]] = draw(values)
+                node[path[-1]] = copy.deepcopy(draw(values))  # the next change may be within it
             case "remove":
                 del node[path[-1]]
             case "repeat" if isinstance(path[-1], int):
