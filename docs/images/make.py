@@ -24,8 +24,8 @@ IMAGES = Path(__file__).parent
 COLUMNS = 120
 VIEWPORT = {"width": 1440, "height": 900}
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu"]
-LAST_LINES = 48
-"""Lines of the terminal that the picture shows; the answer is the first of them, if there are so many."""
+FIRST_LINES = 36
+"""Lines from the answer on that the picture shows; those after them are left out, but for the paths at the end."""
 
 
 def run_in_terminal(cwd: Path, *arguments: str) -> str:
@@ -48,12 +48,12 @@ def run_in_terminal(cwd: Path, *arguments: str) -> str:
 
 
 def draw_terminal(printed: str, command: str, path: Path) -> None:
-    """Write the end of the output, from the answer on, as SVG."""
-    lines = printed.replace("\r\n", "\n").split("\n")
-    (answer, *_) = [number for number, line in enumerate(lines) if " combinations measured" in line]
-    shown = lines[max(answer - 1, 0) :]
-    shown = [re.sub(r"\x1b\[[0-9;?]*[A-HJKSTfhlnsu]|\r", "", line) for line in shown]
-    text = "\n".join([f"$ {command}", *shown[:LAST_LINES], *(["…"] if len(shown) > LAST_LINES else [])]).rstrip()
+    """Write the output from the answer on as SVG."""
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-HJKSTfhlnsu]|\r", "", printed).rstrip().split("\n")
+    (measured, *_) = [number for number, line in enumerate(lines) if " combinations measured" in line]
+    (paths, *_) = [number for number, line in enumerate(lines) if re.match(r"(\x1b\[\d+m)*Report ", line)]
+    first = lines[measured - 1 :][:FIRST_LINES]
+    text = "\n".join([f"$ {command}", *first, "…", *lines[paths:]])
     console = Console(record=True, width=COLUMNS, file=StringIO())
     console.print(Text.from_ansi(text), soft_wrap=True)
     path.write_text(console.export_svg(title="sweeprof", unique_id="sweeprof"), encoding="utf-8")
