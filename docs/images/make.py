@@ -76,12 +76,13 @@ def main() -> None:
     """Run the quickstart and write both pictures."""
     with tempfile.TemporaryDirectory(prefix="sweeprof-") as name:
         if sys.argv[1:]:
-            folder = Path(sys.argv[1]).absolute()
+            folder, command = Path(sys.argv[1]).absolute(), "sweeprof report last"
             printed = run_in_terminal(Path(name), "report", str(folder))
         else:
+            command = "sweeprof +sweep=quickstart"
             printed = run_in_terminal(Path(name), "+sweep=quickstart")
             (folder,) = Path(name).glob("outputs/quickstart/*")
-        draw_terminal(printed, "sweeprof +sweep=quickstart", IMAGES / "terminal.svg")
+        draw_terminal(printed, command, IMAGES / "terminal.svg")
         photograph(folder / "report.html", IMAGES / "report.png")
         subprocess.run(["ls", "-l", *sorted(map(str, IMAGES.glob("*.[ps][nv]g")))], check=True)
 

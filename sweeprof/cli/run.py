@@ -60,7 +60,7 @@ sweeprof {version}: sweeps that profile machine-learning models
 
 Sweeps
   sweeprof                                  measure one combination: the defaults
-  sweeprof model=mlp batch_size=8           another one
+  sweeprof model=mlp batch_size=8           another combination
   sweeprof model=mlp,lenet5 batch_size=1,8  a sweep: every key may have several values
   sweeprof +sweep=quickstart                a sweep from a file
   sweeprof +sweep=quickstart dry_run=true   its plan, measuring nothing

@@ -46,7 +46,7 @@ def help_lines(width: int = 110) -> Iterator[str]:
             start = f"{name}."
         else:
             text, start = KEYS[name].help.partition(". ")[0].partition("; ")[0].rstrip("."), name
-        yield from textwrap.wrap(text, width, initial_indent=f"  {start:<12}", subsequent_indent=" " * 14)
+        yield from textwrap.wrap(text, width, initial_indent=f"  {start:<11} ", subsequent_indent=" " * 14)
 
 
 def page() -> str:
