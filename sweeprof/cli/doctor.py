@@ -37,7 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--uri", metavar="ADDRESS", help="check whether this MLflow server answers")
     add_output(parser)
     parser.add_argument(
-        "--locks", type=Path, metavar="PATH", help="the folder with the locks between sweeps of this host, as limits.locks"
+        "--locks",
+        type=Path,
+        metavar="PATH",
+        help="the folder with the locks between sweeps of this host, as limits.locks",
     )
 
 

@@ -50,7 +50,7 @@ Options = Mapping[str, object]
 
 
 class Profiler:
-    """The metrics of a model: registered by name, computed when asked for, kept until the options change.
+    """Computes the metrics of a model when they are requested, and keeps them until their options change.
 
     Example:
         >>> profiler = Profiler(model, data=loader)
@@ -133,7 +133,7 @@ class Profiler:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Profiler:
-        """The profiler of a combination's resolved config.
+        """Return the profiler of a combination's resolved config.
 
         Raises:
             Unsupported: the model names no builder for the backend's framework.
@@ -165,10 +165,10 @@ class Profiler:
 
     @property
     def layers(self) -> Layers:
-        """The layers of the model, with the ways to look at them, and with their times where those have been measured.
+        """The layers of the model, with their times if these have been measured.
 
         Raises:
-            Exception: whatever the analysis raised.
+            Exception: any error of the model's forward.
         """
         from sweeprof.profiling.layers import Layers  # with the report's templates, which a worker has no use for
 
@@ -178,7 +178,7 @@ class Profiler:
 
     @property
     def status(self) -> Mapping[str, Measurement]:
-        """The computed metrics, by name; the newest where a metric was computed with several options."""
+        """The computed metrics, by name; the newest if a metric was computed with several options."""
         return MappingProxyType(self._newest)
 
     @property
@@ -187,7 +187,7 @@ class Profiler:
         return MappingProxyType({**builtin_metrics(), **self._registered})
 
     def seen(self, pass_name: PassName) -> PassResult:
-        """Return the result of a pass, which is run if it has not been; raise as :meth:`run` does."""
+        """Return the result of a pass, such as ``timing``; the pass is run if it has not been run before."""
         result = self._results.get(pass_name)
         if result is None or isinstance(result, Missing):
             result = self._results[pass_name] = self.run(pass_name)
@@ -254,7 +254,7 @@ class Profiler:
             options: by metric name.
 
         Raises:
-            UserError: a name or an option is not known, or the set is measured on other steps than this profiler's.
+            UserError: a name or an option is unknown, or the set needs another ``mode``.
         """
         names = self._names(metrics)
         for index, (name, _) in enumerate(names):
@@ -451,14 +451,14 @@ PLACES = ("layer", "line", "operator")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Profile(Mapping[str, Measurement]):
-    """Measurements by metric name, and the layers behind them."""
+    """Measurements by metric name, and the layers of the model."""
 
     measurements: Measurements
     profiler: Profiler
 
     @property
     def layers(self) -> Layers:
-        """The layers of the model, with the ways to look at them."""
+        """The layers of the model."""
         return self.profiler.layers
 
     def __getitem__(self, name: str) -> Measurement:
@@ -489,7 +489,7 @@ class Profile(Mapping[str, Measurement]):
         return "\n".join(lines)
 
     def to_frame(self) -> pandas.DataFrame:
-        """One line per metric: value in its base unit, or the reason why there is none."""
+        """Return a row per metric: its value in the base unit, or the reason why there is none."""
         import pandas
 
         columns = ("name", "value", "unit", "estimator", "reason")

@@ -170,7 +170,7 @@ class TrainingProfiler:
             model_parallel_size: over how many devices the model is split: for the totals of the whole model.
 
         Raises:
-            UserError: a setting is out of its range.
+            UserError: a setting is invalid.
         """
         problems = []
         for name, value, least in (
@@ -209,7 +209,7 @@ class TrainingProfiler:
             settings: by the names of the constructor, instead of the config's or beside them.
 
         Raises:
-            UserError: the file cannot be read, or a setting is out of its range.
+            UserError: the file cannot be read, or a setting is invalid.
         """
         if not isinstance(config, Mapping):
             try:
@@ -263,8 +263,8 @@ class TrainingProfiler:
         """The layers with their counts and times.
 
         Raises:
-            Unsupported: the step has not come yet, or the model was not called in it.
-            Exception: whatever the analysis raised.
+            Unsupported: the step has not run yet, or did not call the model.
+            Exception: any error of the model's forward.
         """
         if self._iteration is None:
             raise Unsupported(f"step {self.profile_step} has not been made yet; {self.steps} steps have")
