@@ -168,7 +168,9 @@ def test_sweeps_can_be_planned_as_they_are_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "my_package.py").write_text("import torch\n\ndef MyNet(width): return torch.nn.Linear(100, width)\n")
+    (metric,) = blocks(ROOT / "docs" / "own-metrics.md", "python")
+    model = "import torch\n\n\ndef MyNet(width):\n    return torch.nn.Linear(100, width)\n"
+    (tmp_path / "my_package.py").write_text(metric + model, encoding="utf-8")
     files = re.findall(r"^```yaml\n# conf/(\S+)\n(.*?)^```", document.read_text(encoding="utf-8"), re.M | re.S)
     for name, content in files:
         (tmp_path / "conf" / name).parent.mkdir(parents=True, exist_ok=True)
