@@ -8,7 +8,7 @@ STAMP := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 # A sweep and its tests start many processes: their modules are compiled once, also where the environment says otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test check lint types unit slow thorough test-cluster hydra-versions system browser compiler database latex slurm cron zsh benchmarks collections ray published chaos structure format clean
+.PHONY: quickstart test check lint types docs screenshots unit slow thorough test-cluster hydra-versions system browser compiler database latex slurm cron zsh benchmarks collections ray published chaos structure format clean
 
 quickstart: $(VENV)/.quickstart-$(STAMP)
 	$(BIN)/python -m sweeprof +sweep=quickstart
@@ -16,7 +16,7 @@ quickstart: $(VENV)/.quickstart-$(STAMP)
 test: check
 
 # What CI runs first; then `make slow`.
-check: lint types unit
+check: lint types docs unit
 
 lint: $(VENV)/.test-$(STAMP)
 	$(BIN)/ruff format --check .
@@ -25,6 +25,14 @@ lint: $(VENV)/.test-$(STAMP)
 
 types: $(VENV)/.test-$(STAMP)
 	$(BIN)/mypy
+
+# The documentation as a site in build/site; a broken link or anchor, or a page outside the navigation, is an error.
+docs: $(VENV)/.test-$(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
+# The pictures of the README, from a run of the quickstart, which takes about two minutes; needs `make browser`.
+screenshots: $(VENV)/.test-$(STAMP)
+	$(BIN)/python docs/images/make.py
 
 # `make test COVERAGE=90`, which CI runs, also measures the lines and branches of sweeprof/ that the tests run in their own process,
 # and fails below this percentage; it takes a quarter longer.

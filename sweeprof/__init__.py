@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sweeprof.metrics.metric import Estimate, Metric, Missing, metric, metric_group
     from sweeprof.profiling.layers import Layers
     from sweeprof.profiling.profiler import Profile, Profiler, compare, profile
+    from sweeprof.profiling.session import Data
     from sweeprof.profiling.training_loop import LoopSession, TrainingProfiler, session
     from sweeprof.report.layers.side_by_side import side_by_side
     from sweeprof.report.scaled import scaled

@@ -40,6 +40,18 @@ class _Printable:
 class SafeConsole(Console):
     """A console whose texts are printable; only rich's own control codes reach the terminal. Markup in texts has no meaning."""
 
+    @property
+    def file(self) -> IO[str]:
+        """The stream itself: while a progress bar is shown, rich wraps the guarded stream in another one."""
+        file = super().file
+        while (wrapped := getattr(file, "rich_proxied_file", None)) is not None:
+            file = wrapped
+        return file
+
+    @file.setter
+    def file(self, new_file: IO[str]) -> None:
+        self._file = new_file
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)

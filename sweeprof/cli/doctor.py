@@ -34,10 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="import no framework, and measure noise briefly")
     parser.add_argument("--strict", action="store_true", help="exit with 2 if something would distort measurements")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
-    parser.add_argument("--uri", help="check whether this MLflow server answers")
+    parser.add_argument("--uri", metavar="ADDRESS", help="check whether this MLflow server answers")
     add_output(parser)
     parser.add_argument(
-        "--locks", type=Path, help="the folder with the locks between sweeps of this host, as limits.locks"
+        "--locks",
+        type=Path,
+        metavar="PATH",
+        help="the folder with the locks between sweeps of this host, as limits.locks",
     )
 
 

@@ -143,7 +143,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("name", metavar="NAME", help="the name of the sweeps: a folder below --output")
     parser.add_argument("--keep", metavar="N", required=True, help="keep the newest N")
-    parser.add_argument("--days", metavar="D", help="also keep those begun in the last D days")
+    parser.add_argument("--days", metavar="D", help="also keep those of the last D days")
     add_output(parser)
     parser.add_argument("--dry-run", action="store_true", help="print what would be removed, and remove nothing")
 

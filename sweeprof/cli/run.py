@@ -60,7 +60,7 @@ sweeprof {version}: sweeps that profile machine-learning models
 
 Sweeps
   sweeprof                                  measure one combination: the defaults
-  sweeprof model=mlp batch_size=8           another one
+  sweeprof model=mlp batch_size=8           another combination
   sweeprof model=mlp,lenet5 batch_size=1,8  a sweep: every key may have several values
   sweeprof +sweep=quickstart                a sweep from a file
   sweeprof +sweep=quickstart dry_run=true   its plan, measuring nothing
@@ -118,7 +118,7 @@ def _is_users_mistake(error: SweeprofError | OSError) -> bool:
 
 def _run_sweep(arguments: Sequence[str]) -> ExitCode:
     if any(flag in arguments for flag in ("--help", "-h")):
-        print(_help(), end="")
+        print(help_text(), end="")
     elif "--version" in arguments:
         print(f"sweeprof {__version__}")
     elif any(flag in arguments for flag in completion.FLAGS):
@@ -284,7 +284,8 @@ def task(config: DictConfig) -> None:
     run_shard(Folder(Path(config.job.folder)), int(config.job.shard))
 
 
-def _help() -> str:
+def help_text() -> str:
+    """Return the text of ``sweeprof --help``."""
     conf = conf_folder()
     groups = (*GROUPS, "sweep")
     lines = [

@@ -46,7 +46,7 @@ def help_lines(width: int = 110) -> Iterator[str]:
             start = f"{name}."
         else:
             text, start = KEYS[name].help.partition(". ")[0].partition("; ")[0].rstrip("."), name
-        yield from textwrap.wrap(text, width, initial_indent=f"  {start:<12}", subsequent_indent=" " * 14)
+        yield from textwrap.wrap(text, width, initial_indent=f"  {start:<11} ", subsequent_indent=" " * 14)
 
 
 def page() -> str:
@@ -69,7 +69,8 @@ def _table(keys: Sequence[Key]) -> list[str]:
     lines = ["| key | default | unit | meaning | values |", "|---|---|---|---|---|"]
     for key in keys:
         allowed = key.constraint.message if key.constraint else ""
-        cells = [f"`{key.name}`", f"`{_spelled(key.default)}`", key.unit or "", key.help, _values(allowed)]
+        meaning = key.help.replace("_target_", r"\_target\_")  # not emphasis
+        cells = [f"`{key.name}`", f"`{_spelled(key.default)}`", key.unit or "", meaning, _values(allowed)]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return [*lines, ""]
 

@@ -50,7 +50,7 @@ Formula = Callable[..., Cost]
 
 
 class Formulas:
-    """Formulas by module type and by operator name; an inner set is asked first and falls back to an outer one."""
+    """Formulas by module type and by operator name; an inner set takes precedence over an outer one."""
 
     def __init__(self, formulas: Mapping[Any, Formula] | None = None, outer: Formulas | None = None) -> None:
         self._modules: dict[type, Formula] = {}

@@ -19,7 +19,7 @@ class GenerationConfig:
     """
 
     new_tokens: int = NEW_TOKENS
-    """Tokens that are generated for each sequence: exactly so many."""
+    """Number of tokens that are generated for each sequence."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of ``generate``, such as ``cache_implementation``, or of :attr:`function`."""
     function: Callable[..., object] | None = None

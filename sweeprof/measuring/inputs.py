@@ -25,7 +25,7 @@ class Inputs:
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     forward: Callable[..., Any] | None = None
-    """``forward(model, *args, **kwargs)`` where a step is more than calling the model, e.g. ``lambda m, x: m.generate(x)``."""
+    """``forward(model, *args, **kwargs)`` if a step is more than a call of the model, e.g. ``lambda m, x: m.generate(x)``."""
 
     def call(self, model: Any) -> Any:
         """One step of ``model``."""
@@ -35,11 +35,11 @@ class Inputs:
 
     @classmethod
     def of(cls, arguments: object) -> Inputs:
-        """Return the inputs that a caller most likely means.
+        """Return inputs from a plain value.
 
-        A tuple are positional arguments and a mapping keyword arguments; ints alone, ``(1, 3, 224, 224)``, are the shape of one
-        tensor to be generated, and so is each such tuple among the arguments. Anything else, a list or a named tuple too, is
-        one argument. For a tuple or a mapping that is one argument, say ``Inputs(args=(that,))``.
+        The elements of a tuple are positional arguments, the entries of a mapping keyword arguments. A tuple of ints,
+        ``(1, 3, 224, 224)``, is the shape of one tensor to be generated, also among the arguments. Anything else, such as a list
+        or a named tuple, is one argument. If a tuple or a mapping is one argument, use ``Inputs(args=(it,))``.
         """
         if isinstance(arguments, cls):
             return arguments
@@ -81,10 +81,10 @@ class Inputs:
 
 
 def pattern_of(*pattern: int | str) -> Callable[[Sequence[object]], Inputs]:
-    """A function from a batch to the model's arguments.
+    """Return a function that takes a batch and returns the model's arguments.
 
-    The pattern has an entry for each element of the batch: its position among the arguments, or ``"_"`` for one that the model
-    is not given. ``pattern_of("_", 1, 2, "_", 0)`` takes ``(None, b, c, None, a)`` to ``(a, b, c)``.
+    The pattern has an entry for each element of the batch: its position among the arguments, or ``"_"`` for one that is not
+    passed to the model. ``pattern_of("_", 1, 2, "_", 0)`` takes ``(None, b, c, None, a)`` to ``(a, b, c)``.
 
     Raises:
         TypeError: an entry is neither ``"_"`` nor a position, or the positions are not 0, 1, 2 … each once. The function raises

@@ -23,7 +23,7 @@ class TrainingConfig:
 
     Raises:
         UserError: there is no optimizer or loss of that name.
-        Exception: whatever a class that was given as the loss raised.
+        Exception: any error of a class that was given as the loss.
     """
 
     optimizer: str | Callable[..., Any] = "sgd"

@@ -199,7 +199,7 @@ _MODULEPROFILER_TYPES = types(
 
 @convention(name="torchinfo")
 def torchinfo(layers: LayerTable) -> int:
-    """Return torchinfo's mult-adds: for each layer without children, its parameters times the positions that use them.
+    """Mult-adds of torchinfo: for each layer without children, its parameters times the positions that use them.
 
     For a convolution that is its MACs and biases; for a recurrent network parameters times samples times steps; for any other
     layer, linear ones too, parameters times the batch size, whatever axes are between. What has no parameters is nothing.
@@ -227,7 +227,7 @@ _THOP_CELL = {1: 0, 3: 4, 4: 4}
 
 @convention(name="thop")
 def thop(layers: LayerTable) -> int:
-    """Return thop's MACs: convolutions and linear layers without biases, 4 an element of norms, and some of pooling and softmax.
+    """MACs of thop: convolutions and linear layers without biases, 4 an element of norms, and some of pooling and softmax.
 
     Of modules by their exact type. Norms without an affine transform 2 an element, PReLU 1, Softmax 3n - 1 a row of n, average
     pooling 1 an output, adaptive one as many as its window has and 1 more, upsampling 1 (nearest), 5, 11, 31 or 259 an output.
@@ -262,7 +262,7 @@ def _thop_operator(row: LayerRow, operator: OperatorCount) -> int:
 
 @convention(name="moduleprofiler", unit="op")
 def moduleprofiler(layers: LayerTable) -> int:
-    """Return moduleprofiler's operations over all layers it has a formula for: multiplications and additions separately.
+    """Operations of moduleprofiler over all layers it has a formula for: multiplications and additions separately.
 
     Of modules by their exact type, and of each its last call; functionals are nothing. Batch norm is counted as in training, in
     inference too: 7n + 4 for n elements of a channel, 5n + 4 without an affine transform. AdaptiveAvgPool2d is 1 an output.
@@ -364,7 +364,7 @@ _F1_CELL_OPERATIONS = {1: 1, 3: 7, 4: 10}
 
 @convention(name="f1")
 def f1(layers: LayerTable) -> int:
-    """Return pytorch-profiler's count: MACs, biases of convolutions, 1 an element of pools, ReLUs and softmax, 2 of batch norm.
+    """Count of pytorch-profiler: MACs, biases of convolutions, 1 an element of pools, ReLUs and softmax, 2 of batch norm.
 
     Of modules that hold no other, and of each its last call: what runs in a container or in the model itself is nothing, and so
     are biases of linear layers, other norms and other activations.
@@ -395,7 +395,7 @@ def cells(row: LayerRow, operator: OperatorCount) -> int:
 
 @convention(name="f2")
 def f2(layers: LayerTable) -> int:
-    """Return flops-profiler's MACs: those of convolutions, matrix products and recurrent networks.
+    """MACs of flops-profiler: those of convolutions, matrix products and recurrent networks.
 
     Attention in one kernel is nothing.
     """
@@ -404,7 +404,7 @@ def f2(layers: LayerTable) -> int:
 
 @convention(name="f2_flops", unit="FLOP")
 def f2_flops(layers: LayerTable) -> int:
-    """Return flops-profiler's FLOPs: 2 a MAC, biases but a linear layer's, 1 to 5 an element of norms and 1 of most others.
+    """FLOPs of flops-profiler: 2 a MAC, biases but a linear layer's, 1 to 5 an element of norms and 1 of most others.
 
     Norms are 2 an element in inference, 5 for those that compute statistics, one less without an affine transform; pools 1 an
     input; ReLU's family, GELU, SiLU, softmax and upsampling 1 an output. Additions and multiplications are nothing: flops-profiler
@@ -435,7 +435,7 @@ _FVCORE_FUSED_PRODUCTS = _FVCORE_PRODUCTS | {"attention"}
 
 @convention(name="fvcore")
 def fvcore(layers: LayerTable, fused_attention: bool = True) -> int:
-    """Return fvcore's flops, which timm publishes as MACs: MACs, 2 to 5 an element of norms, 1 of adaptive average pooling.
+    """Flops of fvcore, which timm publishes as MACs: MACs, 2 to 5 an element of norms, 1 of adaptive average pooling.
 
     Norms: 2 an element in inference, 5 for those that compute statistics, one less without an affine transform. Upsampling: 1 an
     output for nearest, 4 for bilinear. Activations, other pools, softmax, ``baddbmm`` and elementwise operators are nothing. timm
@@ -485,7 +485,7 @@ _PTFLOPS_WHOLE = frozenset({"Linear", _PTFLOPS_ATTENTION})
 
 @convention(name="ptflops")
 def ptflops(layers: LayerTable, count_functional: bool = True) -> Number:
-    """Return ptflops's MACs: products with biases, activations, pools and norms of modules, and functionals again.
+    """MACs of ptflops: products with biases, activations, pools and norms of modules, and functionals again.
 
     A module is counted by its exact type: MACs and biases of convolutions, linear layers, recurrent networks and
     MultiheadAttention; 1 an element of ReLU's family, GELU, pooling, upsampling and LayerNorm; 2 of the other norms, 1 without
@@ -549,7 +549,7 @@ _PTFLOPS_ATEN_PRODUCTS = frozenset({"convolution", "linear", "matmul"})
 
 @convention(name="ptflops_aten")
 def ptflops_aten(layers: LayerTable) -> int:
-    """Return ptflops's MACs by operators: convolutions, linear layers and matrix products, with their biases.
+    """MACs of ptflops by operators: convolutions, linear layers and matrix products, with their biases.
 
     All else is nothing, attention in one kernel and recurrent networks too, as on a CPU.
     """

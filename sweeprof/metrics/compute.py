@@ -87,7 +87,7 @@ def flops_per_sample(layers: LayerTable, batch_size: int) -> Estimate | Missing:
 
 @metric(name="compute/ops", unit="op", better="lower")
 def ops(layers: LayerTable) -> Estimate | Missing:
-    """Scalar operations of one forward as a textbook counts them: multiplications and additions apart, exp one."""
+    """Scalar operations of one forward as a textbook counts them: multiplications and additions separately, exp as one."""
     return counted(layers.uncovered, layers.ops, "operations")
 
 
@@ -213,7 +213,7 @@ def calls(operators: Operators) -> Estimate:
 
 @metric(name="operators/kinds", unit="operators", better=None)
 def kinds(operators: Operators) -> Estimate:
-    """How many different operators one step runs."""
+    """Number of different operators in one step."""
     return Estimate(len(operators.totals()), "exact")
 
 

@@ -418,7 +418,7 @@ def forward_covered(layer_times: LayerTimes) -> Estimate | Missing:
 
 @metric(name="layers/backward_covered", unit="ratio", better=None)
 def backward_covered(layer_times: LayerTimes) -> Estimate | Missing:
-    """The same of the backward."""
+    """Time of all calls of all layers in the backward over that of the backward without probes; 1 is right."""
     if layer_times.backward is None:
         return NOT_TRAINED
     return _median(layer_times, layer_times.backward_covered, "backward")

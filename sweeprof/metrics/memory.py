@@ -95,25 +95,25 @@ def tensors(allocations: Allocations) -> Estimate:
 
 @metric(name="memory/cuda_allocated_pre_bytes", unit="B", better="lower")
 def cuda_allocated_pre(allocations: Allocations) -> Estimate | Missing:
-    """Device memory that the allocator had given away before the first step: the model and one batch."""
+    """Device memory that was allocated before the first step: the model and one batch."""
     return _of_device(allocations, "allocated_pre_bytes")
 
 
 @metric(name="memory/cuda_allocated_peak_bytes", unit="B", better="lower")
 def cuda_allocated_peak(allocations: Allocations) -> Estimate | Missing:
-    """Most device memory that the allocator had given away at once in the first steps, the model included."""
+    """Most device memory that was allocated at once in the first steps, including the model."""
     return _of_device(allocations, "allocated_peak_bytes")
 
 
 @metric(name="memory/cuda_allocated_post_bytes", unit="B", better="lower")
 def cuda_allocated_post(allocations: Allocations) -> Estimate | Missing:
-    """Device memory that the allocator has given away after the first steps."""
+    """Device memory that is allocated after the first steps."""
     return _of_device(allocations, "allocated_post_bytes")
 
 
 @metric(name="memory/cuda_reserved_peak_bytes", unit="B", better="lower")
 def cuda_reserved_peak(allocations: Allocations) -> Estimate | Missing:
-    """Most device memory that the allocator held at once in the first steps, given away or kept for later."""
+    """Most device memory that the allocator reserved at once in the first steps, in use or cached."""
     return _of_device(allocations, "reserved_peak_bytes")
 
 
@@ -125,7 +125,7 @@ def cuda_process_peak(allocations: Allocations) -> Estimate | Missing:
 
 @metric(name="memory/cuda_device_peak_bytes", unit="B", better="lower")
 def cuda_device_peak(allocations: Allocations) -> Estimate | Missing:
-    """Most device memory in use after any of the first steps, by whatever process."""
+    """Most device memory that all processes together used after any of the first steps."""
     return _of_device(allocations, "device_peak_bytes")
 
 

@@ -55,7 +55,7 @@ def is_metric(parameter: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """There is no value, and why."""
+    """The reason why a metric has no value."""
 
     reason: str
     failure: Failure | None = None
@@ -67,7 +67,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value made from samples."""
+    """A value computed from samples, with its estimator, and its interval if there is one."""
 
     value: Number
     estimator: str
@@ -184,8 +184,8 @@ def metric(*, name: str, unit: str, better: Better) -> Callable[[Callable[..., R
 
     Raises:
         TypeError: it takes ``*args``, ``**kwargs`` or a positional-only parameter, a parameter without a default that nothing
-            provides, or a live object together with what a pass saw.
-        ValueError: as a parameter it would be called like another metric.
+            provides, or the model or data together with results of passes.
+        ValueError: as a parameter it would have the same name as another metric.
     """
 
     def register(function: Callable[..., Result]) -> Metric:

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Layers(LayerTable):
-    """The layers of a model, as :attr:`sweeprof.Profile.layers` gives them; printed, their tree."""
+    """The layers of a model, from :attr:`sweeprof.Profile.layers`; ``print`` shows them as a tree."""
 
     @classmethod
     def of(cls, table: LayerTable) -> Layers:
-        """The same table with the ways to look at it."""
+        """Return the same table with methods to display and export it."""
         return cls(**{spec.name: getattr(table, spec.name) for spec in fields(LayerTable)})
 
     def __str__(self) -> str:

@@ -50,7 +50,7 @@ Options = Mapping[str, object]
 
 
 class Profiler:
-    """The metrics of a model: registered by name, computed when asked for, kept until the options change.
+    """Computes the metrics of a model when they are requested, and keeps them until their options change.
 
     Example:
         >>> profiler = Profiler(model, data=loader)
@@ -58,7 +58,7 @@ class Profiler:
         416520
         >>> profiler.compute_all("static")
 
-    The model is left exactly as it was found. Passes are run when a metric needs them, each once.
+    The model is not changed. Each pass is run once, when a metric needs it.
     """
 
     def __init__(  # noqa: PLR0913  # one argument for each thing a caller may know
@@ -80,26 +80,27 @@ class Profiler:
         generation: GenerationConfig | None = None,
         functions: Sequence[str] = (),
     ) -> None:
-        """Args:
-        model: a model of a framework that sweeprof knows; it may be on the meta device.
-        data: batches, or a mapping of splits to batches; the first batch is what is measured, all of ``test`` what is
-            evaluated.
-        inputs: what the model is called with instead of the first batch (:meth:`sweeprof.Inputs.of`).
-        backend: name or object; ``auto`` takes the framework of the model.
-        device: where to run; None where the model is.
-        input_pattern: from a batch to the model's arguments (:func:`sweeprof.pattern_of`).
-        forward: ``forward(model, *args, **kwargs)`` where a step is more than calling the model.
-        formulas: by module type or operator, for this model alone.
-        strict: what an operator without a formula does: ``error``, ``warn`` or ``ignore``.
-        mode: whether a step that is timed or traced is a forward (``inference``), a whole training step (``training``) or a whole
-            generation of text (``generation``).
-        optimizer: of training steps: a name, or a function from the parameters to an optimizer.
-        loss: of training steps: a name, a function of outputs and targets, or a class of such.
-        generation: of generations: the number of new tokens, and the arguments of ``generate``.
-        functions: whose source lines are watched, by their dotted names; none: the model's own forward.
+        """Set up a profiler; nothing is run yet.
+
+        Args:
+            model: a model of a framework that sweeprof knows; it may be on the meta device.
+            data: batches, or a mapping of splits to batches; the first batch is measured, all of ``test`` is evaluated.
+            inputs: the arguments of the model, instead of the first batch (:meth:`sweeprof.Inputs.of`).
+            backend: name or object; ``auto`` takes the framework of the model.
+            device: where to run; None where the model is.
+            input_pattern: from a batch to the model's arguments (:func:`sweeprof.pattern_of`).
+            forward: ``forward(model, *args, **kwargs)`` if a step is more than a call of the model.
+            formulas: by module type or operator, for this model alone.
+            strict: what to do about an operator without a formula: ``error``, ``warn`` or ``ignore``.
+            mode: a step is a forward (``inference``), a whole training step (``training``) or a whole generation of text
+                (``generation``).
+            optimizer: for training steps: a name, or a function from the parameters to an optimizer.
+            loss: for training steps: a name, a function of outputs and targets, or a class of such functions.
+            generation: for generations: the number of new tokens, and the arguments of ``generate``.
+            functions: dotted names of the functions whose source lines are profiled; none: the model's own forward.
 
         Raises:
-            UserError: the framework of the model is not known, or an argument is not one of those allowed.
+            UserError: the framework of the model is unknown, or an argument is invalid.
         """
         given_backend = backend_of(model) if backend == "auto" else backend
         if isinstance(given_backend, str):
@@ -132,7 +133,7 @@ class Profiler:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Profiler:
-        """The profiler of a combination's resolved config.
+        """Return the profiler of a combination's resolved config.
 
         Raises:
             Unsupported: the model names no builder for the backend's framework.
@@ -164,10 +165,10 @@ class Profiler:
 
     @property
     def layers(self) -> Layers:
-        """The layers of the model, with the ways to look at them, and with their times where those have been measured.
+        """The layers of the model, with their times if these have been measured.
 
         Raises:
-            Exception: whatever the analysis raised.
+            Exception: any error of the model's forward.
         """
         from sweeprof.profiling.layers import Layers  # with the report's templates, which a worker has no use for
 
@@ -177,7 +178,7 @@ class Profiler:
 
     @property
     def status(self) -> Mapping[str, Measurement]:
-        """The computed metrics, by name; the newest where a metric was computed with several options."""
+        """The computed metrics, by name; the newest if a metric was computed with several options."""
         return MappingProxyType(self._newest)
 
     @property
@@ -186,7 +187,7 @@ class Profiler:
         return MappingProxyType({**builtin_metrics(), **self._registered})
 
     def seen(self, pass_name: PassName) -> PassResult:
-        """Return the result of a pass, which is run if it has not been; raise as :meth:`run` does."""
+        """Return the result of a pass, such as ``timing``; the pass is run if it has not been run before."""
         result = self._results.get(pass_name)
         if result is None or isinstance(result, Missing):
             result = self._results[pass_name] = self.run(pass_name)
@@ -199,12 +200,12 @@ class Profiler:
     def register(self, metric: Metric | Sequence[Metric], *, override: bool = False) -> None:
         """Add a metric, or several that one function returns.
 
-        One of the name of another replaces it, with a warning, unless the other was registered with ``override=True``: that one
-        stays. With ``override=True`` it replaces any and is not replaced itself.
+        A metric replaces another one of the same name, with a warning, unless that one was registered with ``override=True``.
+        With ``override=True`` it replaces any other without a warning.
 
         Raises:
             OverrideError: both are registered with ``override=True``.
-            TypeError: it is no metric.
+            TypeError: it is not a metric.
         """
         for new in metric if isinstance(metric, Sequence) else (metric,):
             if not isinstance(new, Metric):
@@ -225,7 +226,7 @@ class Profiler:
                     self._forget(reading)
 
     def compute(self, name: str, *, recompute: bool = False, **options: object) -> Measurement:
-        """One metric; a value computed before with the same options is taken unless ``recompute``.
+        """Return one metric; a value that was computed before with the same options is reused unless ``recompute``.
 
         Raises:
             UserError: there is no such metric, or it has no such option.
@@ -246,14 +247,14 @@ class Profiler:
         recompute: bool = False,
         options: Mapping[str, Options] | None = None,
     ) -> Measurements:
-        """Several metrics at once.
+        """Return several metrics.
 
         Args:
             metrics: a metric set by name (``static``, ``full``), names, or None for every metric that is registered or built in.
             options: by metric name.
 
         Raises:
-            UserError: a name or an option is not known, or the set is measured on other steps than this profiler's.
+            UserError: a name or an option is unknown, or the set needs another ``mode``.
         """
         names = self._names(metrics)
         for index, (name, _) in enumerate(names):
@@ -274,9 +275,9 @@ class Profiler:
     def clone(
         self, *, model: object = None, data: Iterable[object] | Data | None = None, inputs: object = None
     ) -> Profiler:
-        """A profiler with the same registered metrics and settings, of another model or on other data.
+        """Return a profiler with the same registered metrics and settings, for another model or other data.
 
-        What has been computed is kept only where neither changes.
+        Computed values are kept only if neither changes.
         """
         session = self.session
         if not isinstance(session, LiveSession):
@@ -450,14 +451,14 @@ PLACES = ("layer", "line", "operator")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Profile(Mapping[str, Measurement]):
-    """Measurements by metric name, and the layers behind them."""
+    """Measurements by metric name, and the layers of the model."""
 
     measurements: Measurements
     profiler: Profiler
 
     @property
     def layers(self) -> Layers:
-        """The layers of the model, with the ways to look at them."""
+        """The layers of the model."""
         return self.profiler.layers
 
     def __getitem__(self, name: str) -> Measurement:
@@ -488,7 +489,7 @@ class Profile(Mapping[str, Measurement]):
         return "\n".join(lines)
 
     def to_frame(self) -> pandas.DataFrame:
-        """One line per metric: value in its base unit, or the reason why there is none."""
+        """Return a row per metric: its value in the base unit, or the reason why there is none."""
         import pandas
 
         columns = ("name", "value", "unit", "estimator", "reason")
@@ -513,25 +514,26 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
     protocol: Protocol | None = None,
     functions: Sequence[str] = (),
 ) -> Profile:
-    """The metrics of ``model`` called with ``inputs``; the model is left exactly as it was found.
+    """Return the metrics of ``model`` called with ``inputs``; the model is not changed.
 
     Args:
         model: a model of a framework that sweeprof knows; it may be on the meta device, where nothing is allocated.
         inputs: a tensor; a tuple of positional arguments; a mapping of keyword arguments; a shape, ``(1, 3, 224, 224)``;
             or :class:`sweeprof.Inputs`. Tensors may be on the meta device.
-        metrics: a metric set by name (``static``: all that shapes tell; ``full``: times and the rest too) or a list of metrics.
+        metrics: the name of a metric set (``static``: what follows from shapes; ``full``: also times and everything else), or a
+            list of metrics.
         formulas: by module type or operator, for this model alone.
-        strict: what an operator without a formula does: ``error``, ``warn`` or ``ignore``.
+        strict: what to do about an operator without a formula: ``error``, ``warn`` or ``ignore``.
         backend: name or object; ``auto`` takes the framework of the model.
         device: where to run; None where the model is.
-        forward: ``forward(model, *args, **kwargs)`` where a step is more than calling the model.
-        mode: whether a step is a forward (``inference``), a whole training step (``training``) or a whole generation of text
+        forward: ``forward(model, *args, **kwargs)`` if a step is more than a call of the model.
+        mode: a step is a forward (``inference``), a whole training step (``training``) or a whole generation of text
             (``generation``); None: as the metric set says, else ``inference``.
-        optimizer: of training steps: a name, or a function from the parameters to an optimizer.
-        loss: of training steps: a name, a function of outputs and targets, or a class of such.
-        generation: of generations: the number of new tokens, and the arguments of ``generate``.
+        optimizer: for training steps: a name, or a function from the parameters to an optimizer.
+        loss: for training steps: a name, a function of outputs and targets, or a class of such functions.
+        generation: for generations: the number of new tokens, and the arguments of ``generate``.
         protocol: how long and how often to measure.
-        functions: whose source lines are watched, by their dotted names; none: the model's own forward.
+        functions: dotted names of the functions whose source lines are profiled; none: the model's own forward.
 
     Raises:
         UserError: a name is not known, or ``mode`` is not that of the metric set.
@@ -567,7 +569,7 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
 def compare(
     baseline: Mapping[str, Measurement] | Profiler, candidate: Mapping[str, Measurement] | Profiler
 ) -> list[Difference]:
-    """Return every metric of two profiles side by side, in base units; which of them is the baseline is said, never guessed.
+    """Return every metric of two profiles side by side, in base units.
 
     A metric that only one of them has keeps its row, with a reason.
     """

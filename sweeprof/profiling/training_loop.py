@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class LoopSession:
-    """Watches a model while it is used; the getters are valid at any time, and after :meth:`stop`.
+    """Times the layers of a model while it is used; results are available at any time, also after :meth:`stop`.
 
-    The model is changed by nothing but the probes, which are gone after :meth:`stop`, also after an exception within ``with``.
+    Only probes are added to the model; :meth:`stop` removes them, also after an exception within ``with``.
     """
 
     def __init__(self, model: object, formulas: Mapping[Any, Formula] | None = None) -> None:
@@ -49,19 +49,19 @@ class LoopSession:
         self.stop()
 
     def start(self) -> None:
-        """Begin to watch, or go on; a session that watches already goes on."""
+        """Start or continue; has no effect on a session that runs already."""
         if not self._is_running:
             self._watch.start()
             self._is_running = True
 
     def stop(self) -> None:
-        """Take the probes off the model; what was seen is kept."""
+        """Remove the probes from the model; results are kept."""
         if self._is_running:
             self._is_running = False
             self._watch.stop()
 
     def reset(self) -> None:
-        """Forget what was seen."""
+        """Discard the results."""
         self._watch.reset()
 
     @property
@@ -75,7 +75,7 @@ class LoopSession:
 
     @property
     def layers(self) -> Layers:
-        """The layers with their counts, for what the model was called with first, and their times.
+        """The layers with their counts, for the inputs of the first call, and their times.
 
         Raises:
             Unsupported: the model has not been called.
@@ -91,20 +91,20 @@ class LoopSession:
         return Layers.of(table.with_times(times))
 
     def iteration(self) -> Iteration:
-        """Everything since :meth:`start`, or since this was last called, as one step of the loop."""
+        """Return the times since :meth:`start`, or since the last call of this method, as one step of the loop."""
         return self._watch.iteration()
 
 
 def session(model: object, formulas: Mapping[Any, Formula] | None = None) -> LoopSession:
-    """Watch ``model`` in a loop of your own.
+    """Time the layers of ``model`` in a loop of your own.
 
     Args:
         model: a model of a framework that sweeprof knows.
         formulas: by module type or operator, for this model alone.
 
     Raises:
-        Unsupported: models of its framework cannot be watched.
-        UserError: its framework is not known.
+        Unsupported: its framework does not support this.
+        UserError: its framework is unknown.
 
     Example:
         >>> with sweeprof.session(model) as s:
@@ -130,7 +130,7 @@ OPTIONS = {
 
 
 class TrainingProfiler:
-    """Profiles step ``profile_step`` of a training loop; the others run without any probe.
+    """Profiles step ``profile_step`` of a training loop; the others run without probes.
 
     Example:
         >>> profiler = sweeprof.TrainingProfiler(model, profile_step=5)
@@ -155,20 +155,22 @@ class TrainingProfiler:
         replicas: int = 1,
         model_parallel_size: int = 1,
     ) -> None:
-        """Args:
-        model: the model that the loop trains.
-        profile_step: which step is profiled; the first one is 0, as DeepSpeed counts. It should not be among the first ones,
-            which are slower than the others.
-        depth: how deep the summary shows modules; -1: all of them.
-        top: how many modules its lists of the largest have.
-        detailed: whether the summary has the module tree.
-        output_file: where the summary is written after the step; None: nowhere.
-        on_result: called with the layers after the step, e.g. :func:`sweeprof.log_layers`.
-        replicas: how many processes train on a batch each (data parallelism): for samples per second.
-        model_parallel_size: over how many devices the model is split: for the totals of the whole model.
+        """Set up a profiler of a training loop.
+
+        Args:
+            model: the model that the loop trains.
+            profile_step: which step is profiled; the first one is 0, as DeepSpeed counts. It should not be among the first ones,
+                which are slower than the others.
+            depth: how deep the summary shows modules; -1: all of them.
+            top: how many modules its lists of the largest have.
+            detailed: whether the summary has the module tree.
+            output_file: where the summary is written after the step; None: nowhere.
+            on_result: called with the layers after the step, e.g. :func:`sweeprof.log_layers`.
+            replicas: how many processes train on a batch each (data parallelism): for samples per second.
+            model_parallel_size: over how many devices the model is split: for the totals of the whole model.
 
         Raises:
-            UserError: a setting is out of its range.
+            UserError: a setting is invalid.
         """
         problems = []
         for name, value, least in (
@@ -186,7 +188,7 @@ class TrainingProfiler:
         self.profile_step, self.depth, self.top, self.detailed = profile_step, depth, top, detailed
         self.replicas, self.model_parallel_size = replicas, model_parallel_size
         self.steps = 0
-        """Steps that have been made."""
+        """Number of completed steps."""
         self._output = None if output_file is None else Path(output_file)
         self._on_result = on_result
         self._layers: Layers | None = None
@@ -196,7 +198,7 @@ class TrainingProfiler:
     def from_deepspeed(
         cls, model: object, config: str | Path | Mapping[str, Any], **settings: Any
     ) -> TrainingProfiler | None:
-        """The profiler that a DeepSpeed config asks for in ``flops_profiler``; None where it is not enabled.
+        """Return the profiler that ``flops_profiler`` of a DeepSpeed config describes; None if it is not enabled.
 
         Read are ``enabled``, ``profile_step``, ``module_depth`` (or ``profile_depth``), ``top_modules`` (or ``profile_top_num``),
         ``detailed`` and ``output_file``.
@@ -207,7 +209,7 @@ class TrainingProfiler:
             settings: by the names of the constructor, instead of the config's or beside them.
 
         Raises:
-            UserError: the file cannot be read, or a setting is out of its range.
+            UserError: the file cannot be read, or a setting is invalid.
         """
         if not isinstance(config, Mapping):
             try:
@@ -226,7 +228,7 @@ class TrainingProfiler:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Around everything that is one step of the loop."""
+        """Return a context manager for one step of the loop."""
         if self.steps != self.profile_step:
             yield
             self.steps += 1
@@ -261,8 +263,8 @@ class TrainingProfiler:
         """The layers with their counts and times.
 
         Raises:
-            Unsupported: the step has not come yet, or the model was not called in it.
-            Exception: whatever the analysis raised.
+            Unsupported: the step has not run yet, or did not call the model.
+            Exception: any error of the model's forward.
         """
         if self._iteration is None:
             raise Unsupported(f"step {self.profile_step} has not been made yet; {self.steps} steps have")
@@ -278,7 +280,7 @@ class TrainingProfiler:
         return self._iteration
 
     def summary(self) -> str:
-        """The step as a text: its phases, the totals, the largest modules, and the module tree."""
+        """Return the step as text: its phases, the totals, the largest modules, and the module tree."""
         step = self.iteration
         lines = [f"step {self.profile_step}"]
         for name in ("forward", "backward", "update", "iteration"):

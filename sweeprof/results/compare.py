@@ -272,7 +272,7 @@ class ComparedSweep:
 
 @dataclass(frozen=True)
 class Comparison(Stored):
-    """Everything the reports and trackers show."""
+    """A sweep's results, as reports and trackers show them."""
 
     sweep_id: str
     name: str

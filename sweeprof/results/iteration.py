@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """One step as it was seen from outside; seconds. A phase that did not take place is None."""
+    """The duration of one step and its phases, in seconds. A phase that did not take place is None."""
 
     iteration_s: float
     """From the beginning to the end of the step, whatever the loop does in between; as forward and backward with what the probes

@@ -143,12 +143,12 @@ class TimingSummary:
 
 @dataclass(frozen=True)
 class LayerTimes(Stored):
-    """Every call, in the order of the calls, and how accurate the times are."""
+    """The times of every call of a layer, in the order of the calls, and how accurate they are."""
 
     mode: Mode
     calls: tuple[CallTime, ...]
     warmup: int
-    """How many of the repeats, the first ones, were for warming up; no figure but the raw rows has them."""
+    """Number of warm-up repeats at the beginning; only the raw rows include them."""
     forward: PhaseTimes
     backward: PhaseTimes | None = None
     probe_s: Mapping[str, float] = field(default_factory=dict)
@@ -186,7 +186,7 @@ class LayerTimes(Stored):
 
     @property
     def repeats(self) -> int:
-        """All of them, those for warming up included."""
+        """Number of repeats, including warm-up."""
         return len(self.calls[0].forward) if self.calls else self.warmup
 
     @property

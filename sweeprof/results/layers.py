@@ -62,7 +62,7 @@ class OperatorCount:
 
 @dataclass(slots=True)  # not frozen, like OperatorCount
 class LayerRow:
-    """One call of one module. Counts are the module's own: what its children do is in their rows.
+    """One call of one module. Counts are the module's own, without those of its children, which have rows of their own.
 
     ``flops``, ``ops`` and ``act_bytes`` are None where the backend does not count them; with ``macs`` also in a table whose
     forward could not be counted (:attr:`LayerTable.uncounted`).
@@ -90,7 +90,7 @@ class LayerRow:
     flops: int | None = None
     """Floating-point operations of this call, by the table of docs/counting.md."""
     ops: int | None = None
-    """Scalar operations as a textbook counts them: multiplications and additions apart, ``exp`` one."""
+    """Scalar operations as a textbook counts them: multiplications and additions separately, ``exp`` as one."""
     act_bytes: Bytes | None = None
     """Bytes that a call without calls inside returned; 0 for one with calls inside, whose activations are in their rows."""
     input_bytes: Bytes | None = None
@@ -154,7 +154,7 @@ class Training(Stored):
 
 @dataclass(frozen=True, slots=True)
 class LayerTable(Stored):
-    """Every row, and how complete the counts are."""
+    """The layers of a model: one row per call of a module, and how complete the counts are."""
 
     rows: tuple[LayerRow, ...]
     uncovered: dict[str, int] = field(default_factory=dict)
@@ -167,7 +167,7 @@ class LayerTable(Stored):
     is_inclusive: bool = False
     """True if each row includes its child rows, so that the totals are those of the outermost rows."""
     timing: TimingSummary | None = None
-    """How far to believe the times of the rows; None where none were measured."""
+    """How accurate the times of the rows are; None if none were measured."""
     uncounted: str | None = None
     """Why the forward could not be counted, so that the rows have parameters and buffers only; None where it was counted."""
 
@@ -239,12 +239,12 @@ class LayerTable(Stored):
         return 1 - sum(self.uncovered.values()) / self.operator_calls
 
     def inclusive(self) -> LayerTable:
-        """The same rows with the figures of each call and of all calls within it; weights are those of the subtree.
+        """Return the same rows with values that include child layers; weights are those of the subtree.
 
-        A module that is never called itself, such as a list, gets those of every call below it.
+        A module that is never called itself, such as a list, gets the sum of all calls below it.
 
         Raises:
-            ValueError: the table does not tell which call was made in which.
+            ValueError: the table does not contain which call was made in which.
         """
         if self.is_inclusive:
             return self
@@ -270,11 +270,11 @@ class LayerTable(Stored):
         return dataclasses.replace(self, rows=tuple(rows), is_inclusive=True)
 
     def where(self, keep: Callable[[LayerRow], bool]) -> LayerTable:
-        """The rows for which ``keep`` is true; calls made within a row that is dropped move up to the next one kept.
+        """Return the rows for which ``keep`` is true; calls within a dropped row become children of the next kept row above.
 
-        What a dropped row took, computed or held itself is no longer part of the rows around it, in :meth:`inclusive` too. The rows
-        of a table that is inclusive already keep their figures, which include what is within them: ``inclusive().where(...)``
-        shows whole modules, ``where(...).inclusive()`` leaves layers out.
+        The time, counts and weights of a dropped row are not part of the rows above it, also in :meth:`inclusive`. The rows of a
+        table that is already inclusive keep their figures, which include child layers: ``inclusive().where(...)`` shows whole
+        modules, ``where(...).inclusive()`` leaves layers out.
         """
         kept = [index for index, row in enumerate(self.rows) if keep(row)]
         dropped = sorted({*range(len(self.rows))} - {*kept})

@@ -48,16 +48,16 @@ class FunctionLines:
 
 @dataclass(frozen=True, slots=True)
 class Lines(Stored):
-    """Every function that was watched."""
+    """Time and memory of the source lines of functions."""
 
     NOT_STORED = ("files",)
 
     functions: tuple[FunctionLines, ...]
     steps: int
-    """That were timed, after some that were not; memory is that of one more."""
+    """Number of timed steps, after a warm-up; memory is measured in a further step."""
     memory_reason: str | None = None
     """Why there is no memory per line."""
     device: str = "cpu"
-    """Whose memory it is, e.g. ``cuda:0``; time is always that of the host."""
+    """The device whose memory is measured, e.g. ``cuda:0``; time is always that of the host."""
     files: dict[str, bytes] = field(default_factory=dict, repr=False)
     """Files that are stored beside the record: the reports as text, ``lines_time.txt`` and ``lines_memory.txt``."""

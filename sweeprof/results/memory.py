@@ -20,7 +20,7 @@ class TensorRow:
 
     names: tuple[str, ...]
     """Of parameters and buffers, two where they are tied; ``NAME.grad`` and ``optimizer.NAME.KEY`` for what belongs to them;
-    empty for a tensor that nothing names."""
+    empty for a tensor without a name."""
     kind: Kind
     shape: tuple[int, ...]
     dtype: str
@@ -32,7 +32,7 @@ class TensorRow:
 
 @dataclass(frozen=True, slots=True)
 class TensorDifference:
-    """Return the tensors that were added and removed between two tables; one whose size, type or names changed is in both."""
+    """The tensors that were added and removed between two tables; one whose size, type or names changed is in both."""
 
     added: tuple[TensorRow, ...]
     removed: tuple[TensorRow, ...]
@@ -87,7 +87,7 @@ class LayerMemory:
 
 @dataclass(frozen=True, slots=True)
 class Allocations(Stored):
-    """Allocations of some steps from the very first one on, with the model and one batch loaded before.
+    """Allocations of the first steps; the model and one batch were loaded before.
 
     They are those that the framework asked its allocator for, scratch space of its kernels included; memory that a mathematics
     library keeps for itself is not among them.
@@ -96,13 +96,13 @@ class Allocations(Stored):
     mode: Mode
     steps: int
     peak_bytes: int
-    """Most that was alive at once, above what was when the first step began."""
+    """Largest number of bytes that were allocated at once, in addition to those at the start of the first step."""
     peak_at: str
     """Path of the module that ran when the peak was reached."""
     timeline: tuple[Moment, ...]
     """At most a few thousand moments, each peak among them."""
     by_layer: tuple[LayerMemory, ...]
-    """In the order in which the modules first ran; ``__outside__`` is what ran in none, an optimizer for example."""
+    """In the order in which the modules first ran; ``__outside__`` stands for code outside any module, such as an optimizer."""
     tensors: tuple[TensorRow, ...]
     """Alive after the last step, largest first."""
     device: Mapping[str, int] = field(default_factory=dict)

@@ -59,7 +59,7 @@ class OperatorTotal:
 
 @dataclass(frozen=True, slots=True)
 class Operators(Stored):
-    """Every row, and how the time was spent."""
+    """The operators of a step, by module and shapes."""
 
     NOT_STORED = ("files",)
 

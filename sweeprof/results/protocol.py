@@ -11,9 +11,9 @@ class Protocol:
     """Duration and number of measurements; one YAML under ``conf/protocol/``. The config's defaults are these."""
 
     rounds: int = 1
-    """Fresh processes."""
+    """Number of rounds; each runs in a new process."""
     threshold: float | None = None
-    """Relative difference below which two values are called the same; None: no verdicts."""
+    """Relative difference below which two values are the same; None: no verdicts."""
     warmup_steps: int = 3
     warmup_s: float = 0.2
     """Warm-up lasts for at least this many steps and this many seconds."""
@@ -21,9 +21,9 @@ class Protocol:
     """A sample repeats the step until it lasts this long."""
     min_samples: int = 10
     min_s: float = 0.5
-    """Both minimums must be met …"""
+    """A round has at least this many samples (``min_samples``) and seconds …"""
     max_s: float = 5
-    """… unless this is reached first, which leaves a warning."""
+    """… unless it takes this long, which gives a warning."""
     target_spread: float | None = None
     """Also continue until IQR/median is below this or has settled."""
     interleave: Literal["rounds", "samples", "duel"] = "rounds"

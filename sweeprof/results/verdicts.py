@@ -204,7 +204,7 @@ def expected_false(tests: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One metric of a candidate beside the baseline's."""
+    """One metric of a candidate, compared with the baseline's."""
 
     name: str
     unit: str
@@ -216,7 +216,7 @@ class Difference:
     ratio: float | None
     """Candidate over baseline; infinite over zero, None where both are zero or either is missing."""
     improvement: float | None
-    """Above one where the candidate is better: baseline over candidate where lower is better, the ratio where higher is."""
+    """Above 1 if the candidate is better: baseline over candidate if lower is better, the ratio if higher is better."""
     verdict: Verdict | None
     reason: str | None = None
     """Why a value is missing, or why the verdict is ``unclear``."""

@@ -1,15 +1,51 @@
-"""The documents at the top of the repository: their links lead somewhere, and they are in the source package."""
+"""The documents: their links lead somewhere, their code runs as it is written, and their lists are complete."""
 
 from __future__ import annotations
 
+import doctest
 import re
+import shlex
+import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from runpy import run_path
+from types import ModuleType
+from typing import Any
 
 import pytest
+from torch import nn
+
+import sweeprof
+from support.planning import planned
+from sweeprof.cli.common import COMMANDS, command_parser
+from sweeprof.cli.run import check_arguments
+from sweeprof.counting.formulas import DEFAULTS
+from sweeprof.errors import ExitCode
+from sweeprof.metrics.metric import builtin_metrics, declared
 
 ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PLANNED = (README, ROOT / "docs" / "running.md")
+"""Documents whose sweeps are planned in the slow tests; those of the others in the thorough ones."""
+OTHERS = sorted({*ROOT.glob("docs/*.md"), *PLANNED})
+EARLIER = ("resume=", "compare.baseline=tag:")
+"""Overrides that name an earlier sweep."""
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    """The contents of the blocks of code in a language."""
+    text = document.read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def commands(document: Path) -> Iterator[list[str]]:
+    """The arguments of each ``sweeprof`` in the blocks of shell commands."""
+    for block in blocks(document, "sh"):
+        for line in block.replace("\\\n", "").splitlines():
+            if re.match(r"sweeprof( |$)", line) and "…" not in line:
+                yield shlex.split(line, comments=True)[1:]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -24,8 +60,15 @@ def test_links_to_files_lead_to_files_of_the_source_package(document: Path) -> N
         assert any(found.is_relative_to(one) for one in packaged), f"{target} is not in the source package"
 
 
+def test_the_readme_is_short_and_its_pictures_are_small() -> None:
+    assert README.stat().st_size < 7000
+    pictures = [ROOT / name for name in re.findall(r"!\[[^]]*\]\(([^)]*)\)", README.read_text(encoding="utf-8"))]
+    assert len(pictures) == 2
+    assert 0 < sum(picture.stat().st_size for picture in pictures) < 300_000
+
+
 def test_the_readme_names_where_vulnerabilities_are_reported() -> None:
-    assert "(SECURITY.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "(SECURITY.md)" in README.read_text(encoding="utf-8")
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
     assert headings == [
@@ -35,3 +78,137 @@ def test_the_readme_names_where_vulnerabilities_are_reported() -> None:
         "What leaves the machine",
         "Reporting a vulnerability",
     ]
+
+
+def test_the_reference_explains_every_exit_code() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| (\d+) \|", page, re.MULTILINE) == [str(int(code)) for code in ExitCode]
+
+
+# The Python of the documents
+
+
+@pytest.fixture
+def _registrations_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the examples register for every model is forgotten afterwards."""
+    monkeypatch.setattr("sweeprof.metrics.metric._DECLARED", dict(declared()))
+    for kind in ("_modules", "_operators"):
+        monkeypatch.setattr(DEFAULTS, kind, dict(getattr(DEFAULTS, kind)))
+
+
+def test_five_lines_for_your_model(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    package = ModuleType("my_package")
+    package.MyNet = lambda width: nn.Linear(100, width)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "my_package", package)
+    (code,) = blocks(README, "python")
+    assert len(code.strip().splitlines()) <= 6  # with the empty line after the imports
+    exec(code, {})
+    seconds, _, tree = capsys.readouterr().out.partition("\n")
+    assert float(seconds) > 0
+    assert "Linear" in tree
+    assert f"{100 * 64 * 32 / 1000} KMACs" in tree
+
+
+@pytest.mark.usefixtures("_registrations_undone")
+def test_the_code_of_the_page_on_python() -> None:
+    namespace: dict[str, Any] = {"__name__": "my_script"}
+    for code in blocks(ROOT / "docs" / "library.md", "python"):
+        exec(code, namespace)
+    assert namespace["r"]["params/total"].value == 8 * 27 + 8 + 7200 * 10 + 10
+    assert namespace["student"].compute("params/total").value == 3 * 32 * 32 * 10 + 10
+    assert namespace["profiler"].is_done
+
+
+@pytest.mark.usefixtures("_registrations_undone")
+def test_the_examples_of_the_reference_give_what_is_written() -> None:
+    page = ROOT / "docs" / "api.md"
+    text = re.sub(r"^```.*$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    examples = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
+    failures: list[str] = []
+    doctest.DocTestRunner().run(examples, out=failures.append)
+    assert not failures, "".join(failures)
+
+
+def test_the_reference_has_every_public_name_with_an_example() -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    # The module `sweeprof.compare` has the name of the function.
+    text = text.replace("::: sweeprof.profiling.profiler.compare", "::: sweeprof.compare")
+    parts = re.split(r"^::: sweeprof\.(\w+)$", text, flags=re.MULTILINE)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert {*sections, "__version__"} == set(sweeprof.__all__)
+    assert [name for name, section in sections.items() if not re.search(r"^>>> ", section, re.MULTILINE)] == []
+    assert "sweeprof.__version__" in text
+
+
+# The commands of the documents
+
+
+@pytest.mark.parametrize("document", [README, *sorted(ROOT.glob("docs/*.md"))], ids=lambda path: path.name)
+def test_subcommands_have_the_arguments_that_are_written(document: Path) -> None:
+    for arguments in commands(document):
+        if arguments and arguments[0] in COMMANDS:
+            command_parser(arguments[0]).parse_intermixed_args(arguments[1:])
+        else:
+            check_arguments(arguments)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(
+            document, id=document.name, marks=pytest.mark.slow if document in PLANNED else pytest.mark.thorough
+        )
+        for document in OTHERS
+        # Their own tests run them.
+        if document.name not in ("models.md", "data.md", "language_models.md", "tutorial.md")
+    ],
+)
+def test_sweeps_can_be_planned_as_they_are_written(
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (metric,) = blocks(ROOT / "docs" / "own-metrics.md", "python")
+    model = "import torch\n\n\ndef MyNet(width):\n    return torch.nn.Linear(100, width)\n"
+    (tmp_path / "my_package.py").write_text(metric + model, encoding="utf-8")
+    files = re.findall(r"^```yaml\n# conf/(\S+)\n(.*?)^```", document.read_text(encoding="utf-8"), re.M | re.S)
+    for name, content in files:
+        (tmp_path / "conf" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "conf" / name).write_text(content, encoding="utf-8")
+    sweeps = {tuple(arguments): arguments for arguments in commands(document)}
+    for arguments in sweeps.values():
+        is_sweep = not arguments or not (arguments[0] in COMMANDS or arguments[0].startswith("-"))
+        if is_sweep and not any(argument.startswith(EARLIER) for argument in arguments):
+            plan = planned(arguments, tmp_path / "conf" if files else None)
+            assert plan.combinations, arguments
+
+
+# What the site generates
+
+
+@pytest.fixture(scope="module")
+def site() -> dict[str, Any]:
+    return run_path(str(ROOT / "docs" / "site_pages.py"))
+
+
+def test_the_table_of_metrics_has_every_metric_with_its_definition(site: dict[str, Any]) -> None:
+    rows = [line for line in site["metric_table"]() if line.startswith("| `")]
+    assert {row.split("`")[1] for row in rows} == set(builtin_metrics())
+    for row in rows:
+        name, _unit, _better, definition, passes, _options = re.split(r"(?<!\\)\|", row)[1:-1]
+        assert definition.strip(), f"{name} has no definition"
+        assert passes.strip(), f"{name} reads no pass"
+
+
+def test_the_command_line_has_every_subcommand(site: dict[str, Any]) -> None:
+    text = "\n".join(site["command_line"]())
+    assert re.findall(r"^## sweeprof (\w+)$", text, re.MULTILINE) == list(COMMANDS)
+    assert "sweeprof KEY=VALUE" in text
+
+
+def test_pages_replace_their_placeholders_and_links_to_the_top(site: dict[str, Any]) -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert "| `latency/forward` |" in site["on_page_markdown"](page)
+    assert site["on_page_markdown"]("[a](../SECURITY.md#data)") == "[a](SECURITY.md#data)"
+    assert site["on_page_markdown"]("[a](../../CONTRIBUTING.md)") == "[a](../CONTRIBUTING.md)"
+    assert site["on_page_markdown"]("[a](../README.md)") == "[a](index.md)"

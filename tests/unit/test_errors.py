@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
-from sweeprof.errors import ExitCode, Problem, choice_problem, key_problem, nearest
+from sweeprof.errors import Problem, choice_problem, key_problem, nearest
 
 KEYS = [
     "axes",
@@ -67,8 +64,3 @@ def test_the_suggestion_comes_before_a_list_that_stays_short() -> None:
 def test_the_place_in_a_file_comes_first() -> None:
     problem = Problem("axes", {}, "is empty.", source="conf/sweep/mine.yaml:7")
     assert str(problem) == "conf/sweep/mine.yaml:7: axes: {} is empty."
-
-
-def test_the_readme_explains_every_exit_code() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    assert re.findall(r"^\| (\d+) \|", readme, re.MULTILINE) == [str(int(code)) for code in ExitCode]

@@ -27,7 +27,7 @@ from sweeprof.results.record import PassName, Record
 from sweeprof.results.statistics import rounds_interval
 from sweeprof.results.verdicts import Cell, compare_cell
 
-README = Path(__file__).parents[3] / "README.md"
+PAGE = Path(__file__).parents[3] / "docs" / "own-metrics.md"
 SECONDS = (1.0, 1.02, 0.98, 1.01, 0.99)
 """Of the fastest sample of each round; the slowest takes twice as long."""
 
@@ -74,10 +74,10 @@ def mine(function: Any) -> Metric:
     return sweeprof.metric(name="mine/x", unit="s", better="lower")(function)
 
 
-def readme_metric() -> Metric:
-    """The metric that the README shows, run as it stands there."""
+def documented_metric() -> Metric:
+    """The metric that docs/own-metrics.md shows, run as it stands there."""
     (code,) = re.findall(
-        r"```python\n(from sweeprof import metric\n.*?)```", README.read_text(encoding="utf-8"), re.DOTALL
+        r"```python\n(from sweeprof import metric\n.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL
     )
     namespace: dict[str, Any] = {"__name__": "my_package"}
     exec(code, namespace)
@@ -85,15 +85,15 @@ def readme_metric() -> Metric:
     return found
 
 
-def test_the_metric_of_the_readme_gets_rounds_an_interval_and_a_verdict() -> None:
-    found = measured(readme_metric(), records())
+def test_the_documented_metric_gets_rounds_an_interval_and_a_verdict() -> None:
+    found = measured(documented_metric(), records())
     slowest = tuple(2 * seconds for seconds in SECONDS)
     assert found.rounds == pytest.approx(slowest)
     assert found.round_numbers == (0, 1, 2, 3, 4)
     assert found.interval == pytest.approx(rounds_interval(slowest))
     assert found.value == pytest.approx(statistics.geometric_mean(slowest))
     assert found.estimator == "geometric mean of 5 rounds"
-    cell = compared(readme_metric())
+    cell = compared(documented_metric())
     assert (cell.verdict, cell.used) == ("worse", "rounds")
     assert cell.ratio == pytest.approx(2.0)
     assert cell.ratio_interval is not None
@@ -101,7 +101,7 @@ def test_the_metric_of_the_readme_gets_rounds_an_interval_and_a_verdict() -> Non
 
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_too_few_rounds_decide_nothing(rounds: int) -> None:
-    cell = compared(readme_metric(), rounds)
+    cell = compared(documented_metric(), rounds)
     assert (cell.verdict, cell.verdict_reason) == ("unclear", "too_few_rounds")
     assert len(cell.measurement.rounds) == rounds
     assert (cell.measurement.interval is None) == (rounds == 1)
@@ -109,7 +109,7 @@ def test_too_few_rounds_decide_nothing(rounds: int) -> None:
 
 def test_a_round_that_failed_is_not_counted_as_another() -> None:
     own = [one for one in records() if (one.pass_name, one.round) != ("timing", 1)]
-    assert measured(readme_metric(), own).round_numbers == (0, 2, 3, 4)
+    assert measured(documented_metric(), own).round_numbers == (0, 2, 3, 4)
 
 
 def from_layers(layers: Any) -> int:

@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.live import Live
+from rich.text import Text
 
 from support.hostile_model import ESCAPES
 from support.plans import fake_plan, sweep_folder
@@ -22,7 +24,7 @@ from sweeprof.run import locks
 from sweeprof.run.progress import ProgressDisplay
 from sweeprof.run.shard import run_shard
 from sweeprof.storage.folder import Folder
-from sweeprof.terminal import console, guard_output
+from sweeprof.terminal import SafeConsole, console, guard_output
 from sweeprof.text import printable
 from sweeprof.tracking.descriptions import TAG_LIMIT, capped
 
@@ -204,3 +206,19 @@ def test_what_is_spelled_in_json_output_stays_json(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize("text", ["plain\ttext\nwith ünïcode 🎉 …", ""])
 def test_other_text_is_printed_as_it_is(text: str) -> None:
     assert printable(text) == text
+
+
+def test_a_progress_bar_controls_the_terminal_and_what_is_printed_beside_it_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    guard_output()
+    shown = SafeConsole(stderr=True, force_terminal=True, color_system="standard", width=80)
+    with Live(Text("measuring", style="green"), console=shown, auto_refresh=False) as live:
+        live.refresh()
+        sys.stderr.write("a model says \x1b[2J\n")
+    assert "\x1b[32mmeasuring\x1b[0m" in terminal.getvalue()
+    assert r"\u001b[32m" not in terminal.getvalue()
+    assert "\x1b[2J" not in terminal.getvalue()
