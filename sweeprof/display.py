@@ -1,4 +1,4 @@
-"""How the library's objects print: as text at the prompt, as tables in a notebook. Both are made in sweeprof/report when asked for."""
+"""How the library's objects print: as text at the prompt, as tables in a notebook; sweeprof/report makes both when asked."""
 
 from __future__ import annotations
 

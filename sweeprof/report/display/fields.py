@@ -45,7 +45,7 @@ def cell_of(name: str, value: object) -> ViewCell:
     return ViewCell(value_line(name, value), value if is_number and math.isfinite(value) else None)  # type: ignore[arg-type]
 
 
-def value_line(name: str, value: object) -> str:
+def value_line(name: str, value: object) -> str:  # noqa: PLR0911  # one for each kind of value
     """Return the value of a field as one line; of many numbers their count and median."""
     if value is None:
         return MISSING

@@ -94,10 +94,10 @@ def table(
 
 def as_text(view: View) -> str:
     """Return the view as lines for a terminal, without a line break at the end."""
-    blocks = [one_line(view.title)] if view.title else []
+    lines = [one_line(view.title)] if view.title else []
     for part in view.parts:
-        blocks.append(one_line(part) if isinstance(part, str) else "\n".join(_table_lines(part)))
-    return "\n".join(blocks)
+        lines += [one_line(part)] if isinstance(part, str) else _table_lines(part)
+    return "\n".join(lines)
 
 
 def _table_lines(shown: ViewTable) -> list[str]:

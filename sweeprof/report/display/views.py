@@ -68,12 +68,13 @@ def view_of(thing: Any) -> View:
     """Return the view of an object; of one without a view of its own, its fields."""
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         return View(
-            type(thing).__name__, (fields_table(thing, ("warnings",)), *_warning_lines(getattr(thing, "warnings", ())))
+            type(thing).__name__, (fields_table(thing, ("warnings",)), *warning_lines(getattr(thing, "warnings", ())))
         )
     return View(type(thing).__name__)
 
 
-def _warning_lines(warnings: Iterable[Warning]) -> list[str]:
+def warning_lines(warnings: Iterable[Warning]) -> list[str]:
+    """Return a line for each warning, with its advice."""
     return [f"{warning.code}: {warning.text} → {warning.advice}" for warning in warnings]
 
 
@@ -84,11 +85,12 @@ def _(rows: Rows) -> View:  # type: ignore[type-arg]
     if isinstance(rows[0], TensorRow):
         return _tensors(rows)
     if isinstance(rows[0], OperatorRow):
-        return View(_counted(len(rows), "operator"), (_operators_table(rows),))
-    return View(_counted(len(rows), "row"), (rows_table(rows),))
+        return View(counted(len(rows), "operator"), (_operators_table(rows),))
+    return View(counted(len(rows), "row"), (rows_table(rows),))
 
 
-def _counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, e.g. ``1 row``, ``1,200 rows``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
@@ -97,7 +99,7 @@ def _counted(count: int, noun: str) -> str:
 
 @view_of.register
 def _(measurement: Measurement) -> View:
-    return View(measurement_line(measurement), tuple(_warning_lines(measurement.warnings)))
+    return View(measurement_line(measurement), tuple(warning_lines(measurement.warnings)))
 
 
 def measurement_line(measurement: Measurement) -> str:
@@ -106,7 +108,7 @@ def measurement_line(measurement: Measurement) -> str:
         return f"{measurement.name}: {MISSING} ({measurement.reason})"
     facts = [] if isinstance(measurement.value, float) else [f"{measurement.value:,} {measurement.unit}".strip()]
     rounds = len(measurement.rounds)
-    facts += [measurement.estimator + (f" of {_counted(rounds, 'round')}" if rounds > 1 else "")]
+    facts += [measurement.estimator + (f" of {counted(rounds, 'round')}" if rounds > 1 else "")]
     facts += [text for text in (detail_text(measurement),) if text]
     return f"{measurement.name}: {_with_unit(measurement)} ({', '.join(facts)})"
 
@@ -133,7 +135,7 @@ def _with_unit(measurement: Measurement) -> str:
 
 @view_of.register
 def _(measurements: Measurements) -> View:
-    return View(_counted(len(measurements), "metric"), (measurements_table(measurements),))
+    return View(counted(len(measurements), "metric"), (measurements_table(measurements),))
 
 
 def measurements_table(measurements: Mapping[str, Measurement]) -> ViewTable:
@@ -204,7 +206,8 @@ def _differences_table(found: Sequence[Difference]) -> ViewTable:
         ratio = ViewCell(MISSING if one.ratio is None else f"×{ratio_number(one.ratio)}", one.ratio)
         verdict = ViewCell(one.verdict or "", is_strong=one.verdict in _DECIDED)
         better = f"{one.better} is better" if one.better else ""
-        rows.append([ViewCell(one.name, note=better), *sides, ratio, verdict, one.reason or ""])
+        note = one.reason or ("both are zero" if one.baseline == 0 == one.candidate else "")
+        rows.append([ViewCell(one.name, note=better), *sides, ratio, verdict, note])
     names = ["metric", _BASELINE, _CANDIDATE, "ratio", "verdict", "note"]
     return table(names, rows, [_BASELINE, _CANDIDATE, "ratio"])
 
@@ -228,7 +231,7 @@ def _(comparison: Comparison) -> View:
         parts += [_report_table(shown), " · ".join(f"{name} {value}" for name, value in shown.captions)]
     for note in footnotes(comparison):
         advice = f" → {note.advice}" if note.advice else ""
-        parts.append(f"{note.code} in {_counted(note.rows, 'row')}: {note.text}{advice}")
+        parts.append(f"{note.code} in {counted(note.rows, 'row')}: {note.text}{advice}")
     return View(told.finding, tuple(part for part in parts if part))
 
 
@@ -256,7 +259,7 @@ def _(row: Row) -> View:
     rounds = f", {rounds_text(row)}" if row.rounds_planned else ""
     measured = {name: cell.measurement for name, cell in row.cells.items()}
     parts = (measurements_table(measured),) if measured else ()
-    return View(f"{axes or row.combination_id}: {status}{rounds}", (*parts, *_warning_lines(row.warnings)))
+    return View(f"{axes or row.combination_id}: {status}{rounds}", (*parts, *warning_lines(row.warnings)))
 
 
 @view_of.register
@@ -269,7 +272,15 @@ def _(record: Record) -> View:
     ]
     if record.observations is not None:
         rows.append(["observations", ", ".join(record.observations)])
-    return View(title, (table(["field", "value"], rows), *_warning_lines(record.warnings)))
+    return View(title, (table(["field", "value"], rows), *warning_lines(record.warnings)))
+
+
+def metrics_table(infos: Iterable[MetricInfo]) -> ViewTable:
+    """Return a row per metric: unit, direction and definition."""
+    rows = [
+        [info.name, info.unit, f"{info.better} is better" if info.better else "", info.definition] for info in infos
+    ]
+    return table(["metric", "unit", "direction", "definition"], rows)
 
 
 # Layers
@@ -301,9 +312,7 @@ def _(layers: LayerTable) -> View:
     if shown.uncovered:
         names = ", ".join(f"{calls} × {name}" for name, calls in shown.uncovered.items())
         missing.append(f"Not counted, for want of a formula: {names}.")
-    title = (
-        f"{one_line(drawn[0].row.type) or 'Layers'}: {_counted(len(layers.rows), 'layer')}" if drawn else "no layers"
-    )
+    title = f"{one_line(drawn[0].row.type) or 'Layers'}: {counted(len(layers.rows), 'layer')}" if drawn else "no layers"
     found = ViewTable(headings, tuple(rows), total=len(layers.rows))
     parts = (found, totals, *missing, *remarks_on(shown, columns), *([reason] if reason else []))
     return View(title, parts if drawn else ())
@@ -322,7 +331,7 @@ def _levels_that_fit(drawn: list[TreeNode]) -> list[TreeNode]:
 @view_of.register
 def _(row: LayerRow) -> View:
     kept = "path type arguments call params trainable macs flops input_shapes output_shapes act_bytes forward_s backward_s".split()
-    rows = [[name, cell_of(name, getattr(row, name))] for name in kept if getattr(row, name) is not None]
+    rows = [[name, cell_of(name, getattr(row, name))] for name in kept if getattr(row, name) not in (None, "")]
     if row.time_reason:
         rows.append(["time_reason", row.time_reason])
     return View("", (table(["field", "value"], rows),))
@@ -352,8 +361,9 @@ def _(times: LayerTimes) -> View:
     covered = (
         "" if times.forward_covered is None else f"; the calls cover {100 * times.forward_covered:.1f} % of the forward"
     )
-    title = f"{_counted(len(times.calls), 'call')}, medians of {_counted(times.repeats - times.warmup, 'step')} of {times.mode}{covered}"
-    return View(title, (found, *_warning_lines(times.warnings)))
+    steps = counted(times.repeats - times.warmup, "step")
+    title = f"{counted(len(times.calls), 'call')}, medians of {steps} of {times.mode}{covered}"
+    return View(title, (found, *warning_lines(times.warnings)))
 
 
 # Operators, lines, memory
@@ -362,8 +372,8 @@ def _(times: LayerTimes) -> View:
 @view_of.register
 def _(operators: Operators) -> View:
     title = (
-        f"{_counted(len(operators.rows), 'row')} of operators, one step of {operators.mode}: "
-        f"{scaled(operators.step_s, 's')} (mean of {_counted(operators.steps, 'traced step')})"
+        f"{counted(len(operators.rows), 'row')} of operators, one step of {operators.mode}: "
+        f"{scaled(operators.step_s, 's')} (mean of {counted(operators.steps, 'traced step')})"
     )
     column = operator_reports.time_column(operators.rows)
     shown = dataclasses.replace(_operators_table(operators.top(TOP, column)), total=len(operators.rows))
@@ -398,9 +408,7 @@ def _(lines: Lines) -> View:
     parts: list[str | ViewTable] = [_function_table(function, lines) for function in lines.functions]
     if lines.memory_reason is not None:
         parts.append(f"There is no memory by line: {lines.memory_reason}")
-    return View(
-        f"Time by line over {_counted(lines.steps, 'step')}, memory of {lines.device} in one more", tuple(parts)
-    )
+    return View(f"Time by line over {counted(lines.steps, 'step')}, memory of {lines.device} in one more", tuple(parts))
 
 
 @view_of.register
@@ -434,7 +442,7 @@ def _function_table(function: FunctionLines, lines: Lines) -> str | ViewTable:
 def _(allocations: Allocations) -> View:
     title = (
         f"Peak {scaled(allocations.peak_bytes, 'B')} at {allocations.peak_at}, "
-        f"above what was alive before {_counted(allocations.steps, 'step')} of {allocations.mode}"
+        f"above what was alive before {counted(allocations.steps, 'step')} of {allocations.mode}"
     )
     parts: list[str | ViewTable] = []
     if allocations.allocated_per_step_bytes is not None:
@@ -477,7 +485,7 @@ def _(found: TensorDifference) -> View:
     grown = sum(row.bytes for row in found.added) - sum(row.bytes for row in found.removed)
     sign = "−" if grown < 0 else "+"
     return View(
-        f"{_counted(len(found.added), 'tensor')} added, {len(found.removed)} removed: {sign}{scaled(abs(grown), 'B')}",
+        f"{counted(len(found.added), 'tensor')} added, {len(found.removed)} removed: {sign}{scaled(abs(grown), 'B')}",
         tuple(parts),
     )
 
@@ -488,4 +496,4 @@ def samples_text(samples: Sequence[float]) -> str:
         return MISSING
     middle = number_text(statistics.median(samples), "s")
     noise = f", IQR {spread(samples):.0%} of the median" if len(samples) > 1 else ""
-    return f"{middle} ({_counted(len(samples), 'sample')}{noise})"
+    return f"{middle} ({counted(len(samples), 'sample')}{noise})"

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sweeprof.display import Displayed
+from sweeprof.report.cells import one_line, ratio_number
+from sweeprof.report.display.view import View, ViewCell, table
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.cells import Figures
 from sweeprof.results.layers import TIMES, LayerRow, LayerTable
@@ -50,12 +53,38 @@ class SideRow:
         return self.left is not None and self.right is not None
 
 
+class SideRows(Displayed, list[SideRow]):
+    """The rows of two tables; printed, both values of every figure, with the ratio where they differ."""
+
+    def __view__(self) -> View:
+        if not self:
+            return View("no layers")
+        left, right = self[0].names
+        columns = list(self[0].figures)
+        headings = ["layer", "call"]
+        for column in columns:
+            title = cells.title(column)
+            headings += [f"{title} {left}", f"{title} {right}", f"{title} ratio"]
+        rows = []
+        for row in self:
+            found = [ViewCell(one_line(row.path)), ViewCell(str(row.call))]
+            absent = "" if row.is_in_both else f"only {right if row.left is None else left} has this layer"
+            for column in columns:
+                pair = row.figures[column]
+                found += [ViewCell(cells.text_of(value, column), value, absent) for value in (pair.left, pair.right)]
+                is_shown = pair.ratio is not None and pair.ratio != 1
+                found.append(ViewCell(f"×{ratio_number(pair.ratio)}" if is_shown and pair.ratio else "", pair.ratio))
+            rows.append(found)
+        differing = sum(not row.is_in_both or any(pair.difference for pair in row.figures.values()) for row in self)
+        return View(f"{differing} of {len(self)} layers differ", (table(headings, rows, headings[1:]),))
+
+
 def side_by_side(
     left: LayerTable,
     right: LayerTable,
     names: tuple[str, str] = ("left", "right"),
     columns: Sequence[str] | None = None,
-) -> list[SideRow]:
+) -> SideRows:
     """Every row of either table, matched by path and call, in the order of the left one.
 
     A row that only the right table has comes after the one it follows there. The figures are those of the tables as they are;
@@ -81,7 +110,7 @@ def side_by_side(
             for column in chosen
         }
         found.append(SideRow(*key, names, one, other, figures))
-    return found
+    return SideRows(found)
 
 
 def _merged(lefts: list[tuple[str, int]], rights: list[tuple[str, int]]) -> list[tuple[str, int]]:
