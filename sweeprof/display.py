@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, SupportsIndex, TypeVar, overload
 
 if TYPE_CHECKING:
     from sweeprof.report.display.view import View
@@ -45,3 +45,12 @@ class Rows(Displayed, tuple[T, ...]):
     """A tuple of rows, printed as one table."""
 
     __slots__ = ()
+
+    @overload
+    def __getitem__(self, place: SupportsIndex) -> T: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Rows[T]: ...
+
+    def __getitem__(self, place: SupportsIndex | slice) -> T | Rows[T]:
+        return Rows(super().__getitem__(place)) if isinstance(place, slice) else super().__getitem__(place)

@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from sweeprof.report.cells import one_line, shortened
 from sweeprof.report.pages import render
 from sweeprof.results.measurement import Number
+from sweeprof.text import printable
 
 MOST_ROWS = 200
 """Rows of a table that are printed."""
@@ -37,6 +38,8 @@ class ViewCell:
     note: str = ""
     """What a reader may want to know besides; HTML shows it when the pointer is on the cell."""
     is_strong: bool = False
+    is_code: bool = False
+    """True for a source line, whose spaces count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ def as_text(view: View) -> str:
 def _table_lines(shown: ViewTable) -> list[str]:
     lines = [[one_line(heading.title) for heading in shown.headings]]
     for row in shown.shown:
-        first, *others = [_short(cell.text) for cell in row.cells]
+        first, *others = [_short(cell) for cell in row.cells]
         lines.append([_GAP * row.depth + first, *others])
     width_of = [0] * len(shown.headings)
     for line in lines:
@@ -116,8 +119,9 @@ def _table_lines(shown: ViewTable) -> list[str]:
     return [*title, body[0], rule, *body[1:], *([shown.omitted] if shown.omitted else [])]
 
 
-def _short(text: str) -> str:
-    return shortened(one_line(text), LONGEST_CELL)
+def _short(cell: ViewCell) -> str:
+    text = " ".join(printable(cell.text).splitlines()) if cell.is_code else one_line(cell.text)
+    return shortened(text, LONGEST_CELL)
 
 
 def _aligned(line: Sequence[str], widths: Sequence[int], headings: Sequence[Heading]) -> str:

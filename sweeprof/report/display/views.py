@@ -413,10 +413,12 @@ def _(lines: Lines) -> View:
 
 @view_of.register
 def _(function: FunctionLines) -> View:
-    rows = [[str(line.number), str(line.hits), scaled(line.seconds, "s"), line.source] for line in function.lines]
-    return View(
-        f"{function.name} ({function.file}:{function.first_line})", (table(["line", "hits", "time", "source"], rows),)
-    )
+    rows: list[list[ViewCell | str]] = []
+    for line in function.lines:
+        source = ViewCell(line.source, is_code=True)
+        rows.append([str(line.number), str(line.hits), ViewCell(scaled(line.seconds, "s"), line.seconds), source])
+    title = f"{function.name} ({function.file}:{function.first_line})"
+    return View(title, (table(["line", "hits", "time", "source"], rows, ["line", "hits", "time"]),))
 
 
 def _function_table(function: FunctionLines, lines: Lines) -> str | ViewTable:
@@ -434,7 +436,7 @@ def _function_table(function: FunctionLines, lines: Lines) -> str | ViewTable:
             sizes = line_reports.bytes_of(function, line)[1:]
             for text, size in zip(sizes, (line.allocated_bytes, line.peak_bytes), strict=True):
                 cells.append(ViewCell(text, size if text else None))
-        rows.append([*cells, ViewCell(line.source)])
+        rows.append([*cells, ViewCell(line.source, is_code=True)])
     return table(names, rows, names[:-1], title)
 
 

@@ -60,23 +60,29 @@ class SideRows(Displayed, list[SideRow]):
         if not self:
             return View("no layers")
         left, right = self[0].names
-        columns = list(self[0].figures)
+        differing = [name for name in self[0].figures if any(_differs(row, name) for row in self)]
+        equal = [cells.title(name) for name in self[0].figures if name not in differing]
         headings = ["layer", "call"]
-        for column in columns:
+        for column in differing:
             title = cells.title(column)
             headings += [f"{title} {left}", f"{title} {right}", f"{title} ratio"]
         rows = []
         for row in self:
             found = [ViewCell(one_line(row.path)), ViewCell(str(row.call))]
             absent = "" if row.is_in_both else f"only {right if row.left is None else left} has this layer"
-            for column in columns:
+            for column in differing:
                 pair = row.figures[column]
                 found += [ViewCell(cells.text_of(value, column), value, absent) for value in (pair.left, pair.right)]
-                is_shown = pair.ratio is not None and pair.ratio != 1
-                found.append(ViewCell(f"×{ratio_number(pair.ratio)}" if is_shown and pair.ratio else "", pair.ratio))
+                ratio = None if pair.ratio == 1 else pair.ratio
+                found.append(ViewCell("" if ratio is None else f"×{ratio_number(ratio)}", ratio))
             rows.append(found)
-        differing = sum(not row.is_in_both or any(pair.difference for pair in row.figures.values()) for row in self)
-        return View(f"{differing} of {len(self)} layers differ", (table(headings, rows, headings[1:]),))
+        count = sum(any(_differs(row, name) for name in differing) for row in self)
+        lines = [f"Equal in every layer: {', '.join(equal)}."] if equal else []
+        return View(f"{count} of {len(self)} layers differ", (table(headings, rows, headings[1:]), *lines))
+
+
+def _differs(row: SideRow, column: str) -> bool:
+    return row.figures[column].left != row.figures[column].right
 
 
 def side_by_side(
