@@ -52,8 +52,16 @@ class _PrintableRecord(logging.LogRecord):
         return limited(printable(super().getMessage()), LONGEST_LINE)
 
 
+def log_as_a_program() -> None:
+    """Let the warnings of the library's log reach stderr where no logging is set up, as those of any program's log do."""
+    log = logging.getLogger("sweeprof")
+    for handler in [handler for handler in log.handlers if isinstance(handler, logging.NullHandler)]:
+        log.removeHandler(handler)
+
+
 def guard_output() -> None:
     """Make everything that this process prints and logs printable, tracebacks included; every command begins with it."""
+    log_as_a_program()
     logging.setLogRecordFactory(_PrintableRecord)
     if not isinstance(sys.stdout, _Printable):
         sys.stdout = cast("TextIO", _Printable(sys.stdout, None))

@@ -35,6 +35,7 @@ from sweeprof.passes.session import Session, Strict
 from sweeprof.profiling.mappings import ComputedMetrics, KnownMetrics
 from sweeprof.profiling.progress import LOG, Progress
 from sweeprof.profiling.session import BuiltSession, Data, LiveSession
+from sweeprof.report.cells import one_line
 from sweeprof.report.units import scaled
 from sweeprof.results.layer_times import LayerTimes, Mode
 from sweeprof.results.layers import LayerTable
@@ -518,14 +519,14 @@ class Profile(Displayed, Mapping[str, Measurement]):
         width = max(map(len, self), default=0)
         lines = []
         for name, measurement in self.items():
-            text = f"– ({measurement.reason})"
+            text = f"– ({one_line(measurement.reason or '')})"
             if measurement.value is not None:
                 text = scaled(measurement.value, measurement.unit)
                 if measurement.unit != self.profiler.metrics[name].info.unit:  # it is that of the workload
                     text += f" ({measurement.unit})"
-                places = [str(measurement.detail[key]) for key in PLACES if measurement.detail.get(key)]
+                places = [one_line(str(measurement.detail[key])) for key in PLACES if measurement.detail.get(key)]
                 text = " at ".join([text, *places[:1]])
-            lines.append(f"{name:<{width}}  {text}")
+            lines.append(f"{one_line(name):<{width}}  {text}")
         return "\n".join(lines)
 
     def __view__(self) -> View:

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sweeprof.display import Displayed
+from sweeprof.display import Displayed, Rows
 from sweeprof.errors import Damaged
 from sweeprof.results.files import read_json
 from sweeprof.results.measurement import Measurement, MetricInfo
@@ -306,6 +306,9 @@ class Comparison(Stored):
     damaged: tuple[str, ...] = ()
     """Files of the sweep's folder that could not be read, a line each: the path in the folder and the reason."""
     schema_version: int = SCHEMA_VERSION
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", Rows(self.rows))
 
     @classmethod
     def read(cls, path: str | Path) -> Comparison:

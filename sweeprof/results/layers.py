@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from sweeprof.display import Displayed
+from sweeprof.display import Displayed, Rows
 from sweeprof.errors import Unsupported
 from sweeprof.results.layer_times import OUTSIDE, LayerTimes, TimingSummary, above
 from sweeprof.results.record import Json, Stored
@@ -174,6 +174,9 @@ class LayerTable(Stored):
     """How far to believe the times of the rows; None where none were measured."""
     uncounted: str | None = None
     """Why the forward could not be counted, so that the rows have parameters and buffers only; None where it was counted."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", Rows(self.rows))
 
     @property
     def params(self) -> int:

@@ -86,6 +86,10 @@ def _(rows: Rows) -> View:  # type: ignore[type-arg]
         return _tensors(rows)
     if isinstance(rows[0], OperatorRow):
         return View(counted(len(rows), "operator"), (_operators_table(rows),))
+    if isinstance(rows[0], LayerRow):
+        return View(counted(len(rows), "layer"), (_layer_rows(rows),))
+    if isinstance(rows[0], Row):
+        return View(counted(len(rows), "row"), (_combinations(rows),))
     return View(counted(len(rows), "row"), (rows_table(rows),))
 
 
@@ -252,6 +256,11 @@ def _report_row(line: TableRow, shown: ReportTable) -> ViewRow:
     return ViewRow(tuple(found))
 
 
+def _combinations(rows: Sequence[Row]) -> ViewTable:
+    found = [[row.combination_id, value_line("axes", row.axes), row.status, one_line(row.reason or "")] for row in rows]
+    return table(["combination", "axes", "status", "reason"], found)
+
+
 @view_of.register
 def _(row: Row) -> View:
     axes = ", ".join(f"{name}={value_line(name, value)}" for name, value in row.axes.items())
@@ -335,6 +344,11 @@ def _(row: LayerRow) -> View:
     if row.time_reason:
         rows.append(["time_reason", row.time_reason])
     return View("", (table(["field", "value"], rows),))
+
+
+def _layer_rows(rows: Sequence[LayerRow]) -> ViewTable:
+    names = "path type call params macs flops act_bytes output_shapes".split()
+    return table(names, [[cell_of(name, getattr(row, name)) for name in names] for row in rows], names[2:-1])
 
 
 @view_of.register
