@@ -72,9 +72,10 @@ def guard_output() -> None:
 def console(piped_width: int | None = None, file: IO[str] | None = None, **options: Any) -> SafeConsole:
     """A console for stdout, or for ``file``; ``piped_width`` are its columns where the output is not a terminal."""
     width = None if file is not None or sys.stdout.isatty() else piped_width
-    return SafeConsole(**{"file": file, "width": width, "markup": False, "emoji": False, **options})
+    plain = {"markup": False, "emoji": False, "force_jupyter": False}  # in a notebook, rich would not write to the file
+    return SafeConsole(**{"file": file, "width": width, **plain, **options})
 
 
 def error_console() -> SafeConsole:
     """A console for stderr: progress, warnings and errors."""
-    return SafeConsole(stderr=True, markup=False, emoji=False)
+    return SafeConsole(stderr=True, markup=False, emoji=False, force_jupyter=False)
