@@ -171,3 +171,14 @@ def test_the_results_of_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         value = row.cells["latency/forward"].measurement.value
         assert f'data-value="{value}"' in shown["text/html"]
     assert any("image/png" in data for data in shown_by(cells, "samples ="))
+
+
+def test_the_page_on_notebooks() -> None:
+    text = (EXAMPLES.parent / "docs/notebooks.md").read_text(encoding="utf-8")
+    program, _ = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(program, names)
+    macs = {one.name: (one.baseline, one.candidate) for one in names["differences"]}["compute/macs"]
+    assert macs == (16 * (64 * 32 + 32 * 10), 16 * (64 * 8 + 8 * 10))
+    shown = names["differences"]
+    assert str(shown).startswith("By MACs/sample, candidate is 4.0× lower than baseline.")
