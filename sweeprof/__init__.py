@@ -5,6 +5,7 @@ The public names are imported on first use, so that ``import sweeprof`` stays in
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
     from sweeprof.tracking.log_layers import log_layers
 
 __version__ = "0.1.0"
+
+# What the library logs is printed only if the program that uses it says so.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOMES = {
     "Allocations": "sweeprof.results.memory",

@@ -64,8 +64,16 @@ class _PrintableRecord(logging.LogRecord):
         return limited(printable(super().getMessage()), LONGEST_LINE)
 
 
+def log_as_a_program() -> None:
+    """Let the warnings of the library's log reach stderr where no logging is set up, as those of any program's log do."""
+    log = logging.getLogger("sweeprof")
+    for handler in [handler for handler in log.handlers if isinstance(handler, logging.NullHandler)]:
+        log.removeHandler(handler)
+
+
 def guard_output() -> None:
     """Make everything that this process prints and logs printable, tracebacks included; every command begins with it."""
+    log_as_a_program()
     logging.setLogRecordFactory(_PrintableRecord)
     if not isinstance(sys.stdout, _Printable):
         sys.stdout = cast("TextIO", _Printable(sys.stdout, None))
@@ -76,9 +84,10 @@ def guard_output() -> None:
 def console(piped_width: int | None = None, file: IO[str] | None = None, **options: Any) -> SafeConsole:
     """A console for stdout, or for ``file``; ``piped_width`` are its columns where the output is not a terminal."""
     width = None if file is not None or sys.stdout.isatty() else piped_width
-    return SafeConsole(**{"file": file, "width": width, "markup": False, "emoji": False, **options})
+    plain = {"markup": False, "emoji": False, "force_jupyter": False}  # in a notebook, rich would not write to the file
+    return SafeConsole(**{"file": file, "width": width, **plain, **options})
 
 
 def error_console() -> SafeConsole:
     """A console for stderr: progress, warnings and errors."""
-    return SafeConsole(stderr=True, markup=False, emoji=False)
+    return SafeConsole(stderr=True, markup=False, emoji=False, force_jupyter=False)

@@ -59,6 +59,11 @@ class Formulas:
         for key, formula in (formulas or {}).items():
             self.add(key, formula)
 
+    def __repr__(self) -> str:
+        names = [kind.__name__ for kind in self._modules] + list(self._operators)
+        outer = "" if self._outer is None else f", else {self._outer!r}"
+        return f"<Formulas of {', '.join(names) or 'nothing'}{outer}>"
+
     def add(self, key: FormulaKey, formula: Formula) -> None:
         """Register ``formula`` for a module type or for an operator, e.g. ``"mylib::op"``.
 

@@ -8,6 +8,7 @@ from typing import Any, TypeGuard
 
 from sweeprof.errors import Problem, UserError, choice_problem
 from sweeprof.nested import mapped
+from sweeprof.text import limited, printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,12 @@ class Inputs:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     forward: Callable[..., Any] | None = None
     """``forward(model, *args, **kwargs)`` if a step is more than a call of the model, e.g. ``lambda m, x: m.generate(x)``."""
+
+    def __repr__(self) -> str:
+        arguments = [described(value) for value in self.args]
+        arguments += [f"{name}={described(value)}" for name, value in self.kwargs.items()]
+        forward = "" if self.forward is None else f", forward={getattr(self.forward, '__qualname__', self.forward)}"
+        return f"<Inputs({', '.join(arguments)}){forward}>"
 
     def call(self, model: Any) -> Any:
         """One step of ``model``."""
@@ -105,6 +112,29 @@ def pattern_of(*pattern: int | str) -> Callable[[Sequence[object]], Inputs]:
         return Inputs(tuple(chosen[position] for position in range(len(chosen))))
 
     return pick
+
+
+_MOST_DESCRIBED, _LONGEST = 8, 60
+
+
+def described(value: object) -> str:
+    """Return a value without its elements, e.g. ``float32[8, 3, 224, 224]``, ``(int64[8, 16], True)``."""
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if isinstance(shape, Sequence) and dtype is not None:
+        name = getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
+        return f"{name}[{', '.join(map(str, shape))}]"
+    if isinstance(value, Mapping):
+        parts = [f"{key}: {described(one)}" for key, one in list(value.items())[:_MOST_DESCRIBED]]
+        return f"{{{_with_rest(parts, len(value))}}}"
+    if isinstance(value, list | tuple):
+        text = _with_rest([described(one) for one in value[:_MOST_DESCRIBED]], len(value))
+        return f"[{text}]" if isinstance(value, list) else f"({text})"
+    return limited(" ".join(printable(repr(value)).split()), _LONGEST)
+
+
+def _with_rest(parts: Sequence[str], count: int) -> str:
+    rest = [f"and {count - len(parts)} more"] if count > len(parts) else []
+    return ", ".join([*parts, *rest])
 
 
 def _is_shape(value: object) -> TypeGuard[tuple[int, ...]]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from operator import sub
-from typing import Any, Literal, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, runtime_checkable
 from typing import Protocol as TypingProtocol
 
 from sweeprof.errors import Unsupported
@@ -23,6 +23,9 @@ from sweeprof.results.protocol import Protocol
 from sweeprof.results.record import Stored, Warning
 from sweeprof.results.statistics import spread
 from sweeprof.results.validation import damaged, validated
+
+if TYPE_CHECKING:
+    from sweeprof.report.display.view import View
 
 SPREAD_WARNING = 0.10
 SPREAD_SEVERE = 0.25
@@ -215,6 +218,22 @@ class Timing(Stored):
     """The times of the tokens; None in other modes."""
     rival: Timing | None = field(default=None, repr=False)
     """The baseline's timing of the same interleaved run; a comparison sets it, and no record has it."""
+
+    def __view__(self) -> View:
+        from sweeprof.report.display.view import View, ViewCell, table
+        from sweeprof.report.display.views import counted, samples_text, warning_lines
+
+        steps = f"{counted(self.loops, 'step')} per sample after {counted(self.warmup_steps, 'warm-up step')}"
+        rows = [["first step", ViewCell(samples_text((self.first_step_s,)), self.first_step_s)]]
+        rows += (
+            [["step", ViewCell(samples_text(self.samples), statistics.median(self.samples))]] if self.samples else []
+        )
+        rows += [[name, samples_text(samples)] for name, samples in {**self.phases, **self.transfers}.items()]
+        if self.generation is not None:
+            first = [tokens[0] for tokens in self.generation.seconds]
+            later = [seconds for tokens in self.generation.seconds for seconds in tokens[1:]]
+            rows += [["to the first token", samples_text(first)], ["between tokens", samples_text(later)]]
+        return View(f"Round {self.round}: {steps}", (table(["time", "median"], rows), *warning_lines(self.warnings)))
 
     @property
     def is_training(self) -> bool:

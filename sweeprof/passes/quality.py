@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from sweeprof.backends import Backend
 from sweeprof.backends.outputs import HostArray, HostOutputs, named
+from sweeprof.display import Displayed
 from sweeprof.errors import Damaged, Unsupported
 from sweeprof.measuring.scores import (
     Array,
@@ -51,7 +52,7 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Quality:
+class Quality(Displayed):
     """Answers to the test split, in its order."""
 
     predictions: tuple[int, ...] | None

@@ -24,9 +24,6 @@ class Layers(LayerTable):
         """Return the same table with methods to display and export it."""
         return cls(**{spec.name: getattr(table, spec.name) for spec in fields(LayerTable)})
 
-    def __str__(self) -> str:
-        return self.tree()
-
     # Each is a function of a LayerTable, documented where it is defined.
     tree = text.tree
     by_type = aggregate.by_type

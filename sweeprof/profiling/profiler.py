@@ -7,12 +7,12 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sweeprof.backends import Backend
 from sweeprof.backends.lookup import backend_named, backend_of
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
+from sweeprof.display import Displayed
 from sweeprof.errors import (
     MetricWarning,
     OverrideError,
@@ -32,24 +32,28 @@ from sweeprof.metrics.output_scores import output_scores
 from sweeprof.metrics.select import Entry, metric_set, mode_of, select
 from sweeprof.passes.registry import Pass, PassResult, parameters
 from sweeprof.passes.session import Session, Strict
+from sweeprof.profiling.mappings import ComputedMetrics, KnownMetrics
+from sweeprof.profiling.progress import LOG, Progress
 from sweeprof.profiling.session import BuiltSession, Data, LiveSession
+from sweeprof.report.cells import one_line
 from sweeprof.report.units import scaled
 from sweeprof.results.layer_times import LayerTimes, Mode
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import Measurement, Measurements
 from sweeprof.results.protocol import Protocol
 from sweeprof.results.record import PassName
-from sweeprof.results.verdicts import Difference, differences
+from sweeprof.results.verdicts import Differences, differences
 
 if TYPE_CHECKING:
     import pandas
 
     from sweeprof.profiling.layers import Layers
+    from sweeprof.report.display.view import View
 
 Options = Mapping[str, object]
 
 
-class Profiler:
+class Profiler(Displayed):
     """Computes the metrics of a model when they are requested, and keeps them until their options change.
 
     Example:
@@ -79,6 +83,7 @@ class Profiler:
         loss: str | Callable[..., object] = "mean",
         generation: GenerationConfig | None = None,
         functions: Sequence[str] = (),
+        progress: bool | None = None,
     ) -> None:
         """Set up a profiler; nothing is run yet.
 
@@ -98,6 +103,7 @@ class Profiler:
             loss: for training steps: a name, a function of outputs and targets, or a class of such functions.
             generation: for generations: the number of new tokens, and the arguments of ``generate``.
             functions: dotted names of the functions whose source lines are profiled; none: the model's own forward.
+            progress: show the running pass in a line on stderr or in a notebook; None: only on a terminal and in a notebook.
 
         Raises:
             UserError: the framework of the model is unknown, or an argument is invalid.
@@ -121,10 +127,11 @@ class Profiler:
             device=device,
         )
         session.check()
-        self._set_up(session)
+        self._set_up(session, progress)
 
-    def _set_up(self, session: Session) -> None:
+    def _set_up(self, session: Session, progress: bool | None) -> None:
         self.session = session
+        self._progress = Progress(progress)
         self._registered: dict[str, Metric] = {}
         self._overriding: set[str] = set()
         self._results: dict[PassName, PassResult | Missing] = {}
@@ -159,7 +166,8 @@ class Profiler:
                 batch_size=config["batch_size"],
                 device=device,
                 seed=config["seed"]["weights"],
-            )
+            ),
+            progress=False,
         )
         return profiler
 
@@ -177,14 +185,14 @@ class Profiler:
         return Layers.of(table.with_times(times) if isinstance(times, LayerTimes) else table)
 
     @property
-    def status(self) -> Mapping[str, Measurement]:
+    def status(self) -> ComputedMetrics:
         """The computed metrics, by name; the newest if a metric was computed with several options."""
-        return MappingProxyType(self._newest)
+        return ComputedMetrics(self._newest)
 
     @property
-    def metrics(self) -> Mapping[str, Metric]:
+    def metrics(self) -> KnownMetrics:
         """Every metric that can be computed, by name."""
-        return MappingProxyType({**builtin_metrics(), **self._registered})
+        return KnownMetrics({**builtin_metrics(), **self._registered})
 
     def seen(self, pass_name: PassName) -> PassResult:
         """Return the result of a pass, such as ``timing``; the pass is run if it has not been run before."""
@@ -195,7 +203,11 @@ class Profiler:
 
     def run(self, pass_name: PassName) -> PassResult:
         """Run a pass and return its result; see :meth:`sweeprof.passes.session.Session.run`."""
-        return self.session.run(pass_name)
+        with self._progress.running(pass_name):
+            result = self.session.run(pass_name)
+        for warning in getattr(result, "warnings", ()):
+            LOG.warning("%s: %s: %s; %s", pass_name, warning.code, warning.text, warning.advice)
+        return result
 
     def register(self, metric: Metric | Sequence[Metric], *, override: bool = False) -> None:
         """Add a metric, or several that one function returns.
@@ -297,6 +309,7 @@ class Profiler:
             loss=session.training_config.loss,
             generation=session.generation_config,
             functions=session.functions,
+            progress=self._progress.is_shown,
         )
         clone.session.formulas = session.formulas
         clone._registered, clone._overriding = dict(self._registered), set(self._overriding)
@@ -305,8 +318,25 @@ class Profiler:
             clone._newest = Measurements(self._newest)
         return clone
 
+    def __view__(self) -> View:
+        from sweeprof.report.display.view import View
+        from sweeprof.report.display.views import measurements_table
+
+        session = self.session
+        model = session.caller_model()
+        name = "a model that is built for each pass" if model is None else type(model).__name__
+        runs = [pass_name for pass_name, result in self._results.items() if not isinstance(result, Missing)]
+        lines = [f"Passes that have run: {', '.join(runs)}."] if runs else []
+        lines += [f"Registered metrics: {', '.join(self._registered)}."] if self._registered else []
+        title = f"Profiler of {name}: {session.mode} with {type(session.backend).__name__} on {session.device_name()}"
+        if not self._newest:
+            return View(
+                title, (*lines, 'Nothing is computed yet: use compute("compute/macs") or compute_all("static").')
+            )
+        return View(title, (measurements_table(self._newest), *lines))
+
     @staticmethod
-    def compare(baseline: Profiler, candidate: Profiler) -> list[Difference]:
+    def compare(baseline: Profiler, candidate: Profiler) -> Differences:
         """Return the metrics that both have computed, side by side; see :func:`sweeprof.compare`."""
         return differences(baseline.status, candidate.status)
 
@@ -348,6 +378,21 @@ class Profiler:
         if BATCH_SIZE in read:
             shapes = self.session.inputs().shapes()
             values[BATCH_SIZE] = int(shapes[0][0]) if shapes and shapes[0] else Missing("the inputs have no batch axis")
+        needed = [
+            provider.name
+            for name, (provider, parameter) in parameters().items()
+            if name in read and parameter.source != "baseline"
+        ]
+        with self._progress.over([name for name in dict.fromkeys(needed) if name not in self._results]):
+            values |= self._values(entries, read, readable)
+        measurements = measured(entries, values, readable)
+        _warn_of_failures(measurements)
+        for entry in entries:
+            self._computed[_key(entry)] = measurements[entry.metric.info.name]
+
+    def _values(self, entries: Sequence[Selected], read: set[str], readable: Mapping[str, Metric]) -> dict[str, object]:
+        """Return the values of the parameters in ``read`` that passes provide, by name."""
+        values: dict[str, object] = {}
         live: PassResult | Missing | None = None
         for name, (provider, parameter) in parameters().items():
             if name not in read:
@@ -362,10 +407,7 @@ class Profiler:
             else:
                 value = argument_from(name, self._result_for(provider, read))
                 values[name] = (value,) if provider.kind == "rounds" and not isinstance(value, Missing) else value
-        measurements = measured(entries, values, readable)
-        _warn_of_failures(measurements)
-        for entry in entries:
-            self._computed[_key(entry)] = measurements[entry.metric.info.name]
+        return values
 
     def _result_for(self, provider: Pass[PassResult], read: set[str]) -> PassResult | Missing:
         """Return the result of a pass, which is run if it has not been.
@@ -388,13 +430,14 @@ class Profiler:
         Errors of the model, and operators without a formula under ``strict=error``, are raised to the caller.
         """
         try:
-            result = self.session.run(pass_name)
+            result = self.run(pass_name)
         except Unsupported as error:
             return Missing(f"{pass_name}: unsupported: {error}")
         uncovered: Mapping[str, int] = getattr(result, "uncovered", {})
         if uncovered and self.session.strict == "warn":
             names = ", ".join(f"{name} ×{calls}" for name, calls in sorted(uncovered.items()))
             text = f"no formula for {names}: counts are a lower bound"
+            LOG.warning("%s", text)
             warnings.warn(text, UncountedWarning, stacklevel=_callers_level())
         return result
 
@@ -420,7 +463,9 @@ def _warn_of_failures(measurements: Mapping[str, Measurement]) -> None:
             names.setdefault(key, []).append(name)
     for (reason, location), failed in names.items():
         where = f" ({location})" if location is not None and location not in reason else ""
-        warnings.warn(f"{', '.join(failed)}: {reason}{where}", MetricWarning, stacklevel=_callers_level())
+        text = f"{', '.join(failed)}: {reason}{where}"
+        LOG.warning("%s", text)
+        warnings.warn(text, MetricWarning, stacklevel=_callers_level())
 
 
 def _callers_level() -> int:
@@ -449,8 +494,8 @@ PLACES = ("layer", "line", "operator")
 """Details that say where a value was found."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Profile(Mapping[str, Measurement]):
+@dataclass(frozen=True, slots=True)
+class Profile(Displayed, Mapping[str, Measurement]):
     """Measurements by metric name, and the layers of the model."""
 
     measurements: Measurements
@@ -470,23 +515,27 @@ class Profile(Mapping[str, Measurement]):
     def __len__(self) -> int:
         return len(self.measurements)
 
-    def __repr__(self) -> str:
-        return f"<Profile of {len(self)} metrics>"
-
     def __str__(self) -> str:
         """One line per metric: value with its unit, or the reason why there is none."""
         width = max(map(len, self), default=0)
         lines = []
         for name, measurement in self.items():
-            text = f"– ({measurement.reason})"
+            text = f"– ({one_line(measurement.reason or '')})"
             if measurement.value is not None:
                 text = scaled(measurement.value, measurement.unit)
                 if measurement.unit != self.profiler.metrics[name].info.unit:  # it is that of the workload
                     text += f" ({measurement.unit})"
-                places = [str(measurement.detail[key]) for key in PLACES if measurement.detail.get(key)]
+                places = [one_line(str(measurement.detail[key])) for key in PLACES if measurement.detail.get(key)]
                 text = " at ".join([text, *places[:1]])
-            lines.append(f"{name:<{width}}  {text}")
+            lines.append(f"{one_line(name):<{width}}  {text}")
         return "\n".join(lines)
+
+    def __view__(self) -> View:
+        from sweeprof.report.display.view import View
+        from sweeprof.report.display.views import counted, measurements_table
+
+        model = type(self.profiler.session.caller_model()).__name__
+        return View(f"{model}: {counted(len(self), 'metric')}", (measurements_table(self),))
 
     def to_frame(self) -> pandas.DataFrame:
         """Return a row per metric: its value in the base unit, or the reason why there is none."""
@@ -513,6 +562,7 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
     generation: GenerationConfig | None = None,
     protocol: Protocol | None = None,
     functions: Sequence[str] = (),
+    progress: bool | None = None,
 ) -> Profile:
     """Return the metrics of ``model`` called with ``inputs``; the model is not changed.
 
@@ -534,6 +584,7 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         generation: for generations: the number of new tokens, and the arguments of ``generate``.
         protocol: how long and how often to measure.
         functions: dotted names of the functions whose source lines are profiled; none: the model's own forward.
+        progress: show the running pass in a line on stderr or in a notebook; None: only on a terminal and in a notebook.
 
     Raises:
         UserError: a name is not known, or ``mode`` is not that of the metric set.
@@ -562,13 +613,14 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         loss=loss,
         generation=generation,
         functions=functions,
+        progress=progress,
     )
     return Profile(profiler.compute_all(metrics), profiler)
 
 
 def compare(
     baseline: Mapping[str, Measurement] | Profiler, candidate: Mapping[str, Measurement] | Profiler
-) -> list[Difference]:
+) -> Differences:
     """Return every metric of two profiles side by side, in base units.
 
     A metric that only one of them has keeps its row, with a reason.

@@ -31,6 +31,11 @@ class Data:
     """From a batch to the model's arguments (:func:`sweeprof.pattern_of`); the last element of the batch is its targets.
     None: the first element of a pair ``(inputs, targets)``, every key of a mapping but its targets, else the whole batch."""
 
+    def __repr__(self) -> str:
+        splits = [f"{name}: {_extent(batches)}" for name, batches in self.splits.items()]
+        pattern = "" if self.pattern is None else f", pattern {getattr(self.pattern, '__qualname__', self.pattern)}"
+        return f"<Data of {', '.join(splits) or 'no split'}{pattern}>"
+
     @classmethod
     def of(cls, data: object, pattern: Callable[..., Inputs] | None = None) -> Data:
         """Return the data of None, an iterable of batches (which is the split ``test``), or a mapping of splits to such.
@@ -100,6 +105,15 @@ class Data:
             targets = batch[1] if len(batch) == 2 else None
         is_several = isinstance(arguments, Mapping | tuple)
         return Inputs.of(arguments) if is_several else Inputs((arguments,)), targets
+
+
+def _extent(batches: Iterable[object]) -> str:
+    """Return the type of the batches' iterable, and how many they are where it tells."""
+    try:
+        count = f"{len(batches):,} batches"  # type: ignore[arg-type]
+    except TypeError:  # an iterator, or a loader that does not know
+        count = "batches, their number unknown"
+    return f"{type(batches).__name__.lstrip('_')} of {count}"
 
 
 class _Kept(Iterable[object]):

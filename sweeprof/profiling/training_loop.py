@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Any
 from sweeprof.backends import Analyzes, Borrows, Watches, lacking
 from sweeprof.backends.lookup import backend_of
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
+from sweeprof.display import Displayed
 from sweeprof.errors import Problem, Unsupported, UserError
+from sweeprof.report.display.fields import fields_table
+from sweeprof.report.display.view import View
+from sweeprof.report.display.views import counted
 from sweeprof.report.scaled import scaled
 from sweeprof.report.units import scaled as measured
 from sweeprof.results.iteration import Iteration
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
     from sweeprof.profiling.layers import Layers
 
 
-class LoopSession:
+class LoopSession(Displayed):
     """Times the layers of a model while it is used; results are available at any time, also after :meth:`stop`.
 
     Only probes are added to the model; :meth:`stop` removes them, also after an exception within ``with``.
@@ -38,6 +42,11 @@ class LoopSession:
         self._formulas = Formulas(formulas, DEFAULTS)
         self._watch = backend.watch(model)
         self._is_running = False
+
+    def __view__(self) -> View:
+        state = "is watched" if self._is_running else "is not watched now"
+        hint = "layers, times and iteration() have what was seen."
+        return View(f"LoopSession: {type(self._model).__name__} {state}", (hint,))
 
     def __enter__(self) -> LoopSession:
         self.start()
@@ -129,7 +138,7 @@ OPTIONS = {
 """The parameter of :class:`TrainingProfiler` for each setting; of two for one parameter the later one counts."""
 
 
-class TrainingProfiler:
+class TrainingProfiler(Displayed):
     """Profiles step ``profile_step`` of a training loop; the others run without probes.
 
     Example:
@@ -252,6 +261,14 @@ class TrainingProfiler:
         except Exception as error:
             text = f"the profile of step {self.profile_step} is not reported: {type(error).__name__}: {error}"
             warnings.warn(text, stacklevel=4)
+
+    def __view__(self) -> View:
+        model = type(self._session._model).__name__
+        if self._iteration is None:
+            made = counted(self.steps, "step")
+            return View(f"TrainingProfiler of {model}: step {self.profile_step} is not made yet, {made} so far")
+        parts = (fields_table(self._iteration), "layers and summary() have more.")
+        return View(f"TrainingProfiler of {model}: step {self.profile_step}", parts)
 
     @property
     def is_done(self) -> bool:

@@ -27,7 +27,7 @@ def time_report(lines: Lines) -> str:
         intro.append(
             f"It is the host's time: {lines.device} may still be at work on what a line asked for when the next begins."
         )
-    return _text(intro, lines, ("line", "hits", "time", "per hit", "share"), _times, lambda f: _spent(f, lines.steps))
+    return _text(intro, lines, ("line", "hits", "time", "per hit", "share"), times_of, lambda f: _spent(f, lines.steps))
 
 
 def memory_report(lines: Lines) -> str:
@@ -46,7 +46,7 @@ def memory_report(lines: Lines) -> str:
             "allocated: by the line and all that it calls, released or not.",
             "at peak: how far memory rose above where it was when the line began, in the worst of its runs.",
         ]
-    return _text(intro, lines, ("line", "allocated", "at peak"), _bytes, lambda _: ())
+    return _text(intro, lines, ("line", "allocated", "at peak"), bytes_of, lambda _: ())
 
 
 def _text(
@@ -71,7 +71,8 @@ def _spent(function: FunctionLines, steps: int) -> list[str]:
     return [f"{scaled(function.seconds, 's')} in all, {scaled(function.seconds / steps, 's')} a step"]
 
 
-def _times(function: FunctionLines, line: Line) -> LineRow:
+def times_of(function: FunctionLines, line: Line) -> LineRow:
+    """Return the texts of number, hits, time, time per hit and share; empty for a line that did not run."""
     if not line.hits:
         return (str(line.number), "", "", "", "")
     share = line.seconds / function.seconds if function.seconds else 0.0
@@ -84,7 +85,8 @@ def _times(function: FunctionLines, line: Line) -> LineRow:
     )
 
 
-def _bytes(_: FunctionLines, line: Line) -> LineRow:
+def bytes_of(_: FunctionLines, line: Line) -> LineRow:
+    """Return the texts of number, bytes allocated and bytes at the peak."""
     if not line.hits and not line.allocated_bytes:
         return (str(line.number), "", "")
     return (str(line.number), scaled(line.allocated_bytes or 0, "B"), scaled(line.peak_bytes or 0, "B"))

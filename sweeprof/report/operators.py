@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from sweeprof.report.cells import one_line
@@ -28,19 +29,30 @@ def to_csv(operators: Operators) -> str:
 
 def to_markdown(operators: Operators, top: int = 20) -> str:
     """The rows with the most seconds of their own, on the accelerator where there is one, and their share of all rows' seconds."""
-    on_device = any(row.device_self_s is not None for row in operators.rows)
-    column = "device_self_s" if on_device else "self_s"
+    column = time_column(operators.rows)
     whole = sum(getattr(row, column) or 0.0 for row in operators.rows)
-    columns = _ON_DEVICE if on_device else _ON_HOST
+    columns = _ON_DEVICE if column == "device_self_s" else _ON_HOST
     marks = [":--" if name in _TEXTS else "--:" for name in columns]
     body = []
     for row in operators.top(top, column):
-        cells = _cells(row, getattr(row, column) / whole if whole else None)
+        cells = cells_of(row, getattr(row, column) / whole if whole else None)
         body.append([escaped(cells[name]) for name in columns])
     return "\n".join(f"| {' | '.join(line)} |" for line in (columns, marks, *body)) + "\n"
 
 
-def _cells(row: OperatorRow, share: float | None) -> dict[str, str]:
+def time_column(rows: Sequence[OperatorRow]) -> str:
+    """Return the column of own seconds: on the accelerator where there is one."""
+    return "device_self_s" if any(row.device_self_s is not None for row in rows) else "self_s"
+
+
+def columns_of(rows: Sequence[OperatorRow]) -> list[str]:
+    """Return the columns of rows that are shown without their share of all."""
+    shown = _ON_DEVICE if time_column(rows) == "device_self_s" else _ON_HOST
+    return [name for name in shown if name != "share"]
+
+
+def cells_of(row: OperatorRow, share: float | None) -> dict[str, str]:
+    """Return the texts of a row by column; empty where there is no value."""
     return {
         "path": one_line(row.path),
         "operator": one_line(row.operator),

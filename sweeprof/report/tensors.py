@@ -29,21 +29,22 @@ def to_text(rows: Sequence[TensorRow], top: int | None = None) -> str:
     Args:
         top: so many of the first rows; how many are left out is said.
     """
-    cells = [COLUMNS, *(_cells(row) for row in rows[:top])]
+    cells = [COLUMNS, *(tensor_cells(row) for row in rows[:top])]
     widths = [max(cell_len(line[column]) for line in cells) for column in range(len(COLUMNS))]
     lines = ["  ".join(map(_padded, line, widths, COLUMNS)).rstrip() for line in cells]
-    return "\n".join([*lines, *_left_out(rows, top), _sums(rows)]) + "\n"
+    return "\n".join([*lines, *_left_out(rows, top), sums_text(rows)]) + "\n"
 
 
 def to_markdown(rows: Sequence[TensorRow], top: int | None = None) -> str:
     """A GitHub table, and the sum by kind below it; see :func:`to_text`."""
     marks = ["--:" if name in _RIGHT else ":--" for name in COLUMNS]
-    body = [[escaped(cell) for cell in _cells(row)] for row in rows[:top]]
+    body = [[escaped(cell) for cell in tensor_cells(row)] for row in rows[:top]]
     table = "\n".join(f"| {' | '.join(line)} |" for line in (COLUMNS, marks, *body))
-    return "\n\n".join([table, *_left_out(rows, top), _sums(rows)]) + "\n"
+    return "\n\n".join([table, *_left_out(rows, top), sums_text(rows)]) + "\n"
 
 
-def _cells(row: TensorRow) -> tuple[str, ...]:
+def tensor_cells(row: TensorRow) -> tuple[str, ...]:
+    """Return the texts of :data:`COLUMNS`."""
     names = one_line(" = ".join(row.names)) or "–"
     shape = "×".join(map(str, row.shape)) or ("scalar" if row.dtype else "")  # several share a row without a type
     return names, row.kind, shape, row.dtype, row.device, scaled(row.bytes, "B")
@@ -59,7 +60,8 @@ def _left_out(rows: Sequence[TensorRow], top: int | None) -> list[str]:
     return [f"and {count} more"] if count > 0 else []
 
 
-def _sums(rows: Sequence[TensorRow]) -> str:
+def sums_text(rows: Sequence[TensorRow]) -> str:
+    """Return the bytes in all and by kind."""
     found = bytes_by_kind(rows)
     parts = ", ".join(f"{kind} {scaled(size, 'B')}" for kind, size in found.items())
     return f"in all {scaled(sum(found.values()), 'B')}" + (f": {parts}" if parts else "")

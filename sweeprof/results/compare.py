@@ -7,9 +7,12 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
+from sweeprof.display import Displayed, Rows
 from sweeprof.errors import Damaged
+from sweeprof.results.files import read_json
 from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import Failure, Json, Status, Stored, Warning, check_version
 from sweeprof.results.validation import damaged, validated
@@ -182,7 +185,7 @@ SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Row(Displayed):
     """One combination."""
 
     combination_id: str
@@ -303,6 +306,23 @@ class Comparison(Stored):
     damaged: tuple[str, ...] = ()
     """Files of the sweep's folder that could not be read, a line each: the path in the folder and the reason."""
     schema_version: int = SCHEMA_VERSION
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", Rows(self.rows))
+
+    @classmethod
+    def read(cls, path: str | Path) -> Comparison:
+        """Return the comparison of a sweep.
+
+        Args:
+            path: the folder of the sweep, or its ``comparison.json``.
+
+        Raises:
+            Damaged: the file is not a comparison, or comes from a later version.
+            OSError: it cannot be read.
+        """
+        file = Path(path)
+        return comparison_from(read_json(file / "comparison.json" if file.is_dir() else file))
 
     def counts(self) -> dict[str, int]:
         """Rows per status, ``ok`` first; rows with some of their rounds count as ``incomplete``."""

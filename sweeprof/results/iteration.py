@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sweeprof.display import Displayed
+
 
 @dataclass(frozen=True, slots=True)
-class Iteration:
+class Iteration(Displayed):
     """The duration of one step and its phases, in seconds. A phase that did not take place is None."""
 
     iteration_s: float

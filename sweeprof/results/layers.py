@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from sweeprof.display import Displayed, Rows
 from sweeprof.errors import Unsupported
 from sweeprof.results.layer_times import OUTSIDE, LayerTimes, TimingSummary, above
 from sweeprof.results.record import Json, Stored
@@ -61,7 +62,7 @@ class OperatorCount:
 
 
 @dataclass(slots=True)  # not frozen, like OperatorCount
-class LayerRow:
+class LayerRow(Displayed):
     """One call of one module. Counts are the module's own, without those of its children, which have rows of their own.
 
     ``flops``, ``ops`` and ``act_bytes`` are None where the backend does not count them; with ``macs`` also in a table whose
@@ -114,6 +115,9 @@ class LayerRow:
     backward_self_s: float | None = None
     time_reason: str | None = None
     """Why a time is missing that the others have."""
+    arguments: str = ""
+    """Of the constructor, as the framework prints them: ``1, 6, kernel_size=(5, 5)``; empty if it prints none, and in records of an
+    earlier version."""
 
     @property
     def frozen(self) -> int:
@@ -170,6 +174,9 @@ class LayerTable(Stored):
     """How accurate the times of the rows are; None if none were measured."""
     uncounted: str | None = None
     """Why the forward could not be counted, so that the rows have parameters and buffers only; None where it was counted."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", Rows(self.rows))
 
     @property
     def params(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sweeprof.display import Displayed
 from sweeprof.results.record import Stored
 
 
@@ -26,7 +27,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionLines:
+class FunctionLines(Displayed):
     """One function."""
 
     name: str

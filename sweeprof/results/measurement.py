@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from sweeprof.display import Displayed
 from sweeprof.errors import UnknownMetric
 from sweeprof.results.record import Failure, Warning
 from sweeprof.text import stored
@@ -29,7 +30,7 @@ class MetricInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(Displayed):
     """One metric of one combination. Either ``value`` or ``reason`` is given, never both."""
 
     name: str
@@ -79,7 +80,7 @@ class Measurement:
         return dict(zip(self.round_numbers or range(len(estimates)), estimates, strict=True))
 
 
-class Measurements(dict[str, Measurement]):
+class Measurements(Displayed, dict[str, Measurement]):
     """Measurements by metric name; a name that is not among them is an error that names the closest one."""
 
     def __missing__(self, name: str) -> Measurement:

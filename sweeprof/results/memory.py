@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from sweeprof.display import Displayed, Rows
 from sweeprof.results.layer_times import Mode
 from sweeprof.results.record import Stored
 
@@ -15,7 +16,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, slots=True)
-class TensorRow:
+class TensorRow(Displayed):
     """One storage: however many tensors share it, it is one row."""
 
     names: tuple[str, ...]
@@ -31,7 +32,7 @@ class TensorRow:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorDifference:
+class TensorDifference(Displayed):
     """The tensors that were added and removed between two tables; one whose size, type or names changed is in both."""
 
     added: tuple[TensorRow, ...]
@@ -44,9 +45,9 @@ def tensor_difference(before: Iterable[TensorRow], after: Iterable[TensorRow]) -
     return TensorDifference(largest_first((now - was).elements()), largest_first((was - now).elements()))
 
 
-def largest_first(rows: Iterable[TensorRow]) -> tuple[TensorRow, ...]:
+def largest_first(rows: Iterable[TensorRow]) -> Rows[TensorRow]:
     """The rows by their size; those of one size by kind and name."""
-    return tuple(sorted(rows, key=lambda row: (-row.bytes, KINDS.index(row.kind), row.names, row.shape)))
+    return Rows(sorted(rows, key=lambda row: (-row.bytes, KINDS.index(row.kind), row.names, row.shape)))
 
 
 def bytes_by_kind(rows: Iterable[TensorRow]) -> dict[Kind, int]:
@@ -112,3 +113,7 @@ class Allocations(Stored):
     """The peak of each step; the first one begins without gradients and optimizer state."""
     allocated_per_step_bytes: int | None = None
     """Everything that was allocated in the last step, whether it was released or not."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tensors", Rows(self.tensors))
+        object.__setattr__(self, "by_layer", Rows(self.by_layer))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from sweeprof.display import Displayed, Rows
 from sweeprof.results.layer_times import Mode
 from sweeprof.results.record import Stored
 
@@ -21,7 +22,7 @@ FRAME_COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorRow:
+class OperatorRow(Displayed):
     """One operator in one module with one set of input shapes: of one step, means over the steps that were traced."""
 
     path: str
@@ -74,12 +75,12 @@ class Operators(Stored):
     files: dict[str, bytes] = field(default_factory=dict, repr=False)
     """Files that are stored beside the record, by name: ``trace.json.gz`` opens in Perfetto."""
 
-    def top(self, n: int = 10, column: str = "self_s") -> tuple[OperatorRow, ...]:
+    def top(self, n: int = 10, column: str = "self_s") -> Rows[OperatorRow]:
         """The ``n`` largest rows of a column."""
         known = [row for row in self.rows if getattr(row, column) is not None]
-        return tuple(sorted(known, key=lambda row: getattr(row, column), reverse=True)[:n])
+        return Rows(sorted(known, key=lambda row: getattr(row, column), reverse=True)[:n])
 
-    def totals(self) -> tuple[OperatorTotal, ...]:
+    def totals(self) -> Rows[OperatorTotal]:
         """One per operator, the one with the most seconds of its own on the host first."""
         rows: dict[str, list[OperatorRow]] = {}
         for row in self.rows:
@@ -91,7 +92,7 @@ class Operators(Stored):
             totals.append(
                 OperatorTotal(name, sum(row.calls for row in same), sum(row.self_s for row in same), device_self_s)
             )
-        return tuple(sorted(totals, key=lambda total: total.self_s, reverse=True))
+        return Rows(sorted(totals, key=lambda total: total.self_s, reverse=True))
 
     def to_frame(self) -> pandas.DataFrame:
         """One line per row, in the columns of :data:`FRAME_COLUMNS`."""

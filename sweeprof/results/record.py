@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypedDict, get_args
 
+from sweeprof.display import Displayed
 from sweeprof.errors import Damaged
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.validation import damaged, validated
@@ -36,7 +37,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Displayed):
     """The result of a pass, which a record has as a JSON object of its fields."""
 
     NOT_STORED: ClassVar[tuple[str, ...]] = ()
@@ -120,7 +121,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class Record(Displayed):
     """One trial: a combination, a pass, a round; written once, atomically, when the trial ends."""
 
     sweep_id: str

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from sweeprof.display import Displayed
 from sweeprof.results.measurement import Better, Measurement, Number
 from sweeprof.results.statistics import CONFIDENCE, ratio_interval, rounds_to_settle, unpaired_interval
+
+if TYPE_CHECKING:
+    import pandas
 
 Verdict = Literal["better", "worse", "same", "unclear", "not_comparable"]
 Used = Literal["exact", "rounds", "paired", "calibrated"]
@@ -203,7 +207,7 @@ def expected_false(tests: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Displayed):
     """One metric of a candidate, compared with the baseline's."""
 
     name: str
@@ -222,10 +226,38 @@ class Difference:
     """Why a value is missing, or why the verdict is ``unclear``."""
 
 
-def differences(baseline: Mapping[str, Measurement], candidate: Mapping[str, Measurement]) -> list[Difference]:
+class Differences(Displayed, list[Difference]):
+    """The metrics of two sides; printed, a table that begins with the answer in words."""
+
+    def __init__(
+        self,
+        found: Iterable[Difference] = (),
+        baseline: Mapping[str, Measurement] | None = None,
+        candidate: Mapping[str, Measurement] | None = None,
+    ) -> None:
+        super().__init__(found)
+        self.baseline, self.candidate = baseline or {}, candidate or {}
+        """The measurements, by metric name."""
+
+    @property
+    def is_complete(self) -> bool:
+        """True if the measurements of every difference are known; a list that a caller has changed may have others."""
+        return all(one.name in self.baseline or one.name in self.candidate for one in self)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One line per metric, in the columns of :class:`Difference`."""
+        import pandas
+
+        columns = [spec.name for spec in dataclasses.fields(Difference)]
+        lines = [{column: getattr(one, column) for column in columns} for one in self]
+        return pandas.DataFrame(lines, columns=columns, dtype=object)  # counts stay whole, what is missing stays None
+
+
+def differences(baseline: Mapping[str, Measurement], candidate: Mapping[str, Measurement]) -> Differences:
     """Every metric of either, in the order of the baseline; one that only one of them has keeps its row, with a reason."""
     names = [*baseline, *(name for name in candidate if name not in baseline)]
-    return [_difference(name, baseline.get(name), candidate.get(name)) for name in names]
+    found = [_difference(name, baseline.get(name), candidate.get(name)) for name in names]
+    return Differences(found, dict(baseline), dict(candidate))
 
 
 def _difference(name: str, base: Measurement | None, candidate: Measurement | None) -> Difference:

@@ -32,6 +32,7 @@ from sweeprof.run.comparison import comparison_of
 from sweeprof.run.locks import sending_lock
 from sweeprof.run.tracking_file import StoredTracker, note_sent
 from sweeprof.storage.folder import Folder
+from sweeprof.terminal import log_as_a_program
 from sweeprof.text import stored
 from sweeprof.tracking import KNOWN, Adder, Links, ReportsProgress, SweepInfo, SweepOutcome, Tracker
 from sweeprof.tracking.credentials import LOGIN, without_credentials, without_logins
@@ -299,4 +300,5 @@ def _outcomes(folder: Folder, only: Collection[str] | None = None) -> Iterator[R
 
 
 if __name__ == "__main__":
+    log_as_a_program()
     _serve()

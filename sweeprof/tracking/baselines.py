@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sweeprof.terminal import log_as_a_program
 from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.descriptions import BASELINE_TAG, TAG_LIMIT, baseline_names, with_baselines
 from sweeprof.tracking.rest import limit_requests
@@ -103,4 +104,5 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    log_as_a_program()
     sys.exit(main(sys.argv[1:]))

@@ -38,6 +38,7 @@ from sweeprof.measuring.timing import without_collection
 from sweeprof.results.layer_times import OUTSIDE, ROOT, above
 from sweeprof.results.layers import LayerRow, LayerTable, Weights
 from sweeprof.results.operators import OwnCounts
+from sweeprof.text import stored
 
 StorageKey = tuple[int, int, int]
 
@@ -155,6 +156,7 @@ def place_of(tensor: torch.Tensor) -> StorageKey:
 
 
 _AS_COUNTED = Cost()
+_LONGEST_ARGUMENTS = 200
 _NO_WEIGHTS = Weights()
 
 
@@ -172,9 +174,7 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     def add(call: ModuleCall, module: torch.nn.Module, index: int) -> None:
         position[call] = len(rows)
         own = weights.own.pop(module, _NO_WEIGHTS)
-        rows.append(
-            _row(call, type(module).__name__, own, weights.subtree.get(module), index, position.get(call.parent))
-        )
+        rows.append(_row(call, module, own, weights.subtree.get(module), index, position.get(call.parent)))
 
     for call in sites.calls:
         for path in above(call.path)[1:] if lists else ():
@@ -187,12 +187,25 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     for path, module in waiting.items():
         add(ModuleCall(None, path, None), module, -1)
     if sites.outside.operators:
-        rows.append(_row(sites.outside, "", _NO_WEIGHTS, None, 0, None))
+        rows.append(_row(sites.outside, None, _NO_WEIGHTS, None, 0, None))
     return tuple(rows)
 
 
+def arguments_of(module: torch.nn.Module) -> str:
+    """Return the constructor's arguments as ``repr(module)`` prints them; empty where the module's own code for that fails."""
+    try:
+        return stored(module.extra_repr(), _LONGEST_ARGUMENTS)
+    except Exception:  # a user's code, which only a printed model runs otherwise
+        return ""
+
+
 def _row(
-    call: ModuleCall, kind: str, own: Weights, subtree: Weights | None, index: int, parent: int | None
+    call: ModuleCall,
+    module: torch.nn.Module | None,
+    own: Weights,
+    subtree: Weights | None,
+    index: int,
+    parent: int | None,
 ) -> LayerRow:
     macs, flops, ops = costs_of(call)
     inputs, outputs, message = call.inputs, call.outputs, call.counted or _AS_COUNTED
@@ -200,7 +213,7 @@ def _row(
     output_bytes = outputs.nbytes if scale is None else outputs.elements * scale
     return LayerRow(
         path=call.path,
-        type=kind,
+        type="" if module is None else type(module).__name__,
         depth=0 if call.path in (ROOT, OUTSIDE) else call.path.count(".") + 1,
         call=index,
         params=own.params,
@@ -222,6 +235,7 @@ def _row(
         subtree=subtree,
         parent=parent,
         operators=operator_counts(call),
+        arguments="" if module is None else arguments_of(module),
     )
 
 

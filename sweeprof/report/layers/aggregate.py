@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sweeprof.display import Displayed
 from sweeprof.errors import Problem, UserError
 from sweeprof.report.cells import MISSING, one_line
+from sweeprof.report.display.view import View, ViewCell
+from sweeprof.report.display.view import table as view_table
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.cells import Figures
+from sweeprof.report.scaled import percent
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.measurement import Number
 
@@ -16,9 +20,51 @@ SUMMARY = ("params", "macs", "flops", "act_bytes")
 
 TypeSum = tuple[str, Number | None, float | None]
 """Class name, sum in base units, share of the table's total in 0..1; None where it cannot be had."""
+TopRow = tuple[LayerRow, Number, float | None]
+"""Row, its figure in base units, its share of the table's total; None for a rate."""
 
 
-def by_type(table: LayerTable, depth: int | None = None, top: int | None = None, column: str = "macs") -> list[TypeSum]:
+class TypeSums(Displayed, list[TypeSum]):
+    """Sums of a figure by class name; printed, a table."""
+
+    def __init__(self, sums: Iterable[TypeSum], column: str) -> None:
+        super().__init__(sums)
+        self.column = column
+
+    def __view__(self) -> View:
+        title = cells.title(self.column)
+        rows = [
+            [one_line(name) or "outside any module", _figure_cell(value, self.column), _share_cell(share)]
+            for name, value, share in self
+        ]
+        return View("", (view_table(["type", title, "share"], rows, [title, "share"]),))
+
+
+class TopRows(Displayed, list[TopRow]):
+    """The rows with the largest figures; printed, a table."""
+
+    def __init__(self, rows: Iterable[TopRow], column: str) -> None:
+        super().__init__(rows)
+        self.column = column
+
+    def __view__(self) -> View:
+        title = cells.title(self.column)
+        rows = [
+            [one_line(row.path), one_line(row.type), _figure_cell(value, self.column), _share_cell(share)]
+            for row, value, share in self
+        ]
+        return View("", (view_table(["layer", "type", title, "share"], rows, [title, "share"]),))
+
+
+def _figure_cell(value: Number | None, column: str) -> ViewCell:
+    return ViewCell(cells.text_of(value, column), value)
+
+
+def _share_cell(share: float | None) -> ViewCell:
+    return ViewCell(percent(share), share)
+
+
+def by_type(table: LayerTable, depth: int | None = None, top: int | None = None, column: str = "macs") -> TypeSums:
     """Sums by class name, the largest first, and among equals the one that comes first in the model.
 
     Args:
@@ -50,7 +96,7 @@ def by_type(table: LayerTable, depth: int | None = None, top: int | None = None,
             groups.setdefault(row.type, []).append(_counted(figures, row, column))
     whole = figures.total(column)
     found = [(name, value, _share(value, whole)) for name, values in groups.items() for value in (_sum(values),)]
-    return sorted(found, key=lambda item: _order(item[1]))[:top]
+    return TypeSums(sorted(found, key=lambda item: _order(item[1]))[:top], column)
 
 
 def level(table: LayerTable, depth: int | None) -> int | None:
@@ -66,7 +112,7 @@ def level(table: LayerTable, depth: int | None) -> int | None:
     return max((row.depth for row in table.rows), default=0)
 
 
-def top_layers(table: LayerTable, column: str = "macs", top: int = 3) -> list[tuple[LayerRow, Number, float | None]]:
+def top_layers(table: LayerTable, column: str = "macs", top: int = 3) -> TopRows:
     """The rows with the largest figures, the largest first: row, value in base units, share of the table's total.
 
     ``forward_s`` and ``backward_s`` include the calls within a row in any table. A rate has no share. Rows
@@ -81,7 +127,7 @@ def top_layers(table: LayerTable, column: str = "macs", top: int = 3) -> list[tu
     known = [(row, value) for row in table.rows if (value := figures.number(row, column)) is not None]
     known.sort(key=lambda item: -item[1])
     is_rate = column in cells.RATES
-    return [(row, value, None if is_rate else _share(value, whole)) for row, value in known[:top]]
+    return TopRows([(row, value, None if is_rate else _share(value, whole)) for row, value in known[:top]], column)
 
 
 def summary_lines(table: LayerTable, depth: int | None = 2, top: int | None = 3) -> list[str]:

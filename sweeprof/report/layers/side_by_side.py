@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sweeprof.display import Displayed
+from sweeprof.report.cells import one_line, ratio_number
+from sweeprof.report.display.view import View, ViewCell, table
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.cells import Figures
 from sweeprof.results.layers import TIMES, LayerRow, LayerTable
@@ -50,12 +53,44 @@ class SideRow:
         return self.left is not None and self.right is not None
 
 
+class SideRows(Displayed, list[SideRow]):
+    """The rows of two tables; printed, both values of every figure, with the ratio where they differ."""
+
+    def __view__(self) -> View:
+        if not self:
+            return View("no layers")
+        left, right = self[0].names
+        differing = [name for name in self[0].figures if any(_differs(row, name) for row in self)]
+        equal = [cells.title(name) for name in self[0].figures if name not in differing]
+        headings = ["layer", "call"]
+        for column in differing:
+            title = cells.title(column)
+            headings += [f"{title} {left}", f"{title} {right}", f"{title} ratio"]
+        rows = []
+        for row in self:
+            found = [ViewCell(one_line(row.path)), ViewCell(str(row.call))]
+            absent = "" if row.is_in_both else f"only {right if row.left is None else left} has this layer"
+            for column in differing:
+                pair = row.figures[column]
+                found += [ViewCell(cells.text_of(value, column), value, absent) for value in (pair.left, pair.right)]
+                ratio = None if pair.ratio == 1 else pair.ratio
+                found.append(ViewCell("" if ratio is None else f"×{ratio_number(ratio)}", ratio))
+            rows.append(found)
+        count = sum(any(_differs(row, name) for name in differing) for row in self)
+        lines = [f"Equal in every layer: {', '.join(equal)}."] if equal else []
+        return View(f"{count} of {len(self)} layers differ", (table(headings, rows, headings[1:]), *lines))
+
+
+def _differs(row: SideRow, column: str) -> bool:
+    return row.figures[column].left != row.figures[column].right
+
+
 def side_by_side(
     left: LayerTable,
     right: LayerTable,
     names: tuple[str, str] = ("left", "right"),
     columns: Sequence[str] | None = None,
-) -> list[SideRow]:
+) -> SideRows:
     """Every row of either table, matched by path and call, in the order of the left one.
 
     A row that only the right table has comes after the one it follows there. The figures are those of the tables as they are;
@@ -81,7 +116,7 @@ def side_by_side(
             for column in chosen
         }
         found.append(SideRow(*key, names, one, other, figures))
-    return found
+    return SideRows(found)
 
 
 def _merged(lefts: list[tuple[str, int]], rights: list[tuple[str, int]]) -> list[tuple[str, int]]:

@@ -20,7 +20,7 @@ from sweeprof.report.scaled import scaled
 from sweeprof.results.layers import LayerTable
 
 STYLES = ("table", "repr")
-ROWS = ("type", "name", "path", "depth", "call")
+ROWS = ("type", "name", "path", "depth", "call", "arguments")
 REPR_COLUMNS = "params params_share macs macs_share flops act_bytes".split()
 _GAP = "  "
 
@@ -42,8 +42,9 @@ def tree(
             ones and the times where the table has any.
         unit: SI prefix of all counts, e.g. ``"M"``; by default each has the one that suits it, and so do times always.
         style: ``table``, aligned columns with totals below, or ``repr``, the brackets of ``repr(model)``.
-        rows: what a row is called by: any of ``type``, ``name``, ``path``, ``depth``, ``call``. ``call`` numbers the calls of
-            a module that is called again; that it is, ``(recursive)``, is always said.
+        rows: what a row is called by: any of ``type``, ``name``, ``path``, ``depth``, ``call``, ``arguments``. ``call`` numbers the
+            calls of a module that is called again; that it is, ``(recursive)``, is always said. ``arguments`` are those of the
+            constructor, and the row reads as in ``repr(model)``.
 
     Raises:
         UserError: a column, a style or a row annotation does not exist, or the depth is below -1.
@@ -67,7 +68,7 @@ def _table(
 ) -> list[str]:
     header = ["layer", *(cells.title(column) for column in columns)]
     lines = [
-        [branch + _name(node, rows), *(figures.text(node.row, column, unit) for column in columns)]
+        [branch + called_as(node, rows), *(figures.text(node.row, column, unit) for column in columns)]
         for branch, node in zip(_branches(shown), shown, strict=True)
     ]
     widths = [max(cell_len(line[place]) for line in (header, *lines)) for place in range(len(header))]
@@ -97,11 +98,16 @@ def _branches(shown: list[TreeNode]) -> list[str]:
     return branches
 
 
-def _name(node: TreeNode, rows: Sequence[str]) -> str:
+def called_as(node: TreeNode, rows: Sequence[str]) -> str:
+    """Return the name of a row: ``Conv2d (conv1)``, or with its arguments ``(conv1): Conv2d(1, 6, kernel_size=(5, 5))``."""
     row = node.row
     kind = one_line(row.type) if "type" in rows else ""
     place = one_line(row.path) if "path" in rows else node.label if "name" in rows else ""
-    parts = [f"{kind} ({place})" if kind and place else kind or place or one_line(row.path)]
+    if "arguments" in rows:
+        kind += f"({one_line(row.arguments)})" if row.arguments else ""
+        parts = [f"({place}): {kind}" if kind and place else kind or place or one_line(row.path)]
+    else:
+        parts = [f"{kind} ({place})" if kind and place else kind or place or one_line(row.path)]
     if "depth" in rows:
         parts.append(f"depth {node.depth}")
     if "call" in rows and row.call >= 0:
@@ -109,8 +115,8 @@ def _name(node: TreeNode, rows: Sequence[str]) -> str:
     return " ".join([*parts, cells.call_text(row, node.holds_calls)]).rstrip()
 
 
-def _tree_totals(figures: Figures, unit: str | None) -> list[str]:
-    """Return lines with the sums of the rows, and with amounts that belong to no row."""
+def total_pairs(figures: Figures, unit: str | None) -> list[tuple[str, str]]:
+    """Return names and values of the sums of the rows, and of amounts that belong to no row."""
     table = figures.table
     live = table.liveness
     where = f" at {one_line(live.peak_at)}" if live else ""
@@ -129,6 +135,12 @@ def _tree_totals(figures: Figures, unit: str | None) -> list[str]:
         (cells.title(column), figures.total_text(column))
         for column in cells.timed(table, ("forward_s", "backward_s", "flops_per_s"))
     ]
+    return lines
+
+
+def _tree_totals(figures: Figures, unit: str | None) -> list[str]:
+    """Return the totals as lines, and what is missing in them."""
+    table, lines = figures.table, total_pairs(figures, unit)
     width = max(len(name) for name, _ in lines)
     text = [f"{name:<{width}}  {value}" for name, value in lines]
     if table.uncounted is not None:
@@ -166,7 +178,8 @@ def _annotations(
     figures: Figures, node: TreeNode, columns: list[str], unit: str | None, rows: Sequence[str]
 ) -> list[str]:
     row = node.row
-    message = [one_line(row.path)] if "path" in rows and node.depth else []
+    message = [one_line(row.arguments)] if "arguments" in rows and row.arguments else []
+    message += [one_line(row.path)] if "path" in rows and node.depth else []
     message += [f"depth {node.depth}"] if "depth" in rows else []
     message += [f"call {row.call}"] if "call" in rows and row.call >= 0 else []
     shown = [c for c in columns if row.call >= 0 or not cells.why_missing(figures.table, row, c)]

@@ -1523,7 +1523,7 @@ def test_a_profile_reads_as_a_list() -> None:
         "size/params_bytes  1.12 KiB",
         "quality/accuracy   – (quality: unsupported: there are no data: give the profiler `data=`, an iterable of batches)",
     ]
-    assert repr(found) == "<Profile of 3 metrics>"
+    assert repr(found) == str(found)
 
 
 def test_the_formula_of_a_module_covers_what_the_module_runs() -> None:

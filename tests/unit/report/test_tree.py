@@ -221,5 +221,6 @@ def test_an_empty_table() -> None:
 
 def test_the_table_is_its_own_text() -> None:
     layers = Layers.of(lenet5())
-    assert str(layers) == layers.tree() == tree(lenet5())
+    assert str(layers) == repr(layers) == str(lenet5()) == layers.tree(rows=("type", "name", "arguments"))
+    assert layers.tree() == tree(lenet5())
     assert layers.tree(1, ("macs",), "k", "repr", ("type",)) == tree(lenet5(), 1, ("macs",), "k", "repr", ("type",))

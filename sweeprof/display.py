@@ -1,0 +1,56 @@
+"""How the library's objects print: as text at the prompt, as tables in a notebook; sweeprof/report makes both when asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, SupportsIndex, TypeVar, overload
+
+if TYPE_CHECKING:
+    from sweeprof.report.display.view import View
+
+T = TypeVar("T")
+
+
+class Displayed:
+    """An object with a table or a few lines as its text, and the same as HTML."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "__repr__" not in vars(cls):  # a dataclass would make its own, which prints every field in full
+            cls.__repr__ = Displayed.__repr__  # type: ignore[method-assign]
+
+    def __str__(self) -> str:
+        from sweeprof.report.display.views import text_of
+
+        return text_of(self)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that notebooks show."""
+        from sweeprof.report.display.view import as_html
+
+        return as_html(self.__view__())
+
+    def __view__(self) -> View:
+        """Return the content of both."""
+        from sweeprof.report.display.views import view_of
+
+        return view_of(self)
+
+
+class Rows(Displayed, tuple[T, ...]):
+    """A tuple of rows, printed as one table."""
+
+    __slots__ = ()
+
+    @overload
+    def __getitem__(self, place: SupportsIndex) -> T: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Rows[T]: ...
+
+    def __getitem__(self, place: SupportsIndex | slice) -> T | Rows[T]:
+        return Rows(super().__getitem__(place)) if isinstance(place, slice) else super().__getitem__(place)

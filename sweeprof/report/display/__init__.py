@@ -1,0 +1,1 @@
+"""The objects of the library at the Python prompt and in notebooks."""

@@ -1,0 +1,515 @@
+"""The views of results: comparisons, measurements, layers, operators, lines, tensors, and of any other the fields.
+
+Objects of packages above this one, such as a Profiler, have a method that returns their view.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from functools import singledispatch
+from typing import Any
+
+from sweeprof.display import Displayed, Rows
+from sweeprof.report import lines as line_reports
+from sweeprof.report import operators as operator_reports
+from sweeprof.report.answer import answer
+from sweeprof.report.cells import MISSING, detail_text, named_text, one_line, ratio_number, rounds_text, value_text
+from sweeprof.report.columns import MODEL_AXIS
+from sweeprof.report.display.fields import cell_of, fields_table, number_text, rows_table, value_line
+from sweeprof.report.display.view import (
+    MOST_ROWS,
+    Heading,
+    View,
+    ViewCell,
+    ViewRow,
+    ViewTable,
+    as_text,
+    table,
+)
+from sweeprof.report.layers import cells as layer_cells
+from sweeprof.report.layers.nesting import TreeNode, nodes
+from sweeprof.report.layers.notes import remarks_on
+from sweeprof.report.layers.text import called_as, total_pairs, tree
+from sweeprof.report.summary import footnotes
+from sweeprof.report.table import ReportTable, TableRow
+from sweeprof.report.table import tables as report_tables
+from sweeprof.report.tensors import sums_text, tensor_cells
+from sweeprof.report.terminal import text as terminal_text
+from sweeprof.report.units import scaled, text_unit
+from sweeprof.report.verdict_summary import protocol_text
+from sweeprof.results.compare import Comparison, Row, compare_rows
+from sweeprof.results.layer_times import LayerTimes
+from sweeprof.results.layers import LayerRow, LayerTable
+from sweeprof.results.lines import FunctionLines, Lines
+from sweeprof.results.measurement import Measurement, Measurements, MetricInfo
+from sweeprof.results.memory import Allocations, TensorDifference, TensorRow
+from sweeprof.results.operators import OperatorRow, Operators
+from sweeprof.results.record import Record, Warning
+from sweeprof.results.statistics import spread
+from sweeprof.results.verdicts import Difference, Differences
+
+TOP = 20
+"""Rows of operators that are shown."""
+_BASELINE, _CANDIDATE = "baseline", "candidate"
+_DECIDED = ("better", "worse")
+
+
+@singledispatch
+def text_of(thing: Displayed) -> str:
+    """Return an object as text for a terminal."""
+    return as_text(thing.__view__())
+
+
+@singledispatch
+def view_of(thing: Any) -> View:
+    """Return the view of an object; of one without a view of its own, its fields."""
+    if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
+        return View(
+            type(thing).__name__, (fields_table(thing, ("warnings",)), *warning_lines(getattr(thing, "warnings", ())))
+        )
+    return View(type(thing).__name__)
+
+
+def warning_lines(warnings: Iterable[Warning]) -> list[str]:
+    """Return a line for each warning, with its advice."""
+    return [f"{warning.code}: {warning.text} → {warning.advice}" for warning in warnings]
+
+
+@view_of.register
+def _(rows: Rows) -> View:  # type: ignore[type-arg]
+    if not rows:
+        return View("no rows")
+    if isinstance(rows[0], TensorRow):
+        return _tensors(rows)
+    if isinstance(rows[0], OperatorRow):
+        return View(counted(len(rows), "operator"), (_operators_table(rows),))
+    if isinstance(rows[0], LayerRow):
+        return View(counted(len(rows), "layer"), (_layer_rows(rows),))
+    if isinstance(rows[0], Row):
+        return View(counted(len(rows), "row"), (_combinations(rows),))
+    return View(counted(len(rows), "row"), (rows_table(rows),))
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, e.g. ``1 row``, ``1,200 rows``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+# Measurements
+
+
+@view_of.register
+def _(measurement: Measurement) -> View:
+    return View(measurement_line(measurement), tuple(warning_lines(measurement.warnings)))
+
+
+def measurement_line(measurement: Measurement) -> str:
+    """Return name and value with what is needed to judge it, e.g. ``compute/macs: 417 kMAC (416,520, exact)``."""
+    if measurement.value is None:
+        return f"{measurement.name}: {MISSING} ({measurement.reason})"
+    facts = [] if isinstance(measurement.value, float) else [f"{measurement.value:,} {measurement.unit}".strip()]
+    rounds = len(measurement.rounds)
+    facts += [measurement.estimator + (f" of {counted(rounds, 'round')}" if rounds > 1 else "")]
+    facts += [text for text in (detail_text(measurement),) if text]
+    return f"{measurement.name}: {_with_unit(measurement)} ({', '.join(facts)})"
+
+
+def _with_unit(measurement: Measurement) -> str:
+    """Return the value with its interval, and with its unit also where reports have it in the header of the column."""
+    text = value_text(measurement)
+    unit = text_unit(measurement.name, measurement.unit)
+    is_shown = unit in (
+        "s",
+        "B",
+        "MAC",
+        "FLOP",
+        "FLOP/s",
+        "B/s",
+        "params",
+        "ratio",
+        "abs",
+        "share",
+        "",
+    ) or unit.endswith("/s")
+    return text if is_shown else f"{text} {unit}"
+
+
+@view_of.register
+def _(measurements: Measurements) -> View:
+    return View(counted(len(measurements), "metric"), (measurements_table(measurements),))
+
+
+def measurements_table(measurements: Mapping[str, Measurement]) -> ViewTable:
+    """Return a row per metric: its value with unit and interval, or the reason why there is none."""
+    rows = []
+    for name, measurement in measurements.items():
+        if measurement.value is None:
+            rows.append([name, MISSING, one_line(measurement.reason or "no reason was given")])
+            continue
+        warned = "; ".join(f"{warning.code}: {warning.text}" for warning in measurement.warnings)
+        about = "; ".join(text for text in (named_text(measurement), warned) if text)
+        estimator = "" if measurement.estimator == "exact" else measurement.estimator
+        note = ", ".join(text for text in (estimator, about) if text)
+        rows.append([name, ViewCell(_with_unit(measurement), measurement.value, detail_text(measurement)), note])
+    return table(["metric", "value", "note"], rows, ["value"])
+
+
+@view_of.register
+def _(difference: Difference) -> View:
+    return View("", (_differences_table([difference]),))
+
+
+@view_of.register
+def _(found: Differences) -> View:
+    if not found:
+        return View("There are no metrics to compare.")
+    told = answer(comparison_of(found))
+    sentence = told.finding if found.is_complete else ""
+    parts: list[str | ViewTable] = [told.certainty] if sentence and told.certainty else []
+    return View(sentence, (*parts, _differences_table(found)))
+
+
+def comparison_of(found: Differences) -> Comparison:
+    """Return the comparison of the two sides, as of a sweep with two combinations."""
+    sides = {_BASELINE: found.baseline, _CANDIDATE: found.candidate}
+    infos = {}
+    for difference in found:
+        infos[difference.name] = MetricInfo(difference.name, difference.unit, difference.better, "")
+    measurements = {
+        side: {name: measured.get(name, _absent(side, info)) for name, info in infos.items()}
+        for side, measured in sides.items()
+    }
+    rows = [Row(side, {MODEL_AXIS: side}, "ok", None, {}, _BASELINE) for side in sides]
+    return Comparison(
+        sweep_id="",
+        name="",
+        created="",
+        command="",
+        axes=(MODEL_AXIS,),
+        metrics=tuple(infos.values()),
+        baseline={MODEL_AXIS: _BASELINE},
+        rows=compare_rows(rows, measurements, None),
+    )
+
+
+def _absent(side: str, info: MetricInfo) -> Measurement:
+    return Measurement(info.name, info.unit, info.better, None, f"the {side} has no such metric")
+
+
+def _differences_table(found: Sequence[Difference]) -> ViewTable:
+    rows = []
+    for one in found:
+        unit = text_unit(one.name, one.unit)
+        sides = [
+            MISSING if value is None else ViewCell(scaled(value, unit), value)
+            for value in (one.baseline, one.candidate)
+        ]
+        ratio = ViewCell(MISSING if one.ratio is None else f"×{ratio_number(one.ratio)}", one.ratio)
+        verdict = ViewCell(one.verdict or "", is_strong=one.verdict in _DECIDED)
+        better = f"{one.better} is better" if one.better else ""
+        note = one.reason or ("both are zero" if one.baseline == 0 == one.candidate else "")
+        rows.append([ViewCell(one.name, note=better), *sides, ratio, verdict, note])
+    names = ["metric", _BASELINE, _CANDIDATE, "ratio", "verdict", "note"]
+    return table(names, rows, [_BASELINE, _CANDIDATE, "ratio"])
+
+
+# Comparisons of a sweep
+
+
+@text_of.register
+def _(comparison: Comparison) -> str:
+    # As on a terminal, as wide as this one; of very many rows the first.
+    if len(comparison.rows) > MOST_ROWS:
+        return as_text(view_of(comparison))
+    return terminal_text(comparison, shutil.get_terminal_size((100, 24)).columns).rstrip("\n")
+
+
+@view_of.register
+def _(comparison: Comparison) -> View:
+    told = answer(comparison)
+    parts: list[str | ViewTable] = [told.rest, protocol_text(comparison)]
+    for shown in report_tables(comparison):
+        parts += [_report_table(shown), " · ".join(f"{name} {value}" for name, value in shown.captions)]
+    for note in footnotes(comparison):
+        advice = f" → {note.advice}" if note.advice else ""
+        parts.append(f"{note.code} in {counted(note.rows, 'row')}: {note.text}{advice}")
+    return View(told.finding, tuple(part for part in parts if part))
+
+
+def _report_table(shown: ReportTable) -> ViewTable:
+    headings = tuple(Heading(column.title, column.numeric, column.hint) for column in shown.columns)
+    rows = tuple(_report_row(line, shown) for line in shown.lines[:MOST_ROWS])
+    return ViewTable(headings, rows, shown.title, len(shown.lines))
+
+
+def _report_row(line: TableRow, shown: ReportTable) -> ViewRow:
+    found = []
+    for column, entry in zip(shown.columns, line.entries, strict=True):
+        if line.failure is not None and column.kind != "axis":
+            break
+        found.append(ViewCell(entry.text, entry.number, entry.note, entry.verdict in _DECIDED))
+    if line.failure is not None:
+        found.append(ViewCell(line.failure))
+    return ViewRow(tuple(found))
+
+
+def _combinations(rows: Sequence[Row]) -> ViewTable:
+    found = [[row.combination_id, value_line("axes", row.axes), row.status, one_line(row.reason or "")] for row in rows]
+    return table(["combination", "axes", "status", "reason"], found)
+
+
+@view_of.register
+def _(row: Row) -> View:
+    axes = ", ".join(f"{name}={value_line(name, value)}" for name, value in row.axes.items())
+    status = f"{row.status}: {row.reason}" if row.reason else row.status
+    rounds = f", {rounds_text(row)}" if row.rounds_planned else ""
+    measured = {name: cell.measurement for name, cell in row.cells.items()}
+    parts = (measurements_table(measured),) if measured else ()
+    return View(f"{axes or row.combination_id}: {status}{rounds}", (*parts, *warning_lines(row.warnings)))
+
+
+@view_of.register
+def _(record: Record) -> View:
+    axes = ", ".join(f"{name}={value_line(name, value)}" for name, value in record.axes.items())
+    title = f"{record.pass_name}, round {record.round} of {axes or record.combination_id}: {record.status}"
+    kept = ("sweep_id", "combination_id", "reason", "location", "command", "started", "wall_s", "costs")
+    rows = [
+        [name, cell_of(name, getattr(record, name))] for name in kept if getattr(record, name) not in (None, "", {})
+    ]
+    if record.observations is not None:
+        rows.append(["observations", ", ".join(record.observations)])
+    return View(title, (table(["field", "value"], rows), *warning_lines(record.warnings)))
+
+
+def metrics_table(infos: Iterable[MetricInfo]) -> ViewTable:
+    """Return a row per metric: unit, direction and definition."""
+    rows = [
+        [info.name, info.unit, f"{info.better} is better" if info.better else "", info.definition] for info in infos
+    ]
+    return table(["metric", "unit", "direction", "definition"], rows)
+
+
+# Layers
+
+
+@text_of.register
+def _(layers: LayerTable) -> str:
+    return tree(layers, rows=("type", "name", "arguments"))
+
+
+@view_of.register
+def _(layers: LayerTable) -> View:
+    shown, reason = layer_cells.with_figures(layers)
+    figures = layer_cells.Figures(shown)
+    columns = layer_cells.selected_columns(None, layer_cells.SHOWN, shown)
+    drawn = _levels_that_fit(nodes(shown))
+    headings = (Heading("layer"), *(Heading(layer_cells.title(name), layer_cells.is_numeric(name)) for name in columns))
+    rows = []
+    for node in drawn:
+        name = called_as(node, ("type", "name", "arguments"))
+        values = []
+        for column in columns:
+            number = figures.number(node.row, column) if layer_cells.is_numeric(column) else None
+            why = layer_cells.why_missing(shown, node.row, column) or ""
+            values.append(ViewCell(figures.text(node.row, column), number, why))
+        rows.append(ViewRow((ViewCell(name, note=one_line(node.row.path)), *values), node.depth))
+    totals = " · ".join(f"{name} {value}" for name, value in total_pairs(figures, None))
+    missing = [f"Not counted: {shown.uncounted}."] if shown.uncounted else []
+    if shown.uncovered:
+        names = ", ".join(f"{calls} × {name}" for name, calls in shown.uncovered.items())
+        missing.append(f"Not counted, for want of a formula: {names}.")
+    title = f"{one_line(drawn[0].row.type) or 'Layers'}: {counted(len(layers.rows), 'layer')}" if drawn else "no layers"
+    found = ViewTable(headings, tuple(rows), total=len(layers.rows))
+    parts = (found, totals, *missing, *remarks_on(shown, columns), *([reason] if reason else []))
+    return View(title, parts if drawn else ())
+
+
+def _levels_that_fit(drawn: list[TreeNode]) -> list[TreeNode]:
+    """Return the nodes up to the deepest level with which they are no more than a table shows."""
+    depth = max((node.depth for node in drawn), default=0)
+    shown = drawn
+    while depth > 1 and len(shown) > MOST_ROWS:
+        depth -= 1
+        shown = [node for node in drawn if node.depth <= depth]
+    return shown
+
+
+@view_of.register
+def _(row: LayerRow) -> View:
+    kept = "path type arguments call params trainable macs flops input_shapes output_shapes act_bytes forward_s backward_s".split()
+    rows = [[name, cell_of(name, getattr(row, name))] for name in kept if getattr(row, name) not in (None, "")]
+    if row.time_reason:
+        rows.append(["time_reason", row.time_reason])
+    return View("", (table(["field", "value"], rows),))
+
+
+def _layer_rows(rows: Sequence[LayerRow]) -> ViewTable:
+    names = "path type call params macs flops act_bytes output_shapes".split()
+    return table(names, [[cell_of(name, getattr(row, name)) for name in names] for row in rows], names[2:-1])
+
+
+@view_of.register
+def _(times: LayerTimes) -> View:
+    rows = []
+    for call, seconds in zip(times.calls, times.seconds, strict=True):
+        backward = MISSING if seconds.backward is None else ViewCell(scaled(seconds.backward, "s"), seconds.backward)
+        rows.append(
+            [
+                one_line(call.path),
+                one_line(call.type),
+                str(call.call),
+                ViewCell(scaled(seconds.forward, "s"), seconds.forward),
+                ViewCell(scaled(seconds.forward_self, "s"), seconds.forward_self),
+                backward,
+                "" if seconds.backward is not None or times.backward is None else seconds.reason or "",
+            ]
+        )
+    names = ["path", "type", "call", "forward", "forward self", "backward"]
+    has_reasons = any(row[-1] for row in rows)
+    found = table(
+        [*names, "note"] if has_reasons else names, rows if has_reasons else [row[:-1] for row in rows], names[2:]
+    )
+    covered = (
+        "" if times.forward_covered is None else f"; the calls cover {100 * times.forward_covered:.1f} % of the forward"
+    )
+    steps = counted(times.repeats - times.warmup, "step")
+    title = f"{counted(len(times.calls), 'call')}, medians of {steps} of {times.mode}{covered}"
+    return View(title, (found, *warning_lines(times.warnings)))
+
+
+# Operators, lines, memory
+
+
+@view_of.register
+def _(operators: Operators) -> View:
+    title = (
+        f"{counted(len(operators.rows), 'row')} of operators, one step of {operators.mode}: "
+        f"{scaled(operators.step_s, 's')} (mean of {counted(operators.steps, 'traced step')})"
+    )
+    column = operator_reports.time_column(operators.rows)
+    shown = dataclasses.replace(_operators_table(operators.top(TOP, column)), total=len(operators.rows))
+    reason = [f"No FLOPs: {operators.flops_reason}"] if operators.flops_reason else []
+    return View(title, (shown, *reason))
+
+
+def _operators_table(rows: Sequence[OperatorRow]) -> ViewTable:
+    names = operator_reports.columns_of(rows)
+    numbers = {
+        "calls": "calls",
+        "device": "device_self_s",
+        "self": "self_s",
+        "total": "total_s",
+        "flops": "flops",
+        "allocated": "allocated_bytes",
+    }
+    found = []
+    for row in rows:
+        texts = operator_reports.cells_of(row, None)
+        found.append(
+            [
+                ViewCell(texts[name] or MISSING, getattr(row, numbers[name]) if name in numbers else None)
+                for name in names
+            ]
+        )
+    return table(names, found, list(numbers))
+
+
+@view_of.register
+def _(lines: Lines) -> View:
+    parts: list[str | ViewTable] = [_function_table(function, lines) for function in lines.functions]
+    if lines.memory_reason is not None:
+        parts.append(f"There is no memory by line: {lines.memory_reason}")
+    return View(f"Time by line over {counted(lines.steps, 'step')}, memory of {lines.device} in one more", tuple(parts))
+
+
+@view_of.register
+def _(function: FunctionLines) -> View:
+    rows: list[list[ViewCell | str]] = []
+    for line in function.lines:
+        source = ViewCell(line.source, is_code=True)
+        rows.append([str(line.number), str(line.hits), ViewCell(scaled(line.seconds, "s"), line.seconds), source])
+    title = f"{function.name} ({function.file}:{function.first_line})"
+    return View(title, (table(["line", "hits", "time", "source"], rows, ["line", "hits", "time"]),))
+
+
+def _function_table(function: FunctionLines, lines: Lines) -> str | ViewTable:
+    title = f"{function.name} ({function.file}:{function.first_line})"
+    if not function.is_called:
+        return f"{title}: it was not called."
+    has_memory = lines.memory_reason is None
+    names = ["line", "hits", "time", "per hit", "share", *(["allocated", "at peak"] if has_memory else []), "source"]
+    rows = []
+    for line in function.lines:
+        texts = line_reports.times_of(function, line)
+        numbers = [line.number, line.hits, line.seconds, line.seconds / line.hits if line.hits else None, None]
+        cells = [ViewCell(text, number if text else None) for text, number in zip(texts, numbers, strict=True)]
+        if has_memory:
+            sizes = line_reports.bytes_of(function, line)[1:]
+            for text, size in zip(sizes, (line.allocated_bytes, line.peak_bytes), strict=True):
+                cells.append(ViewCell(text, size if text else None))
+        rows.append([*cells, ViewCell(line.source, is_code=True)])
+    return table(names, rows, names[:-1], title)
+
+
+@view_of.register
+def _(allocations: Allocations) -> View:
+    title = (
+        f"Peak {scaled(allocations.peak_bytes, 'B')} at {allocations.peak_at}, "
+        f"above what was alive before {counted(allocations.steps, 'step')} of {allocations.mode}"
+    )
+    parts: list[str | ViewTable] = []
+    if allocations.allocated_per_step_bytes is not None:
+        parts.append(f"Allocated in the last step: {scaled(allocations.allocated_per_step_bytes, 'B')}.")
+    if allocations.device:
+        parts.append(value_line("bytes", allocations.device))
+    if allocations.by_layer:
+        parts.append(rows_table(allocations.by_layer, "by layer"))
+    if allocations.tensors:
+        parts += [
+            _tensors_table(allocations.tensors, "tensors alive after the last step"),
+            sums_text(allocations.tensors),
+        ]
+    return View(title, tuple(parts))
+
+
+def _tensors(rows: Sequence[TensorRow]) -> View:
+    return View(sums_text(rows), (_tensors_table(rows),))
+
+
+def _tensors_table(rows: Sequence[TensorRow], title: str = "") -> ViewTable:
+    found = []
+    for row in rows:
+        *texts, size = tensor_cells(row)
+        found.append([*texts, ViewCell(size, row.bytes)])
+    return table(["names", "kind", "shape", "dtype", "device", "bytes"], found, ["bytes"], title)
+
+
+@view_of.register
+def _(row: TensorRow) -> View:
+    names, kind, shape, dtype, device, size = tensor_cells(row)
+    return View(f"{names}: {kind}, {shape} {dtype} on {device}, {size}")
+
+
+@view_of.register
+def _(found: TensorDifference) -> View:
+    parts = []
+    for title, rows in (("added", found.added), ("removed", found.removed)):
+        parts.append(_tensors_table(rows, title) if rows else f"{title}: nothing")
+    grown = sum(row.bytes for row in found.added) - sum(row.bytes for row in found.removed)
+    sign = "−" if grown < 0 else "+"
+    return View(
+        f"{counted(len(found.added), 'tensor')} added, {len(found.removed)} removed: {sign}{scaled(abs(grown), 'B')}",
+        tuple(parts),
+    )
+
+
+def samples_text(samples: Sequence[float]) -> str:
+    """Return median, spread and number of samples in seconds, e.g. ``1.23 ms (25 samples, IQR 3 % of the median)``."""
+    if not samples:
+        return MISSING
+    middle = number_text(statistics.median(samples), "s")
+    noise = f", IQR {spread(samples):.0%} of the median" if len(samples) > 1 else ""
+    return f"{middle} ({counted(len(samples), 'sample')}{noise})"

@@ -1,0 +1,428 @@
+"""The library's objects at the prompt and in notebooks: their HTML has the numbers that the objects have."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import sweeprof
+from support.layered import layer_table
+from support.samples import comparison as sample
+from sweeprof.report.answer import answer
+from sweeprof.report.display.view import MOST_ROWS
+from sweeprof.results.compare import Comparison
+
+ROOT = Path(__file__).parents[3]
+HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e"
+
+
+class Lenet(nn.Module):
+    """Two convolutions, of which one is called twice."""
+
+    def __init__(self, width: int = 6) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, width, 5, padding=2)
+        self.again = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.again(self.again(self.first(x)).relu())
+        result: torch.Tensor = self.head(y.mean((2, 3)))
+        return result
+
+
+@dataclass
+class Cell:
+    text: str = ""
+    value: float | None = None
+    span: int = 1
+    title: str = ""
+
+
+@dataclass
+class Table:
+    headings: list[str] = field(default_factory=list)
+    rows: list[list[Cell]] = field(default_factory=list)
+
+    def column(self, heading: str) -> list[Cell]:
+        place = self.headings.index(heading)
+        return [row[place] for row in self.rows]
+
+
+class Parsed(HTMLParser):
+    """The tables and paragraphs of a fragment, and every element and attribute that is in it."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tables: list[Table] = []
+        self.paragraphs: list[str] = []
+        self.elements: set[str] = set()
+        self._within: list[str] = []
+        self.feed(html)
+        self.close()
+        assert not self._within
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.add(tag)
+        self._within.append(tag)
+        given = dict(attrs)
+        if tag == "table":
+            self.tables.append(Table())
+        elif tag == "th":
+            self.tables[-1].headings.append("")
+        elif tag == "tr" and "tbody" in self._within:
+            self.tables[-1].rows.append([])
+        elif tag == "td":
+            value = given.get("data-value")
+            cell = Cell(
+                "", None if value is None else float(value), int(given.get("colspan") or 1), given.get("title") or ""
+            )
+            self.tables[-1].rows[-1].append(cell)
+        elif tag == "p":
+            self.paragraphs.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._within.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "td" in self._within:
+            self.tables[-1].rows[-1][-1].text += data
+        elif "th" in self._within:
+            self.tables[-1].headings[-1] += data
+        elif "p" in self._within:
+            self.paragraphs[-1] += data
+
+    @property
+    def text(self) -> str:
+        cells = [cell.text for table in self.tables for row in table.rows for cell in row]
+        return "\n".join([*self.paragraphs, *cells])
+
+
+def html_of(thing: Any) -> Parsed:
+    html: str = thing._repr_html_()
+    assert "\x1b" not in html
+    return Parsed(html)
+
+
+@pytest.fixture(scope="module")
+def profiled() -> sweeprof.Profile:
+    return sweeprof.profile(Lenet(), (2, 1, 12, 12))
+
+
+def test_a_profile_is_a_table_of_its_values(profiled: sweeprof.Profile) -> None:
+    (table,) = html_of(profiled).tables
+    assert [cell.text for cell in table.column("metric")] == list(profiled)
+    assert [cell.value for cell in table.column("value")] == [one.value for one in profiled.values()]
+    assert table.column("value")[list(profiled).index("size/params_bytes")].text == "2.15 KiB"
+    assert html_of(profiled).paragraphs == ["Lenet: 17 metrics"]
+
+
+def test_measurements_keep_their_unit_and_the_reason_why_there_is_none() -> None:
+    profiler = sweeprof.Profiler(Lenet(), inputs=(2, 1, 12, 12))
+    found = profiler.compute_all(["size/params_bits", "quality/accuracy"])
+    assert repr(found["size/params_bits"]) == "size/params_bits: 17,600 bit (17,600 bit, exact)"
+    reason = found["quality/accuracy"].reason
+    assert reason is not None
+    assert repr(found["quality/accuracy"]) == f"quality/accuracy: – ({reason})"
+    bits, accuracy = html_of(found).tables[0].rows
+    assert (bits[1].text, bits[1].value) == ("17,600 bit", 17_600)
+    assert (accuracy[1].text, accuracy[1].value, accuracy[2].text) == ("–", None, reason)
+    assert html_of(profiler.status).tables == html_of(found).tables
+    assert reason in str(profiler)
+    assert "Lenet" in html_of(profiler).paragraphs[0]
+
+
+def test_layers_are_called_as_torch_prints_them(profiled: sweeprof.Profile) -> None:
+    layers, model = profiled.layers, Lenet()
+    (table,) = html_of(layers).tables
+    names = [cell.text for cell in table.column("layer")]
+    assert [line.strip() for line in repr(model).splitlines()][1:-1] == [names[1], names[2], names[4]]
+    assert names[3] == f"{names[2]} (recursive)"
+    lines = repr(layers).splitlines()
+    assert all(any(name in line for line in lines) for name in names)
+    inclusive = layers.inclusive()
+    assert [cell.value for cell in table.column("MACs")] == [row.macs for row in inclusive.rows]
+    assert table.column("MACs")[0].value == profiled["compute/macs"].value
+    total = sum(parameter.numel() for parameter in model.parameters())
+    assert [cell.value for cell in table.column("params")] == [total, 156, 324, None, 70]
+    assert [cell.title for cell in table.column("layer")] == [row.path for row in layers.rows]
+
+
+def test_constructor_arguments_are_stored_and_absent_in_earlier_records(profiled: sweeprof.Profile) -> None:
+    data = json.loads(json.dumps(profiled.layers.to_dict()))
+    assert data["rows"][1]["arguments"] == "1, 6, kernel_size=(5, 5), stride=(1, 1), padding=(2, 2)"
+    assert sweeprof.LayerTable.from_dict(data).rows == profiled.layers.rows
+    for row in data["rows"]:
+        del row["arguments"]
+    earlier = sweeprof.LayerTable.from_dict(data)
+    assert "├─(first): Conv2d  " in str(earlier)
+
+
+def test_a_module_whose_own_code_for_printing_fails_is_profiled() -> None:
+    class Odd(nn.Linear):
+        def extra_repr(self) -> str:
+            raise RuntimeError("no")
+
+    class Long(nn.Linear):
+        def extra_repr(self) -> str:
+            return "x" * 10_000 + HOSTILE
+
+    layers = sweeprof.profile(nn.Sequential(Odd(2, 2), Long(2, 2)), (1, 2)).layers
+    assert layers.rows[1].arguments == ""
+    assert len(layers.rows[2].arguments) < 300
+
+
+def test_a_large_model_is_shown_down_to_the_level_that_fits() -> None:
+    model = nn.Sequential(*(nn.Sequential(*(nn.Linear(2, 2) for _ in range(30))) for _ in range(10)))
+    layers = sweeprof.profile(model, (1, 2)).layers
+    parsed = html_of(layers)
+    assert [row[0].text for row in parsed.tables[0].rows] == [
+        "Sequential",
+        *(f"({place}): Sequential" for place in range(10)),
+    ]
+    assert parsed.tables[0].column("params")[3].value == 30 * 6
+    assert "and 300 more rows" in parsed.text
+    assert len(str(layers).splitlines()) > 311  # the text is complete
+
+
+def test_a_comparison_of_two_models_begins_with_the_answer() -> None:
+    teacher, student = (sweeprof.profile(Lenet(width), (2, 1, 12, 12)) for width in (6, 2))
+    found = sweeprof.compare(teacher, student)
+    parsed = html_of(found)
+    (table,) = parsed.tables
+    assert [cell.text for cell in table.column("metric")] == [one.name for one in found] == list(teacher)
+    for name in ("baseline", "candidate", "ratio"):
+        assert [cell.value for cell in table.column(name)] == [getattr(one, name) for one in found]
+    assert [cell.text for cell in table.column("verdict")] == [one.verdict or "" for one in found]
+    place = list(teacher).index("compute/macs")
+    ratio = teacher["compute/macs"].value / student["compute/macs"].value  # type: ignore[operator]
+    assert table.rows[place][3].text == f"×{1 / ratio:.2f}"
+    assert parsed.paragraphs[0] == f"By MACs/sample, candidate is {ratio:.1f}× lower than baseline."
+    assert str(found).startswith(parsed.paragraphs[0])
+    frame = found.to_frame()
+    assert list(frame["ratio"].dropna()) == [one.ratio for one in found if one.ratio is not None]
+
+
+def test_what_one_side_lacks_has_a_reason() -> None:
+    left = sweeprof.profile(Lenet(), (2, 1, 12, 12), ["compute/macs", "params/total"])
+    right = sweeprof.profile(Lenet(), (2, 1, 12, 12), ["compute/macs", "compute/flops"])
+    found = sweeprof.compare(left, right)
+    rows = {row[0].text: row for row in html_of(found).tables[0].rows}
+    assert rows["params/total"][5].text == "the candidate has no such metric"
+    assert rows["compute/flops"][5].text == "the baseline has no such metric"
+    assert (rows["compute/flops"][1].text, rows["compute/flops"][4].text) == ("–", "")
+    assert rows["compute/macs"][4].text == "same"
+    assert str(sweeprof.compare({}, {})) == "There are no metrics to compare."
+
+
+def test_a_comparison_of_a_sweep_is_its_report() -> None:
+    comparison = sample()
+    parsed = html_of(comparison)
+    told = answer(comparison)
+    assert parsed.paragraphs[:2] == [told.finding, told.rest]
+    assert str(comparison).startswith(told.finding[:60])
+    values = [cell.value for table in parsed.tables for cell in table.column("latency ↓") if cell.span == 1]
+    measured = [row.cells["latency/forward"].measurement.value for row in comparison.rows if row.has_values]
+    assert sorted(value for value in values if value is not None) == sorted(
+        value for value in measured if value is not None
+    )
+    ratios = [row.cells["latency/forward"].ratio for row in comparison.rows if row.has_values and not row.is_baseline]
+    shown = [
+        row[3].value for table in parsed.tables for row in table.rows if len(row) > 3 and row[3].text.startswith("×")
+    ]
+    assert sorted(shown) == pytest.approx(sorted(ratio for ratio in ratios if ratio is not None))  # type: ignore[type-var]
+    failed = [row for row in comparison.rows if not row.has_values]
+    assert failed
+    for row in failed:
+        assert any(
+            cell.text == f"{row.status}: {row.reason}"
+            for table in parsed.tables
+            for line in table.rows
+            for cell in line
+        )
+
+
+def test_a_comparison_is_read_from_the_folder_of_a_sweep() -> None:
+    folder = ROOT / "tests/golden/reports-v2"
+    found = Comparison.read(folder)
+    assert found == Comparison.read(str(folder / "comparison.json"))
+    assert len(found.rows) == len(json.loads((folder / "comparison.json").read_text())["rows"])
+    with pytest.raises(sweeprof.SweeprofError, match="is not a comparison"):
+        Comparison.read(ROOT / "tests/golden/peers.json")
+
+
+def test_a_very_long_comparison_is_cut() -> None:
+    comparison = sample(models=("mlp",))
+    rows = comparison.rows * (MOST_ROWS // len(comparison.rows) + 2)
+    many = Comparison(**{**vars(comparison), "rows": rows})
+    (table,) = html_of(many).tables
+    assert len(table.rows) == MOST_ROWS
+    assert f"and {len(rows) - MOST_ROWS} more rows" in str(many)
+
+
+def test_hostile_names_have_no_meaning() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.add_module(HOSTILE.replace(".", ""), nn.Linear(2, 2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = next(self.children())(x)
+            return result
+
+        def extra_repr(self) -> str:
+            return HOSTILE
+
+    found = sweeprof.profile(Model(), (1, 2))
+    things: list[Any] = [
+        found.layers,
+        found,
+        sweeprof.side_by_side(found.layers, found.layers),
+        sweeprof.Missing(HOSTILE),
+    ]
+    for thing in things:
+        parsed = html_of(thing)
+        assert "script" not in parsed.elements
+        assert not {"\x1b", "\u202e"} & set(parsed.text)
+        assert "\x1b" not in repr(thing)
+
+
+def test_the_html_leaves_colours_to_the_page(profiled: sweeprof.Profile) -> None:
+    """A dark notebook has light text: nothing may set a colour of text or background of its own."""
+    style = profiled._repr_html_().partition("<style>")[2].partition("</style>")[0]
+    rules = [rule.strip() for block in style.split("{")[1:] for rule in block.partition("}")[0].split(";")]
+    colours = {rule.partition(":")[2].strip() for rule in rules if rule.partition(":")[0] in ("color", "background")}
+    assert colours == {"inherit", "none"}
+
+
+def test_passes_print_as_tables() -> None:
+    protocol = sweeprof.Protocol(min_s=0.01, warmup_s=0.01, min_samples=3)
+    profiler = sweeprof.Profiler(Lenet(), inputs=(2, 1, 12, 12), protocol=protocol, progress=False)
+    times = profiler.seen("layer_times")
+    assert isinstance(times, sweeprof.LayerTimes)
+    (table,) = html_of(times).tables
+    assert [cell.value for cell in table.column("forward self")] == [one.forward_self for one in times.seconds]
+    (layers,) = html_of(profiler.layers).tables
+    assert layers.column("forward")[0].value == profiler.layers.inclusive().rows[0].forward_s
+
+    operators = profiler.seen("operators")
+    assert isinstance(operators, sweeprof.Operators)
+    (table,) = html_of(operators).tables
+    top = operators.top(20)
+    assert [cell.value for cell in table.column("self")] == [row.self_s for row in top]
+    assert [cell.value for cell in table.column("flops")] == [row.flops for row in top]
+    assert html_of(top[:2]).tables[0].rows == table.rows[:2]
+    totals = html_of(operators.totals()).tables[0]
+    assert totals.column("self_s")[0].value == operators.totals()[0].self_s
+
+    allocations = profiler.seen("allocations")
+    assert isinstance(allocations, sweeprof.Allocations)
+    by_layer, tensors = html_of(allocations).tables
+    assert [cell.value for cell in by_layer.column("peak_bytes")] == [row.peak_bytes for row in allocations.by_layer]
+    assert [cell.value for cell in tensors.column("bytes")] == [row.bytes for row in allocations.tensors]
+    assert html_of(allocations.tensors).tables == [tensors]
+
+    lines = profiler.seen("lines")
+    assert isinstance(lines, sweeprof.Lines)
+    (table,) = html_of(lines).tables
+    (function,) = lines.functions
+    assert [cell.value for cell in table.column("time") if cell.text] == [
+        one.seconds for one in function.lines if one.hits
+    ]
+    assert [cell.text for cell in table.column("source")] == [line.source for line in function.lines]
+
+    timing = profiler.seen("timing")
+    assert isinstance(timing, sweeprof.Timing)
+    (table,) = html_of(timing).tables
+    assert table.rows[0][1].value == timing.first_step_s
+    training = profiler.seen("training")
+    cells = {row[0].text: row[1].value for row in html_of(training).tables[0].rows}
+    assert cells["backward_macs"] == training.backward_macs  # type: ignore[attr-defined]
+
+
+def test_lists_of_rows_print_as_tables(profiled: sweeprof.Profile) -> None:
+    layers = profiled.layers
+    sums = layers.by_type(column="params")
+    assert [cell.value for cell in html_of(sums).tables[0].column("params")] == [value for _, value, _ in sums]
+    top = layers.top("macs", 2)
+    assert [cell.value for cell in html_of(top).tables[0].column("share")] == [share for _, _, share in top]
+    tensors = sweeprof.live_tensors(Lenet())
+    (table,) = html_of(tensors).tables
+    assert [cell.value for cell in table.column("bytes")] == [row.bytes for row in tensors[:MOST_ROWS]]
+    kept = Lenet()
+    changed = sweeprof.tensor_difference(tensors, sweeprof.live_tensors(kept))
+    assert "added" in str(changed)
+    rows = sweeprof.side_by_side(layers, sweeprof.profile(Lenet(2), (2, 1, 12, 12)).layers, ("wide", "narrow"))
+    table = html_of(rows).tables[0]
+    assert [cell.value for cell in table.column("MACs wide")] == [row.figures["macs"].left for row in rows]
+    assert [cell.value for cell in table.column("MACs narrow")] == [row.figures["macs"].right for row in rows]
+    alike = html_of(sweeprof.side_by_side(layer_table(), layer_table()))
+    assert alike.paragraphs[0] == "0 of 4 layers differ"
+
+
+def test_what_watches_a_loop_says_how_far_it_is() -> None:
+    model = Lenet()
+    profiler = sweeprof.TrainingProfiler(model, profile_step=1)
+    assert repr(profiler) == "TrainingProfiler of Lenet: step 1 is not made yet, 0 steps so far"
+    for _ in range(2):
+        with profiler.step():
+            model(torch.zeros(2, 1, 12, 12)).sum().backward()
+    cells = {row[0].text: row[1].value for row in html_of(profiler).tables[0].rows}
+    assert cells["backward_s"] == profiler.iteration.backward_s
+    assert html_of(profiler.iteration).tables == html_of(profiler).tables
+    with sweeprof.session(model) as watched:
+        assert "Lenet is watched" in repr(watched)
+    assert "Lenet is not watched now" in html_of(watched).text
+
+
+def test_inputs_and_data_are_described_without_their_elements() -> None:
+    batch = torch.zeros(8, 3, dtype=torch.int64)
+    inputs = sweeprof.Inputs((batch, [batch] * 20), {"mask": None, "size": {"width": 3}})
+    inner = ", ".join(["int64[8, 3]"] * 8)
+    assert repr(inputs) == f"<Inputs(int64[8, 3], [{inner}, and 12 more], mask=None, size={{width: 3}})>"
+    profiler = sweeprof.Profiler(Lenet(), data={"test": [batch, batch], "train": iter([batch])})
+    assert repr(profiler.session.batches) == (  # type: ignore[attr-defined]
+        "<Data of test: list of 2 batches, train: Kept of batches, their number unknown>"
+    )
+    formulas = sweeprof.Formulas({nn.Linear: lambda *_: sweeprof.Cost(macs=1)})
+    assert repr(formulas) == "<Formulas of Linear>"
+
+
+def test_metrics_are_a_table_of_what_they_are() -> None:
+    profiler = sweeprof.Profiler(Lenet(), inputs=(2, 1, 12, 12))
+    (table,) = html_of(profiler.metrics).tables
+    assert [cell.text for cell in table.column("metric")] == list(profiler.metrics)
+    known = profiler.metrics["latency/forward"]
+    assert [cell.text for cell in html_of(known).tables[0].rows[0]] == [
+        known.info.name,
+        "s",
+        "lower is better",
+        known.info.definition,
+    ]
+    assert str(sweeprof.Missing("no labels")) == "no value: no labels"
+    assert str(sweeprof.Estimate(1.5, "median", (1.25, 2.0), unit="s")) == "1.5 s [1.25–2] (median)"
+    with pytest.raises(TypeError):
+        profiler.status["x"] = None  # type: ignore[index]
+
+
+def test_the_rows_of_results_print_as_tables(profiled: sweeprof.Profile) -> None:
+    (table,) = html_of(profiled.layers.rows).tables
+    assert [cell.value for cell in table.column("macs")] == [row.macs for row in profiled.layers.rows]
+    comparison = sample()
+    (table,) = html_of(comparison.rows).tables
+    assert [cell.text for cell in table.column("status")] == [row.status for row in comparison.rows]
+    row = comparison.rows[0]
+    (table,) = html_of(row).tables
+    assert [cell.value for cell in table.column("value")] == [cell.measurement.value for cell in row.cells.values()]
+    (cells,) = html_of(profiled.layers.rows[1]).tables
+    assert {row[0].text: row[1].value for row in cells.rows}["params"] == 156
+    record = sweeprof.Record("s1", "c1", "timing", "failed", "no luck", axes={"batch_size": 8}, wall_s=1.5)
+    assert str(record).startswith("timing, round 0 of batch_size=8: failed\n")
+    assert {row[0].text: row[1].value for row in html_of(record).tables[0].rows}["wall_s"] == 1.5

@@ -1,0 +1,113 @@
+"""The progress of a profiler and the log of the library."""
+
+from __future__ import annotations
+
+import io
+import logging
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import sweeprof
+from sweeprof.passes.registry import PassResult
+
+QUICK = sweeprof.Protocol(min_s=0.01, warmup_s=0.01, min_samples=3)
+NAMES = ["latency/forward", "layers/slowest_self_s", "compute/macs"]
+
+
+class Terminal(io.StringIO):
+    """A stream that notes whether a pass was running when it was written to."""
+
+    is_running = False
+    written_within = 0
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self.written_within += self.is_running
+        return super().write(text)
+
+
+def profiler_with(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, progress: bool | None = None
+) -> sweeprof.Profiler:
+    profiler = sweeprof.Profiler(nn.Linear(4, 2), inputs=torch.zeros(1, 4), protocol=QUICK, progress=progress)
+    run = type(profiler.session).run
+
+    def noted(session: sweeprof.passes.session.Session, pass_name: str) -> PassResult:  # type: ignore[name-defined]
+        terminal.is_running = True
+        try:
+            return run(session, pass_name)
+        finally:
+            terminal.is_running = False
+
+    monkeypatch.setattr(type(profiler.session), "run", noted)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    return profiler
+
+
+def test_a_terminal_shows_which_pass_runs_between_the_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    profiler_with(terminal, monkeypatch).compute_all(NAMES)
+    shown = [line.partition(",")[0] for line in terminal.getvalue().split("\r\x1b[2K")]
+    assert shown == ["", "sweeprof: analysis", "sweeprof: timing", "sweeprof: layer_times", ""]
+    assert "timing, pass 2 of 3" in terminal.getvalue()
+    assert terminal.written_within == 0
+
+
+def test_a_pass_that_fails_leaves_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    profiler = profiler_with(terminal, monkeypatch)
+    profiler.session.arguments = sweeprof.Inputs((torch.zeros(1, 3),))  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        profiler.compute("latency/forward")
+    assert terminal.getvalue().endswith("\r\x1b[2K")
+
+
+def test_counting_alone_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    profiler_with(terminal, monkeypatch).compute_all("static")
+    assert terminal.getvalue().replace("\r\x1b[2K", "") == ""
+
+
+def test_it_can_be_switched_off_and_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    terminal = Terminal()
+    profiler = profiler_with(terminal, monkeypatch, progress=False)
+    profiler.compute("latency/forward")
+    profiler.clone().compute("latency/forward", recompute=True)
+    assert terminal.getvalue() == ""
+    monkeypatch.undo()
+    model, x = nn.Linear(4, 2), torch.zeros(1, 4)
+    sweeprof.profile(model, x, ["latency/forward"], protocol=QUICK)
+    assert capsys.readouterr().err == ""  # what is no terminal stays empty
+    sweeprof.profile(model, x, ["latency/forward", "compute/macs"], protocol=QUICK, progress=True)
+    assert capsys.readouterr().err == "sweeprof: analysis, pass 1 of 2\nsweeprof: timing, pass 2 of 2\n"
+
+
+def test_the_log_has_passes_and_warnings(caplog: pytest.LogCaptureFixture) -> None:
+    @sweeprof.metric(name="mine/broken", unit="s", better="lower")
+    def broken(layers: sweeprof.LayerTable) -> float:
+        """Raises."""
+        raise ValueError("no luck")
+
+    profiler = sweeprof.Profiler(nn.Linear(4, 2), inputs=torch.zeros(1, 4))
+    profiler.register(broken)
+    with caplog.at_level(logging.INFO, "sweeprof"), pytest.warns(sweeprof.MetricWarning, match="no luck"):
+        profiler.compute("mine/broken")
+    messages = [(record.name, record.levelname, record.getMessage().partition(" took")[0]) for record in caplog.records]
+    assert messages[:2] == [("sweeprof", "INFO", "analysis"), ("sweeprof", "INFO", "analysis")]
+    assert messages[2][1] == "WARNING"
+    assert "no luck" in messages[2][2]
+
+
+def test_nothing_is_logged_to_stderr_unless_the_program_wants_it() -> None:
+    program = "import logging, sweeprof; logging.getLogger('sweeprof.part').warning('seen')"
+    library = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert library.stderr == ""
+    guarded = f"from sweeprof.terminal import guard_output; guard_output(); {program}"
+    command = subprocess.run([sys.executable, "-c", guarded], capture_output=True, text=True, check=True)
+    assert command.stderr == "seen\n"
