@@ -31,7 +31,7 @@ def capped(text: str) -> str:
 
 def links_to(sweep_id: str, parent_id: str, experiment_id: str) -> str:
     """Links from a combination to its sweep."""
-    sweep, report = run_address(experiment_id, parent_id), run_address(experiment_id, parent_id, "report.html")
+    sweep, report = run_address("", experiment_id, parent_id), run_address("", experiment_id, parent_id, "report.html")
     table = view_address("", experiment_id, sweep_id, TABLE)
     return f"[sweep]({sweep}) · [comparison]({table}) · [report]({report})"
 

@@ -101,7 +101,7 @@ def points(comparison: Comparison, of: ViewOf, home: str) -> Iterator[HistoryEnt
         milliseconds(comparison.created),
         step_of(comparison.created, comparison.sweep_id),
     )
-    versions, sweep = _versions(comparison), run_address(home, of.parent_id)
+    versions, sweep = _versions(comparison), run_address("", home, of.parent_id)
     for row in comparison.rows:
         yield HistoryEntry(
             combination_id=row.combination_id,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sweeprof.tracking import SweepInfo
-from sweeprof.tracking.sweeps import opened
+from sweeprof.tracking.sweeps import PARAMS_TAG, opened
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -27,6 +28,29 @@ def sweep_run(client: MlflowClient, experiment: str, sweep: SweepInfo, kept: str
     for run in others:
         client.delete_run(run.info.run_id)
     return first
+
+
+def with_params(client: MlflowClient, run: Run, params: Mapping[str, str]) -> Run:
+    """The sweep's run, or a new one in its place if its parameters are others, after a change of plan: MLflow cannot change them.
+
+    The new run has what others have logged, apart from artifacts.
+    """
+    from mlflow.entities import Metric, Param
+
+    own = set(run.data.tags.get(PARAMS_TAG, "").split("\n"))
+    there = run.data.params
+    if all(there.get(key, text) == text for key, text in params.items()) and own.isdisjoint(there.keys() - params):
+        return run
+    tags = {key: text for key, text in run.data.tags.items() if key != PARAMS_TAG}
+    new = client.create_run(run.info.experiment_id, run.info.start_time, tags, run.info.run_name)
+    client.log_batch(
+        new.info.run_id,
+        [Metric(key, value, run.info.start_time, 0) for key, value in run.data.metrics.items()],
+        [Param(key, text) for key, text in there.items() if key not in own],
+        synchronous=True,
+    )
+    client.delete_run(run.info.run_id)
+    return new
 
 
 def known_runs(

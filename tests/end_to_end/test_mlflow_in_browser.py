@@ -59,7 +59,7 @@ def database(environment: dict[str, str], tmp_path_factory: pytest.TempPathFacto
 def links(database: Path) -> Links:
     """Of a database with two nights of the sample sweep in it, in a folder whose name has to be quoted."""
     output = database.parent
-    tracker, night_before = MlflowTracker(None, output), "2026-11-20T00:30:00+00:00"
+    tracker, night_before = MlflowTracker(None, output, history=True), "2026-11-20T00:30:00+00:00"
     send(tracker, output, sweep_id="s0", created=night_before, rows=comparison().rows[:4])
     found = send(tracker, output)
     assert found.needs_viewer
@@ -146,7 +146,7 @@ def test_the_history_draws_a_line_over_the_nights(server: str, page: Page) -> No
 
 
 def test_the_description_of_the_sweep_is_formatted_and_leads_to_the_charts(server: str, page: Page) -> None:
-    opened(page, f"{server}/{run_address('1', runs_of(server, 'sweep')[0].info.run_id)}")
+    opened(page, f"{server}/{run_address('', '1', runs_of(server, 'sweep')[0].info.run_id)}")
     page.locator("strong", has_text="torch is faster than tensorflow in all 7 cases").wait_for(timeout=WAIT_MS)
     with page.expect_popup() as popup:
         page.get_by_role("link", name="charts", exact=True).click(timeout=5_000)
@@ -157,7 +157,7 @@ def test_the_description_of_the_sweep_is_formatted_and_leads_to_the_charts(serve
 
 
 def test_the_report_is_shown_among_the_artifacts(server: str, page: Page) -> None:
-    opened(page, f"{server}/{run_address('1', runs_of(server, 'sweep')[0].info.run_id, 'report.html')}")
+    opened(page, f"{server}/{run_address('', '1', runs_of(server, 'sweep')[0].info.run_id, 'report.html')}")
     report = page.frame_locator("iframe")
     report.get_by_text("16 of 18 combinations measured").first.wait_for(timeout=WAIT_MS)
     assert report.locator("table tbody tr").first.is_visible()
@@ -165,7 +165,7 @@ def test_the_report_is_shown_among_the_artifacts(server: str, page: Page) -> Non
 
 def test_a_combination_has_its_layers_as_a_table(server: str, page: Page) -> None:
     measured = one_named(MEASURED_ONE, runs_of(server, "combination"))
-    opened(page, f"{server}/{run_address('1', measured.info.run_id, LAYERS)}")
+    opened(page, f"{server}/{run_address('', '1', measured.info.run_id, LAYERS)}")
     page.get_by_text("conv #2").first.wait_for(timeout=WAIT_MS)
     assert page.get_by_text("forward_self_ms").first.is_visible()
 
@@ -173,7 +173,7 @@ def test_a_combination_has_its_layers_as_a_table(server: str, page: Page) -> Non
 def test_a_server_takes_a_sweep_with_its_artifacts(server: str, tmp_path: Path) -> None:
     from mlflow.tracking import MlflowClient
 
-    found = send(MlflowTracker(server, tmp_path / "unused"), tmp_path, name="remote")
+    found = send(MlflowTracker(server, tmp_path / "unused", history=True), tmp_path, name="remote")
     assert not found.needs_viewer
     assert found.comparison.startswith(f"{server}/#/experiments/3/runs?viewStateShareKey=sweeprof-")
     runs = runs_of(server, "combination", "3")
