@@ -34,8 +34,9 @@ from sweeprof.tracking.pages import pages_of
 from sweeprof.tracking.rest import LOCAL, PORT, ServerUnreachable, is_healthy
 
 EPILOG = """\
-Starts MLflow's interface on the store of the sweep, prints the addresses of the sweep's pages, opens the first of them in the
-browser, and runs until Ctrl-C. If a server with the sweep already listens on the port, it is used, as for a sweep on a server.
+Starts MLflow's interface on the store of the sweep, prints the addresses of the sweep's pages, opens the table in your browser if
+there is a graphical session, and runs until Ctrl-C. If a server with the sweep already listens on the port, it is used. For a sweep
+on a server, no other is started, and nothing is opened unless you give the address (--uri, or MLFLOW_TRACKING_URI).
 """
 SQLITE = "sqlite:///"
 POSTGRESQL = ("postgresql", "postgresql+psycopg")
@@ -140,7 +141,8 @@ def _how_to_send(folder: Folder) -> str:
 def _show(folder: Folder, store: str, login: bool, port: int, browse: bool) -> ExitCode:
     plan = folder.read_plan()
     if _is_server(store):
-        return _print_pages(folder, _pages(store, plan, login), browse)
+        # A page that only the sweep's folder names is not opened unasked.
+        return _print_pages(folder, _pages(store, plan, login), browse and login)
     database = Path(store.removeprefix(SQLITE).partition("?")[0]) if store.startswith(SQLITE) else None
     if database and not database.is_file():
         raise UserError([Problem("--uri", store, f"does not exist; {_how_to_send(folder)}")])

@@ -50,7 +50,7 @@ _MOST_RUNS = 100
 """Runs in one chart; a page of MLflow has no more."""
 _TRAINING = {"workflowType": "machine_learning"}
 """Part of each address: MLflow opens its pages for language models otherwise."""
-_NAME_WIDTHS = (180, 280)
+_NAME_WIDTHS = (180, 260)
 """Pixels: the least and the most, with which a table of 1440 pixels beside MLflow's assistant still shows ratio and verdict."""
 
 
@@ -166,7 +166,7 @@ def _columns(columns: Mapping[str, int], of: ViewOf) -> dict[str, object]:
 
 def _width(letters: int) -> int:
     """Pixels of a column that shows so many bold letters."""
-    return min(max(80, 20 + 7 * letters), 210)
+    return min(max(80, 28 + 7 * letters), 210)
 
 
 def _charts(of: ViewOf) -> dict[str, object]:

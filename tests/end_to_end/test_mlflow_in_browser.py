@@ -11,12 +11,25 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import pytest
 
 from support.browser import needs_browser
 from support.layered import write_layers
-from support.mlflow_pages import HEADLINES, WAIT_MS, charts, mlflow_page, opened, opened_view, run_table
+from support.mlflow_pages import (
+    COLUMNS,
+    FIRST_VISIT,
+    HEADLINES,
+    WAIT_MS,
+    charts,
+    first_visit,
+    mlflow_page,
+    opened,
+    opened_view,
+    run_table,
+    visible_texts,
+)
 from support.samples import comparison, records
 from support.servers import MlflowServer
 from sweeprof.report.html import html
@@ -38,7 +51,7 @@ ROWS = 18
 MEASURED = 16
 MEASURED_ONE = "lenet5/torch/b1"
 AXES = ["model", "backend", "batch_size"]
-SECTIONS = [("Compare", "4"), ("Trade-offs", "3"), ("All axes", "1"), ("Other metrics", "11")]
+SECTIONS = [("Compare", "5"), ("Trade-offs", "2"), ("All axes", "1")]
 
 
 @pytest.fixture(scope="module")
@@ -119,18 +132,52 @@ def test_the_table_lists_every_combination_with_headline_metrics_and_axes(
 ) -> None:
     opened_view(page, links.comparison.replace(VIEWER, server), ROWS)
     names, headers = run_table(page, ROWS)
-    assert headers[headers.index("latency/forward_ms") :] == [*HEADLINES, "sweeprof.reason", *AXES, "Duration"]
+    assert headers[headers.index("latency/forward_ms") :] == [*COLUMNS, "sweeprof.reason", *AXES, "Duration"]
     assert len(names) == ROWS
     assert names[:6] == [f"lenet5/{backend}/b{n}" for n in (1, 8, 64) for backend in ("torch", "tensorflow")]
     assert page.get_by_text("timing: killed by SIGKILL (signal 9)").is_visible()
 
 
+def test_a_first_visit_shows_axes_latency_ratio_and_verdict_without_scrolling(
+    links: Links, server: str, page: Page, screenshots: Path
+) -> None:
+    with first_visit(page) as new:
+        opened(new, links.comparison.replace(VIEWER, server), FIRST_VISIT)
+        new.get_by_text("MLflow Assistant").wait_for(timeout=WAIT_MS)
+        new.get_by_text(f"{ROWS} matching runs").wait_for(timeout=WAIT_MS)
+        new.get_by_text("lenet5/tensorflow/b1", exact=True).wait_for(timeout=WAIT_MS)
+        assert new.get_by_role("link", name="Prompts").count() == 0  # the pages of language models
+        headers = visible_texts(new, ".ag-header-cell [data-testid]")
+        assert {"Run Name", *COLUMNS[:3]} <= set(headers)
+        names = visible_texts(new, ".ag-pinned-left-cols-container .ag-row a")
+        assert names[:2] == ["lenet5/torch/b1", "lenet5/tensorflow/b1"]
+        cells = visible_texts(new, ".ag-center-cols-container .ag-row .ag-cell")
+        assert {"0.24383", "1.9", "unclear", "baseline"} <= set(cells)
+        new.screenshot(path=screenshots / "first_visit_table.png")
+
+        opened(new, view(links, server, "charts", "CHART"), FIRST_VISIT)
+        new.locator(".js-plotly-plot").nth(1).wait_for(timeout=WAIT_MS)
+        new.get_by_text("MLflow Assistant").wait_for(timeout=WAIT_MS)
+        new.screenshot(path=screenshots / "first_visit_charts.png")
+
+        opened(new, f"{server}/{run_address('', '1', runs_of(server, 'sweep')[0].info.run_id)}", FIRST_VISIT)
+        new.get_by_text("lenet5, mlp, digits_resnet", exact=True).wait_for(timeout=WAIT_MS)
+        new.screenshot(path=screenshots / "first_visit_sweep.png")
+
+
+def test_runs_are_sorted_and_filtered_by_the_ratio_without_a_saved_view(server: str, page: Page) -> None:
+    query = {"searchFilter": "tags.verdict = 'unclear' and metrics.`vs_baseline/latency` > 1.5"}
+    order = {"orderByKey": "metrics.`vs_baseline/latency`", "orderByAsc": "true", "workflowType": "machine_learning"}
+    opened(page, f"{server}/#/experiments/1/runs?{urlencode(query | order)}")
+    page.get_by_text("8 matching runs").wait_for(timeout=WAIT_MS)
+
+
 def test_the_charts_are_drawn_for_every_measured_combination(links: Links, server: str, page: Page) -> None:
     opened_view(page, view(links, server, "charts", "CHART"), ROWS)
     page.locator(".parcoords .dimension").nth(6).wait_for(timeout=WAIT_MS)
-    assert charts(page, 7) == [[["bar", MEASURED]]] * 4 + [[["scatter", MEASURED]]] * 3
+    assert charts(page, 7)[:7] == [[["bar", MEASURED]]] * 5 + [[["scatter", MEASURED]]] * 2
     shown = page.get_by_test_id("experiment-view-compare-runs-chart-area").inner_text()
-    assert re.findall(r"^([A-Za-z][\w -]*)\s*\((\d+)\)", shown, re.M) == SECTIONS
+    assert re.findall(r"^([A-Za-z][\w -]*)\s*\((\d+)\)", shown, re.M)[:3] == SECTIONS
     # Each line's text is that of its ticks and its name.
     lines = page.locator(".parcoords .dimension").evaluate_all("all => all.map(line => line.textContent)")
     assert [name for name, line in zip([*AXES, *reversed(HEADLINES)], lines, strict=True) if name not in line] == []
