@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import logging
 import tempfile
@@ -20,7 +19,6 @@ from sweeprof.tracking import Links, SweepInfo, SweepOutcome
 from sweeprof.tracking.artifacts import add_extras, stage_combination, stage_sweep
 from sweeprof.tracking.baselines import NOTE
 from sweeprof.tracking.credentials import without_credentials
-from sweeprof.tracking.descriptions import baseline_names
 from sweeprof.tracking.history import history_name, record_history
 from sweeprof.tracking.process import ENVIRONMENT
 from sweeprof.tracking.rest import VIEWER
@@ -28,7 +26,6 @@ from sweeprof.tracking.retry import connected, dispensable, is_foreign, retrying
 from sweeprof.tracking.run_index import delete_strays, known_runs, sweep_run, with_params
 from sweeprof.tracking.runs import METRICS_TAG, RunContent, run_contents
 from sweeprof.tracking.sweeps import (
-    RunLocation,
     experiment_name,
     experiment_tags,
     final_view,
@@ -113,19 +110,17 @@ class MlflowTracker:
                 until_done(functools.partial(_bring, client, experiment, content, stage, known.pop(id, None)))
                 sent += 1
             until_done(lambda _: delete_strays(client, experiment, sweep.sweep_id, known))
-            place = RunLocation(experiment, parent_id, None, baseline_names(parent.data.tags))
-            whole = functools.partial(sweep_content, comparison, records, folder, ending)
+            whole = functools.partial(sweep_content, comparison, records, folder, ending, experiment, parent)
             stage = functools.partial(stage_sweep, folder=folder, comparison=comparison)
             own = functools.partial(sweep_run, client, experiment, sweep, parent_id)
-            until_done(lambda _: _send(client, experiment, own(), whole(place), stage))
+            until_done(lambda _: _send(client, experiment, own(), whole(), stage))
             # A server may take no views and no history: these come last, so that it has all the rest.
             views = final_view(comparison, parent_id)
             _write_views(client, experiment, views)
             if self._history:
                 with dispensable("history"):
                     id = until_done(lambda _: self._experiment(client, history_name(sweep.name)))
-                    linked = whole(dataclasses.replace(place, history_id=id))
-                    client.set_tag(parent_id, NOTE, linked.tags[NOTE])
+                    client.set_tag(parent_id, NOTE, whole(id).tags[NOTE])
                     record_history(client, id, comparison, views, experiment)
         return self._links(experiment, sweep.sweep_id)
 

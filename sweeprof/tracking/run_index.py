@@ -79,11 +79,16 @@ def _rank(run: Run) -> tuple[bool, str]:
 
 
 def _search(client: MlflowClient, experiment: str, sweep_id: str, kind: str, only: str = "") -> list[Run]:
-    wanted = f"tags.`sweeprof.sweep_id` = '{sweep_id}' and tags.`sweeprof.kind` = '{kind}'{only}"
+    condition = f"tags.`sweeprof.sweep_id` = '{sweep_id}' and tags.`sweeprof.kind` = '{kind}'{only}"
+    return all_runs(client, experiment, condition)
+
+
+def all_runs(client: MlflowClient, experiment: str, condition: str) -> list[Run]:
+    """All runs for which ``condition``, in MLflow's language, holds, page by page."""
     runs: list[Run] = []
     token: str | None = ""
     while token is not None:
-        page = client.search_runs([experiment], wanted, max_results=PAGE, page_token=token or None)
+        page = client.search_runs([experiment], condition, max_results=PAGE, page_token=token or None)
         runs += page
         token = page.token or None
     return runs

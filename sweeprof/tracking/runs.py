@@ -95,8 +95,8 @@ def run_contents(
     for row in comparison.rows:
         own = by_id.get(row.combination_id, [])
         start, end = time_span(comparison, own)
-        params = {safe_key(a): shortened(axis_text(row.axes[a]), PARAM_LIMIT) for a in comparison.axes if a in row.axes}
-        metrics, verdicts = _metrics(row, keys), {}
+        params = axis_params(row, comparison.axes)
+        metrics, verdicts = metric_values(row, keys), {}
         if ending is not None:
             metrics, verdicts = metrics | ratios.metrics(row), ratios.tags(row)
         place = {
@@ -163,7 +163,13 @@ def _name_part(axis: str, value: object) -> str:
     return f"{_SHORT[axis]}{text}" if axis in _SHORT else f"{axis.rpartition('.')[2]}={text}"
 
 
-def _metrics(row: Row, keys: Mapping[str, str]) -> dict[str, float]:
+def axis_params(row: Row, axes: Iterable[str]) -> dict[str, str]:
+    """The row's values of these axes as parameters."""
+    return {safe_key(axis): shortened(axis_text(row.axes[axis]), PARAM_LIMIT) for axis in axes if axis in row.axes}
+
+
+def metric_values(row: Row, keys: Mapping[str, str]) -> dict[str, float]:
+    """The row's values by tracked key; ``keys`` has that of each metric, and of the ends of an interval, to track."""
     found = {}
     for name, key in keys.items():
         value = value_of(row, name)
@@ -173,7 +179,7 @@ def _metrics(row: Row, keys: Mapping[str, str]) -> dict[str, float]:
     if interval is not None:
         ends = zip(INTERVAL_ENDS, interval, strict=True)
         unit = row.cells[INTERVAL_OF].measurement.unit
-        found |= {keys[name]: fixed_value(end, unit) for name, end in ends if math.isfinite(end)}
+        found |= {keys[name]: fixed_value(end, unit) for name, end in ends if name in keys and math.isfinite(end)}
     return found
 
 

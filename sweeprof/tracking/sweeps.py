@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sweeprof.report.answer import answer
 from sweeprof.report.cells import axis_text, one_line, shortened
@@ -16,13 +16,16 @@ from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
 from sweeprof.tracking import SweepInfo, SweepOutcome
 from sweeprof.tracking.credentials import without_credentials
-from sweeprof.tracking.descriptions import capped, description
+from sweeprof.tracking.descriptions import baseline_names, capped, description
 from sweeprof.tracking.inputs import dataset_inputs
 from sweeprof.tracking.ratios import RATIOS, Ratios
 from sweeprof.tracking.runs import NAME_LIMIT, PARAM_LIMIT, RunContent, RunStatus, milliseconds, run_name, time_span
 from sweeprof.tracking.tables import safe_key, tracked_keys
 from sweeprof.tracking.views import HEADLINES, HISTORY, TREND, ViewOf, newest_view, run_address, view_address, view_tags
 from sweeprof.tracking.views import links as view_links
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
 
 _EXPERIMENT_NOTE = "Sweeps measured by sweeprof"
 """Begins the description of an experiment; one that somebody has written begins otherwise, and stays."""
@@ -65,31 +68,29 @@ def opened(sweep: SweepInfo) -> RunContent:
     return RunContent(run_title(sweep), start, start, "FINISHED", {k: text for k, text in tags.items() if text}, {}, {})
 
 
-@dataclass(frozen=True, slots=True)
-class RunLocation:
-    """The location of a sweep's run in MLflow."""
-
-    experiment_id: str
-    parent_id: str
-    """Id of the sweep's own run."""
-    history_id: str | None = None
-    """Of the experiment with the history of its combinations."""
-    baselines: Sequence[str] = ()
-    """Names that it is the baseline of."""
-
-
 def sweep_content(
-    comparison: Comparison, records: Sequence[Record], folder: Path, ending: SweepOutcome, place: RunLocation
+    comparison: Comparison,
+    records: Sequence[Record],
+    folder: Path,
+    ending: SweepOutcome,
+    experiment_id: str,
+    parent: Run,
+    history_id: str | None = None,
 ) -> RunContent:
-    """The sweep's run with what came out; ``folder`` is where ``comparison.md`` is."""
+    """The sweep's run with what came out.
+
+    Args:
+        folder: of ``comparison.md``.
+        parent: the sweep's run.
+        history_id: of the experiment with the history of its combinations.
+    """
     before, found = opened(sweep_info(comparison)), answer(comparison)
     report = folder / "comparison.md"
     markdown = report.read_text(encoding="utf-8") if report.is_file() else f"**{found}**"
-    shown = final_view(comparison, place.parent_id)
-    links = view_links(place.experiment_id, shown)
-    if place.history_id is not None:
-        links.append(f"[history]({view_address('', place.history_id, HISTORY, TREND)})")
-    note = description(markdown, f"Compare as {' · '.join(links)}", place.baselines)
+    links = view_links(experiment_id, final_view(comparison, parent.info.run_id))
+    if history_id is not None:
+        links.append(f"[history]({view_address('', history_id, HISTORY, TREND)})")
+    note = description(markdown, f"Compare as {' · '.join(links)}", baseline_names(parent.data.tags))
     params = sweep_params(comparison)
     tags = {**before.tags, "mlflow.note.content": note, "answer": capped(str(found))}
     tags |= {"sweeprof.baseline": capped(baseline_text(comparison)), PARAMS_TAG: capped("\n".join(params))}
