@@ -80,7 +80,8 @@ def links(database: Path) -> Links:
 
 
 def send(tracker: MlflowTracker, output: Path, **changes: Any) -> Links:
-    of = dataclasses.replace(comparison(), **changes)
+    long_command = f"{comparison().command} {' '.join(f'model.torch.setting_{i}={i}' for i in range(20))}"
+    of = dataclasses.replace(comparison(), command=long_command, **changes)
     folder = output / of.sweep_id
     write_layers(folder, of)
     (folder / "comparison.md").write_text(markdown(of), encoding="utf-8")
@@ -162,6 +163,7 @@ def test_a_first_visit_shows_axes_latency_ratio_and_verdict_without_scrolling(
 
         opened(new, f"{server}/{run_address('', '1', runs_of(server, 'sweep')[0].info.run_id)}", FIRST_VISIT)
         new.get_by_text("lenet5, mlp, digits_resnet", exact=True).wait_for(timeout=WAIT_MS)
+        assert "About this run" in visible_texts(new, "h4, h5")  # nothing is pushed out of the window
         new.screenshot(path=screenshots / "first_visit_sweep.png")
 
 

@@ -355,7 +355,7 @@ def test_whatever_is_longer_than_the_limits_is_shortened(output: Path, client: M
     assert run.data.tags["sweeprof.missing"] == "nan: not a finite number: nan"
     assert len(run.data.tags["sweeprof.reason"]) == 8000
     assert len(run.data.tags["mlflow.note.content"]) <= 8000
-    assert run.data.tags["mlflow.note.content"].endswith("c\n````")
+    assert run.data.tags["mlflow.note.content"].endswith("c `")
     assert run.info.run_name.endswith("/tensorflow/b64")
     assert len(run.info.run_name) <= 250
 
@@ -372,6 +372,17 @@ def test_a_long_report_is_cut_at_a_line(output: Path, client: MlflowClient) -> N
     assert len(note) <= 8000
     assert note.startswith("**headline.** Compare as [table](#/experiments/")
     assert note.endswith("| a row of a table |\n\n… the rest is in the artifact comparison.md")
+
+
+def test_a_long_command_is_wrapped_by_the_page(output: Path, client: MlflowClient) -> None:
+    command = "python -m sweeprof 'a=`b`' " + "x=1 " * 50
+    whole = small(command=command)
+    track(output, dataclasses.replace(whole, rows=(dataclasses.replace(whole.rows[0], command=command),)))
+    parent, (child,) = runs(client)[0], runs(client)[1].values()
+    for run in (parent, child):
+        note = run.data.tags["mlflow.note.content"]
+        assert "```" not in note
+        assert f"`` {command.strip()} ``" in note
 
 
 def test_a_deleted_experiment_is_restored(output: Path, client: MlflowClient, caplog: pytest.LogCaptureFixture) -> None:

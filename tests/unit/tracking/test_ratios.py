@@ -12,7 +12,7 @@ import pytest
 from support.odd import build
 from support.samples import comparison, records
 from sweeprof.results.compare import Comparison, compare_rows, find_baselines
-from sweeprof.results.measurement import Measurement
+from sweeprof.results.measurement import Better, Measurement
 from sweeprof.tracking.mlflow import MlflowTracker
 from sweeprof.tracking.ratios import Ratios
 
@@ -189,7 +189,7 @@ def test_another_plan_has_other_parameters_and_keeps_what_others_logged(output: 
 
 def test_the_step_of_training_and_of_inference_is_one_latency() -> None:
     points = [{"mode": mode, "backend": b} for mode in ("inference", "training") for b in ("torch", "jax")]
-    infos = {"latency/iteration": ("s", "lower"), LATENCY: ("s", "lower")}
+    infos: dict[str, tuple[str, Better]] = {"latency/iteration": ("s", "lower"), LATENCY: ("s", "lower")}
     values = [
         {LATENCY: 1.0},
         {LATENCY: 2.0},
