@@ -60,6 +60,11 @@ rm -f "$SUMMARY"
 echo "$NAME: $(date)" >"$LOG" || exit 1
 # A tracking server, if one is set: for the sweep, and for the tag of its run.
 [ -z "${MLFLOW_TRACKING_URI:-}" ] || SWEEP_OPTIONS="$SWEEP_OPTIONS tracking.uri=$MLFLOW_TRACKING_URI"
+# The trend over all nights, in MLflow's experiment "$NAME history".
+case " $SWEEP $SWEEP_OPTIONS " in
+*" tracking=none "*) ;;
+*) SWEEP_OPTIONS="tracking.history=true $SWEEP_OPTIONS" ;;
+esac
 
 before=$(newest)
 # shellcheck disable=SC2086  # split into arguments

@@ -32,9 +32,9 @@ from sweeprof.run.tracking_file import (
     noted_ending,
     read_tracking,
     settings_of,
+    shown_at,
     stored_tracker,
     unsent,
-    viewing_command,
 )
 from sweeprof.slurm.launcher import live_jobs
 from sweeprof.storage.folder import Folder
@@ -169,9 +169,8 @@ def _send(folder: Folder, asked: Json, trust: bool) -> ExitCode:
         if tracker.trouble:
             print(f"{folder.path} was not sent: {tracker.trouble}", file=sys.stderr)
             return ExitCode.INCOMPLETE
-    if links and links.needs_viewer:
-        elsewhere = (asked["uri"] or f"sqlite:///{folder.path.parents[1] / 'mlflow.db'}") if asked else None
-        print(f"MLflow UI  {viewing_command(folder, elsewhere)}")
     if links:
-        print(f"Compare    {links.comparison}")
+        elsewhere = (asked["uri"] or f"sqlite:///{folder.path.parents[1] / 'mlflow.db'}") if asked else None
+        name, value = shown_at(folder, links, elsewhere)
+        print(f"{name:<11}{value}")
     return ExitCode.OK

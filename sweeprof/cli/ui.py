@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import webbrowser
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -33,8 +34,9 @@ from sweeprof.tracking.pages import pages_of
 from sweeprof.tracking.rest import LOCAL, PORT, ServerUnreachable, is_healthy
 
 EPILOG = """\
-Starts MLflow's interface on the store of the sweep, prints the addresses of the sweep's pages, and runs until Ctrl-C.
-If a server with the sweep already listens on the port, it is used. For a sweep on a server, only the addresses are printed.
+Starts MLflow's interface on the store of the sweep, prints the addresses of the sweep's pages, opens the table in your browser if
+there is a graphical session, and runs until Ctrl-C. If a server with the sweep already listens on the port, it is used. For a sweep
+on a server, no other is started, and nothing is opened unless you give the address (--uri, or MLFLOW_TRACKING_URI).
 """
 SQLITE = "sqlite:///"
 POSTGRESQL = ("postgresql", "postgresql+psycopg")
@@ -50,6 +52,8 @@ SERVER_ENVIRONMENT = {
 }
 """Without job runners a server takes 2 processes and 400 MB instead of 15 and 2.3 GB."""
 LINES_KEPT = 20
+SESSION = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+"""Environment variables of which a graphical session, or a user who has chosen a browser, has one."""
 
 
 class ServerEnded(SweeprofError):
@@ -66,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=int, default=PORT, metavar="N", help=f"where to listen ({PORT}); 0: any free port"
     )
+    parser.add_argument("--no-browser", action="store_true", help="only print the addresses")
     parser.add_argument(
         "--uri", metavar="ADDRESS", help="use another store or server than the one that the sweep was sent to"
     )
@@ -77,7 +82,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     store, login = _store(folder, options.uri)
     try:
         with terminable():
-            return _show(folder, store, login, options.port)
+            return _show(folder, store, login, options.port, not options.no_browser)
     except KeyboardInterrupt:
         return ExitCode.OK
     except (ServerEnded, ServerUnreachable) as error:
@@ -133,10 +138,11 @@ def _how_to_send(folder: Folder) -> str:
     return f"to send it: sweeprof sync {folder.path}"
 
 
-def _show(folder: Folder, store: str, login: bool, port: int) -> ExitCode:
+def _show(folder: Folder, store: str, login: bool, port: int, browse: bool) -> ExitCode:
     plan = folder.read_plan()
     if _is_server(store):
-        return _print_pages(folder, store, _pages(store, plan, login))
+        # A page that only the sweep's folder names is not opened unasked.
+        return _print_pages(folder, _pages(store, plan, login), browse and login)
     database = Path(store.removeprefix(SQLITE).partition("?")[0]) if store.startswith(SQLITE) else None
     if database and not database.is_file():
         raise UserError([Problem("--uri", store, f"does not exist; {_how_to_send(folder)}")])
@@ -144,12 +150,12 @@ def _show(folder: Folder, store: str, login: bool, port: int) -> ExitCode:
     with suppress(ServerUnreachable):  # another user's program may listen there: it gets no password
         pages = pages_of(address, plan.name, plan.sweep_id, login=False) if port and is_healthy(address) else {}
         if pages:
-            return _print_pages(folder, address, pages)
+            return _print_pages(folder, pages, browse)
     _check_store(store)
     address = f"http://{LOCAL[0]}:{_free_port(port)}"
     artifacts = (database.parent if database else folder.path.parents[1]) / "mlflow-artifacts"
     with tempfile.TemporaryFile("w+", errors="replace") as log, _server(store, artifacts, address, log) as server:
-        code = _print_pages(folder, address, pages_of(address, plan.name, plan.sweep_id, login=False))
+        code = _print_pages(folder, pages_of(address, plan.name, plan.sweep_id, login=False), browse)
         if code == ExitCode.OK:
             print("Ctrl-C ends the server.", flush=True)
             server.wait()
@@ -168,13 +174,16 @@ def _pages(store: str, plan: Plan, login: bool) -> dict[str, str]:
         raise ServerUnreachable(f"{error} ({hint})") from None
 
 
-def _print_pages(folder: Folder, address: str, pages: Mapping[str, str]) -> ExitCode:
+def _print_pages(folder: Folder, pages: Mapping[str, str], browse: bool) -> ExitCode:
+    """Print the pages; open the first if there is a graphical session: a browser in the terminal would take its place."""
     if not pages:
         print_error(f"MLflow does not have {folder.path}; {_how_to_send(folder)}")
         return ExitCode.INCOMPLETE
-    for name, page in {"MLflow": without_credentials(address), **pages}.items():
-        print(f"{name:<14}{page}")
+    for name, page in pages.items():
+        print(f"{name:<11}{page}")
     sys.stdout.flush()
+    if browse and (sys.platform == "darwin" or any(os.environ.get(name) for name in SESSION)):
+        webbrowser.open(next(iter(pages.values())))
     return ExitCode.OK
 
 

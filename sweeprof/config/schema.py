@@ -362,7 +362,8 @@ class TrackingSettings:
         c.optional(c.TRACKING_URI),
     )
     history: bool = _key(
-        True, 'true: also plot the main metrics of all sweeps of one name over time, in the experiment "NAME history".'
+        False,
+        'true: also plot the main metrics of all sweeps of one name over time, in the experiment "NAME history" (nightly.sh does).',
     )
     writer: str = _key(
         "head",

@@ -89,7 +89,7 @@ def answer(comparison: Comparison) -> Answer:
     counts = f"{headline(comparison)}."
     if not any(row.has_values for row in comparison.rows):
         return Answer(_nothing(comparison), counts)
-    metric = _main_metric(comparison)
+    metric = main_metric(comparison)
     cases = [] if metric is None else _cases(comparison, metric)
     sentences = []
     if comparison.constraints:
@@ -118,7 +118,7 @@ def _nothing(comparison: Comparison) -> str:
     return f"{subject}. The reason{where}: {reason.rstrip('.')}."
 
 
-def _main_metric(comparison: Comparison) -> MetricInfo | None:
+def main_metric(comparison: Comparison) -> MetricInfo | None:
     """Return the metric that the answer is about: the time of a step, or else the first with values and a better direction."""
     known = {info.name: info for info in comparison.metrics}
     for info in [*(known[name] for name in STEPS if name in known), *called_metrics(comparison)]:
@@ -127,7 +127,7 @@ def _main_metric(comparison: Comparison) -> MetricInfo | None:
     return None
 
 
-def _metric_of(row: Row, metric: MetricInfo) -> str:
+def metric_of(row: Row, metric: MetricInfo) -> str:
     """Return the name of the metric for a row: a training step is compared as a whole, and any other step is a forward."""
     if metric.name not in STEPS:
         return metric.name
@@ -135,14 +135,14 @@ def _metric_of(row: Row, metric: MetricInfo) -> str:
 
 
 def _value(row: Row, metric: MetricInfo) -> float | None:
-    return value_of(row, _metric_of(row, metric)) if row.has_values else None
+    return value_of(row, metric_of(row, metric)) if row.has_values else None
 
 
 def _cases(comparison: Comparison, metric: MetricInfo) -> list[_Case]:
     """Return the rows that have a ratio to a baseline other than themselves."""
     found = []
     for row in comparison.rows:
-        name = _metric_of(row, metric)
+        name = metric_of(row, metric)
         cell = row.cells.get(name)
         if cell is None or cell.ratio is None or row.is_baseline or not (row.has_values and row.baseline_has_values):
             continue
@@ -223,7 +223,7 @@ def _no_difference(comparison: Comparison, metric: MetricInfo, base: str, other:
     """Return the finding where no case has a difference that counts."""
     subject = "equally fast" if metric.name in STEPS else "equal"
     where = "" if len(cases) == 1 else f" in all {len(cases)} cases"
-    threshold = comparison.threshold_of(_metric_of(cases[0].row, metric))
+    threshold = comparison.threshold_of(metric_of(cases[0].row, metric))
     if all(case.is_certain for case in cases):
         within = "" if threshold is None or not cases[0].cell.ratio_interval else f", within {percent(threshold)}"
         return f"{base} and {other} are {subject}{where}{within}."
@@ -398,7 +398,7 @@ def _best_of(rows: Sequence[Row], metric: MetricInfo) -> tuple[Row, str] | None:
         return None
     choose = min if metric.better == "lower" else max
     value, row = choose(values, key=lambda pair: pair[0])
-    measurement = row.cells[_metric_of(row, metric)].measurement
+    measurement = row.cells[metric_of(row, metric)].measurement
     return row, scaled(value, text_unit(measurement.name, measurement.unit))
 
 

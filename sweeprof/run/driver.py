@@ -34,7 +34,7 @@ from sweeprof.run.progress import ProgressDisplay
 from sweeprof.run.references import keep_baseline
 from sweeprof.run.reports import write_reports
 from sweeprof.run.tracker_process import TrackerProcess
-from sweeprof.run.tracking_file import StoredTracker, keep_config, note_ending, sending_command, viewing_command
+from sweeprof.run.tracking_file import StoredTracker, keep_config, note_ending, sending_command, shown_at
 from sweeprof.slurm.launcher import Detached
 from sweeprof.storage.folder import Folder, stamp_of
 from sweeprof.tracking import Links, SweepOutcome
@@ -171,7 +171,7 @@ def _detached(folder: Folder, plan: Plan, running: str, out: Console, links: Lin
         with suppress(SystemExit, BrokenPipeError):
             out.print(Report(comparison, folder.path))
             out.print()
-    lines = [("Running", running), ("Collect", collect), *([("Compare", links.comparison)] if links else [])]
+    lines = [("Running", running), ("Collect", collect), *([shown_at(folder, links)] if links else [])]
     for name, value in lines:
         _print_line(out, name, value)
     return Outcome(folder.path, ExitCode.OK, running=True)
@@ -241,9 +241,7 @@ def _ending(code: int) -> SweepOutcome:
 def _print_links(out: Console, folder: Folder, report: Path, links: Links | None) -> None:
     out.print()
     lines = [("Report", str(report))]
-    if links and links.needs_viewer:
-        lines.append(("MLflow UI", viewing_command(folder)))
     if links:
-        lines.append(("Compare", links.comparison))
+        lines.append(shown_at(folder, links))
     for name, value in lines:
         _print_line(out, name, value)

@@ -21,7 +21,7 @@ from sweeprof.results.record import Json
 from sweeprof.results.validation import damaged, validated
 from sweeprof.run.locks import has_driver
 from sweeprof.storage.folder import Folder, sweeps
-from sweeprof.tracking import KNOWN, SweepOutcome
+from sweeprof.tracking import KNOWN, Links, SweepOutcome
 from sweeprof.tracking.credentials import knows_login, logins, same_address, without_credentials
 
 HIDDEN = "***"
@@ -211,6 +211,11 @@ def sending_command(folder: Folder) -> str:
         if not stored["complete"]:
             words.append(f"uri={stored['config']['uri']}")
     return shlex.join(words)
+
+
+def shown_at(folder: Folder, links: Links, uri: str | None = None) -> tuple[str, str]:
+    """Return how to open the sweep in its tracker, with a label: an address, or the command if no server shows it yet."""
+    return ("MLflow UI", viewing_command(folder, uri)) if links.needs_viewer else ("Compare", links.comparison)
 
 
 def viewing_command(folder: Folder, uri: str | None = None) -> str:

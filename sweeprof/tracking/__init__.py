@@ -26,7 +26,7 @@ class MlflowConfig:
     """The settings of :data:`MLFLOW` that ``tracking.json`` may hold."""
 
     uri: str | None = None
-    history: bool = True
+    history: bool = False
     writer: Literal["head", "job"] = "head"
 
 

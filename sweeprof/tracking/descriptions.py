@@ -5,6 +5,7 @@ MLflow folds a description after a few lines: what matters, and the links, are i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from sweeprof.report.cells import one_line, ratio_text, shortened, value_of, value_text
@@ -22,6 +23,8 @@ BASELINE_TAG = "baseline."
 _MOST_FIGURES = 6
 """Of a description: the page has all metrics beside it."""
 _BASELINE = "Baseline "
+_BLOCK = re.compile(r"^(`{3,})sh\n(.*?)\n\1$", re.MULTILINE | re.DOTALL)
+"""A command in Markdown."""
 
 
 def capped(text: str) -> str:
@@ -31,7 +34,7 @@ def capped(text: str) -> str:
 
 def links_to(sweep_id: str, parent_id: str, experiment_id: str) -> str:
     """Links from a combination to its sweep."""
-    sweep, report = run_address(experiment_id, parent_id), run_address(experiment_id, parent_id, "report.html")
+    sweep, report = run_address("", experiment_id, parent_id), run_address("", experiment_id, parent_id, "report.html")
     table = view_address("", experiment_id, sweep_id, TABLE)
     return f"[sweep]({sweep}) · [comparison]({table}) · [report]({report})"
 
@@ -41,8 +44,7 @@ def outcome_text(row: Row, titles: Mapping[str, str], links: str) -> str:
     reason = shortened(one_line(row.reason or ""), TAG_LIMIT // 4).replace("`", "'")
     outcome = f"**{row.status}**: `{reason}`" if reason else f"**{row.status}**"
     head = f"{outcome}, the baseline of others · {links}" if row.is_baseline else f"{outcome} · {links}"
-    # A fence of four survives a command with a fence in it.
-    command = f"````sh\n{shortened(row.command, TAG_LIMIT // 2)}\n````" if row.command else ""
+    command = _code(shortened(row.command, TAG_LIMIT // 2)) if row.command else ""
     return capped("\n\n".join(part for part in (head, "\n".join(_figures(row, titles)), command) if part))
 
 
@@ -56,7 +58,8 @@ def _figures(row: Row, titles: Mapping[str, str]) -> Iterator[str]:
 
 def description(markdown: str, links: str, baselines: Iterable[str] = ()) -> str:
     """A report of any length as a description: its headline, ``links``, ``baselines``, and as many whole lines as fit."""
-    head, _, rest = without_credentials(markdown).strip().partition("\n\n")
+    wrapped = _BLOCK.sub(lambda block: _code(block[2]), without_credentials(markdown))
+    head, _, rest = wrapped.strip().partition("\n\n")
     # Links on a line of their own would lie below the veil that MLflow draws over a folded description.
     text = printable(with_baselines(f"{head} {links}\n\n{rest}".strip(), baselines))
     if len(text) <= TAG_LIMIT:
@@ -64,6 +67,12 @@ def description(markdown: str, links: str, baselines: Iterable[str] = ()) -> str
     ending = "\n\n… the rest is in the artifact comparison.md"
     kept = text[: TAG_LIMIT - len(ending)]
     return (kept.rpartition("\n")[0] or kept) + ending
+
+
+def _code(command: str) -> str:
+    """A command as inline code: a block is not wrapped, and a long line would push half of MLflow's page out of the window."""
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", command)), default=0))
+    return f"{fence} {one_line(command)} {fence}"
 
 
 def with_baselines(text: str, names: Iterable[str]) -> str:

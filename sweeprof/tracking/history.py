@@ -12,16 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sweeprof.report.cells import axis_text, one_line, shortened, value_of
+from sweeprof.report.cells import one_line, shortened
 from sweeprof.report.markdown import escaped
-from sweeprof.report.units import fixed_value
-from sweeprof.results.compare import Comparison, Row
+from sweeprof.results.compare import Comparison
 from sweeprof.tracking.descriptions import capped
 from sweeprof.tracking.retry import until_done
-from sweeprof.tracking.run_index import PAGE
-from sweeprof.tracking.runs import NAME_LIMIT, PARAM_LIMIT, milliseconds, name_of
+from sweeprof.tracking.run_index import all_runs
+from sweeprof.tracking.runs import NAME_LIMIT, axis_params, metric_values, milliseconds, name_of
 from sweeprof.tracking.sweeps import experiment_name
-from sweeprof.tracking.tables import safe_key, tracked_keys
+from sweeprof.tracking.tables import tracked_keys
 from sweeprof.tracking.views import HISTORY, ViewOf, run_address, trend_tag, write_tags
 
 if TYPE_CHECKING:
@@ -101,15 +100,15 @@ def points(comparison: Comparison, of: ViewOf, home: str) -> Iterator[HistoryEnt
         milliseconds(comparison.created),
         step_of(comparison.created, comparison.sweep_id),
     )
-    versions, sweep = _versions(comparison), run_address(home, of.parent_id)
+    versions, sweep = _versions(comparison), run_address("", home, of.parent_id)
     for row in comparison.rows:
         yield HistoryEntry(
             combination_id=row.combination_id,
             step=step,
             at_ms=at,
-            metrics=_values(row, {name: keys[name] for name in of.headlines}) if row.status == "ok" else {},
+            metrics=metric_values(row, {name: keys[name] for name in of.headlines}) if row.status == "ok" else {},
             name=name_of(comparison, row, comparison.axes),
-            params={safe_key(a): shortened(axis_text(v), PARAM_LIMIT) for a, v in row.axes.items()},
+            params=axis_params(row, row.axes),
             tags={
                 "sweeprof.kind": "history",
                 "sweeprof.combination_id": row.combination_id,
@@ -120,15 +119,6 @@ def points(comparison: Comparison, of: ViewOf, home: str) -> Iterator[HistoryEnt
                 "mlflow.source.type": "LOCAL",
             },
         )
-
-
-def _values(row: Row, keys: Mapping[str, str]) -> dict[str, float]:
-    values = {name: value_of(row, name) for name in keys}
-    return {
-        keys[name]: fixed_value(value, row.cells[name].measurement.unit)
-        for name, value in values.items()
-        if value is not None
-    }
 
 
 def _versions(comparison: Comparison) -> str:
@@ -145,13 +135,11 @@ def _known(client: MlflowClient, experiment_id: str, combination_id: str | None 
     if combination_id is not None:
         condition += f" and tags.`sweeprof.combination_id` = '{combination_id}'"
     found: dict[str, list[Run]] = {}
-    token: str | None = ""
-    while token is not None:
-        page = client.search_runs([experiment_id], condition, max_results=PAGE, page_token=token or None)
-        for run in page:
-            found.setdefault(run.data.tags.get("sweeprof.combination_id", ""), []).append(run)
-        token = page.token or None
-    return {id: sorted(runs, key=lambda run: (run.info.start_time, run.info.run_id)) for id, runs in found.items()}
+    for run in sorted(
+        all_runs(client, experiment_id, condition), key=lambda run: (run.info.start_time, run.info.run_id)
+    ):
+        found.setdefault(run.data.tags.get("sweeprof.combination_id", ""), []).append(run)
+    return found
 
 
 def _add(client: MlflowClient, experiment_id: str, point: HistoryEntry, runs: Sequence[Run], tried: int) -> None:

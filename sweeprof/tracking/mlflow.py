@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import logging
 import tempfile
@@ -20,23 +19,22 @@ from sweeprof.tracking import Links, SweepInfo, SweepOutcome
 from sweeprof.tracking.artifacts import add_extras, stage_combination, stage_sweep
 from sweeprof.tracking.baselines import NOTE
 from sweeprof.tracking.credentials import without_credentials
-from sweeprof.tracking.descriptions import baseline_names
 from sweeprof.tracking.history import history_name, record_history
 from sweeprof.tracking.process import ENVIRONMENT
 from sweeprof.tracking.rest import VIEWER
 from sweeprof.tracking.retry import connected, dispensable, is_foreign, retrying, until_done
-from sweeprof.tracking.run_index import delete_strays, known_runs, sweep_run
+from sweeprof.tracking.run_index import delete_strays, known_runs, sweep_run, with_params
 from sweeprof.tracking.runs import METRICS_TAG, RunContent, run_contents
 from sweeprof.tracking.sweeps import (
-    RunLocation,
     experiment_name,
     experiment_tags,
     final_view,
     first_view,
     sweep_content,
     sweep_info,
+    sweep_params,
 )
-from sweeprof.tracking.views import ViewOf, view_address, write_tags
+from sweeprof.tracking.views import VERDICT_TAG, ViewOf, view_address, write_tags
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -46,6 +44,9 @@ __all__ = ["ENVIRONMENT", "MlflowTracker", "TrackingError"]
 
 SAID_LIMIT = 500
 """Characters of what MLflow said: a proxy may have answered with a page of HTML."""
+
+_OWN_TAGS = ("sweeprof.", VERDICT_TAG, "answer", "confidence")
+"""Beginnings of the keys of tags that are deleted where they no longer apply."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class MlflowTracker:
         writer: ``job`` where jobs of a cluster send what they measure before the head does, which is theirs to know.
     """
 
-    def __init__(self, uri: str | None, output: Path | str, history: bool = True, writer: str = "head") -> None:
+    def __init__(self, uri: str | None, output: Path | str, history: bool = False, writer: str = "head") -> None:
         self._history = history
         self.on_progress: Callable[[], object] = lambda: None
         folder = Path(output).absolute()
@@ -100,7 +101,8 @@ class MlflowTracker:
         with self._told(lambda: f"; {sent} of {sweep.combinations} combinations are there"):
             client = retrying(until_done(lambda _: connected(self._uri)), self.on_progress)
             experiment = until_done(lambda _: self._experiment(client, sweep.name))
-            parent = until_done(lambda _: sweep_run(client, experiment, sweep))
+            params = sweep_params(comparison)
+            parent = until_done(lambda _: with_params(client, sweep_run(client, experiment, sweep), params))
             parent_id = parent.info.run_id
             known = until_done(lambda _: known_runs(client, experiment, sweep.sweep_id))
             for id, content in run_contents(comparison, records, ending, parent_id, experiment):
@@ -108,19 +110,17 @@ class MlflowTracker:
                 until_done(functools.partial(_bring, client, experiment, content, stage, known.pop(id, None)))
                 sent += 1
             until_done(lambda _: delete_strays(client, experiment, sweep.sweep_id, known))
-            place = RunLocation(experiment, parent_id, None, baseline_names(parent.data.tags))
-            whole = functools.partial(sweep_content, comparison, records, folder, ending)
+            whole = functools.partial(sweep_content, comparison, records, folder, ending, experiment, parent)
             stage = functools.partial(stage_sweep, folder=folder, comparison=comparison)
             own = functools.partial(sweep_run, client, experiment, sweep, parent_id)
-            until_done(lambda _: _send(client, experiment, own(), whole(place), stage))
+            until_done(lambda _: _send(client, experiment, own(), whole(), stage))
             # A server may take no views and no history: these come last, so that it has all the rest.
             views = final_view(comparison, parent_id)
             _write_views(client, experiment, views)
             if self._history:
                 with dispensable("history"):
                     id = until_done(lambda _: self._experiment(client, history_name(sweep.name)))
-                    linked = whole(dataclasses.replace(place, history_id=id))
-                    client.set_tag(parent_id, NOTE, linked.tags[NOTE])
+                    client.set_tag(parent_id, NOTE, whole(id).tags[NOTE])
                     record_history(client, id, comparison, views, experiment)
         return self._links(experiment, sweep.sweep_id)
 
@@ -136,7 +136,7 @@ class MlflowTracker:
             experiment = until_done(lambda _: self._experiment(client, sweep.name))
             parent_id = until_done(lambda _: sweep_run(client, experiment, sweep)).info.run_id
             known = until_done(lambda _: known_runs(client, experiment, sweep.sweep_id))
-            for id, content in run_contents(comparison, records, "finished", parent_id, experiment):
+            for id, content in run_contents(comparison, records, None, parent_id, experiment):
                 if id in ids:
                     stage = functools.partial(
                         stage_combination, folder=folder, combination_id=id, config=content.config
@@ -260,7 +260,7 @@ def _is_sent(run: Run, content: RunContent) -> bool:
 
 
 def _own_tags(run: Run, content: RunContent) -> dict[str, str]:
-    return {key: text for key, text in run.data.tags.items() if key.startswith("sweeprof.") or key in content.tags}
+    return {key: text for key, text in run.data.tags.items() if key.startswith(_OWN_TAGS) or key in content.tags}
 
 
 def _write_views(client: MlflowClient, experiment_id: str, of: ViewOf) -> None:

@@ -156,8 +156,8 @@ def experiment_id(address: str, name: str, login: bool = True) -> str | None:
     return str(experiments[0]["experiment_id"]) if experiments else None
 
 
-def run_ids(address: str, experiment: str, condition: str, order: str, limit: int, login: bool = True) -> list[str]:
-    """Ids of the first ``limit`` runs for which ``condition`` holds; it and ``order`` are in MLflow's language.
+def run_id(address: str, experiment: str, condition: str, login: bool = True) -> str | None:
+    """Id of the oldest run for which ``condition``, in MLflow's language, holds; None where there is none.
 
     Args:
         login: whether the server may be told the user and password of the environment.
@@ -165,8 +165,10 @@ def run_ids(address: str, experiment: str, condition: str, order: str, limit: in
     Raises:
         ServerUnreachable: the server was not reached, or refused.
     """
-    asked = {"experiment_ids": [experiment], "filter": condition, "order_by": [order], "max_results": limit}
-    return [run["info"]["run_id"] for run in _post(address, "runs/search", asked, login).get("runs", [])]
+    order = ["attributes.start_time"]
+    asked = {"experiment_ids": [experiment], "filter": condition, "order_by": order, "max_results": 1}
+    runs = _post(address, "runs/search", asked, login).get("runs", [])
+    return str(runs[0]["info"]["run_id"]) if runs else None
 
 
 def _post(address: str, path: str, question: Mapping[str, Any], login: bool) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sweeprof.tracking import SweepInfo
-from sweeprof.tracking.sweeps import opened
+from sweeprof.tracking.sweeps import PARAMS_TAG, opened
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -27,6 +28,29 @@ def sweep_run(client: MlflowClient, experiment: str, sweep: SweepInfo, kept: str
     for run in others:
         client.delete_run(run.info.run_id)
     return first
+
+
+def with_params(client: MlflowClient, run: Run, params: Mapping[str, str]) -> Run:
+    """The sweep's run, or a new one in its place if its parameters are others, after a change of plan: MLflow cannot change them.
+
+    The new run has what others have logged, apart from artifacts.
+    """
+    from mlflow.entities import Metric, Param
+
+    own = set(run.data.tags.get(PARAMS_TAG, "").split("\n"))
+    there = run.data.params
+    if all(there.get(key, text) == text for key, text in params.items()) and own.isdisjoint(there.keys() - params):
+        return run
+    tags = {key: text for key, text in run.data.tags.items() if key != PARAMS_TAG}
+    new = client.create_run(run.info.experiment_id, run.info.start_time, tags, run.info.run_name)
+    client.log_batch(
+        new.info.run_id,
+        [Metric(key, value, run.info.start_time, 0) for key, value in run.data.metrics.items()],
+        [Param(key, text) for key, text in there.items() if key not in own],
+        synchronous=True,
+    )
+    client.delete_run(run.info.run_id)
+    return new
 
 
 def known_runs(
@@ -55,11 +79,16 @@ def _rank(run: Run) -> tuple[bool, str]:
 
 
 def _search(client: MlflowClient, experiment: str, sweep_id: str, kind: str, only: str = "") -> list[Run]:
-    wanted = f"tags.`sweeprof.sweep_id` = '{sweep_id}' and tags.`sweeprof.kind` = '{kind}'{only}"
+    condition = f"tags.`sweeprof.sweep_id` = '{sweep_id}' and tags.`sweeprof.kind` = '{kind}'{only}"
+    return all_runs(client, experiment, condition)
+
+
+def all_runs(client: MlflowClient, experiment: str, condition: str) -> list[Run]:
+    """All runs for which ``condition``, in MLflow's language, holds, page by page."""
     runs: list[Run] = []
     token: str | None = ""
     while token is not None:
-        page = client.search_runs([experiment], wanted, max_results=PAGE, page_token=token or None)
+        page = client.search_runs([experiment], condition, max_results=PAGE, page_token=token or None)
         runs += page
         token = page.token or None
     return runs

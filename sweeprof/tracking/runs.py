@@ -26,6 +26,7 @@ from sweeprof.results.record import Record
 from sweeprof.tracking import SweepOutcome
 from sweeprof.tracking.descriptions import capped, links_to, outcome_text
 from sweeprof.tracking.inputs import Input, dataset_inputs
+from sweeprof.tracking.ratios import Ratios
 from sweeprof.tracking.tables import INTERVAL_ENDS, INTERVAL_OF, safe_key, tracked_keys
 from sweeprof.tracking.views import PLACE_TAG
 
@@ -73,20 +74,31 @@ def time_span(comparison: Comparison, records: Sequence[Record]) -> tuple[int, i
 
 
 def run_contents(
-    comparison: Comparison, records: Sequence[Record], ending: SweepOutcome, parent_id: str, experiment_id: str = "0"
+    comparison: Comparison,
+    records: Sequence[Record],
+    ending: SweepOutcome | None,
+    parent_id: str,
+    experiment_id: str = "0",
 ) -> Iterator[tuple[str, RunContent]]:
-    """Id and run of every combination; ``parent_id`` is the run of the sweep."""
+    """Id and run of every combination; ``parent_id`` is the run of the sweep.
+
+    Args:
+        ending: of the sweep; None while others are measured: nothing is compared yet.
+    """
     by_id: dict[str, list[Record]] = {}
     for record in records:
         by_id.setdefault(record.combination_id, []).append(record)
     places, colours, keys = _places(comparison), _colours(comparison), tracked_keys(comparison)
     titles = {info.name: metric_title(info, comparison.rows) for info in shown_metrics(comparison)}
     links = links_to(comparison.sweep_id, parent_id, experiment_id)
+    ratios = Ratios(comparison)
     for row in comparison.rows:
         own = by_id.get(row.combination_id, [])
         start, end = time_span(comparison, own)
-        params = {safe_key(a): shortened(axis_text(row.axes[a]), PARAM_LIMIT) for a in comparison.axes if a in row.axes}
-        metrics = _metrics(row, keys)
+        params = axis_params(row, comparison.axes)
+        metrics, verdicts = metric_values(row, keys), {}
+        if ending is not None:
+            metrics, verdicts = metrics | ratios.metrics(row), ratios.tags(row)
         place = {
             PLACE_TAG: f"{places[row.combination_id]:05d}",
             "mlflow.parentRunId": parent_id,
@@ -103,6 +115,7 @@ def run_contents(
                     **_tags(comparison, row, titles, metrics),
                     "mlflow.note.content": outcome_text(row, titles, links),
                     **place,
+                    **verdicts,
                 },
                 params=params,
                 metrics=metrics,
@@ -136,7 +149,7 @@ def name_of(comparison: Comparison, row: Row, axes: Iterable[str]) -> str:
     return shortened("/".join(_name_part(a, row.axes.get(a)) for a in axes) or one_line(comparison.name), NAME_LIMIT)
 
 
-def _status(row: Row, records: Sequence[Record], ending: SweepOutcome) -> RunStatus:
+def _status(row: Row, records: Sequence[Record], ending: SweepOutcome | None) -> RunStatus:
     if row.status == "ok":
         return "FINISHED"
     unmeasured = not records or row.status in ("skipped", "lost")
@@ -150,7 +163,13 @@ def _name_part(axis: str, value: object) -> str:
     return f"{_SHORT[axis]}{text}" if axis in _SHORT else f"{axis.rpartition('.')[2]}={text}"
 
 
-def _metrics(row: Row, keys: Mapping[str, str]) -> dict[str, float]:
+def axis_params(row: Row, axes: Iterable[str]) -> dict[str, str]:
+    """The row's values of these axes as parameters."""
+    return {safe_key(axis): shortened(axis_text(row.axes[axis]), PARAM_LIMIT) for axis in axes if axis in row.axes}
+
+
+def metric_values(row: Row, keys: Mapping[str, str]) -> dict[str, float]:
+    """The row's values by tracked key; ``keys`` has that of each metric, and of the ends of an interval, to track."""
     found = {}
     for name, key in keys.items():
         value = value_of(row, name)
@@ -160,7 +179,7 @@ def _metrics(row: Row, keys: Mapping[str, str]) -> dict[str, float]:
     if interval is not None:
         ends = zip(INTERVAL_ENDS, interval, strict=True)
         unit = row.cells[INTERVAL_OF].measurement.unit
-        found |= {keys[name]: fixed_value(end, unit) for name, end in ends if math.isfinite(end)}
+        found |= {keys[name]: fixed_value(end, unit) for name, end in ends if name in keys and math.isfinite(end)}
     return found
 
 

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from sweeprof.report.answer import answer
 from sweeprof.report.cells import axis_text, one_line, shortened
+from sweeprof.report.columns import baseline_text
 from sweeprof.report.markdown import escaped
-from sweeprof.report.summary import headline
 from sweeprof.report.units import fixed_key
 from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
 from sweeprof.tracking import SweepInfo, SweepOutcome
-from sweeprof.tracking.descriptions import capped, description
+from sweeprof.tracking.credentials import without_credentials
+from sweeprof.tracking.descriptions import baseline_names, capped, description
 from sweeprof.tracking.inputs import dataset_inputs
-from sweeprof.tracking.runs import NAME_LIMIT, RunContent, RunStatus, milliseconds, time_span
+from sweeprof.tracking.ratios import RATIOS, Ratios
+from sweeprof.tracking.runs import NAME_LIMIT, PARAM_LIMIT, RunContent, RunStatus, milliseconds, run_name, time_span
 from sweeprof.tracking.tables import safe_key, tracked_keys
 from sweeprof.tracking.views import HEADLINES, HISTORY, TREND, ViewOf, newest_view, run_address, view_address, view_tags
 from sweeprof.tracking.views import links as view_links
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
 
 _EXPERIMENT_NOTE = "Sweeps measured by sweeprof"
 """Begins the description of an experiment; one that somebody has written begins otherwise, and stays."""
 _EXPECTED = ("latency/forward", "throughput/samples_per_s", "memory/rss_peak_bytes", "quality/accuracy")
 """What most sweeps measure."""
+_SETTINGS = ("mode", "inputs", "dataset", "protocol", "seed")
+"""Beginnings of the keys of settings that are parameters of a sweep."""
+PARAMS_TAG = "sweeprof.params"
+"""The keys of the sweep's parameters, one a line: others that its run has are somebody else's."""
 _STATUS: dict[SweepOutcome, RunStatus] = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
@@ -58,39 +68,53 @@ def opened(sweep: SweepInfo) -> RunContent:
     return RunContent(run_title(sweep), start, start, "FINISHED", {k: text for k, text in tags.items() if text}, {}, {})
 
 
-@dataclass(frozen=True, slots=True)
-class RunLocation:
-    """The location of a sweep's run in MLflow."""
-
-    experiment_id: str
-    parent_id: str
-    """Id of the sweep's own run."""
-    history_id: str | None = None
-    """Of the experiment with the history of its combinations."""
-    baselines: Sequence[str] = ()
-    """Names that it is the baseline of."""
-
-
 def sweep_content(
-    comparison: Comparison, records: Sequence[Record], folder: Path, ending: SweepOutcome, place: RunLocation
+    comparison: Comparison,
+    records: Sequence[Record],
+    folder: Path,
+    ending: SweepOutcome,
+    experiment_id: str,
+    parent: Run,
+    history_id: str | None = None,
 ) -> RunContent:
-    """The sweep's run with what came out; ``folder`` is where ``comparison.md`` is."""
-    before = opened(sweep_info(comparison))
+    """The sweep's run with what came out.
+
+    Args:
+        folder: of ``comparison.md``.
+        parent: the sweep's run.
+        history_id: of the experiment with the history of its combinations.
+    """
+    before, found = opened(sweep_info(comparison)), answer(comparison)
     report = folder / "comparison.md"
-    markdown = report.read_text(encoding="utf-8") if report.is_file() else f"**{headline(comparison)}.**"
-    shown = final_view(comparison, place.parent_id)
-    links = view_links(place.experiment_id, shown)
-    if place.history_id is not None:
-        links.append(f"[history]({view_address('', place.history_id, HISTORY, TREND)})")
-    note = description(markdown, f"Compare as {' · '.join(links)}", place.baselines)
-    tags = {**before.tags, "mlflow.note.content": note}
+    markdown = report.read_text(encoding="utf-8") if report.is_file() else f"**{found}**"
+    links = view_links(experiment_id, final_view(comparison, parent.info.run_id))
+    if history_id is not None:
+        links.append(f"[history]({view_address('', history_id, HISTORY, TREND)})")
+    note = description(markdown, f"Compare as {' · '.join(links)}", baseline_names(parent.data.tags))
+    params = sweep_params(comparison)
+    tags = {**before.tags, "mlflow.note.content": note, "answer": capped(str(found))}
+    tags |= {"sweeprof.baseline": capped(baseline_text(comparison)), PARAMS_TAG: capped("\n".join(params))}
+    if found.confidence:
+        tags["confidence"] = found.confidence
     revision = (comparison.environment.get("git") or {}).get("revision")
     if revision:
         tags["mlflow.source.git.commit"] = capped(str(revision))
     counts = {"combinations_ok": float(comparison.counts()["ok"]), "combinations_total": float(len(comparison.rows))}
     _, end = time_span(comparison, records)
     inputs = dataset_inputs(record.config for record in records)
-    return RunContent(before.name, before.start_ms, end, _STATUS[ending], tags, {}, counts, None, inputs)
+    return RunContent(before.name, before.start_ms, end, _STATUS[ending], tags, params, counts, None, inputs)
+
+
+def sweep_params(comparison: Comparison) -> dict[str, str]:
+    """The parameters of the sweep's run: each axis with its values, and settings that all combinations have in common."""
+    params = {}
+    for axis in comparison.axes:
+        values = dict.fromkeys(axis_text(row.axes[axis]) for row in comparison.rows if axis in row.axes)
+        params[safe_key(axis)] = shortened(", ".join(values), PARAM_LIMIT)
+    for key, value in comparison.settings.items():
+        if key.partition(".")[0] in _SETTINGS and value not in (None, "", {}, []):
+            params.setdefault(safe_key(key), shortened(without_credentials(axis_text(value)), PARAM_LIMIT))
+    return params
 
 
 def experiment_tags(of: ViewOf, experiment_id: str, there: Mapping[str, str]) -> dict[str, str]:
@@ -101,7 +125,7 @@ def experiment_tags(of: ViewOf, experiment_id: str, there: Mapping[str, str]) ->
     if of.headlines:
         tags["mlflow.experiment.primaryMetric.name"] = of.keys[of.headlines[0]]
     if there.get("mlflow.note.content", _EXPERIMENT_NOTE).startswith(_EXPERIMENT_NOTE):
-        sweep, links = run_address(experiment_id, of.parent_id), " · ".join(view_links(experiment_id, of))
+        sweep, links = run_address("", experiment_id, of.parent_id), " · ".join(view_links(experiment_id, of))
         # One line: the page shows no more unless it is asked.
         tags["mlflow.note.content"] = f"{_EXPERIMENT_NOTE}; the newest is [{escaped(of.title)}]({sweep}): {links}"
     return tags
@@ -111,7 +135,8 @@ def first_view(sweep: SweepInfo, parent_id: str) -> ViewOf:
     """The view before it is known which metrics there will be."""
     keys = {name: fixed_key(name, HEADLINES[name]) for name in _EXPECTED}
     axes = {safe_key(axis): 0 for axis in sweep.axes}
-    return ViewOf(sweep.sweep_id, run_title(sweep), parent_id, milliseconds(sweep.created), axes, keys)
+    created = milliseconds(sweep.created)
+    return ViewOf(sweep.sweep_id, run_title(sweep), parent_id, created, axes, keys, f"{RATIOS}latency")
 
 
 def final_view(comparison: Comparison, parent_id: str) -> ViewOf:
@@ -128,6 +153,8 @@ def final_view(comparison: Comparison, parent_id: str) -> ViewOf:
         milliseconds(sweep.created),
         axes,
         tracked_keys(comparison),
+        Ratios(comparison).main_key(comparison.rows),
+        max((len(run_name(comparison, row)) for row in comparison.rows), default=0),
         failures=any(row.status != "ok" for row in comparison.rows),
     )
 

@@ -58,9 +58,14 @@ def metric_keys(metrics: Sequence[MetricInfo]) -> dict[str, str]:
     """The key by the name of each metric, ends of an interval included; two names never share one."""
     units = {info.name: info.unit for info in metrics}
     units |= {name: units[INTERVAL_OF] for name in INTERVAL_ENDS if INTERVAL_OF in units}
+    return unique_keys({name: fixed_key(name, unit) for name, unit in units.items()})
+
+
+def unique_keys(wanted: Mapping[str, str]) -> dict[str, str]:
+    """A key that the tracker accepts for each wanted one, by the same names; two names never share one."""
     found: dict[str, str] = {}
-    for name, unit in units.items():
-        key = plain = safe_key(fixed_key(name, unit))
+    for name, text in wanted.items():
+        key = plain = safe_key(text)
         number = 2
         while key in found.values():
             key = f"{plain[: KEY_LIMIT - 4]}_{number}"

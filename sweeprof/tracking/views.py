@@ -6,137 +6,52 @@ only the view is lost.
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import uuid
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from sweeprof.tracking.retry import dispensable
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
-_COST = ("latency/per_sample", "latency/iteration", "latency/forward")
-"""The x axis of a scatter chart: the first of these that the sweep has."""
-_AGAINST_COST = ("quality/accuracy", "compute/macs_per_sample")
-_TRADE = ("latency/forward", "throughput/samples_per_s")
-_FOLDED = "Other metrics"
-_MOST_RUNS = 100
-"""Runs in one chart; a page of MLflow has no more."""
-
-
-def charts(keys: Mapping[str, str], headlines: Sequence[str], axes: Sequence[str]) -> dict[str, object]:
-    """Return the sections of the charts: a bar chart per metric, trade-offs, and parallel coordinates over all axes.
-
-    Args:
-        keys: tracked key by metric name.
-        headlines: names of the metrics that get a large bar chart; the others' are folded.
-        axes: parameter keys.
-    """
-    rest = [name for name in keys if name not in headlines]
-    # The last line of parallel coordinates gives the colour, so the first of the headlines comes last.
-    metrics = [keys[name] for name in reversed(headlines)]
-    parallel = [_chart("PARALLEL", "all", selectedParams=list(axes), selectedMetrics=metrics)]
-    return _sections(
-        {
-            "Compare": [_bars(keys[name]) for name in headlines],
-            "Trade-offs": [_scatter(keys[x], keys[y]) for x, y in _pairs(keys)],
-            "All axes": parallel,
-            # MLflow would add a section for every metric without a chart; these are folded instead.
-            _FOLDED: [_bars(keys[name]) for name in rest],
-        }
-    )
-
-
-def trends(keys: Mapping[str, str], headlines: Sequence[str]) -> dict[str, object]:
-    """Return the sections of the history: a line over time for each headline metric."""
-    rest = [keys[name] for name in keys if name not in headlines]
-    return _sections({"History": [_line(keys[name]) for name in headlines], _FOLDED: [_line(key) for key in rest]})
-
-
-def _pairs(keys: Mapping[str, str]) -> list[tuple[str, str]]:
-    cost = next((name for name in _COST if name in keys), None)
-    found = [(cost, name) for name in _AGAINST_COST if name in keys] if cost else []
-    return [*found, _TRADE] if keys.keys() >= set(_TRADE) else found
-
-
-def _bars(key: str) -> dict[str, object]:
-    return _chart("BAR", key, metricKey=key)
-
-
-def _scatter(x: str, y: str) -> dict[str, object]:
-    return _chart("SCATTER", f"{x} {y}", xaxis={"key": x, "type": "METRIC"}, yaxis={"key": y, "type": "METRIC"})
-
-
-def _line(key: str) -> dict[str, object]:
-    # Over time, not steps: these are seconds, in which nobody can read a date.
-    axis = {"xAxisKey": "time", "useGlobalXaxisKey": False, "xAxisScaleType": "linear", "scaleType": "linear"}
-    drawn = {"lineSmoothness": 0, "useGlobalLineSmoothing": False, "displayPoints": True, "ignoreOutliers": False}
-    what = {"metricKey": key, "selectedMetricKeys": [key], "selectedXAxisMetricKey": "", "yAxisKey": "metric"}
-    return _chart("LINE", key, yAxisExpressions=[], range={}, **axis, **drawn, **what)
-
-
-def _chart(kind: str, seed: str, **content: object) -> dict[str, object]:
-    fixed = {"uuid": _uuid(f"{kind} {seed}"), "type": kind, "deleted": False, "isGenerated": False}
-    return {**fixed, "runsCountToCompare": _MOST_RUNS, **content}
-
-
-def _sections(groups: Mapping[str, Sequence[Mapping[str, object]]]) -> dict[str, object]:
-    filled = {name: charts for name, charts in groups.items() if charts}
-    return {
-        "compareRunCharts": [
-            {**chart, "metricSectionId": _uuid(name)} for name, charts in filled.items() for chart in charts
-        ],
-        "compareRunSections": [_section(name) for name in filled],
-        "isAccordionReordered": True,
-    }
-
-
-def _section(name: str) -> dict[str, object]:
-    fixed = {"isReordered": True, "deleted": False, "isGenerated": False, "cardHeight": 420}
-    columns = {"All axes": 1, _FOLDED: 3}.get(name, 2)
-    return {"uuid": _uuid(name), "name": name, "display": name != _FOLDED, "columns": columns, **fixed}
-
-
-def _uuid(seed: str) -> str:
-    # Derived, so that writing a view again changes nothing.
-    return uuid.uuid5(uuid.NAMESPACE_URL, f"sweeprof {seed}").hex
-
-
 TAG_PREFIX = "mlflow.sharedViewState."
 OURS = f"{TAG_PREFIX}sweeprof-"
 TAG_LIMIT = 20_000
 """Characters of an experiment's tag; MLflow raises on more."""
-
 KEPT_SWEEPS = 10
 """Sweeps of one experiment whose views are kept: users can save no view of their own once an experiment has 40."""
-
 TABLE, CHARTS, TREND = "table", "charts", "trend"
 KINDS = (TABLE, CHARTS)
 """The kinds of view that every sweep has."""
 HISTORY = "history"
 """Takes the place of the sweep's id in the key of the history's view."""
+PLACE_TAG, VERDICT_TAG = "sweeprof.place", "verdict"
+"""Run tags: by which a view is sorted, and with the verdict on the main metric; ``verdict.NAME`` has that on another."""
 
 HEADLINES = {
     "latency/iteration": "s",
     "latency/forward": "s",
-    "throughput/samples_per_s": "samples/s",
     "memory/rss_peak_bytes": "B",
+    "throughput/samples_per_s": "samples/s",
     "quality/accuracy": "ratio",
 }
 """Metrics that a view shows if the sweep has them, with their units."""
-PLACE_TAG = "sweeprof.place"
-"""Run tag by which a view is sorted."""
-
 _MOST_OWN = 4
-_LONG_STATE = 2_000
-"""Longer states are compressed: MLflow's page loads the views of all sweeps whenever it shows one."""
+_COST = ("latency/per_sample", "latency/iteration", "latency/forward")
+"""The x axis of a scatter chart: the first of these that the sweep has."""
+_AGAINST_COST = ("quality/accuracy", "compute/macs_per_sample")
+_MOST_RUNS = 100
+"""Runs in one chart; a page of MLflow has no more."""
+_TRAINING = {"workflowType": "machine_learning"}
+"""Part of each address: MLflow opens its pages for language models otherwise."""
+_NAME_WIDTHS = (180, 260)
+"""Pixels: the least and the most, with which a table of 1440 pixels beside MLflow's assistant still shows ratio and verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +68,10 @@ class ViewOf:
     """Length of the longest value by the parameter key of an axis, for the axes to show."""
     keys: Mapping[str, str]
     """Tracked key by metric name, what the tables show first."""
+    ratio: str = ""
+    """Tracked key of the main metric's ratio to the baseline; empty if nothing is compared."""
+    longest_name: int = 0
+    """Characters of the longest name of a run."""
     failures: bool = False
     """True if a combination has a reason to show."""
 
@@ -170,38 +89,133 @@ def view_key(sweep_id: str, kind: str) -> str:
 def view_address(base: str, experiment_id: str, sweep_id: str, kind: str) -> str:
     """The address that opens a view; ``base`` is the server's, or empty for a link within its pages."""
     mode = "TABLE" if kind == TABLE else "CHART"
-    query = {"viewStateShareKey": view_key(sweep_id, kind), "compareRunsMode": mode, "workflowType": "machine_learning"}
-    return f"{base.rstrip('/')}{'/' if base else ''}#/experiments/{experiment_id}/runs?{urlencode(query)}"
+    query = {"viewStateShareKey": view_key(sweep_id, kind), "compareRunsMode": mode}
+    return _address(base, f"experiments/{experiment_id}/runs", query)
 
 
-def run_address(experiment_id: str, run_id: str, artifact: str = "") -> str:
-    """The address of a run, or of one of its artifacts, within MLflow's pages."""
-    path = f"/artifacts/{artifact}" if artifact else ""
-    return f"#/experiments/{experiment_id}/runs/{run_id}{path}?workflowType=machine_learning"
+def run_address(base: str, experiment_id: str, run_id: str, artifact: str = "") -> str:
+    """The address of a run, or of one of its artifacts; ``base`` as in :func:`view_address`."""
+    path = f"/artifacts/{quote(artifact)}" if artifact else ""
+    return _address(base, f"experiments/{experiment_id}/runs/{run_id}{path}", {})
+
+
+def _address(base: str, path: str, query: Mapping[str, str]) -> str:
+    return f"{base.rstrip('/')}{'/' if base else ''}#/{path}?{urlencode({**query, **_TRAINING})}"
+
+
+def links(experiment_id: str, of: ViewOf) -> list[str]:
+    """Return Markdown links to the sweep's views and its report within MLflow's pages."""
+    found = {kind: view_address("", experiment_id, of.sweep_id, kind) for kind in KINDS}
+    found["report"] = run_address("", experiment_id, of.parent_id, "report.html")
+    return [f"[{label}]({address})" for label, address in found.items()]
 
 
 def view_tags(of: ViewOf) -> dict[str, str]:
     """Return the experiment tags that hold the sweep's views; a view that would be too long is left out."""
     created = f"{datetime.fromtimestamp(of.created_ms / 1000, UTC):%Y-%m-%d %H:%M}"
-    columns, sections = _table(of), charts(of.keys, of.headlines, list(of.axes))
-    tags = {
-        # MLflow lists the latest view first.
-        _tag_key(of, TABLE): _tag(f"{TABLE} {created}", of.created_ms, _rows(of) | columns),
-        _tag_key(of, CHARTS): _tag(f"{CHARTS} {created}", of.created_ms - 1, _rows(of) | sections),
+    # The order by place puts beside each other what is compared; and only with another order than by creation does the
+    # page show the runs at all, instead of folding them below their parent.
+    rows = {
+        "searchFilter": f'tags.mlflow.parentRunId = "{of.parent_id}"',
+        "orderByKey": f"tags.`{PLACE_TAG}`",
+        "orderByAsc": True,
+        "runsHiddenMode": "SHOW_ALL",
+        "useGroupedValuesInCharts": False,
     }
-    return {key: value for key, value in tags.items() if len(value) <= TAG_LIMIT}
-
-
-def _tag_key(of: ViewOf, kind: str) -> str:
-    return f"{TAG_PREFIX}{view_key(of.sweep_id, kind)}"
+    # MLflow lists the latest view first.
+    return {
+        **_tag(of, TABLE, f"{TABLE} {created}", of.created_ms, rows | _table(of)),
+        **_tag(of, CHARTS, f"{CHARTS} {created}", of.created_ms - 1, rows | _charts(of)),
+    }
 
 
 def trend_tag(of: ViewOf) -> dict[str, str]:
     """Return the experiment tag of the view that draws the headline metrics over time."""
-    columns = {f"metrics.`{of.keys[name]}`": _width(len(of.keys[name])) for name in of.headlines}
+    keys = [of.keys[name] for name in of.headlines]
     rows = {"runsHiddenMode": "SHOW_ALL", "orderByKey": "tags.`mlflow.runName`", "orderByAsc": True}
-    state = rows | _columns(columns) | trends(of.keys, of.headlines)
-    return {_tag_key(of, TREND): _tag(of.title, of.created_ms, state)}
+    columns = _columns({f"metrics.`{key}`": _width(len(key)) for key in keys}, of)
+    return _tag(of, TREND, of.title, of.created_ms, rows | columns | _sections({"History": map(_line, keys)}))
+
+
+def _tag(of: ViewOf, kind: str, name: str, at: int, content: Mapping[str, object]) -> dict[str, str]:
+    state = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    value = json.dumps({"name": name, "createdAt": at, "updatedAt": at, "state": state}, ensure_ascii=False)
+    return {f"{TAG_PREFIX}{view_key(of.sweep_id, kind)}": value} if len(value) <= TAG_LIMIT else {}
+
+
+def _table(of: ViewOf) -> dict[str, object]:
+    """The columns: the main metric, its ratio and its verdict, then further metrics and the axes, which a run's name has, too."""
+    first, *others = [of.keys[name] for name in of.headlines] or [""]
+    columns = {f"metrics.`{key}`": _width(len(key)) for key in (first, of.ratio) if key}
+    if of.ratio:
+        columns[f"tags.`{VERDICT_TAG}`"] = 120
+    columns |= {f"metrics.`{key}`": _width(len(key)) for key in others}
+    if of.failures:
+        columns["tags.`sweeprof.reason`"] = 260
+    columns |= {f"params.`{axis}`": _width(max(len(axis), length)) for axis, length in of.axes.items()}
+    return _columns(columns, of)
+
+
+def _columns(columns: Mapping[str, int], of: ViewOf) -> dict[str, object]:
+    # MLflow's own columns cannot be hidden; of the second, the date, only the icon of the status has room.
+    least, most = _NAME_WIDTHS
+    name = min(max(least, 60 + 7 * of.longest_name), most)
+    widths = {"attributes.`Run Name`": name, "runDateAndNestInfo": 45, **columns, "duration": 80}
+    return {"selectedColumns": list(columns), "columnOrder": list(widths), "columnWidths": widths}
+
+
+def _width(letters: int) -> int:
+    """Pixels of a column that shows so many bold letters."""
+    return min(max(80, 28 + 7 * letters), 210)
+
+
+def _charts(of: ViewOf) -> dict[str, object]:
+    """The sections of the charts: bars, trade-offs, and parallel coordinates over all axes. MLflow adds those of other metrics."""
+    headlines = [of.keys[name] for name in of.headlines]
+    cost = next((of.keys[name] for name in _COST if name in of.keys), None)
+    pairs = [(cost, of.keys[name]) for name in _AGAINST_COST if cost and name in of.keys]
+    # The last line of parallel coordinates gives the colour, so the first of the headlines comes last.
+    parallel = _chart("PARALLEL", "all", selectedParams=list(of.axes), selectedMetrics=headlines[::-1])
+    return _sections(
+        {
+            "Compare": [_chart("BAR", key, metricKey=key) for key in (of.ratio, *headlines) if key],
+            "Trade-offs": [
+                _chart("SCATTER", f"{x} {y}", xaxis={"key": x, "type": "METRIC"}, yaxis={"key": y, "type": "METRIC"})
+                for x, y in pairs
+            ],
+            "All axes": [parallel],
+        }
+    )
+
+
+def _line(key: str) -> dict[str, object]:
+    # Over time, not steps: these are seconds, in which nobody can read a date.
+    axis = {"xAxisKey": "time", "useGlobalXaxisKey": False, "xAxisScaleType": "linear", "scaleType": "linear"}
+    drawn = {"lineSmoothness": 0, "useGlobalLineSmoothing": False, "displayPoints": True, "ignoreOutliers": False}
+    what = {"metricKey": key, "selectedMetricKeys": [key], "selectedXAxisMetricKey": "", "yAxisKey": "metric"}
+    return _chart("LINE", key, yAxisExpressions=[], range={}, **axis, **drawn, **what)
+
+
+def _chart(kind: str, seed: str, **content: object) -> dict[str, object]:
+    fixed = {"uuid": _uuid(f"{kind} {seed}"), "type": kind, "deleted": False, "isGenerated": False}
+    return {**fixed, "runsCountToCompare": _MOST_RUNS, **content}
+
+
+def _sections(groups: Mapping[str, Iterable[Mapping[str, object]]]) -> dict[str, object]:
+    charts: list[dict[str, object]] = []
+    sections: list[dict[str, object]] = []
+    for name, group in groups.items():
+        own = [{**chart, "metricSectionId": _uuid(name)} for chart in group]
+        charts += own
+        if own:
+            fixed = {"display": True, "isReordered": True, "deleted": False, "isGenerated": False, "cardHeight": 420}
+            sections.append({"uuid": _uuid(name), "name": name, "columns": 2 if len(own) > 1 else 1, **fixed})
+    return {"compareRunCharts": charts, "compareRunSections": sections, "isAccordionReordered": True}
+
+
+def _uuid(seed: str) -> str:
+    # Derived, so that writing a view again changes nothing.
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"sweeprof {seed}").hex
 
 
 def outdated_views(tags: Mapping[str, str], keep: int = KEPT_SWEEPS) -> list[str]:
@@ -244,50 +258,3 @@ def _created(value: str) -> int:
         return int(json.loads(value)["createdAt"])
     except (ValueError, KeyError, TypeError):
         return 0
-
-
-def _tag(name: str, at: int, content: Mapping[str, object]) -> str:
-    state = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    if len(state) > _LONG_STATE:
-        state = f"deflate;{base64.b64encode(zlib.compress(state.encode())).decode()}"
-    return json.dumps({"name": name, "createdAt": at, "updatedAt": at, "state": state}, ensure_ascii=False)
-
-
-def _rows(of: ViewOf) -> dict[str, object]:
-    # The order by place puts beside each other what is compared; and only with another order than by creation does the
-    # page show the runs at all, instead of folding them below their parent.
-    return {
-        "searchFilter": f'tags.mlflow.parentRunId = "{of.parent_id}"',
-        "orderByKey": f"tags.`{PLACE_TAG}`",
-        "orderByAsc": True,
-        "runsHiddenMode": "SHOW_ALL",
-        "useGroupedValuesInCharts": False,
-    }
-
-
-def _table(of: ViewOf) -> dict[str, object]:
-    shown = [of.keys[name] for name in of.headlines]
-    # Metrics before axes, as the name of a run has its axes in it, and a page is soon full.
-    columns = {f"metrics.`{key}`": _width(len(key)) for key in shown}
-    if of.failures:
-        columns["tags.`sweeprof.reason`"] = 260
-    columns |= {f"params.`{axis}`": _width(max(len(axis), length)) for axis, length in of.axes.items()}
-    return _columns(columns)
-
-
-def _columns(columns: Mapping[str, int]) -> dict[str, object]:
-    # MLflow's own columns cannot be hidden; of the second, the date, only the icon of the status has room.
-    widths = {"attributes.`Run Name`": 215, "runDateAndNestInfo": 45, **columns, "duration": 80}
-    return {"selectedColumns": list(columns), "columnOrder": list(widths), "columnWidths": widths}
-
-
-def _width(letters: int) -> int:
-    """Pixels of a column that shows so many bold letters."""
-    return min(max(80, 28 + 15 * letters // 2), 210)
-
-
-def links(experiment_id: str, of: ViewOf) -> list[str]:
-    """Return Markdown links to the sweep's views and its report within MLflow's pages."""
-    found = {kind: view_address("", experiment_id, of.sweep_id, kind) for kind in KINDS}
-    found["report"] = run_address(experiment_id, of.parent_id, "report.html")
-    return [f"[{label}]({address})" for label, address in found.items()]

@@ -63,7 +63,7 @@ class Prepared:
 
     def send(self, uri: str | None, output: Path) -> tuple[Links, float]:
         """Its links, and the seconds that sending what was measured took."""
-        of, tracker = self.comparison, MlflowTracker(uri, output)
+        of, tracker = self.comparison, MlflowTracker(uri, output, history=True)
         links = tracker.open(SweepInfo(of.sweep_id, of.name, of.command, of.created, of.axes, len(of.rows)))
         outcomes = records(of)
         begin = time.monotonic()

@@ -61,7 +61,8 @@ def options(seed: int) -> list[str]:
 def arguments(cwd: Path, seed: int) -> list[str]:
     (cwd / "conf" / "sweep").mkdir(parents=True, exist_ok=True)
     (cwd / "conf" / "sweep" / "chaos.yaml").write_text(f"# @package _global_\n{SWEEP}")
-    return ["--config-dir", str(cwd / "conf"), "+sweep=chaos", *options(seed)]
+    history = [] if "tracking=none" in options(seed) else ["tracking.history=true"]
+    return ["--config-dir", str(cwd / "conf"), "+sweep=chaos", *options(seed), *history]
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,25 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import pytest
 
 from support.browser import needs_browser
 from support.layered import write_layers
-from support.mlflow_pages import HEADLINES, WAIT_MS, charts, mlflow_page, opened, opened_view, run_table
+from support.mlflow_pages import (
+    COLUMNS,
+    FIRST_VISIT,
+    HEADLINES,
+    WAIT_MS,
+    charts,
+    first_visit,
+    mlflow_page,
+    opened,
+    opened_view,
+    run_table,
+    visible_texts,
+)
 from support.samples import comparison, records
 from support.servers import MlflowServer
 from sweeprof.report.html import html
@@ -38,7 +51,7 @@ ROWS = 18
 MEASURED = 16
 MEASURED_ONE = "lenet5/torch/b1"
 AXES = ["model", "backend", "batch_size"]
-SECTIONS = [("Compare", "4"), ("Trade-offs", "3"), ("All axes", "1"), ("Other metrics", "11")]
+SECTIONS = [("Compare", "5"), ("Trade-offs", "2"), ("All axes", "1")]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +72,7 @@ def database(environment: dict[str, str], tmp_path_factory: pytest.TempPathFacto
 def links(database: Path) -> Links:
     """Of a database with two nights of the sample sweep in it, in a folder whose name has to be quoted."""
     output = database.parent
-    tracker, night_before = MlflowTracker(None, output), "2026-11-20T00:30:00+00:00"
+    tracker, night_before = MlflowTracker(None, output, history=True), "2026-11-20T00:30:00+00:00"
     send(tracker, output, sweep_id="s0", created=night_before, rows=comparison().rows[:4])
     found = send(tracker, output)
     assert found.needs_viewer
@@ -67,7 +80,8 @@ def links(database: Path) -> Links:
 
 
 def send(tracker: MlflowTracker, output: Path, **changes: Any) -> Links:
-    of = dataclasses.replace(comparison(), **changes)
+    long_command = f"{comparison().command} {' '.join(f'model.torch.setting_{i}={i}' for i in range(20))}"
+    of = dataclasses.replace(comparison(), command=long_command, **changes)
     folder = output / of.sweep_id
     write_layers(folder, of)
     (folder / "comparison.md").write_text(markdown(of), encoding="utf-8")
@@ -119,18 +133,53 @@ def test_the_table_lists_every_combination_with_headline_metrics_and_axes(
 ) -> None:
     opened_view(page, links.comparison.replace(VIEWER, server), ROWS)
     names, headers = run_table(page, ROWS)
-    assert headers[headers.index("latency/forward_ms") :] == [*HEADLINES, "sweeprof.reason", *AXES, "Duration"]
+    assert headers[headers.index("latency/forward_ms") :] == [*COLUMNS, "sweeprof.reason", *AXES, "Duration"]
     assert len(names) == ROWS
     assert names[:6] == [f"lenet5/{backend}/b{n}" for n in (1, 8, 64) for backend in ("torch", "tensorflow")]
     assert page.get_by_text("timing: killed by SIGKILL (signal 9)").is_visible()
 
 
+def test_a_first_visit_shows_axes_latency_ratio_and_verdict_without_scrolling(
+    links: Links, server: str, page: Page, screenshots: Path
+) -> None:
+    with first_visit(page) as new:
+        opened(new, links.comparison.replace(VIEWER, server), FIRST_VISIT)
+        new.get_by_text("MLflow Assistant").wait_for(timeout=WAIT_MS)
+        new.get_by_text(f"{ROWS} matching runs").wait_for(timeout=WAIT_MS)
+        new.get_by_text("lenet5/tensorflow/b1", exact=True).wait_for(timeout=WAIT_MS)
+        assert new.get_by_role("link", name="Prompts").count() == 0  # the pages of language models
+        headers = visible_texts(new, ".ag-header-cell [data-testid]")
+        assert {"Run Name", *COLUMNS[:3]} <= set(headers)
+        names = visible_texts(new, ".ag-pinned-left-cols-container .ag-row a")
+        assert names[:2] == ["lenet5/torch/b1", "lenet5/tensorflow/b1"]
+        cells = visible_texts(new, ".ag-center-cols-container .ag-row .ag-cell")
+        assert {"0.24383", "1.9", "unclear", "baseline"} <= set(cells)
+        new.screenshot(path=screenshots / "first_visit_table.png")
+
+        opened(new, view(links, server, "charts", "CHART"), FIRST_VISIT)
+        new.locator(".js-plotly-plot").nth(1).wait_for(timeout=WAIT_MS)
+        new.get_by_text("MLflow Assistant").wait_for(timeout=WAIT_MS)
+        new.screenshot(path=screenshots / "first_visit_charts.png")
+
+        opened(new, f"{server}/{run_address('', '1', runs_of(server, 'sweep')[0].info.run_id)}", FIRST_VISIT)
+        new.get_by_text("lenet5, mlp, digits_resnet", exact=True).wait_for(timeout=WAIT_MS)
+        assert "About this run" in visible_texts(new, "h4, h5")  # nothing is pushed out of the window
+        new.screenshot(path=screenshots / "first_visit_sweep.png")
+
+
+def test_runs_are_sorted_and_filtered_by_the_ratio_without_a_saved_view(server: str, page: Page) -> None:
+    query = {"searchFilter": "tags.verdict = 'unclear' and metrics.`vs_baseline/latency` > 1.5"}
+    order = {"orderByKey": "metrics.`vs_baseline/latency`", "orderByAsc": "true", "workflowType": "machine_learning"}
+    opened(page, f"{server}/#/experiments/1/runs?{urlencode(query | order)}")
+    page.get_by_text("8 matching runs").wait_for(timeout=WAIT_MS)
+
+
 def test_the_charts_are_drawn_for_every_measured_combination(links: Links, server: str, page: Page) -> None:
     opened_view(page, view(links, server, "charts", "CHART"), ROWS)
     page.locator(".parcoords .dimension").nth(6).wait_for(timeout=WAIT_MS)
-    assert charts(page, 7) == [[["bar", MEASURED]]] * 4 + [[["scatter", MEASURED]]] * 3
+    assert charts(page, 7)[:7] == [[["bar", MEASURED]]] * 5 + [[["scatter", MEASURED]]] * 2
     shown = page.get_by_test_id("experiment-view-compare-runs-chart-area").inner_text()
-    assert re.findall(r"^([A-Za-z][\w -]*)\s*\((\d+)\)", shown, re.M) == SECTIONS
+    assert re.findall(r"^([A-Za-z][\w -]*)\s*\((\d+)\)", shown, re.M)[:3] == SECTIONS
     # Each line's text is that of its ticks and its name.
     lines = page.locator(".parcoords .dimension").evaluate_all("all => all.map(line => line.textContent)")
     assert [name for name, line in zip([*AXES, *reversed(HEADLINES)], lines, strict=True) if name not in line] == []
@@ -146,7 +195,7 @@ def test_the_history_draws_a_line_over_the_nights(server: str, page: Page) -> No
 
 
 def test_the_description_of_the_sweep_is_formatted_and_leads_to_the_charts(server: str, page: Page) -> None:
-    opened(page, f"{server}/{run_address('1', runs_of(server, 'sweep')[0].info.run_id)}")
+    opened(page, f"{server}/{run_address('', '1', runs_of(server, 'sweep')[0].info.run_id)}")
     page.locator("strong", has_text="torch is faster than tensorflow in all 7 cases").wait_for(timeout=WAIT_MS)
     with page.expect_popup() as popup:
         page.get_by_role("link", name="charts", exact=True).click(timeout=5_000)
@@ -157,7 +206,7 @@ def test_the_description_of_the_sweep_is_formatted_and_leads_to_the_charts(serve
 
 
 def test_the_report_is_shown_among_the_artifacts(server: str, page: Page) -> None:
-    opened(page, f"{server}/{run_address('1', runs_of(server, 'sweep')[0].info.run_id, 'report.html')}")
+    opened(page, f"{server}/{run_address('', '1', runs_of(server, 'sweep')[0].info.run_id, 'report.html')}")
     report = page.frame_locator("iframe")
     report.get_by_text("16 of 18 combinations measured").first.wait_for(timeout=WAIT_MS)
     assert report.locator("table tbody tr").first.is_visible()
@@ -165,7 +214,7 @@ def test_the_report_is_shown_among_the_artifacts(server: str, page: Page) -> Non
 
 def test_a_combination_has_its_layers_as_a_table(server: str, page: Page) -> None:
     measured = one_named(MEASURED_ONE, runs_of(server, "combination"))
-    opened(page, f"{server}/{run_address('1', measured.info.run_id, LAYERS)}")
+    opened(page, f"{server}/{run_address('', '1', measured.info.run_id, LAYERS)}")
     page.get_by_text("conv #2").first.wait_for(timeout=WAIT_MS)
     assert page.get_by_text("forward_self_ms").first.is_visible()
 
@@ -173,7 +222,7 @@ def test_a_combination_has_its_layers_as_a_table(server: str, page: Page) -> Non
 def test_a_server_takes_a_sweep_with_its_artifacts(server: str, tmp_path: Path) -> None:
     from mlflow.tracking import MlflowClient
 
-    found = send(MlflowTracker(server, tmp_path / "unused"), tmp_path, name="remote")
+    found = send(MlflowTracker(server, tmp_path / "unused", history=True), tmp_path, name="remote")
     assert not found.needs_viewer
     assert found.comparison.startswith(f"{server}/#/experiments/3/runs?viewStateShareKey=sweeprof-")
     runs = runs_of(server, "combination", "3")

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 # Columns, rows and charts are made only where they are seen: everything is to fit.
 VIEWPORT: Any = {"width": 2600, "height": 2600}
 WAIT_MS = 90_000
-HEADLINES = ["latency/forward_ms", "throughput/samples_per_s", "memory/rss_peak_mib", "quality/accuracy"]
+HEADLINES = ["latency/forward_ms", "memory/rss_peak_mib", "throughput/samples_per_s", "quality/accuracy"]
+COLUMNS = [HEADLINES[0], "vs_baseline/latency", "verdict", *HEADLINES[1:]]
+"""Of a sweep's table, as far as its axes."""
+FIRST_VISIT: Any = {"width": 1440, "height": 900}
 _ROWS = ".ag-pinned-left-cols-container .ag-row"
 
 
@@ -36,6 +39,17 @@ def mlflow_page() -> Iterator[Page]:
     elsewhere = [url for url in asked if not url.startswith(("http://127.0.0.1:", "file:", "data:", "blob:"))]
     assert asked
     assert elsewhere == []
+
+
+@contextmanager
+def first_visit(page: Page) -> Iterator[Page]:
+    """A page as a new user has it, in the browser of another page: with MLflow's assistant beside it."""
+    assert page.context.browser is not None
+    context = page.context.browser.new_context(viewport=FIRST_VISIT)
+    try:
+        yield context.new_page()
+    finally:
+        context.close()
 
 
 def opened(page: Page, address: str, size: Any = None) -> None:
@@ -64,6 +78,19 @@ def charts(page: Page, count: int) -> list[list[list[Any]]]:
     page.locator(".js-plotly-plot").nth(count - 1).wait_for(timeout=WAIT_MS)
     script = "all => all.map(plot => plot.data.map(trace => [trace.type, trace.x.length]))"
     found: list[list[list[Any]]] = page.locator(".js-plotly-plot").evaluate_all(script)
+    return found
+
+
+def visible_texts(page: Page, selector: str) -> list[str]:
+    """Texts of the elements that are seen completely, neither cut off nor covered, without scrolling."""
+    script = """all => all.filter(element => {
+        const text = document.createRange();
+        text.selectNodeContents(element);
+        const box = text.getBoundingClientRect();
+        const ends = [[box.left + 1, box.top + box.height / 2], [box.right - 1, box.top + box.height / 2]];
+        return box.width > 0 && ends.every(([x, y]) => element.contains(document.elementFromPoint(x, y)));
+    }).map(element => element.innerText.trim())"""
+    found: list[str] = page.locator(selector).evaluate_all(script)
     return found
 
 

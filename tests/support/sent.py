@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 LOCKS = "/tmp/sweeprof-faults"
 FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "compare.baseline={batch_size: 1}", f"limits.locks={LOCKS}")
 METRICS = "metrics.select=[compute/macs,latency/forward]"
+HISTORY = "tracking.history=true"
 SIZES = (1, 2, 3, 4, 5, 6)
 
 

@@ -14,6 +14,7 @@ from support.proxy import Proxy, proxy
 from support.sent import FAKE, LOCKS, METRICS, SIZES
 from support.servers import MlflowServer, isolated
 from sweeprof.results.files import read_json, write_json
+from sweeprof.tracking import MLFLOW
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -67,6 +68,8 @@ def sweep(measured: Path, tmp_path: Path) -> Callable[[str], Path]:
     def copy(id: str) -> Path:
         folder = tmp_path / "outputs" / "adhoc" / id
         shutil.copytree(measured, folder)
+        with_history = {"_target_": MLFLOW, "uri": None, "history": True, "writer": "head"}
+        write_json(folder / "tracking.json", {"config": with_history, "complete": True})
         write_json(folder / "plan.json", {**read_json(folder / "plan.json"), "sweep_id": id})
         return folder
 

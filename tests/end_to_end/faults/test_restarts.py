@@ -19,7 +19,7 @@ import pytest
 from support.command import environment, run_command, start_command
 from support.processes import left_after
 from support.proxy import Fault, Proxy, proxy
-from support.sent import FAKE, METRICS, assert_whole, runs, start, start_sync, sync
+from support.sent import FAKE, HISTORY, METRICS, assert_whole, runs, start, start_sync, sync
 from support.servers import POSTGRES, MlflowServer, postgres
 from sweeprof.results.files import read_json
 
@@ -126,7 +126,9 @@ def test_the_server_is_restarted_while_it_is_sent_to(sweep: Callable[[str], Path
 def test_a_server_is_killed_and_started_again_during_a_sweep(tmp_path: Path) -> None:
     (tmp_path / "waiting.py").write_text(WAITING)
     with MlflowServer(tmp_path / "server") as fragile:
-        process = start_command(tmp_path, *FAKE, *WAITS, METRICS, "batch_size=1,2,3", f"tracking.uri={fragile.url}")
+        process = start_command(
+            tmp_path, *FAKE, *WAITS, METRICS, HISTORY, "batch_size=1,2,3", f"tracking.uri={fragile.url}"
+        )
         try:
             wait_for((tmp_path / "waits").exists, process)
             fragile.end(signal.SIGKILL)
@@ -147,7 +149,7 @@ def test_a_server_that_is_there_only_at_the_end_gets_everything(
 ) -> None:
     (tmp_path / "waiting.py").write_text(WAITING)
     front.fault = lambda method, path, number: 503
-    process = start_command(tmp_path, *FAKE, *WAITS, METRICS, "batch_size=1,2,3", f"tracking.uri={front.url}")
+    process = start_command(tmp_path, *FAKE, *WAITS, METRICS, HISTORY, "batch_size=1,2,3", f"tracking.uri={front.url}")
     try:
         wait_for(lambda: (tmp_path / "waits").exists() and bool(front.asked), process)
         time.sleep(2)  # for the answer to be understood
@@ -171,7 +173,7 @@ def test_after_a_killed_head_the_sweep_is_closed_when_it_is_gone_on_with(server:
         plans = list(tmp_path.glob("outputs/*/*/plan.json"))
         return bool(plans) and bool(runs(server.url, read_json(plans[0])["sweep_id"]))
 
-    process = start_command(tmp_path, *FAKE, *WAITS, METRICS, "batch_size=1,2,3", f"tracking.uri={server.url}")
+    process = start_command(tmp_path, *FAKE, *WAITS, METRICS, HISTORY, "batch_size=1,2,3", f"tracking.uri={server.url}")
     try:
         wait_for(is_there, process)
     finally:
@@ -190,7 +192,7 @@ def test_after_a_killed_head_the_sweep_is_closed_when_it_is_gone_on_with(server:
 
 def test_what_was_not_sent_is_sent_by_one_command_and_only_once(tmp_path: Path) -> None:
     away = MlflowServer(tmp_path / "server")
-    ran = run_command(tmp_path, *FAKE, METRICS, "batch_size=1,2,3", f"tracking.uri={away.url}")
+    ran = run_command(tmp_path, *FAKE, METRICS, HISTORY, "batch_size=1,2,3", f"tracking.uri={away.url}")
     assert ran.code == 0, ran.err
     folder = ran.folder("adhoc")
     (said,) = (line for line in ran.out.splitlines() if line.startswith("Not sent"))
@@ -222,7 +224,7 @@ def test_no_password_is_anywhere(front: Proxy, server: MlflowServer, tmp_path: P
     with pytest.MonkeyPatch.context() as patch:
         for name, value in hidden.items():
             patch.setenv(name, value)
-        command = [sys.executable, "-m", "sweeprof", *FAKE, METRICS, "batch_size=1,2", f"tracking.uri={uri}"]
+        command = [sys.executable, "-m", "sweeprof", *FAKE, METRICS, HISTORY, "batch_size=1,2", f"tracking.uri={uri}"]
         environ = {**environment(tmp_path), **hidden}
         process = subprocess.Popen(
             command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

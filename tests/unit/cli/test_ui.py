@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import threading
@@ -203,6 +204,31 @@ def test_a_server_that_names_another_gives_it_no_password(
     assert Redirected.authorizations == [None]
 
 
+def test_the_table_is_opened_in_a_graphical_session_unless_only_the_folder_names_the_server(
+    sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("sweeprof.cli.ui.webbrowser.open", opened.append)
+    monkeypatch.setattr("sweeprof.cli.ui.sys.platform", "linux")
+    for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Serving) as server, served(server):
+        address = f"http://127.0.0.1:{server.server_address[1]}"
+        sent(sweep, address)
+        assert main([str(sweep), "--uri", address]) == 0
+        monkeypatch.setenv("DISPLAY", ":0")
+        assert main([str(sweep)]) == 0
+        assert main([str(sweep), "--uri", address, "--no-browser"]) == 0
+        assert opened == []
+        capsys.readouterr()
+        assert main([str(sweep), "--uri", address]) == 0
+    pages = dict(line.split() for line in capsys.readouterr().out.splitlines())
+    assert opened == [pages["Table"]]
+    assert list(pages) == ["Table", "Charts", "Sweep", "Report"]
+    assert pages["Sweep"] == f"{address}/#/experiments/7/runs/r1?workflowType=machine_learning"
+    assert all(page.startswith(address) and "workflowType=machine_learning" in page for page in pages.values())
+
+
 @pytest.fixture
 def login(monkeypatch: pytest.MonkeyPatch) -> str:
     """The header of the user whom the environment names."""
@@ -230,6 +256,19 @@ class Answering(BaseHTTPRequestHandler):
         if self.location:
             self.send_header("Location", self.location)
         self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+class Serving(BaseHTTPRequestHandler):
+    """A server that has every sweep."""
+
+    def do_POST(self) -> None:
+        found = {"experiments": [{"experiment_id": "7"}], "runs": [{"info": {"run_id": "r1"}}]}
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(found).encode())
 
     def log_message(self, format: str, *arguments: object) -> None:
         pass

@@ -90,6 +90,8 @@ def test_a_sweep_leaves_a_run_per_combination(output: Path, client: MlflowClient
     assert parent.data.tags["mlflow.source.git.commit"] == "abc1234"
     assert parent.data.tags["mlflow.user"]
     assert parent.data.tags["mlflow.note.content"].startswith("**torch is faster than tensorflow in all 7 cases")
+    assert parent.data.tags["answer"].startswith("torch is faster than tensorflow in all 7 cases")
+    assert (parent.data.tags["confidence"], parent.data.tags["sweeprof.baseline"]) == ("low", "torch")
     assert artifacts(client, parent) == {"comparison.json", "comparison.md", "plots", "report.html", "tables"}
     assert artifacts(client, parent, "plots") == {"plots/latency.png"}
     assert (output / "mlflow-artifacts").is_dir()
@@ -107,7 +109,9 @@ def test_a_run_says_what_was_measured_and_when(output: Path, client: MlflowClien
     assert run.data.metrics["memory/rss_peak_mib"] == 295.64
     assert run.data.metrics["compute/macs_m"] == 0.41652
     assert run.data.metrics["params/total_k"] == 61.706
-    assert len(run.data.metrics) == 15
+    ratios = {key: value for key, value in run.data.metrics.items() if key.startswith("vs_baseline/")}
+    assert set(ratios.values()) == {1.0}
+    assert len(run.data.metrics) - len(ratios) == 15
     (point,) = client.get_metric_history(run.info.run_id, "latency/forward_ms")
     assert (point.step, point.timestamp) == (0, run.info.end_time)
     assert "sweeprof.missing" not in run.data.tags
@@ -159,7 +163,7 @@ def test_the_datasets_are_inputs(output: Path, client: MlflowClient) -> None:
 
 
 def test_descriptions_have_figures_and_lead_back_to_the_sweep(output: Path, client: MlflowClient) -> None:
-    track(output, comparison())
+    track(output, comparison(), tracker=MlflowTracker(None, output, history=True))
     parent, own = runs(client)
     sweep = f"#/experiments/{parent.info.experiment_id}/runs/{parent.info.run_id}"
     slower = own["c000000000003"].data.tags["mlflow.note.content"]
@@ -192,7 +196,7 @@ def test_of_many_metrics_a_run_has_those_of_the_tables_and_a_few(output: Path, c
     rows = tuple(dataclasses.replace(row, cells={**cells, **row.cells}) for row in of.rows)
     track(output, dataclasses.replace(of, metrics=(*more, *of.metrics), rows=rows))
     found = runs(client)[1][FIRST].data.metrics
-    assert len(found) == 15
+    assert len([key for key in found if not key.startswith("vs_baseline/")]) == 15
     assert {"latency/forward_ms", "throughput/samples_per_s", "quality/accuracy", "compute/macs_per_sample_m"} <= set(
         found
     )
@@ -351,7 +355,7 @@ def test_whatever_is_longer_than_the_limits_is_shortened(output: Path, client: M
     assert run.data.tags["sweeprof.missing"] == "nan: not a finite number: nan"
     assert len(run.data.tags["sweeprof.reason"]) == 8000
     assert len(run.data.tags["mlflow.note.content"]) <= 8000
-    assert run.data.tags["mlflow.note.content"].endswith("c\n````")
+    assert run.data.tags["mlflow.note.content"].endswith("c `")
     assert run.info.run_name.endswith("/tensorflow/b64")
     assert len(run.info.run_name) <= 250
 
@@ -368,6 +372,17 @@ def test_a_long_report_is_cut_at_a_line(output: Path, client: MlflowClient) -> N
     assert len(note) <= 8000
     assert note.startswith("**headline.** Compare as [table](#/experiments/")
     assert note.endswith("| a row of a table |\n\n… the rest is in the artifact comparison.md")
+
+
+def test_a_long_command_is_wrapped_by_the_page(output: Path, client: MlflowClient) -> None:
+    command = "python -m sweeprof 'a=`b`' " + "x=1 " * 50
+    whole = small(command=command)
+    track(output, dataclasses.replace(whole, rows=(dataclasses.replace(whole.rows[0], command=command),)))
+    parent, (child,) = runs(client)[0], runs(client)[1].values()
+    for run in (parent, child):
+        note = run.data.tags["mlflow.note.content"]
+        assert "```" not in note
+        assert f"`` {command.strip()} ``" in note
 
 
 def test_a_deleted_experiment_is_restored(output: Path, client: MlflowClient, caplog: pytest.LogCaptureFixture) -> None:
@@ -454,7 +469,7 @@ def test_a_history_that_is_not_taken_costs_nothing_else(
     monkeypatch.setattr(retry, "GIVE_UP_S", 0.1)
     # What may pass is told, to be sent later; what is refused stays refused.
     with pytest.raises(TrackingError, match="no history here") if told else contextlib.nullcontext():
-        track(output, small())
+        track(output, small(), tracker=MlflowTracker(None, output, history=True))
     parent, children = runs(client)
     assert (parent.info.status, len(children)) == ("FINISHED", 2)
     assert "[report]" in parent.data.tags["mlflow.note.content"]
