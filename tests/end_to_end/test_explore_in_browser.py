@@ -104,11 +104,11 @@ def column(report: Visit, place: int) -> list[str]:
     found: list[str] = report.page.locator(
         f"#explore-table tbody tr:not(.group-head) td:nth-child({place + 1})"
     ).all_inner_texts()
-    return [text.partition(" [")[0] for text in found]
+    return [" ".join(text.split()).removeprefix("noisy ").partition(" [")[0] for text in found]
 
 
 def show_failures(report: Visit) -> None:
-    report.page.get_by_role("button", name="not measured – show").click()
+    report.page.get_by_role("button", name="not measured – show").press("Enter")
 
 
 def titles_of(report: Visit) -> list[str]:
@@ -206,15 +206,11 @@ def test_every_figure_reads_as_in_the_other_reports(visit: Open) -> None:
         box.check()
     infos = [info["name"] for info in report.page.evaluate("sweeprof.data.metrics")]
     rows = {row.combination_id: row for row in sample.rows}
-    show_failures(report)
     ids = report.page.evaluate("sweeprof.visible().map((row) => row.id)")
     lines = report.page.locator("#explore-table tbody tr")
     for id, line in zip(ids, lines.all(), strict=True):
         texts = [" ".join(text.split()) for text in line.locator("td").all_inner_texts()[4:]]
         row = rows[id]
-        if row.status != "ok":
-            assert texts == ["failed: no luck"]
-            continue
         for place, name in enumerate(infos):
             cell = row.cells[name]
             value, ratio = texts[2 * place], texts[2 * place + 1]
@@ -367,6 +363,7 @@ def test_axes_and_titles_stay_in_sight(visit: Open, width: int) -> None:
     report = visit(drawn(4, models=6).comparison(), viewport={"width": width, "height": 844})
     choose(report, "group by", "backend")
     region = report.page.locator(".tall")
+    region.scroll_into_view_if_needed()
     region.evaluate("e => { e.scrollLeft = 9999; e.scrollTop = 300; }")
     seen = report.page.evaluate("""() => {
       const region = document.querySelector(".tall").getBoundingClientRect();
@@ -388,6 +385,7 @@ def test_another_sweeps_verdicts_are_shown_as_they_are(visit: Open) -> None:
 @pytest.mark.parametrize("width", [400, 1300])
 def test_hostile_names_do_no_harm(visit: Open, width: int) -> None:
     report = visit(hostile(), viewport={"width": width, "height": 800})
+    show_failures(report)
     assert report.page.locator("#explore-table td", has_text="<script>alert(1)</script>").count() == 6
     assert report.page.locator(f'#explore-table td[title="{LONG}"]').count() == 6
     menu(report, "model").get_by_label("<script>").uncheck()

@@ -141,7 +141,7 @@ const hintOf = (column) => {
   return `${name}: this value over the baseline's, ${isPinned() ? "without interval and verdict" : "with the verdict"}.`;
 };
 const headLine = () => {
-  const line = make("tr"), first = frozen(make("th"), 0);
+  const line = make("tr"), first = frozen(make("th", undefined, "more"), 0);
   first.append(make("span", "details", "hidden"));
   line.append(first, ...axisColumns().map(({ place, key, numbers }, at) => frozen(header(`a${place}`, shortened(key), key, numbers), at + 1)));
   if (someIncomplete) line.append(Object.assign(make("th", "measured"), { scope: "col", title: "How many of the planned rounds were measured; the values are those of these rounds." }));
