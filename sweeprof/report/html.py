@@ -7,7 +7,7 @@ import gzip
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from sweeprof.report.cells import axis_text, one_line, shortened
+from sweeprof.report.cells import axes_text, axis_text, one_line, shortened
 from sweeprof.report.explore.charts import charts
 from sweeprof.report.explore.data import Samples, embedded, page_data
 from sweeprof.report.explore.overview import failures, places
@@ -19,6 +19,7 @@ from sweeprof.report.table import whole_table
 from sweeprof.report.verdict_summary import protocol_text
 from sweeprof.results.compare import Comparison
 from sweeprof.results.layers import LayerTable
+from sweeprof.results.record import Json
 
 _MOST_VALUES = 12
 """Values of one axis that the header lists."""
@@ -75,11 +76,17 @@ def html(
         environment=environment_items(comparison),
         charts=shown,
         plotly=_plotly() if shown["figures"] or is_detailed else "",
-        layers=script_json(layer_pages.embedded(layers)) if layers else "",
+        layers=script_json(layer_pages.embedded(layers, _axes_by_name(comparison))) if layers else "",
         left_out=left_out,
         data=script_json(embedded(data)),
         details=script_json(details) if is_detailed else "",
     )
+
+
+def _axes_by_name(comparison: Comparison) -> dict[str, Json]:
+    """The axes of every row by the name that its layers and details have."""
+    varying = comparison.varying_axes() or comparison.axes
+    return {axes_text({a: row.axes[a] for a in varying if a in row.axes}): row.axes for row in comparison.rows}
 
 
 def _readable(created: str) -> str:

@@ -109,7 +109,9 @@ def test_scaling_curves_have_the_values_and_intervals_of_the_comparison(visit: O
     assert "Bars: 95 % intervals of the median within one process, not between processes." in note(report, "scaling")
     assert "95 % within one process: " in first["text"][0]
     cell = report.page.locator("#explore-table td:has(> .interval)").first
-    assert cell.get_attribute("title") == "[126–132] 95 % interval of the median within one process, not between processes"
+    assert (
+        cell.get_attribute("title") == "[126–132] 95 % interval of the median within one process, not between processes"
+    )
 
 
 def test_a_keyboard_skips_the_head_and_chooses_what_a_chart_shows(visit: Open) -> None:

@@ -31,6 +31,7 @@ pytestmark = needs_browser
 
 Open = Callable[..., Visit]
 
+
 @pytest.fixture
 def visit(browser: Browser) -> Iterator[Open]:
     visits: list[Visit] = []
@@ -69,7 +70,7 @@ def test_a_baseline_switches_sentence_counts_table_and_dots(visit: Open) -> None
         shown = [text.split(" ", 1) for text in report.page.locator("#dots .value").all_inner_texts()]
         assert sorted(verdict for _, verdict in shown) == sorted(verdicts)
         named = report.page.locator("#explore-table td .verdict").all_inner_texts()
-        assert [verdict for verdict in named] == verdicts
+        assert named == verdicts
 
 
 def test_a_pinned_row_gives_plain_ratios_without_verdicts(visit: Open) -> None:
