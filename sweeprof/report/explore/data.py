@@ -116,8 +116,8 @@ class Writer:
     def baseline(self, comparison: Comparison, key: str, text: str) -> Json:
         """A comparison with one baseline, of the same rows.
 
-        ``key``: of the address; ``text``: the name of the baseline; ``finding``, ``rest``: the answer; ``counts``: a line of verdicts
-        per metric; ``bases``: for each row the position of its baseline, its own for a baseline, else -1; ``cells``: by metric for
+        ``key``: of the address; ``text``: the name of the baseline; ``finding``, ``rest``: the answer; ``counts``: a line of
+        verdicts per metric; ``bases``: for each row the position of its baseline, its own for a baseline, else -1; ``cells``: by metric for
         each row 0, or ratio, verdict, reason, low and high end of the ratio's interval, rounds needed, as far as there are any;
         verdict and reason are positions in ``verdict_names`` and ``verdict_reasons``, or -1.
         """
@@ -190,7 +190,8 @@ def page_data(comparison: Comparison, samples: Samples = _NO_SAMPLES, is_whole: 
     - ``metrics``, those of the tables first: ``name``; ``title``; ``unit`` of all numbers below, e.g. ``ms`` or ``MiB``; ``base``,
       ``factor``: a number over the factor is in the unit ``base``, for :func:`sweeprof.report.units.scaled`; ``better``;
       ``definition``; ``headline``, whether the tables show it. ``left_out``: titles of further ones.
-    - ``reasons``, ``tracebacks``: texts that rows name by their position; ``command_start``: what the commands of all rows begin with.
+    - ``reasons``, ``tracebacks``: texts that rows name by their position; ``command_start``: what the commands of all rows
+      begin with.
     - ``baselines``, the own first: see :meth:`sweeprof.report.explore.data.Writer.baseline`; ``baselines_left_out``: the number of
       others for which there is no room; ``verdict_names``; ``verdict_reasons``: codes with their meanings.
     - ``rows``, in the order of the tables: see :meth:`sweeprof.report.explore.data.Writer.row`.

@@ -32,7 +32,7 @@ const dotOf = (row) => {
   return cell?.ratio > 0 ? { row, ...cell, value: cell.ratio, text: `×${ratioNumber(cell.ratio)} ${verdictText(cell)}`.trim() } : null;
 };
 const lineOfDot = (dot, axes, scale) => {
-  const line = make("li"), text = axes.map(({ key, place, numbers }) => (numbers ? `${key} ${valueText(dot.row, place)}` : valueText(dot.row, place))).join(" · ");
+  const line = make("li"), text = axes.map(({ key, place, numbers }) => (numbers && axes.length === 1 ? `${key} ` : "") + valueText(dot.row, place)).join(" · ");
   const name = make("a", shortened(text || nameOf(dot.row)), "name");
   name.href = `#${dot.row.id}`;
   name.title = nameOf(dot.row);
@@ -63,6 +63,7 @@ const drawDots = () => {
   const { title, better } = data.metrics[main], subject = document.getElementById("overview-title");
   subject.textContent = base === null ? title : `${title[0].toUpperCase()}${title.slice(1)} as a ratio to ${shortened(base)}`;
   const parts = [better ? `${better} is better` : "", base === null ? "" : `the line marks ${shortened(base)}`, all.some(({ low }) => low !== undefined) ? "whiskers: 95 % intervals" : ""];
+  if (axes.length > 1) parts.unshift(axes.map(({ key }) => key).join(" · "));
   if (shown.length < all.length) parts.push(`the first ${shown.length} of ${all.length.toLocaleString("en")}`);
   dotsNote.textContent = parts.filter(Boolean).join(" · ");
 };
