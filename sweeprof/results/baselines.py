@@ -47,7 +47,7 @@ def with_baseline(comparison: Comparison, baseline: Json, metrics: Collection[st
         base = None if id in excluded or bases[id] in excluded else bases[id]
         # Samples that were interleaved with those of the own baseline are pairs with no other row.
         has_pairs = comparison.against is None and base == planned[id]
-        known = {name: row.cells[name].measurement for name in metrics}
+        known = {name: row.cells[name].measurement for name in metrics if name in row.cells}
         if not has_pairs:
             known = {name: dataclasses.replace(one, paired=()) if one.paired else one for name, one in known.items()}
         measurements[id] = known

@@ -117,16 +117,16 @@ class Writer:
         """A comparison with one baseline, of the same rows.
 
         ``key``: of the address; ``text``: the name of the baseline; ``finding``, ``rest``: the answer; ``counts``: a line of
-        verdicts per metric; ``bases``: for each row the position of its baseline, its own for a baseline, else -1; ``cells``: by metric for
-        each row 0, or ratio, verdict, reason, low and high end of the ratio's interval, rounds needed, as far as there are any;
-        verdict and reason are positions in ``verdict_names`` and ``verdict_reasons``, or -1.
+        verdicts per metric; ``bases``: for each row the position of its baseline, its own for a baseline, else -1; ``cells``:
+        by metric for each row 0, or ratio, verdict, reason, low and high end of the ratio's interval, rounds needed, as far as
+        there are any; verdict and reason are positions in ``verdict_names`` and ``verdict_reasons``, or -1.
         """
         found = answer(comparison)
         rows = {row.combination_id: row for row in comparison.rows}
         ordered = [rows[row.combination_id] for row in self._rows]
         cells = {}
         for place, info in enumerate(self._metrics):
-            column = [0 if row.is_baseline else _packed(row.cells[info.name]) for row in ordered]
+            column = [0 if row.is_baseline else _packed(row.cells.get(info.name)) for row in ordered]
             if any(column):
                 cells[str(place)] = column
         return {
@@ -162,8 +162,8 @@ def _value(measured: Measurement) -> list[float | None]:
     return [_short(measured.value * factor, digits), *(_short(end * factor, _SHOWN) for end in measured.interval or ())]
 
 
-def _packed(cell: Cell) -> list[float | int | None] | int:
-    if cell.base is None or cell.measurement.value is None:
+def _packed(cell: Cell | None) -> list[float | int | None] | int:
+    if cell is None or cell.base is None or cell.measurement.value is None:
         return 0
     verdict = -1 if cell.verdict is None else _VERDICTS.index(cell.verdict)
     reason = -1 if cell.verdict_reason not in REASONS else _REASONS.index(cell.verdict_reason)

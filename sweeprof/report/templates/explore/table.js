@@ -72,7 +72,7 @@ const valueCell = (row, column) => {
   made.append(numberText(metric, value[0]));
   if (hasInterval(value, place)) {
     const interval = intervalText(metric, value);
-    made.append(" ", make("span", interval, "interval"), whisker(relative(value), scaleOfColumn(column)));
+    made.append(" ", make("span", interval, "interval drawn"), whisker(relative(value), scaleOfColumn(column)));
     made.title = `${interval} ${intervalNote(row, place)}`;
   }
   return made;
@@ -82,7 +82,7 @@ const ratioCell = (row, column) => {
   if (baselineOf(row) === row && row.values[place]) return make("td", "baseline", "number dim");
   if (!cell || cell.ratio === null) return make("td", MISSING, "number dim");
   const made = make("td", `×${ratioNumber(cell.ratio)}`, `number ${cell.verdict ?? ""}`), interval = ratioInterval(cell);
-  if (interval) made.append(" ", make("span", interval, "interval"));
+  if (interval) made.append(" ", make("span", interval, "interval drawn"));
   if (cell.ratio > 0) made.append(whisker({ ...cell, value: cell.ratio }, scaleOfColumn(column), cell.verdict));
   if (cell.verdict) made.append(" ", make("span", verdictText(cell), "verdict"));
   made.title = [interval, verdictNote(cell)].filter(Boolean).join(" ");
