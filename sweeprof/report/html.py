@@ -4,45 +4,31 @@ from __future__ import annotations
 
 import base64
 import gzip
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from sweeprof.report.answer import answer
-from sweeprof.report.cells import (
-    axes_text,
-    axis_text,
-    detail_text,
-    one_line,
-    ratio_text,
-    reason_of,
-    shortened,
-    value_of,
-    value_text,
-)
-from sweeprof.report.columns import baseline_text
+from sweeprof.report.cells import axes_text, axis_text, one_line, shortened
 from sweeprof.report.explore.charts import charts
 from sweeprof.report.explore.data import Samples, embedded, page_data
-from sweeprof.report.explore.overview import failures, places, verdict_counts, verdicts
+from sweeprof.report.explore.overview import failures, places
 from sweeprof.report.layers import html as layer_pages
 from sweeprof.report.pages import render, script_json
 from sweeprof.report.selection import sections
 from sweeprof.report.summary import best_rows, environment_items, footnotes, headline
-from sweeprof.report.table import ReportTable, sorted_rows, tables
+from sweeprof.report.table import whole_table
 from sweeprof.report.verdict_summary import protocol_text
-from sweeprof.results.compare import Comparison, Row
+from sweeprof.results.compare import Comparison
 from sweeprof.results.layers import LayerTable
-from sweeprof.results.measurement import MetricInfo
+from sweeprof.results.record import Json
 
 _MOST_VALUES = 12
 """Values of one axis that the header lists."""
 _MOST_NAMED = 20
 """Combinations that failed for one reason that the header names."""
-_MOST_LINES = 10
-"""Lines below a heading that stand open; the charts are below them."""
 MOST_WRITTEN = 200
-"""Combinations that the page holds ready without its scripts, as plain tables and in full; of more it has the data alone."""
+"""Combinations whose table the page shows without its scripts."""
 MOST_FIGURES = 2000
-"""Their values of all metrics together; of more, too, it has the data alone."""
+"""Values of all metrics together up to which rows have their further figures and tracebacks."""
 _NO_LAYERS: Mapping[str, LayerTable] = {}
 _NO_DETAILS: Mapping[str, object] = {}
 _NO_SAMPLES: Samples = {}
@@ -55,9 +41,8 @@ def html(
     details: Mapping[str, object] = _NO_DETAILS,
     left_out: int = 0,
     samples: Samples = _NO_SAMPLES,
-    made: Sequence[ReportTable] | None = None,
 ) -> str:
-    """The report: about 5 MB where anything is drawn, as it carries the library that draws.
+    """The report: about 2 MB where anything is drawn, as it carries the library that draws.
 
     Args:
         comparison: what was measured.
@@ -66,43 +51,42 @@ def html(
         details: what :func:`sweeprof.report.pictures.details.details` gives.
         left_out: how many further combinations have their layers and details in files alone.
         samples: raw samples by combination id, see :func:`sweeprof.report.explore.data.thinned_samples`.
-        made: the comparison's tables, where they are made already.
     """
     is_detailed = bool(details.get("combinations"))
     count = len(comparison.rows)
     is_whole = count <= MOST_WRITTEN and count * len(comparison.metrics) <= MOST_FIGURES
-    counted = verdict_counts(comparison)
-    data = page_data(comparison, samples, with_commands=not is_whole)
+    data = page_data(comparison, samples, is_whole)
     shown = charts(data, comparison.pareto) if plotted else {"figures": {}}
+    own = data["baselines"][0]
     return render(
         "report.html.j2",
         comparison=comparison,
         created=_readable(comparison.created),
-        answer=answer(comparison),
+        answer={**own, "baselines_left_out": data["baselines_left_out"]},
         headline=headline(comparison),
         protocol=protocol_text(comparison),
         sections=sections(comparison),
-        baseline=baseline_text(comparison),
-        has_ratios=any(cell.ratio is not None for row in comparison.rows for cell in row.cells.values()),
         swept=list(_swept(comparison)),
         glance=_glance(comparison),
         places=places(comparison),
-        verdicts=verdicts(counted),
-        verdict_counts=counted,
         failures=failures(comparison),
         most_named=_MOST_NAMED,
-        most_lines=_MOST_LINES,
-        tables=(tables(comparison) if made is None else made) if is_whole else [],
-        rows=[_row(comparison, row) for row in sorted_rows(comparison)] if is_whole else [],
+        table=whole_table(comparison) if 0 < count <= MOST_WRITTEN else None,
         footnotes=footnotes(comparison),
         environment=environment_items(comparison),
         charts=shown,
         plotly=_plotly() if shown["figures"] or is_detailed else "",
-        layers=script_json(layer_pages.embedded(layers)) if layers else "",
+        layers=script_json(layer_pages.embedded(layers, _axes_by_name(comparison))) if layers else "",
         left_out=left_out,
         data=script_json(embedded(data)),
         details=script_json(details) if is_detailed else "",
     )
+
+
+def _axes_by_name(comparison: Comparison) -> dict[str, Json]:
+    """The axes of every row by the name that its layers and details have."""
+    varying = comparison.varying_axes() or comparison.axes
+    return {axes_text({a: row.axes[a] for a in varying if a in row.axes}): row.axes for row in comparison.rows}
 
 
 def _readable(created: str) -> str:
@@ -128,25 +112,6 @@ def _glance(comparison: Comparison) -> dict[str, dict[str, tuple[str, str]]]:
     for best in best_rows(comparison):
         found.setdefault(best.model, {})[best.what] = (best.value, best.where)
     return found
-
-
-def _row(comparison: Comparison, row: Row) -> dict[str, object]:
-    """One combination with all of its metrics: name, value or None, details or the reason, ratio."""
-    metrics: list[tuple[MetricInfo, str | None, str, str]] = []
-    for info in comparison.metrics:
-        if value_of(row, info.name) is None:
-            metrics.append((info, None, reason_of(row, info.name), ""))
-            continue
-        cell = row.cells[info.name]
-        ratio = ratio_text(cell) if cell.ratio is not None else ""
-        metrics.append((info, value_text(cell.measurement), detail_text(cell.measurement), ratio))
-    axes = {axis: row.axes[axis] for axis in comparison.axes if axis in row.axes}
-    return {
-        "row": row,
-        "name": axes_text(axes),
-        "metrics": metrics,
-        "measured": any(value for _, value, _, _ in metrics),
-    }
 
 
 def _plotly() -> str:

@@ -90,6 +90,13 @@ def tables(comparison: Comparison) -> list[ReportTable]:
     ]
 
 
+def whole_table(comparison: Comparison) -> ReportTable:
+    """All rows in one table, with a column for the model where it varies."""
+    varying = [axis for axis in ordered_axes(comparison) if axis in comparison.varying_axes()]
+    rows = sorted_rows(comparison)
+    return _table(comparison, "", rows, varying, baseline_text(comparison), shown_metrics(comparison))
+
+
 def rows_by_table(comparison: Comparison) -> dict[str, list[Row]]:
     """The rows of every table in their order, by its title."""
     found: dict[str, list[Row]] = {}
@@ -133,7 +140,7 @@ def _table(
     baseline: str,
     metrics: Sequence[MetricInfo],
 ) -> ReportTable:
-    titled = {MODEL_AXIS} if _is_split(comparison) else set()
+    titled = {MODEL_AXIS} if title and _is_split(comparison) else set()
     shown = [axis for axis in varying if axis not in titled]
     fixed = [axis for axis in comparison.axes if axis not in {*varying, *titled} and axis in rows[0].axes]
     captions = [(one_line(axis), axis_text(rows[0].axes[axis])) for axis in fixed]

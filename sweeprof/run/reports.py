@@ -73,7 +73,7 @@ def write_reports(folder: Folder, comparison: Comparison, formats: Collection[Fo
     seen, links, left_out = _of_combinations(folder, _names(comparison), "pictures" in wanted)
     layers = {name: one.layers for name, one in seen.items() if one.layers is not None}
     report = folder.path / "report.html"
-    page = html(comparison, True, layers, details(seen, links), left_out, samples_of(folder, comparison), made)
+    page = html(comparison, True, layers, details(seen, links), left_out, samples_of(folder, comparison))
     write_atomically(report, page)
     # Last: whatever may go wrong with a paper's tables, the page is there.
     write_exports(folder, comparison, plots(comparison), wanted, made)

@@ -84,11 +84,6 @@ class Visit:
         self.complaints.append(f"dialog: {dialog.message}")
         dialog.dismiss()
 
-    def column(self, place: int) -> list[str]:
-        """The texts of one column of the first plain table; a failed row has its reason there."""
-        found: list[str] = self.page.locator(f"table.results >> nth=0 >> tbody td:nth-child({place})").all_inner_texts()
-        return [text.partition(" [")[0] for text in found]
-
 
 def opened(
     browser: Browser,

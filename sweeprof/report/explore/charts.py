@@ -98,7 +98,7 @@ def _samples(data: PageData, varying: Sequence[int]) -> dict[str, int] | None:
     if not varying or not any(round for row in _usable(data) for round in row["samples"] or ()):
         return None
     # What the baseline is chosen by is what differs between those one wants side by side.
-    axis = _first(_named(data["axes"], "key", (*data["baseline"], *_COLOURED)), varying.__contains__)
+    axis = _first(_named(data["axes"], "key", (*data["own_axes"], *_COLOURED)), varying.__contains__)
     return {"axis": varying[0] if axis is None else axis}
 
 

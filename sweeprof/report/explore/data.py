@@ -1,4 +1,4 @@
-"""A comparison as the plain data that the scripts of the page read: small enough for a thousand combinations."""
+"""A comparison as the plain data that the scripts of the page read: small enough for ten thousand combinations."""
 
 from __future__ import annotations
 
@@ -6,17 +6,30 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from os.path import commonprefix
-from typing import Any
+from typing import Any, get_args
 
-from sweeprof.report.cells import axis_number, axis_text, one_line, reason_of, rounds_text, shortened, value_of
+from sweeprof.report.answer import NOISE, answer
+from sweeprof.report.cells import (
+    axes_text,
+    axis_number,
+    axis_text,
+    detail_text,
+    one_line,
+    reason_of,
+    rounds_text,
+    shortened,
+    value_of,
+)
 from sweeprof.report.columns import baseline_text, is_optional, metric_title, shown_metrics
+from sweeprof.report.explore.overview import verdict_lines
 from sweeprof.report.pages import StringTable
 from sweeprof.report.table import sorted_rows
 from sweeprof.report.units import FIXED_NAMES, fixed_factor, text_unit
-from sweeprof.results.compare import Cell, Comparison, Row, find_baselines
+from sweeprof.results.baselines import offered_baselines, with_baseline
+from sweeprof.results.compare import Cell, Comparison, Row
 from sweeprof.results.measurement import Measurement, MetricInfo, Number
 from sweeprof.results.record import Json, Record
-from sweeprof.results.verdicts import DETERMINISTIC, MIN_ROUNDS, REASONS, uncertainty
+from sweeprof.results.verdicts import DETERMINISTIC, REASONS, Verdict
 
 Samples = Mapping[str, Sequence[Sequence[float]]]
 """Milliseconds of single steps, one list per round, by combination id."""
@@ -24,11 +37,13 @@ Samples = Mapping[str, Sequence[Sequence[float]]]
 _LONGEST = 400
 """Characters of a reason."""
 _EXACT, _TESTED, _SHOWN = 15, 6, 5
-"""Significant digits of what is the same each time, of what verdicts are called of, and of what is only shown."""
+"""Significant digits of what is the same each time, of values and ratios, and of the ends of intervals."""
+_VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+_REASONS = tuple(REASONS)
 
 
 class Writer:
-    """The rows of a comparison, and what they speak of by its position."""
+    """The rows of a comparison, and what they refer to by its position."""
 
     def __init__(
         self,
@@ -36,9 +51,9 @@ class Writer:
         rows: Sequence[Row],
         metrics: Sequence[MetricInfo],
         samples: Samples,
-        with_commands: bool,
+        is_whole: bool,
     ) -> None:
-        self.reasons, self.environments, self._sessions = StringTable(), StringTable(), StringTable()
+        self.reasons, self.tracebacks = StringTable(), StringTable()
         self.values: dict[str, list[Any]] = {}
         """The different values of every axis, in the order of the sweep."""
         self._at: dict[str, dict[str, int]] = {}
@@ -46,30 +61,23 @@ class Writer:
             spelled = {_spelled(row.axes[axis]): row.axes[axis] for row in comparison.rows if axis in row.axes}
             self.values[axis] = list(spelled.values())
             self._at[axis] = {text: place for place, text in enumerate(spelled)}
+        self._rows, self._metrics, self._samples, self._is_whole = rows, metrics, samples, is_whole
         self._places = {row.combination_id: place for place, row in enumerate(rows)}
-        self._metrics, self._samples, self._with_commands = metrics, samples, with_commands
-        self.command_start = commonprefix([row.command for row in rows]) if with_commands else ""  # noqa: RUF071 – no paths
-        self._bases = find_baselines(comparison.baseline, {row.combination_id: row.axes for row in rows})
-        self._is_apart = comparison.against is not None
-        self._has_sessions = len({name for row in rows for name in row.sessions if name is not None}) > 1
+        self.command_start = commonprefix([row.command for row in rows])  # noqa: RUF071 – no paths
 
     def row(self, row: Row) -> Json:
         """One row.
 
         ``id``; ``at``: for every axis the position in its values, or -1; ``status``; ``reason``, a position in ``reasons``, or -1;
-        ``base``: the position of the row that it was compared with, its own for a baseline, else -1. By the position of a metric,
-        as text: ``values``, ``[value]`` or ``[value, low, high]`` with the 95 % interval; ``why``, of a metric without a value, a
-        position in ``reasons``; ``rounds``, the estimate of each round by its number, null for one that failed and ``"?"`` for one
-        that is not finite. ``samples``: one list per round of milliseconds of single steps, sorted; empty for a round that failed.
+        ``command``: what follows ``command_start``; ``wall_s``. By the position of a metric, as text: ``values``, ``[value]`` or
+        ``[value, low, high]`` with the 95 % interval; ``why``, of a metric without a value, a position in ``reasons``.
+        ``samples``: one list per round of milliseconds of single steps, sorted; empty for a round that failed.
 
-        Only where there is something to say: ``uncertain``, by metric the code of why a value without rounds is not exact;
-        ``paired``, as ``rounds``, what the pairs of an interleaved run with the row ``base`` give; ``calibrated``, by metric
-        estimates in units of ``kernel``; ``env``, a position in ``environments``; ``sessions``, for each round which run of the
-        sweep timed it, or null; ``alone``, whether its outputs are not its baseline's, so that it is compared with nothing;
-        ``misses``, whether it misses a constraint, so that it is on no front; ``incomplete``, of a row whose ``status`` is not
-        ``ok`` although it has complete rounds, the text ``2 of 3 rounds``; ``cells``, of a comparison with another sweep, by
-        metric ``[ratio, low, high, verdict, reason, rounds needed]``; ``command``, what comes after ``command_start``, ``wall_s``
-        and ``warnings``, positions in ``reasons``, where the page does not have every row in full.
+        Only where there is something to say: ``within``, the metrics whose interval is that within one process; ``noisy``,
+        ``warnings``, positions in ``reasons``; ``misses``, whether it misses a constraint, so that it is on no front;
+        ``incomplete``, of a row whose ``status`` is not ``ok`` although it has complete rounds, the text ``2 of 3 rounds``; in a
+        page that is not too large for them ``details``, further figures by metric, and ``failures``, lists of source, log or
+        null, and position in ``tracebacks`` or -1.
         """
         known: list[tuple[str, MetricInfo, Measurement]] = []
         why: dict[str, int] = {}
@@ -78,50 +86,57 @@ class Writer:
                 known.append((str(place), info, row.cells[info.name].measurement))
             elif not is_optional(info.name):
                 why[str(place)] = self._reason(reason_of(row, info.name))
+        warnings = [*row.warnings, *(warning for cell in row.cells.values() for warning in cell.measurement.warnings)]
+        rare: Json = {
+            "within": [int(place) for place, _, m in known if m.has_interval_within_process],
+            "noisy": list(dict.fromkeys(self._reason(one.text) for one in warnings if one.code in NOISE)),
+            "warnings": [self._reason(f"{warning.text} → {warning.advice}") for warning in row.warnings],
+            "misses": bool(row.misses),
+            "incomplete": rounds_text(row) if row.is_incomplete else None,
+        }
+        if self._is_whole:
+            rare["details"] = {place: text for place, _, m in known if (text := detail_text(m))}
+            rare["failures"] = [
+                [one.source, one.log, self.tracebacks.place(one.traceback) if one.traceback else -1]
+                for one in row.failures
+            ]
         return {
             "id": row.combination_id,
             "at": [self._at[axis][_spelled(row.axes[axis])] if axis in row.axes else -1 for axis in self.values],
             "status": row.status,
             "reason": -1 if row.status == "ok" else self._reason(row.reason or "no reason was given"),
-            "base": self._places.get(row.baseline_id or "", -1),
-            "values": {place: _value(measured) for place, _, measured in known},
-            "why": why,
-            "rounds": {p: _by_round(m.by_round(), m.unit) for p, _, m in known if m.rounds},
-            "samples": [*self._samples.get(row.combination_id, ())],
-            **{
-                key: value
-                for key, value in self._rare(row, known).items()
-                if not (value is False or value in (None, [], {}))
-            },
-        }
-
-    def _rare(self, row: Row, known: Sequence[tuple[str, MetricInfo, Measurement]]) -> Json:
-        """Return the fields that most rows lack."""
-        calibrated = {p: [_short(value, _TESTED) for value in m.calibrated] for p, _, m in known if m.calibrated}
-        kernels = [m.detail.get("kernel") for _, _, m in known if m.calibrated]
-        fields = tuple((field, _spelled(value)) for field, value in sorted(row.environment.items()))
-        return {
-            "uncertain": {place: code for place, _, m in known if (code := uncertainty(m)) is not None},
-            "paired": {p: _by_round(m.by_round("paired"), m.unit) for p, _, m in known if m.paired},
-            "calibrated": calibrated,
-            "kernel": kernels[0] if kernels else None,
-            "env": self.environments.place(fields) if fields else None,
-            "sessions": [s if s is None else self._sessions.place(s) for s in row.sessions]
-            if self._has_sessions
-            else [],
-            "alone": not self._is_apart and row.baseline_id is None and self._bases[row.combination_id] is not None,
-            "misses": bool(row.misses),
-            "incomplete": rounds_text(row) if row.is_incomplete else None,
-            "cells": {p: _judged(row.cells[info.name]) for p, info, _ in known} if self._is_apart else {},
-            **(self._told(row) if self._with_commands else {}),
-        }
-
-    def _told(self, row: Row) -> Json:
-        warnings = [self._reason(f"{warning.text} → {warning.advice}") for warning in row.warnings]
-        return {
             "command": row.command.removeprefix(self.command_start),
             "wall_s": _short(row.wall_s, _SHOWN),
-            "warnings": warnings,
+            "values": {place: _value(measured) for place, _, measured in known},
+            "why": why,
+            "samples": [*self._samples.get(row.combination_id, ())],
+            **{key: value for key, value in rare.items() if value},
+        }
+
+    def baseline(self, comparison: Comparison, key: str, text: str) -> Json:
+        """A comparison with one baseline, of the same rows.
+
+        ``key``: of the address; ``text``: the name of the baseline; ``finding``, ``rest``: the answer; ``counts``: a line of
+        verdicts per metric; ``bases``: for each row the position of its baseline, its own for a baseline, else -1; ``cells``:
+        by metric for each row 0, or ratio, verdict, reason, low and high end of the ratio's interval, rounds needed, as far as
+        there are any; verdict and reason are positions in ``verdict_names`` and ``verdict_reasons``, or -1.
+        """
+        found = answer(comparison)
+        rows = {row.combination_id: row for row in comparison.rows}
+        ordered = [rows[row.combination_id] for row in self._rows]
+        cells = {}
+        for place, info in enumerate(self._metrics):
+            column = [0 if row.is_baseline else _packed(row.cells.get(info.name)) for row in ordered]
+            if any(column):
+                cells[str(place)] = column
+        return {
+            "key": key,
+            "text": text if cells else None,
+            "finding": found.finding,
+            "rest": found.rest,
+            "counts": verdict_lines(comparison),
+            "bases": [self._places.get(row.baseline_id or "", -1) for row in ordered],
+            "cells": cells,
         }
 
     def _reason(self, text: str) -> int:
@@ -147,65 +162,80 @@ def _value(measured: Measurement) -> list[float | None]:
     return [_short(measured.value * factor, digits), *(_short(end * factor, _SHOWN) for end in measured.interval or ())]
 
 
-def _by_round(estimates: Mapping[int, float], unit: str) -> list[float | str | None]:
-    factor = fixed_factor(unit)
-    shortened = {number: _short(value * factor, _TESTED) for number, value in estimates.items()}
-    untold = {number: "?" if value is None else value for number, value in shortened.items()}
-    return [untold.get(number) for number in range(max(untold) + 1)]
-
-
-def _judged(cell: Cell) -> list[Any]:
-    ends = cell.ratio_interval or (None, None)
-    figures = [_short(number, _TESTED) for number in (cell.ratio, *ends)]
-    return [*figures, cell.verdict, cell.verdict_reason, cell.rounds_needed]
+def _packed(cell: Cell | None) -> list[float | int | None] | int:
+    if cell is None or cell.base is None or cell.measurement.value is None:
+        return 0
+    verdict = -1 if cell.verdict is None else _VERDICTS.index(cell.verdict)
+    reason = -1 if cell.verdict_reason not in REASONS else _REASONS.index(cell.verdict_reason)
+    packed: list[float | int | None] = [_short(cell.ratio, _TESTED), verdict, reason]
+    packed += [_short(end, _SHOWN) for end in cell.ratio_interval or ()]
+    return packed if cell.rounds_needed is None else [*packed, cell.rounds_needed]
 
 
 MOST_NUMBERS = 70_000
-"""Values, ends of intervals, and estimates of rounds and pairs that the page takes; the metrics that the tables show stay in
-any case, and further ones as far as there is room."""
+"""Values, ends of intervals, and figures of verdicts against the own baseline; the metrics that the tables show stay in any case,
+and further ones as far as there is room."""
+MOST_COMPARED = 40_000
+"""Verdicts against other baselines than the own."""
 
 _NO_SAMPLES: Samples = {}
 
 
-def page_data(comparison: Comparison, samples: Samples = _NO_SAMPLES, with_commands: bool = False) -> Json:
+def page_data(comparison: Comparison, samples: Samples = _NO_SAMPLES, is_whole: bool = False) -> Json:
     """Return the content of ``window.sweeprof.data``: JSON, in which every text is a name or a reason, to be shown as text.
 
-    - ``name``; ``against``: what the other sweep is called that was compared with, or null; ``baseline``: text by axis;
-      ``baseline_text``; ``min_rounds``: fewer are not compared.
+    - ``name``; ``own_axes``: the axes that the own baseline names.
     - ``axes``: ``key``; ``values``, texts in the order of the sweep; ``numbers``, the same as numbers, or null where one is none;
       ``varies``.
     - ``metrics``, those of the tables first: ``name``; ``title``; ``unit`` of all numbers below, e.g. ``ms`` or ``MiB``; ``base``,
       ``factor``: a number over the factor is in the unit ``base``, for :func:`sweeprof.report.units.scaled`; ``better``;
-      ``definition``; ``threshold`` or null; ``headline``, whether the tables show it. ``left_out``: titles of further ones.
-    - ``reasons``: texts that rows name by their position; ``verdicts``: the meaning of a verdict's reason; ``environments``: by
-      field of the comparable key its JSON text; ``command_start``: what the commands of all rows begin with.
+      ``definition``; ``headline``, whether the tables show it. ``left_out``: titles of further ones.
+    - ``reasons``, ``tracebacks``: texts that rows name by their position; ``command_start``: what the commands of all rows
+      begin with.
+    - ``baselines``, the own first: see :meth:`sweeprof.report.explore.data.Writer.baseline`; ``baselines_left_out``: the number of
+      others for which there is no room; ``verdict_names``; ``verdict_reasons``: codes with their meanings.
     - ``rows``, in the order of the tables: see :meth:`sweeprof.report.explore.data.Writer.row`.
 
     Args:
         comparison: what was measured.
         samples: see :func:`sweeprof.report.explore.data.thinned_samples`.
-        with_commands: whether every row has what repeats it, and its warnings.
+        is_whole: whether rows have their further figures and tracebacks.
     """
     rows = sorted_rows(comparison)
     metrics, left_out = _metrics(comparison)
     varying = comparison.varying_axes()
-    writer = Writer(comparison, rows, metrics, samples, with_commands)
+    writer = Writer(comparison, rows, metrics, samples, is_whole)
     shown = {info.name for info in shown_metrics(comparison)}
+    baselines, missing = _baselines(comparison, writer, [info.name for info in metrics])
     return {
         "name": one_line(comparison.name),
-        "against": baseline_text(comparison) if comparison.against else None,
-        "baseline": {axis: axis_text(value) for axis, value in comparison.baseline.items()},
-        "baseline_text": baseline_text(comparison),
+        "own_axes": list(comparison.baseline),
         "axes": [_axis(axis, values, axis in varying) for axis, values in writer.values.items()],
         "metrics": [_metric(comparison, info, info.name in shown) for info in metrics],
         "left_out": [metric_title(info, rows) for info in left_out],
+        "baselines": baselines,
+        "baselines_left_out": missing,
         "rows": [writer.row(row) for row in rows],
         "reasons": writer.reasons.values,
+        "tracebacks": writer.tracebacks.values,
         "command_start": writer.command_start,
-        "environments": [dict(fields) for fields in writer.environments.values],
-        "verdicts": REASONS,
-        "min_rounds": MIN_ROUNDS,
+        "verdict_names": list(_VERDICTS),
+        "verdict_reasons": [[code, meaning] for code, meaning in REASONS.items()],
     }
+
+
+def _baselines(comparison: Comparison, writer: Writer, metrics: Sequence[str]) -> tuple[list[Json], int]:
+    """The own baseline and the others that there is room for; and the number of those left out."""
+    found = [writer.baseline(comparison, "", baseline_text(comparison))]
+    offered = offered_baselines(comparison)
+    each = len(comparison.rows) * len(metrics)
+    fitting = offered[: MOST_COMPARED // max(1, each)]
+    for baseline in fitting:
+        compared = with_baseline(comparison, baseline, metrics)
+        one = writer.baseline(compared, axes_text(baseline), baseline_text(compared))
+        if one["cells"]:
+            found.append(one)
+    return found, len(offered) - len(fitting)
 
 
 def embedded(data: Json) -> Json:
@@ -239,8 +269,11 @@ def _metrics(comparison: Comparison) -> tuple[list[MetricInfo], list[MetricInfo]
 
 def _numbers(comparison: Comparison, info: MetricInfo) -> int:
     """Return how many numbers the page holds of a metric; zero if no row has a value."""
-    known = [row.cells[info.name].measurement for row in comparison.rows if value_of(row, info.name) is not None]
-    return sum(1 + 2 * (m.interval is not None) + len(m.rounds) + len(m.paired) + len(m.calibrated) for m in known)
+    cells = [row.cells[info.name] for row in comparison.rows if value_of(row, info.name) is not None]
+    return sum(
+        1 + 2 * (c.measurement.interval is not None) + 3 * (c.ratio is not None) + 2 * (c.ratio_interval is not None)
+        for c in cells
+    )
 
 
 def _metric(comparison: Comparison, info: MetricInfo, is_shown: bool) -> Json:
@@ -252,7 +285,6 @@ def _metric(comparison: Comparison, info: MetricInfo, is_shown: bool) -> Json:
         "factor": fixed_factor(info.unit),
         "better": info.better,
         "definition": one_line(info.definition),
-        "threshold": comparison.threshold_of(info.name),
         "headline": is_shown,
     }
 

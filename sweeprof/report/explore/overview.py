@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,14 +23,6 @@ MOST_FAILURES = 20
 """Different failures that the terminal and Markdown list."""
 _PLACE = ("cpu", "memory", "gpu")
 _NOT_SOFTWARE = (*_PLACE, "host", "submitted from", "cpu governor", "cpu quota", "load", "git")
-
-
-@dataclass(frozen=True, slots=True)
-class VerdictCounts:
-    """The number of each verdict of a metric, against the baseline."""
-
-    title: str
-    counts: Counter[Verdict]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +52,20 @@ def places(comparison: Comparison) -> list[tuple[str, str]]:
     return [(name, text) for name, text in found if text]
 
 
-def verdict_counts(comparison: Comparison) -> list[VerdictCounts]:
-    """The verdicts of each metric of :func:`called_metrics` that has any, where both combination and baseline have values."""
+def verdict_lines(comparison: Comparison) -> list[str]:
+    """The verdicts of each metric of :func:`called_metrics` that has any, e.g. ``latency: 2 better, 1 unclear``.
+
+    Rows count where both they and their baselines have values.
+    """
     held = [row for row in comparison.rows if row.has_values and row.baseline_has_values]
-    found: list[VerdictCounts] = []
+    lines = []
     for info in called_metrics(comparison):
         cells = [row.cells[info.name] for row in held if info.name in row.cells]
         counts = Counter(cell.verdict for cell in cells if cell.verdict is not None)
         if counts:
-            found.append(VerdictCounts(metric_title(info, comparison.rows), counts))
-    return found
-
-
-def verdicts(counted: Sequence[VerdictCounts]) -> list[Verdict]:
-    """The verdicts that a table of them has a column for; that of rows of another host only where there is one."""
-    return [
-        verdict for verdict in _VERDICTS if verdict != "not_comparable" or any(one.counts[verdict] for one in counted)
-    ]
+            parts = [f"{counts[verdict]} {verdict.replace('_', ' ')}" for verdict in _VERDICTS if counts[verdict]]
+            lines.append(f"{metric_title(info, comparison.rows)}: {', '.join(parts)}")
+    return lines
 
 
 def failures(comparison: Comparison) -> list[FailedRows]:

@@ -5,6 +5,7 @@ Combinations of one model share nearly all values: a page with many tables has e
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -78,13 +79,23 @@ EMBEDDED_TIMES = ("forward_s", "forward_self_s", "flops_per_s", "backward_s", "b
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-def embedded(tables: Mapping[str, LayerTable]) -> dict[str, Any]:
+_NO_AXES: Mapping[str, Mapping[str, object]] = {}
+_SIDES = ("backend", "model")
+"""Axes whose values are compared first."""
+
+
+def embedded(tables: Mapping[str, LayerTable], axes: Mapping[str, Mapping[str, object]] = _NO_AXES) -> dict[str, Any]:
     """Return the data that ``templates/layers.js`` reads.
 
     ``tables`` has for each combination its label, its totals, a note or null, and positions in ``vectors``: the label, type,
     depth, call and output shape of every node in the order of the tree, then the figures of ``columns``. Labels, types and
     shapes are positions in ``strings``. A vector of whole numbers is a text, see :func:`packed`. ``reasons`` is the position
     of a vector with the string that says why a row lacks times, or null; ``timing`` the lines that are to be said of the times.
+    ``first`` has the positions of the left and the right table and of the column that are shown at first.
+
+    Args:
+        tables: by the name of the combination.
+        axes: of each combination, by the same names.
     """
     columns = _columns(tables.values())
     strings, vectors = StringTable(), StringTable()
@@ -118,7 +129,27 @@ def embedded(tables: Mapping[str, LayerTable]) -> dict[str, Any]:
         }
         for column in columns
     ]
-    return {"columns": named, "strings": strings.values, "vectors": vectors.values, "tables": found}
+    first = _first(found, [axes.get(label, {}) for label in tables], [bool(column["isTime"]) for column in named])
+    return {"columns": named, "strings": strings.values, "vectors": vectors.values, "tables": found, "first": first}
+
+
+def _first(
+    tables: Sequence[Mapping[str, Any]], axes: Sequence[Mapping[str, object]], are_times: Sequence[bool]
+) -> tuple[int, int, int]:
+    """Left, right and column: a measured time if two have one; of those that have it two backends, or else two models."""
+    by_time = sorted(range(len(are_times)), key=lambda column: not are_times[column])
+    known = {c: [at for at, table in enumerate(tables) if table["totals"][c] is not None] for c in by_time}
+    column = next((c for c in by_time if len(known[c]) >= min(2, len(tables))), 0)
+    places = list(dict.fromkeys([*known[column], *range(len(tables))]))
+    for axis in _SIDES:
+        rest: dict[str, int] = {}
+        for place in known[column]:
+            if axis in axes[place]:
+                same = json.dumps({**axes[place], axis: None}, sort_keys=True, default=str)
+                if same in rest:
+                    return rest[same], place, column
+                rest[same] = place
+    return places[0], places[1] if len(places) > 1 else places[0], column
 
 
 def _columns(tables: Iterable[LayerTable]) -> list[str]:

@@ -1,19 +1,11 @@
 "use strict";
 // What the charts share: data, names, looks, choosers. Text of the data goes to plotly through plain(), to the page through textContent.
 const charts = (() => {
-  const json = (id) => JSON.parse(document.getElementById(id).textContent);
-  const data = window.sweeprof?.data ?? json("sweep-data");
-  const setup = json("charts-data");
+  const { data, filtered } = window.sweeprof;
+  const setup = JSON.parse(document.getElementById("charts-data").textContent);
   const { look } = setup;
   const varying = data.axes.flatMap((axis, place) => (axis.varies ? [place] : []));
   const MISSING = "–", NAME = 40, NARROW_NAME = 16, SPAN = 10, FEW = 12;
-
-  // The rows that the reader has left, in the order of the data.
-  const rows = () => {
-    if (!window.sweeprof) return data.rows;
-    const shown = new Set(window.sweeprof.visible().map((row) => row.id));
-    return data.rows.filter((row) => shown.has(row.id));
-  };
 
   const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
   const short = (text, limit = NAME) => {
@@ -153,7 +145,7 @@ const charts = (() => {
     const plot = part(""), note = part("-note");
     const make = start(part("-choices"), chosen, plot, part("-more"));
     const made = () => {
-      const figure = make(rows());
+      const figure = make(filtered());
       note.textContent = figure.note;
       if (figure.height) plot.style.height = `${figure.height}px`;
       return figure;
@@ -162,7 +154,7 @@ const charts = (() => {
     // Its height, words and choosers are right before it is seen, too: nothing moves under a reader who scrolls to it.
     const choose = () => { made(); update(); };
     part("-choices").addEventListener("change", choose);
-    window.sweeprof?.listen(update);
+    window.sweeprof.listen(update);
     choose();
   };
 

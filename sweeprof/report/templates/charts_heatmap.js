@@ -2,7 +2,7 @@
 // One metric, or its ratio to the baseline, over two axes; the other axes are fixed, or taken together by the geometric mean.
 charts.add("heatmap", (choices, chosen, plot) => {
   const { data, varying, plain, short, valueOf, significant } = charts;
-  const base = (row) => (window.sweeprof ? window.sweeprof.baselineOf(row) : data.rows[row.base]) ?? null;
+  const base = window.sweeprof.baselineOf;
   const metric = charts.select(choices, "metric", charts.metricItems(), chosen.metric);
   const show = charts.select(choices, "shown as", [[0, "value"], [1, "ratio to the baseline"]], 0);
   const across = charts.select(choices, "across", charts.axisItems(varying), chosen.x);
@@ -20,13 +20,6 @@ charts.add("heatmap", (choices, chosen, plot) => {
     down.element.value = varying.find((axis) => axis !== across.value);
   };
 
-  // As the table compares them, pairs of rounds and all.
-  const compared = (row, other) => {
-    if (window.sweeprof) return window.sweeprof.cellOf(row, metric.value);
-    const theirs = other && valueOf(other, metric.value);
-    return theirs ? { ratio: valueOf(row, metric.value) / theirs } : null;
-  };
-
   // [number, null], or [null, why there is none]
   const numberOf = (row) => {
     const value = valueOf(row, metric.value);
@@ -35,7 +28,7 @@ charts.add("heatmap", (choices, chosen, plot) => {
     const other = base(row);
     if (other === row) return [1, null];
     if (other && valueOf(other, metric.value) === null) return [null, `its baseline has no value: ${charts.whyOf(other, metric.value)}`];
-    const cell = compared(row, other);
+    const cell = window.sweeprof.cellOf(row, metric.value);
     if (cell?.verdict === "not_comparable") return [null, "measured in another environment than its baseline"];
     if (cell && cell.ratio !== null) return [cell.ratio, null];
     return [null, other ? "not comparable with its baseline" : "no baseline for it"];

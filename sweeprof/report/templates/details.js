@@ -29,7 +29,7 @@
     const made = make("figure"), caption = make("figcaption"), plot = make("div", undefined, "plot");
     caption.append(make("h3", figure.title));
     plot.id = `details-plot-${figure.key}`;
-    plot.setAttribute("role", "img");
+    plot.setAttribute("role", "group");
     plot.setAttribute("aria-label", `${figure.title}; ${place} of the pictures`);
     if (figure.height !== null) plot.style.height = `${figure.height}px`;
     made.append(caption, plot);

@@ -161,7 +161,7 @@
   const header = (one, other, title) => {
     const names = make("tr"), titles = make("tr");
     const group = (text, span, name) => { const cell = make("th", shortened(text), name); cell.colSpan = span; cell.scope = "colgroup"; cell.title = text; return cell; };
-    names.append(make("th", ""), group(one.label, 3, "second"), group(other.label, 3, "second"), group("right to left", 2, "second"));
+    names.append(make("td"), group(one.label, 3, "second"), group(other.label, 3, "second"), group("right to left", 2, "second"));
     const texts = [["layer", ""], ...[1, 2].flatMap(() => [["type", "second"], ["output shape", ""], [title, "number"]]), ["difference", "number second"], ["ratio", "number"]];
     for (const [text, name] of texts) { const cell = make("th", text, name); cell.scope = "col"; titles.append(cell); }
     const head = make("thead");
@@ -212,12 +212,7 @@
     select.value = chosen;
   };
 
-  // What was measured is what the reader came for, of two that have it; else a figure that two have.
-  const places = data.tables.map((_, place) => place), columns = data.columns.map((_, place) => place);
-  const having = (column) => places.filter((place) => data.tables[place].totals[column] !== null);
-  const timed = columns.filter((column) => data.columns[column].isTime);
-  const shown = [...timed, ...columns].find((column) => having(column).length >= Math.min(2, places.length)) ?? 0;
-  const [one, other = one] = new Set([...having(shown), ...places]);
+  const [one, other, shown] = data.first;
   options(left, data.tables.map((item) => item.label), one);
   options(right, data.tables.map((item) => item.label), other);
   options(figure, data.columns.map((item) => item.title), shown);

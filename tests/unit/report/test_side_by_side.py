@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.nets import lenet5, reused, untold
+from support.timed_layers import timed_lenet5
 from sweeprof.errors import UserError
 from sweeprof.report.layers.html import embedded, packed
 from sweeprof.report.layers.side_by_side import FigurePair, side_by_side
@@ -108,3 +109,32 @@ def test_every_row_is_embedded_with_its_inclusive_figures() -> None:
         True,
         False,
     ]
+
+
+@pytest.mark.parametrize(
+    ("axes", "shown"),
+    [
+        ([("m", "torch", 1), ("m", "torch", 8), ("m", "jax", 1), ("n", "jax", 1)], (0, 2)),
+        ([("m", "torch", 1), ("m", "torch", 8), ("n", "torch", 8)], (1, 2)),
+        ([("m", "torch", 1), ("m", "torch", 8)], (0, 1)),
+        ([("m", "torch", 1), ("n", "jax", 8)], (0, 1)),
+        ([("m", "torch", 1)], (0, 0)),
+    ],
+    ids=["backends", "models", "batch sizes", "nothing alike", "one"],
+)
+def test_two_backends_or_else_two_models_are_shown_first(
+    axes: list[tuple[str, str, int]], shown: tuple[int, int]
+) -> None:
+    named = {str(values): dict(zip(("model", "backend", "batch_size"), values, strict=True)) for values in axes}
+    left, right, _ = embedded(dict.fromkeys(named, lenet5()), named)["first"]
+    assert (left, right) == shown
+
+
+def test_measured_times_are_shown_first_where_two_have_them() -> None:
+    times = {"a": lenet5(), "b": timed_lenet5(), "c": timed_lenet5()}
+    axes: dict[str, dict[str, object]] = {name: {"backend": name} for name in times}
+    data = embedded(times, axes)
+    left, right, column = data["first"]
+    assert (left, right, data["columns"][column]["title"]) == (1, 2, "forward")
+    left, right, column = embedded({"a": lenet5(), "b": timed_lenet5()}, axes)["first"]
+    assert (left, right, data["columns"][column]["title"]) == (0, 1, "MACs")

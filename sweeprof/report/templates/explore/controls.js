@@ -1,4 +1,4 @@
-// What chooses: baseline, groups, search, filters, columns. Native elements, so that every one is usable by keyboard.
+// Controls of baseline, groups, search, filters and columns. Native elements, so that every one is usable by keyboard.
 const MOST_LISTED = 200;
 const controls = document.getElementById("explore-controls");
 
@@ -36,33 +36,17 @@ addEventListener("click", ({ target }) => {
 });
 
 const baselineChoice = () => {
-  const select = make("select"), choices = new Map();
-  const add = (parent, text, baseline) => {
-    parent.append(option(text, choices.size));
-    choices.set(String(choices.size), baseline);
-  };
-  if (data.against !== null || data.rows.some((row) => row.base >= 0)) add(select, `as swept: ${data.baseline_text}`, "planned");
-  add(select, "none", "none");
-  for (const { key, values, place } of varying) {
-    const group = make("optgroup");
-    group.label = `the same with another ${key}`;
-    values.slice(0, MOST_LISTED).forEach((value, at) => add(group, `${key}=${value}`, { [place]: at }));
-    select.append(group);
-  }
+  const select = make("select"), choices = [...data.baselines];
+  const [own, ...others] = data.baselines;
+  select.append(option(own.text === null ? "nothing" : `as swept: ${own.text}`, 0), ...others.map(({ key }, at) => option(key, at + 1)));
   const single = make("optgroup");
-  single.label = "one combination for all";
-  for (const row of data.rows.slice(0, MOST_LISTED)) add(single, nameOf(row), row);
+  single.label = "one combination, plain ratios";
+  for (const row of measured.slice(0, MOST_LISTED)) single.append(option(nameOf(row), choices.push(row) - 1));
   select.append(single);
-  select.addEventListener("change", () => change({ baseline: choices.get(select.value) }));
-  const spelledBaseline = (baseline) => baseline.id ?? JSON.stringify(baseline);
+  select.addEventListener("change", () => change({ baseline: choices[select.value] }));
   listen(() => {
-    const wanted = spelledBaseline(state.baseline);
-    let [found] = [...choices].find(([, baseline]) => spelledBaseline(baseline) === wanted) ?? [null];
-    if (found === null && state.baseline !== "planned") {
-      found = String(choices.size);
-      add(select, baselineText(), state.baseline);
-    }
-    select.value = found ?? [...choices].find(([, baseline]) => baseline === "none")[0];
+    if (!choices.includes(state.baseline)) single.append(option(nameOf(state.baseline), choices.push(state.baseline) - 1));
+    select.value = choices.indexOf(state.baseline);
   });
   return labelled("compare with", select);
 };
@@ -96,10 +80,7 @@ const filterMenu = (title, choices, hidden, hide) => {
   });
   const both = make("div", undefined, "both");
   for (const [text, values] of [["all", []], ["none", choices.map(([, value]) => value)]]) {
-    const button = make("button", text);
-    button.type = "button";
-    button.addEventListener("click", () => hide(new Set(values)));
-    both.append(button);
+    both.append(buttonOf(text, () => hide(new Set(values))));
   }
   const menu = menuOf(title, [both, ...boxes.map(({ label }) => label)]);
   listen(() => {
@@ -139,15 +120,20 @@ const columnsMenu = () => {
 };
 
 const resetButton = () => {
-  const button = make("button", "reset");
-  button.type = "button";
-  button.addEventListener("click", () => change(initial()));
+  const button = buttonOf("reset", () => change(initial()));
   listen(() => { button.disabled = spelled() === ""; });
   return button;
 };
+const filterButton = buttonOf("", () => change({ unmeasured: !state.unmeasured }), "unmeasured");
+const copyButton = buttonOf("copy", copy);
 
-controls.append(baselineChoice(), groupChoice(), search());
-const menus = make("div", undefined, "menus");
-menus.append(make("span", "show", "dim"), ...filters(), columnsMenu(), resetButton());
-controls.append(menus);
+document.getElementById("explore-baseline").append(baselineChoice());
+controls.append(groupChoice(), search(), ...filters(), columnsMenu(), resetButton(), copyButton, buttonOf("CSV", download));
+told.after(filterButton);
 listen(drawAnew);
+listen(drawHead);
+listen(drawDots);
+addEventListener("hashchange", openRow);
+Object.assign(state, read(location.hash));
+tell();
+openRow();

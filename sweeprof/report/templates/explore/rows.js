@@ -1,27 +1,19 @@
-// One combination in full: what one can do with it, and, where the page has too many to hold them ready, all of its figures.
-const fullRows = document.getElementById("full-rows");
+// The details of one combination, which open below its row.
+const opened = new Set();
+let details = new Map();
 
 const actionsOf = (row) => {
   const made = make("p", undefined, "actions");
-  const add = (text, act) => {
-    const button = make("button", text);
-    button.type = "button";
-    button.addEventListener("click", act);
-    made.append(button);
-  };
-  add("Compare all with this one", () => {
-    change({ baseline: row });
-    document.getElementById("combinations").scrollIntoView();
-  });
+  if (hasValues(row)) made.append(buttonOf("Plain ratios to this row", () => { change({ baseline: row }); document.getElementById("combinations").scrollIntoView(); }));
   const left = document.getElementById("layers-left"), right = document.getElementById("layers-right");
   const layersOf = (other) => [...(left?.options ?? [])].find(({ textContent }) => textContent === nameOf(other))?.value;
   if (layersOf(row) !== undefined) {
-    add("Its layers, beside its baseline's", () => {
+    made.append(buttonOf("Its layers, beside its baseline's", () => {
       left.value = layersOf(baselineOf(row) ?? row) ?? layersOf(row);
       right.value = layersOf(row);
       right.dispatchEvent(new Event("change"));
       document.getElementById("layers").scrollIntoView();
-    });
+    }));
   }
   return made;
 };
@@ -32,49 +24,59 @@ const figuresOf = (row) => {
     const line = make("tr"), title = make("th", metric.name), value = row.values[place], cell = cellOf(row, place);
     title.scope = "row";
     const text = value ? `${numberText(metric, value[0])} ${intervalText(metric, value)}`.trim() : MISSING;
-    const ratio = cell && cell.ratio !== null ? `×${ratioNumber(cell.ratio)} ${cell.verdict ?? ""}`.trim() : "";
-    line.append(title, make("td", text), make("td", ratio), make("td", value ? "" : window.sweeprof.reasonOf(row, place), "dim"));
+    const ratio = cell && cell.ratio !== null ? ["×" + ratioNumber(cell.ratio), ratioInterval(cell), cell.verdict ?? ""].filter(Boolean).join(" ") : "";
+    line.append(title, make("td", text), make("td", ratio), make("td", value ? row.details?.[place] ?? "" : window.sweeprof.reasonOf(row, place), "dim"));
     made.append(line);
   });
   return made;
 };
 
-const built = new Map();
-const builtRow = (row) => {
-  const made = make("details", undefined, "row"), summary = make("summary", nameOf(row)), scroll = make("div", undefined, "scroll");
-  made.id = row.id;
-  if (!hasValues(row)) made.classList.add("failed");
-  if (row.status !== "ok") summary.append(" ", make("strong", row.incomplete ? "incomplete" : row.status));
-  made.append(summary);
-  if (row.status !== "ok") made.append(make("p", row.incomplete ? failureOf(row) : data.reasons[row.reason]));
-  if (row.command !== undefined) {
-    const command = make("pre", data.command_start + row.command);
-    command.tabIndex = 0;
-    made.append(make("p", `Repeat this row alone (${row.wall_s.toFixed(1)} s):`, "small dim"), command);
+const folded = (title, text) => {
+  const made = make("details"), body = make("pre", text);
+  body.tabIndex = 0;
+  made.append(make("summary", title), body);
+  return made;
+};
+const detailLine = (row) => {
+  if (details.has(row)) return details.get(row);
+  const line = make("tr", undefined, "detail"), cell = make("td"), made = make("div", undefined, "detail-body");
+  cell.colSpan = width();
+  made.append(make("p", row.status === "ok" ? nameOf(row) : row.incomplete ? `${nameOf(row)} – ${failureOf(row)}` : `${nameOf(row)} – ${row.status}: ${data.reasons[row.reason]}`));
+  for (const [source, log, traceback] of row.failures ?? []) {
+    if (log) {
+      const link = make("a", "log"), text = make("p", `${source}: `, "small");
+      link.href = encodeURI(log);
+      text.append(link);
+      made.append(text);
+    }
+    if (traceback >= 0) made.append(folded(`Traceback of ${source}`, data.tracebacks[traceback]));
+  }
+  made.append(actionsOf(row));
+  const command = data.command_start + row.command;
+  if (command) {
+    const text = make("pre", command);
+    text.tabIndex = 0;
+    made.append(make("p", `Repeat this row alone (${row.wall_s.toFixed(1)} s):`, "small dim"), text);
   }
   made.append(...(row.warnings ?? []).map((place) => make("p", data.reasons[place], "small advice")));
-  scroll.append(figuresOf(row));
-  made.append(scroll);
-  built.set(row, scroll);
-  return made;
+  if (Object.keys(row.values).length) made.append(figuresOf(row));
+  cell.append(made);
+  line.append(cell);
+  details.set(row, line);
+  return line;
 };
 
 // Before the link to a row is followed, the row is there; the keyboard goes on from it.
 const openRow = () => {
-  const row = rowsById.get(location.hash.slice(1));
+  const row = rowsById.get(decodeURIComponent(location.hash.slice(1)));
   if (!row) return;
-  if (!document.getElementById(row.id)) fullRows.append(builtRow(row));
-  document.getElementById(row.id).querySelector("summary").focus();
+  opened.add(row);
+  if (!visible().includes(row)) {
+    Object.assign(state, { ...initial(), columns: state.columns, baseline: state.baseline, unmeasured: true });
+    tell();
+  }
+  room = Math.max(room, visible().length);
+  drawTable();
+  lines.get(row).scrollIntoView({ block: "start" });
+  lines.get(row).querySelector("button").focus();
 };
-fullRows.addEventListener("toggle", ({ target }) => {
-  const row = rowsById.get(target.id);
-  if (row && target.open && !target.querySelector(".actions")) target.querySelector("summary").after(actionsOf(row));
-}, true);
-// Rows that were built here have ratios to what was the baseline then.
-listen(() => {
-  for (const [row, shown] of built) shown.replaceChildren(figuresOf(row));
-});
-addEventListener("hashchange", openRow);
-document.querySelector("details.plain")?.removeAttribute("open"); // is for readers without scripts
-openRow();
-restore();

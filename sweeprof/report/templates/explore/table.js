@@ -24,29 +24,68 @@ const inOrder = (rows) => {
   return keyed.map(([, row]) => row);
 };
 
+// Within a column whiskers have one scale: of ratios their own, of values relative to each.
+const relative = ([value, low, high]) => ({ value: 1, low: low / value, high: high / value });
+const hasInterval = (value, place) => value && value[1] !== null && value[0] > 0 && !data.metrics[place].name.startsWith("throughput/"); // which is the latency's, the other way up
+let scales = new Map();
+const scaleOfColumn = (column) => {
+  if (!scales.has(column)) {
+    const place = metricOf(column);
+    const entries = measured.map((row) => {
+      if (!isRatio(column)) return hasInterval(row.values[place], place) ? relative(row.values[place]) : null;
+      const cell = cellOf(row, place);
+      return cell?.ratio > 0 ? { ...cell, value: cell.ratio } : null;
+    });
+    const scale = scaleOf(entries.filter((entry) => entry !== null), [1]);
+    if (scale && !isRatio(column)) {
+      scale.to = Math.min(2, Math.max(scale.to, 1 / scale.from, 1.02));
+      [scale.from, scale.mark] = [1 / scale.to, undefined];
+    }
+    scales.set(column, scale);
+  }
+  return scales.get(column);
+};
+
 const titled = (made, text) => {
   made.textContent = shortened(text);
   if (made.textContent !== text) made.title = text;
   return made;
 };
 const SHORT = 18; // characters of a value that stays on one line
-const axisCell = (row, { place, numbers }) => {
-  const text = valueText(row, place);
-  return titled(make("td", "", `axis${numbers ? " number" : ""}${text.length <= SHORT ? " short" : ""}`), text);
+const frozen = (made, at) => {
+  made.classList.add("frozen");
+  made.style.left = `var(--left-${at}, auto)`;
+  return made;
 };
-const valueCell = (row, place) => {
-  const value = row.values[place], metric = data.metrics[place], made = make("td", undefined, "number");
+const axisCell = (row, { place, numbers }, at) => {
+  const text = valueText(row, place);
+  return frozen(titled(make("td", "", `axis${numbers ? " number" : ""}${text.length <= SHORT ? " short" : ""}`), text), at + 1);
+};
+const valueCell = (row, column) => {
+  const place = metricOf(column), value = row.values[place], metric = data.metrics[place], made = make("td", undefined, "number");
   if (!value) {
     made.textContent = MISSING;
     made.title = window.sweeprof.reasonOf(row, place);
     return made;
   }
-  made.textContent = numberText(metric, value[0]);
-  const interval = metric.name.startsWith("throughput/") ? "" : intervalText(metric, value); // which is the latency's, the other way up
-  if (interval) {
-    made.append(" ", make("span", interval, "interval"));
-    made.title = intervalNote(row, place);
+  if (row.noisy && place === main) made.append(Object.assign(make("span", "noisy", "noisy"), { title: row.noisy.map((at) => data.reasons[at]).join("; ") }), " ");
+  made.append(numberText(metric, value[0]));
+  if (hasInterval(value, place)) {
+    const interval = intervalText(metric, value);
+    made.append(" ", make("span", interval, "interval drawn"), whisker(relative(value), scaleOfColumn(column)));
+    made.title = `${interval} ${intervalNote(row, place)}`;
   }
+  return made;
+};
+const ratioCell = (row, column) => {
+  const place = metricOf(column), cell = cellOf(row, place);
+  if (baselineOf(row) === row && row.values[place]) return make("td", "baseline", "number dim");
+  if (!cell || cell.ratio === null) return make("td", MISSING, "number dim");
+  const made = make("td", `×${ratioNumber(cell.ratio)}`, `number ${cell.verdict ?? ""}`), interval = ratioInterval(cell);
+  if (interval) made.append(" ", make("span", interval, "interval drawn"));
+  if (cell.ratio > 0) made.append(whisker({ ...cell, value: cell.ratio }, scaleOfColumn(column), cell.verdict));
+  if (cell.verdict) made.append(" ", make("span", verdictText(cell), "verdict"));
+  made.title = [interval, verdictNote(cell)].filter(Boolean).join(" ");
   return made;
 };
 const roundsCell = (row) => {
@@ -55,30 +94,23 @@ const roundsCell = (row) => {
   return made;
 };
 const someIncomplete = data.rows.some((row) => row.incomplete !== undefined);
-const ratioCell = (row, place) => {
-  const cell = cellOf(row, place);
-  if (baselineOf(row) === row && row.values[place]) return make("td", "baseline", "number dim");
-  if (!cell || cell.ratio === null) return make("td", MISSING, "number dim");
-  const made = make("td", `×${ratioNumber(cell.ratio)}`, `number ${cell.verdict ?? ""}`);
-  if (cell.low !== undefined) made.append(" ", make("span", `[${ratioNumber(cell.low)}–${ratioNumber(cell.high)}]`, "interval"));
-  if (cell.verdict) made.append(` ${MARKS[cell.verdict] ?? cell.verdict}`);
-  made.title = verdictNote(data, cell);
-  return made;
-};
+const NO_FAILURE = new Set(["unsupported", "skipped"]);
+const width = () => 1 + axisColumns().length + someIncomplete + state.columns.length;
 const rowLine = (row) => {
-  const line = make("tr", undefined, hasValues(row) ? "" : "failed"), more = make("td", undefined, "more"), link = make("a", "⋯");
-  line.append(...axisColumns().map((axis) => axisCell(row, axis)));
-  if (hasValues(row)) line.append(...(someIncomplete ? [roundsCell(row)] : []), ...state.columns.map((column) => (isRatio(column) ? ratioCell : valueCell)(row, metricOf(column))));
+  const line = make("tr", undefined, hasValues(row) ? "" : NO_FAILURE.has(row.status) ? "unmeasured" : "unmeasured failed");
+  const toggle = buttonOf("", () => { opened[opened.has(row) ? "delete" : "add"](row); drawTable(); line.querySelector("button").focus(); }, "toggle");
+  toggle.setAttribute("aria-label", `details of ${nameOf(row)}`);
+  line.id = row.id;
+  const first = frozen(make("td", undefined, "more"), 0);
+  first.append(toggle);
+  line.append(first, ...axisColumns().map((axis, at) => axisCell(row, axis, at)));
+  if (hasValues(row)) line.append(...(someIncomplete ? [roundsCell(row)] : []), ...state.columns.map((column) => (isRatio(column) ? ratioCell : valueCell)(row, column)));
   else if (state.columns.length + someIncomplete) {
     const failure = make("td", undefined, "failure");
     failure.colSpan = state.columns.length + someIncomplete;
     failure.append(make("strong", row.status), `: ${data.reasons[row.reason]}`);
     line.append(failure);
   }
-  link.href = `#${row.id}`;
-  link.setAttribute("aria-label", `details of ${nameOf(row)}`);
-  more.append(link);
-  line.append(more);
   return line;
 };
 
@@ -88,39 +120,40 @@ const sortBy = (column) => {
   else change({ sort: column, descending: again });
   table.tHead.querySelector(`th[data-column="${column}"] button`)?.focus();
 };
-const header = (column, title, hint, isNumber) => {
-  const made = make("th", undefined, isNumber ? "number" : ""), button = make("button", title);
+const header = (column, title, hint, isNumber, words = "") => {
+  const made = make("th", undefined, isNumber ? "number" : ""), button = buttonOf(title, () => sortBy(column));
   made.scope = "col";
   made.dataset.column = column;
   made.setAttribute("aria-sort", state.sort !== column ? "none" : state.descending ? "descending" : "ascending");
-  button.type = "button";
   button.title = hint;
-  button.addEventListener("click", () => sortBy(column));
+  if (words) button.append(make("span", words, "words"));
   made.append(button);
   return made;
 };
 const columnTitle = (column) => {
-  const metric = data.metrics[metricOf(column)], arrow = ARROWS[metric.better] ?? "";
-  if (!isRatio(column)) return metric.title + arrow;
-  const of = state.columns.filter(isRatio).length > 1 ? `${metric.title} ` : "";
-  return `${of}vs ${baselineText() ?? "nothing"}${arrow}`;
+  const { title } = data.metrics[metricOf(column)];
+  const of = state.columns.filter(isRatio).length > 1 ? `${title} ` : "";
+  return isRatio(column) ? `${of}vs ${shortened(baselineText() ?? "nothing")}` : title;
 };
 const hintOf = (column) => {
   const { name, definition } = data.metrics[metricOf(column)];
-  return isRatio(column) ? `${name}: this value over the baseline's, with the verdict.` : `${name}: ${definition}`;
+  if (!isRatio(column)) return `${name}: ${definition}`;
+  return `${name}: this value over the baseline's, ${isPinned() ? "without interval and verdict" : "with the verdict"}.`;
 };
 const headLine = () => {
-  const line = make("tr"), more = make("th", undefined, "more"), hidden = make("span", "details", "hidden");
-  line.append(...axisColumns().map(({ key, place, numbers }) => header(`a${place}`, key, `axis ${key}`, numbers !== null)));
-  if (someIncomplete) line.append(Object.assign(make("th", "measured"), { scope: "col", title: "How many of the planned rounds were measured." }));
-  line.append(...state.columns.map((column) => header(column, columnTitle(column), hintOf(column), true)));
-  more.append(hidden);
-  line.append(more);
+  const line = make("tr"), first = frozen(make("th", undefined, "more"), 0);
+  first.append(make("span", "details", "hidden"));
+  line.append(first, ...axisColumns().map(({ place, key, numbers }, at) => frozen(header(`a${place}`, shortened(key), key, numbers), at + 1)));
+  if (someIncomplete) line.append(Object.assign(make("th", "measured"), { scope: "col", title: "How many of the planned rounds were measured; the values are those of these rounds." }));
+  line.append(...state.columns.map((column) => {
+    const { better } = data.metrics[metricOf(column)];
+    return header(column, columnTitle(column), hintOf(column), true, better ? `${better} is better` : "");
+  }));
   return line;
 };
 
-// What rows come to in each column of ratios: their geometric mean, and how many there are of each verdict.
-const VERDICTS = ["better", "worse", "same", "unclear", "not_comparable"];
+// The geometric mean of ratios; null where there is none.
+const geometricMean = (ratios) => (ratios.length ? Math.exp(ratios.reduce((sum, ratio) => sum + Math.log(ratio), 0) / ratios.length) : null);
 const summaryCell = (rows, column) => {
   const made = make("td", undefined, "number summary");
   if (!isRatio(column)) return made;
@@ -134,18 +167,16 @@ const summaryCell = (rows, column) => {
   made.append(make("span", `×${ratioNumber(mean)} mean${some}`));
   made.title = "Geometric mean of the ratios of combinations that have values on both sides.";
   const cells = rows.filter(hasValues).map((row) => cellOf(row, place)?.verdict);
-  const counts = VERDICTS.map((verdict) => [cells.filter((other) => other === verdict).length, verdict]).filter(([count]) => count);
-  if (counts.length) made.append(" ", make("span", counts.map(([count, verdict]) => `${count} ${verdict.replace("_", " ")}`).join(", "), "interval"));
+  const counts = data.verdict_names.map((verdict) => [cells.filter((other) => other === verdict).length, verdict]).filter(([count]) => count);
+  if (counts.length) made.append(" ", make("span", counts.map(([count, verdict]) => `${count} ${verdict.replace("_", " ")}`).join(", "), "dim"));
   return made;
 };
 const summaryLine = (rows, label, name) => {
-  const line = make("tr", undefined, name), title = titled(make("th"), label);
+  const line = make("tr", undefined, name), title = frozen(titled(make("th"), label), 0);
   title.scope = "row";
-  title.colSpan = Math.max(1, axisColumns().length);
+  title.colSpan = 1 + axisColumns().length;
   title.append(make("span", ` ${rows.length}`, "dim"));
-  if (someIncomplete) line.append(title, make("td"));
-  else line.append(title);
-  line.append(...state.columns.map((column) => summaryCell(rows, column)), make("td", undefined, "more"));
+  line.append(title, ...(someIncomplete ? [make("td")] : []), ...state.columns.map((column) => summaryCell(rows, column)));
   return line;
 };
 
@@ -159,7 +190,11 @@ const groupsOf = (rows) => {
 
 // Lines are kept as long as they would be the same: sorting and filtering make none anew.
 let lines = new Map(), drawnFor = "";
-const lineOf = (row) => lines.get(row) ?? lines.set(row, rowLine(row)).get(row);
+const lineOf = (row) => {
+  const line = lines.get(row) ?? lines.set(row, rowLine(row)).get(row);
+  line.querySelector("button").setAttribute("aria-expanded", String(opened.has(row)));
+  return opened.has(row) ? [line, detailLine(row)] : [line];
+};
 let room = DRAWN_AT_ONCE;
 const bodiesOf = (seen) => {
   let left = room;
@@ -167,23 +202,39 @@ const bodiesOf = (seen) => {
     const body = make("tbody"), shown = rows.slice(0, left);
     if (name !== null && left > 0) body.append(summaryLine(rows, name, "group-head"));
     left -= shown.length;
-    body.append(...shown.map(lineOf));
+    body.append(...shown.flatMap(lineOf));
     return body;
   });
 };
+const region = table.parentElement;
+// Columns of axes stay in sight as long as they leave nearly half of the width to the figures.
+const freeze = () => {
+  let left = 0;
+  [...table.tHead.rows[0].cells].slice(0, 1 + axisColumns().length).forEach((cell, at) => {
+    const fits = left + cell.offsetWidth <= 0.56 * region.clientWidth;
+    table.style.setProperty(`--left-${at}`, fits ? `${left}px` : "auto");
+    left += cell.offsetWidth;
+  });
+};
 const drawTable = () => {
-  const key = JSON.stringify([state.columns, state.group, state.baseline.id ?? state.baseline]);
-  if (key !== drawnFor) [lines, drawnFor] = [new Map(), key];
-  const seen = visible(), foot = make("tfoot"), head = make("thead"), base = baselineText();
+  const key = JSON.stringify([state.columns, state.group, state.baseline.id ?? state.baseline.key]);
+  if (key !== drawnFor) [lines, details, scales, drawnFor] = [new Map(), new Map(), new Map(), key];
+  const matching = filtered(), seen = visible(), foot = make("tfoot"), head = make("thead"), base = baselineText();
   head.append(headLine());
   if (seen.length && state.columns.some(isRatio) && base !== null) foot.append(summaryLine(seen, "all", "summary"));
   table.replaceChildren(head, ...bodiesOf(seen), foot);
   table.setAttribute("aria-rowcount", seen.length + 1);
-  told.textContent = `${seen.length} of ${plural(data.rows.length, "combination")}${base === null ? "" : `, ratios to ${base}`}`;
+  freeze();
+  const unmeasured = matching.filter((row) => !hasValues(row)).length;
+  const ratios = base === null ? "" : `, ${isPinned() ? "plain ratios" : "ratios"} to ${base}`;
+  told.textContent = `${matching.length - (state.unmeasured ? 0 : unmeasured)} of ${plural(data.rows.length, "combination")}${ratios}`;
+  filterButton.hidden = !unmeasured;
+  filterButton.textContent = `${unmeasured.toLocaleString("en")} not measured – ${state.unmeasured ? "hide" : "show"}`;
+  filterButton.setAttribute("aria-pressed", String(state.unmeasured));
 };
+addEventListener("resize", freeze);
 
 // A long table is drawn as far as it is looked at: a browser takes its time for the layout of a thousand lines.
-const region = table.parentElement;
 const extend = (rows) => {
   if (visible().length <= room) return;
   room += rows;
@@ -198,4 +249,40 @@ const drawAnew = () => {
   room = DRAWN_AT_ONCE;
   region.scrollTop = 0;
   drawTable();
+};
+
+// What the table shows, as text; a spreadsheet computes texts that look like formulas, unless an apostrophe stands before them.
+const exported = () => {
+  const plainText = (text) => (/^[=+\-@\t\r\n＝＋－＠]/.test(text) && !/^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$/.test(text) ? `'${text}` : text);
+  const titleOf = (column) => { const { name, unit } = data.metrics[metricOf(column)]; return isRatio(column) ? `${name} ratio to ${baselineText()}` : `${name}${unit ? ` (${unit})` : ""}`; };
+  const head = [...varying.map(({ key }) => key), "status", ...state.columns.flatMap((column) => [titleOf(column), "low", "high", ...(isRatio(column) ? ["verdict"] : [])])];
+  const fieldsOf = (row, column) => {
+    if (!isRatio(column)) return hasValues(row) ? row.values[column] ?? [null, null, null] : [null, null, null];
+    const { ratio, low, high, verdict } = (hasValues(row) && cellOf(row, metricOf(column))) || {};
+    return [ratio, low, high, verdict];
+  };
+  const body = inOrder(visible()).map((row) => [...varying.map(({ place }) => valueText(row, place)), row.incomplete ?? row.status, ...state.columns.flatMap((column) => fieldsOf(row, column))]);
+  return [head, ...body].map((fields) => fields.map((field) => plainText(String(field ?? ""))));
+};
+const download = () => {
+  const quoted = (field) => (/[",\n]/.test(field) ? `"${field.replaceAll('"', '""')}"` : field);
+  const link = make("a"), text = exported().map((fields) => fields.map(quoted).join(",")).join("\n");
+  link.href = URL.createObjectURL(new Blob([`${text}\n`], { type: "text/csv" }));
+  link.download = "table.csv";
+  link.click();
+  URL.revokeObjectURL(link.href);
+};
+const copy = async () => {
+  const text = exported().map((fields) => fields.map((field) => field.replace(/\s+/g, " ")).join("\t")).join("\n");
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const area = make("textarea", text);
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+  copyButton.textContent = "copied";
+  setTimeout(() => { copyButton.textContent = "copy"; }, 1500);
 };

@@ -44,25 +44,29 @@ const intervalText = (metric, [value, low, high]) => {
   return `[${from}–${to}]`;
 };
 
+const isWithinProcess = (row, place) => Boolean(row.within?.includes(Number(place)));
 const intervalNote = (row, place) => (isWithinProcess(row, place) ? "95 % interval of the median within one process, not between processes" : "95 % interval over the rounds");
 
 const ratioNumber = (value) => (value >= 0.095 && value < 99.995 ? value.toFixed(2) : significant(value, value < 1 ? 2 : 3));
-const MARKS = { unclear: "~", not_comparable: "~" };
+const ratioInterval = ({ low, high }) => (low === undefined ? "" : `[${ratioNumber(low)}–${ratioNumber(high)}]`);
+const verdictText = ({ verdict }) => (verdict ?? "").replace("_", " ");
 
-const verdictNote = (data, { reason, needed }) => {
-  const why = data.verdicts[reason] ?? reason ?? "";
-  if (reason !== "interval_crosses_threshold") return why;
-  const rounds = needed();
-  return `${why}; ${rounds === null ? `more than ${MOST_ROUNDS}` : `about ${rounds}`} rounds would settle it`;
-};
+const MOST_ROUNDS = 1000;
+const verdictNote = ({ why, reason, needed }) =>
+  (reason === "interval_crosses_threshold" ? `${why}; ${needed === undefined ? `more than ${MOST_ROUNDS}` : `about ${needed}`} rounds would settle it` : why ?? "");
 
 // Both ends tell names apart; the whole of it is shown where one points at it.
 const shortened = (text) => (text.length <= 60 ? text : `${text.slice(0, 29)}…${text.slice(-30)}`);
-const ARROWS = { lower: " ↓", higher: " ↑" };
-const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 const make = (tag, text, name) => {
   const made = document.createElement(tag);
   if (text !== undefined) made.textContent = text;
   if (name) made.className = name;
+  return made;
+};
+const buttonOf = (text, act, name) => {
+  const made = make("button", text, name);
+  made.type = "button";
+  made.addEventListener("click", act);
   return made;
 };

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from typing import Any
 
 import pytest
 
-from support.drawn import drawn
+from support.drawn import METRICS, PLANNED, drawn
 from support.odd import LONG, build, hostile, with_cells
 from support.samples import comparison
+from sweeprof.report.answer import answer
 from sweeprof.report.explore.data import embedded, page_data
+from sweeprof.report.explore.overview import verdict_lines
+from sweeprof.report.html import html
 from sweeprof.report.table import sorted_rows
-from sweeprof.results.compare import Comparison
+from sweeprof.results.compare import Cell, Comparison, Row
 from sweeprof.results.cross_sweep import set_against
 from sweeprof.results.measurement import Measurement
 
@@ -44,7 +46,8 @@ def test_a_row_is_its_axes_its_baseline_and_its_values() -> None:
     for row, seen in zip(sorted_rows(sample), data["rows"], strict=True):
         texts = [axis["values"][at] for axis, at in zip(data["axes"], seen["at"], strict=True)]
         assert texts == [str(value) for value in row.axes.values()]
-        assert data["rows"][seen["base"]]["id"] == row.baseline_id
+        own = data["baselines"][0]["bases"][data["rows"].index(seen)]
+        assert data["rows"][own]["id"] == row.baseline_id
         assert (seen["reason"] == -1) == (row.status == "ok")
     first = data["rows"][0]
     assert first["values"][place_of(data, "latency/forward")] == pytest.approx([0.12833, 0.12576, 0.13218], rel=1e-4)
@@ -79,68 +82,101 @@ def test_exact_values_are_not_rounded_and_measured_ones_are() -> None:
     assert rounded["rows"][0]["values"]["0"] == [1.23457, 1.2, 1.3]
 
 
-def test_rounds_are_by_their_number() -> None:
-    timed = measured(
-        "latency/forward", 1e-3, rounds=(1e-3, 2e-3, math.inf), round_numbers=(0, 2, 3), paired=(4e-3, 5e-3, 6e-3)
-    )
-    row = page_data(with_cells(comparison(), "latency/forward", measurement=timed))["rows"][0]
-    assert row["rounds"]["0"] == [1, None, 2, "?"]
-    assert row["paired"]["0"] == [4, None, 5, 6]
-
-
 def test_what_no_row_has_is_not_there() -> None:
-    rare = {
-        "uncertain",
-        "paired",
-        "calibrated",
-        "kernel",
-        "env",
-        "sessions",
-        "alone",
-        "cells",
-        "command",
-        "wall_s",
-        "warnings",
-    }
-    assert all(not rare & set(row) for row in page_data(drawn(4).comparison())["rows"] if not row["values"])
-    hosts = page_data(drawn(1).comparison())
-    assert {json.loads(hosts["environments"][row["env"]]["host"]) for row in hosts["rows"]} == {"h0", "h1"}
-    sessions = page_data(drawn(2).comparison())["rows"]
-    assert {session for row in sessions for session in row["sessions"]} == {0, 1, None}
-    assert any(row.get("uncertain") for row in sessions)
+    rare = {"within", "noisy", "warnings", "misses", "incomplete", "details", "failures"}
+    assert all(not rare & set(row) for row in page_data(drawn(4).comparison())["rows"])
+    data = page_data(comparison(), is_whole=True)
+    first, second, *_ = data["rows"]
+    assert [data["reasons"][place] for place in first["noisy"]] == ["IQR is 31 % of the median"]
+    assert "noisy" not in second
+    assert int(place_of(data, "latency/forward")) in second["within"]
+    assert second["details"][place_of(data, "latency/forward")].startswith("min ")
 
 
-def test_one_session_is_not_told_of() -> None:
-    sample = comparison()
-    once = dataclasses.replace(sample, rows=tuple(dataclasses.replace(row, sessions=("s", "s")) for row in sample.rows))
-    assert page_data(once) == page_data(sample)
+def cells_of(data: dict[str, Any], baseline: dict[str, Any], metric: str) -> dict[str, Any]:
+    """By row the cell that the page has of a metric."""
+    column = baseline["cells"].get(place_of(data, metric), [0] * len(data["rows"]))
+    return {row["id"]: cell for row, cell in zip(data["rows"], column, strict=True)}
+
+
+def expect_equal(data: dict[str, Any], seen: Any, cell: Cell, row: Row) -> None:
+    """``seen`` is what the page has of the cell; its numbers have six and five digits."""
+    if cell.base is None or cell.measurement.value is None or row.is_baseline:
+        assert seen == 0
+        return
+    ratio, verdict, reason, *rest = seen
+    assert ratio == (None if cell.ratio is None else pytest.approx(cell.ratio, rel=5e-6))
+    assert (data["verdict_names"][verdict] if verdict >= 0 else None) == cell.verdict
+    assert (data["verdict_reasons"][reason][0] if reason >= 0 else None) == cell.verdict_reason
+    needed = [] if cell.rounds_needed is None else [cell.rounds_needed]
+    assert rest == [*(pytest.approx(end, rel=5e-5) for end in cell.ratio_interval or ()), *needed]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_offered_baseline_has_the_verdicts_of_a_comparison_with_it(seed: int) -> None:
+    sweep = drawn(seed)
+    data = page_data(sweep.comparison())
+    assert [one["key"] for one in data["baselines"]] == [
+        *("", "backend=b1", "backend=b2", "model=m0", "model=m1"),
+        *("batch_size=1", "batch_size=8", "batch_size=64"),
+    ]
+    for baseline in data["baselines"]:
+        axis, _, value = baseline["key"].partition("=")
+        chosen = {axis: int(value) if value.isdecimal() else value} if axis else PLANNED
+        assert baseline["text"] == (baseline["key"] if value.isdecimal() else value or "b0")
+        compared = sweep.against(chosen)
+        for info in METRICS:
+            cells = cells_of(data, baseline, info.name)
+            for row in compared:
+                expect_equal(data, cells[row.combination_id], row.cells[info.name], row)
+        bases = {data["rows"][at]["id"]: base for at, base in enumerate(baseline["bases"])}
+        places = {row["id"]: at for at, row in enumerate(data["rows"])}
+        assert bases == {row.combination_id: places.get(row.baseline_id or "", -1) for row in compared}
+        whole = dataclasses.replace(sweep.comparison(), rows=compared, baseline=chosen)
+        assert (baseline["finding"], baseline["rest"]) == (answer(whole).finding, answer(whole).rest)
+        assert baseline["counts"] == verdict_lines(whole)
 
 
 def test_outputs_that_differ_are_compared_with_nothing() -> None:
     sample = comparison()
-    judged = dataclasses.replace(sample.rows[4], status="failed", reason="its outputs differ", baseline_id=None)
-    rows = rows_of(dataclasses.replace(sample, rows=(*sample.rows[:4], judged, *sample.rows[5:])))
-    assert [id for id, row in rows.items() if row.get("alone")] == [judged.combination_id]
+    differing = dataclasses.replace(sample.rows[4], status="failed", reason="its outputs differ", baseline_id=None)
+    data = page_data(dataclasses.replace(sample, rows=(*sample.rows[:4], differing, *sample.rows[5:])))
+    place = [row["id"] for row in data["rows"]].index(differing.combination_id)
+    for baseline in data["baselines"]:
+        assert baseline["bases"][place] == -1
+        assert place not in baseline["bases"]
+        assert all(column[place] == 0 for key, column in baseline["cells"].items() if baseline["key"])
 
 
 def test_of_another_sweep_the_verdicts_are_there() -> None:
     other = dataclasses.replace(drawn(12).comparison(), sweep_id="s2")
     compared = set_against(drawn(8).comparison(), other, "tag:nightly")
     data = page_data(compared)
-    assert data["against"] == data["baseline_text"] == "tag:nightly"
-    place = place_of(data, "latency/forward")
+    own, *others = data["baselines"]
+    assert (own["key"], own["text"], set(own["bases"])) == ("", "tag:nightly", {-1})
+    assert [one["key"] for one in others][:3] == ["backend=b0", "backend=b1", "backend=b2"]
+    cells = cells_of(data, own, "latency/forward")
     for row in compared.rows:
-        cell = row.cells["latency/forward"]
-        if cell.ratio is not None:
-            seen = next(one for one in data["rows"] if one["id"] == row.combination_id)
-            assert seen["base"] == -1
-            assert seen["cells"][place][0] == pytest.approx(cell.ratio, rel=1e-5)
-            assert seen["cells"][place][3:] == [cell.verdict, cell.verdict_reason, cell.rounds_needed]
+        expect_equal(data, cells[row.combination_id], row.cells["latency/forward"], row)
+    within = cells_of(data, others[0], "latency/forward")
+    for row in drawn(8).against(PLANNED):
+        expect = dataclasses.replace(row.cells["latency/forward"])
+        assert bool(within[row.combination_id]) == (expect.ratio is not None)
 
 
-def test_commands_where_they_are_asked_for() -> None:
+def test_baselines_beyond_the_room_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = page_data(comparison())
+    assert (len(whole["baselines"]), whole["baselines_left_out"]) == (8, 0)
+    monkeypatch.setattr("sweeprof.report.explore.data.MOST_COMPARED", 3 * 18 * len(whole["metrics"]) - 1)
+    data = page_data(comparison())
+    assert data["baselines"] == whole["baselines"][:3]
+    assert data["baselines_left_out"] == 5
+    assert "5 further baselines are left out" in " ".join(html(comparison(), False).split())
+
+
+def test_a_row_has_its_command_and_its_warnings() -> None:
     sample = comparison()
-    data = page_data(sample, with_commands=True)
+    data = page_data(sample)
     told = {row["id"]: row for row in data["rows"]}
     for row in sample.rows:
         assert data["command_start"] + told[row.combination_id]["command"] == row.command
@@ -156,9 +192,8 @@ def test_metrics_beyond_the_room_are_named(monkeypatch: pytest.MonkeyPatch) -> N
     whole = page_data(comparison())
     tables = [info["name"] for info in whole["metrics"] if info["headline"]]
     others = [info["title"] for info in whole["metrics"] if not info["headline"]]
-    monkeypatch.setattr(
-        "sweeprof.report.explore.data.MOST_NUMBERS", 248
-    )  # 16 rows with 208 numbers of the tables' metrics
+    # 302 numbers of the tables' metrics; 16 rows with values, 7 of them with ratio, verdict and reason.
+    monkeypatch.setattr("sweeprof.report.explore.data.MOST_NUMBERS", 302 + (16 + 3 * 7) + 16)
     data = page_data(comparison())
     assert [info["name"] for info in data["metrics"][: len(tables)]] == tables
     assert [info["title"] for info in data["metrics"][len(tables) :]] == others[:2]
