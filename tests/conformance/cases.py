@@ -75,12 +75,12 @@ BACKENDS = {
     "tensorflow_eager": Case(
         "tensorflow_eager",
         exhaust="__import__('tensorflow').fill([2**44], 1.0)",
-        mark="thorough",  # the sweep over all backends compares its answers with theirs
+        mark="thorough",  # as the graph, but for what tests of the mode have
     ),
     "tensorflow_xla": Case(
         "tensorflow_xla",
         exhaust="__import__('tensorflow').fill([2**44], 1.0)",
-        mark="slow",
+        mark="thorough",
         refuses={
             "lines": _TRACED_ONCE.format("xla"),
             **dict.fromkeys(("layer_times", "trained_layers", "operators"), _NO_LAYERS),
