@@ -66,7 +66,7 @@ def command_of(folder: Path, word: str) -> list[str]:
     return [*command, *QUICKLY]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_first_look(tmp_path: Path) -> None:
     rows = rows_of(tmp_path, "transformers", *command_of(tmp_path, "+sweep="))
     assert {row["axes"]["network"] for row in rows} == {"bert", "gpt2", "llama"}
