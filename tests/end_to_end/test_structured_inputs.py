@@ -113,7 +113,7 @@ def test_on_every_backend(tmp_path: Path, form: str) -> None:
     assert len(rows) == 5
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_training_step_and_ranges_of_eight_bits_have_them_too(tmp_path: Path) -> None:
     rows_of(
         tmp_path,
