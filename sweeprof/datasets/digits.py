@@ -67,7 +67,7 @@ def parts(seed: int = 0, test_share: float = 0.2) -> tuple[Numbers, Numbers]:
 def _stratified(present: Numbers, samples: int, generator: np.random.RandomState) -> Numbers:
     """Return how many samples of each class are drawn: in proportion, the largest remainders rounded up, ties at random."""
     exact = present / present.sum() * samples
-    drawn = np.floor(exact).astype(int)
+    drawn: Numbers = np.floor(exact).astype(int)
     remainders = exact - np.floor(exact)
     for remainder in np.unique(remainders)[::-1]:
         missing = samples - drawn.sum()
