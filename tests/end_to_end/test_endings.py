@@ -204,6 +204,7 @@ def test_one_killed_worker_of_the_quickstart_costs_one_row(tmp_path: Path) -> No
     assert "killed by SIGKILL" in (folder / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_killed_head_leaves_no_process_and_whole_records(tmp_path: Path) -> None:
     process = start_command(tmp_path, *FAKE, "model.fake.on_step=hang")
     _wait_for(lambda: _worker(tmp_path), process)

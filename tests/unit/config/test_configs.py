@@ -84,18 +84,7 @@ def test_every_combination_of_a_sweep_composes(name: str) -> None:
             assert {f"{value}.yaml" for value in values} <= {path.name for path in (CONF / key).iterdir()}
 
 
-def is_slow(target: str) -> bool:
-    return ".jax." in target  # no other test of `make test` imports JAX
-
-
-@pytest.mark.parametrize(
-    "target",
-    [
-        pytest.param(t, marks=[pytest.mark.slow] if is_slow(t) else [])
-        for t in sorted(packaged_targets())
-        if t != "null"
-    ],
-)
+@pytest.mark.parametrize("target", sorted(t for t in packaged_targets() if t != "null"))
 @pytest.mark.filterwarnings("ignore")  # of MLflow's own imports
 def test_what_it_names_can_be_called(target: str) -> None:
     module, _, name = target.rpartition(".")
