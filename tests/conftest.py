@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import json
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from xdist.remote import Producer
@@ -70,6 +72,17 @@ def _exempt_from_garbage_collection() -> None:
     gc.collect()
     gc.freeze()
     _exempt_modules = len(sys.modules)
+
+
+@pytest.fixture
+def described_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has plans describe the inputs of models in this process, which imports their sources once, and not in one of their own."""
+    from sweeprof.plan import generated_inputs
+
+    def asked(question: dict[str, Any]) -> Any:
+        return json.loads(json.dumps(generated_inputs.answered(json.loads(json.dumps(question)))))
+
+    monkeypatch.setattr(generated_inputs, "asked", asked)
 
 
 @pytest.fixture

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
+import math
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 from sweeprof.datasets import Split, SplitName
+from sweeprof.errors import DatasetError
 
 Numbers = npt.NDArray[Any]
 
@@ -21,19 +24,58 @@ FULL_INK = 16.0
 """The scans hold ink counts 0..16."""
 
 
+CLASSES = 10
+
+
 @cache
 def scans() -> tuple[Numbers, Numbers]:
-    """Ink ``(1797, 64)`` and digits ``(1797,)``."""
-    images, targets = load_digits(return_X_y=True)
-    return images, targets
+    """Ink ``(1797, 64)`` and digits ``(1797,)``, from scikit-learn's file: importing scikit-learn itself takes seconds."""
+    package = find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise DatasetError("the digits are a file of scikit-learn, which is not installed")
+    with gzip.open(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt", encoding="ascii") as file:
+        table = np.loadtxt(file, delimiter=",")
+    return table[:, :-1], table[:, -1].astype(int)
 
 
 @cache
 def parts(seed: int = 0, test_share: float = 0.2) -> tuple[Numbers, Numbers]:
-    """Indices of the training and of the test split."""
+    """Indices of the training and of the test split, those of ``sklearn.model_selection.train_test_split(stratify=...)``.
+
+    Args:
+        test_share: the share of the test split, or how many samples it has.
+
+    Raises:
+        DatasetError: one of the splits would have fewer samples than there are classes.
+    """
     _, targets = scans()
-    train, test = train_test_split(np.arange(len(targets)), test_size=test_share, random_state=seed, stratify=targets)
-    return train, test
+    test_samples = math.ceil(test_share * len(targets)) if 0 < test_share < 1 else int(test_share)
+    if test_samples not in range(CLASSES, len(targets) - CLASSES + 1):
+        raise DatasetError(
+            f"test_share={test_share} is {test_samples} of {len(targets)} samples; each split needs {CLASSES}"
+        )
+    generator = np.random.RandomState(seed)
+    present = np.bincount(targets)
+    of_train = _stratified(present, len(targets) - test_samples, generator)
+    of_test = _stratified(present - of_train, test_samples, generator)
+    shuffled = [generator.permutation(np.flatnonzero(targets == digit)) for digit in range(CLASSES)]
+    train = [chosen[:n] for chosen, n in zip(shuffled, of_train, strict=True)]
+    test = [chosen[n : n + m] for chosen, n, m in zip(shuffled, of_train, of_test, strict=True)]
+    return generator.permutation(np.concatenate(train)), generator.permutation(np.concatenate(test))
+
+
+def _stratified(present: Numbers, samples: int, generator: np.random.RandomState) -> Numbers:
+    """Return how many samples of each class are drawn: in proportion, the largest remainders rounded up, ties at random."""
+    exact = present / present.sum() * samples
+    drawn: Numbers = np.floor(exact).astype(int)
+    remainders = exact - np.floor(exact)
+    for remainder in np.unique(remainders)[::-1]:
+        missing = samples - drawn.sum()
+        if not missing:
+            break
+        (tied,) = np.nonzero(remainders == remainder)
+        drawn[generator.choice(tied, size=min(len(tied), missing), replace=False)] += 1
+    return drawn
 
 
 @dataclass(frozen=True, slots=True)

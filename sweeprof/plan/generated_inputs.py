@@ -67,11 +67,11 @@ def with_generated_inputs(combinations: Sequence[Combination]) -> tuple[list[Com
     ]
     if problems or not nodes:
         return list(combinations), list({str(problem): problem for problem in problems}.values())
-    answered = _asked({"inputs": list(nodes.values()), "needed": [key in needed for key in nodes]})
-    problems = [Problem(**problem) for problem in answered["problems"]]
+    answer = asked({"inputs": list(nodes.values()), "needed": [key in needed for key in nodes]})
+    problems = [Problem(**problem) for problem in answer["problems"]]
     if problems:
         return list(combinations), problems
-    descriptions = dict(zip(nodes, answered["inputs"], strict=True))
+    descriptions = dict(zip(nodes, answer["inputs"], strict=True))
     return [_filled(combination, descriptions) for combination in combinations], []
 
 
@@ -156,12 +156,12 @@ def matching_names(pattern: str, names: Json | None) -> list[str]:
     """
     if names is None:
         raise UserError([Problem(NAME, pattern, "is a pattern, and this model's source cannot list its models.")])
-    answered = _asked({"names": names})
-    if answered["problems"]:
-        raise UserError([Problem(**problem) for problem in answered["problems"]])
-    found = fnmatch.filter(answered["names"], pattern)
+    answer = asked({"names": names})
+    if answer["problems"]:
+        raise UserError([Problem(**problem) for problem in answer["problems"]])
+    found = fnmatch.filter(answer["names"], pattern)
     if not found:
-        close = nearest(pattern.strip(WILDCARDS), answered["names"])
+        close = nearest(pattern.strip(WILDCARDS), answer["names"])
         raise UserError([Problem(NAME, pattern, "matches no model.", close)])
     return found
 
@@ -171,17 +171,18 @@ def is_pattern(value: object) -> bool:
     return isinstance(value, str) and any(character in value for character in WILDCARDS)
 
 
-def _asked(question: Json) -> Json:
+def asked(question: Json) -> Json:
+    """Return the answer of a child process, which imports the models' source."""
     with TemporaryDirectory() as folder:
         child = Child("sweeprof.plan.generated_inputs", [], child_environment({}), Path(folder) / "inputs.log")
         try:
-            answered: Json = child.ask(question, ANSWER_S)
+            answer: Json = child.ask(question, ANSWER_S)
         except WorkerError as error:
             problem = Problem("model", "", f"cannot be described: {error}.")
             return {"problems": [dataclasses.asdict(problem)]}
         finally:
             child.close()
-    return answered
+    return answer
 
 
 def _tried(problems: list[Problem], call: Callable[[], object]) -> object:
@@ -214,19 +215,24 @@ def _description(node: Json) -> Json:
     return described
 
 
+def answered(question: Json) -> Json:
+    """Return the answer to a question; imports the models' source."""
+    problems: list[Problem] = []
+    answer: Json = {}
+    if "names" in question:
+        answer["names"] = _tried(problems, partial(instantiate, question["names"]))
+    else:
+        answer["inputs"] = []
+        for node, is_needed in zip(question["inputs"], question["needed"], strict=True):
+            # A dataset that only takes a description does without one, as a model of several kinds of inputs may have none.
+            answer["inputs"].append(_tried(problems if is_needed else [], partial(_description, node)))
+    return {**answer, "problems": [dataclasses.asdict(problem) for problem in problems]}
+
+
 def _serve() -> None:
     connection = inherited_connection()
     for question in connection.messages():
-        problems: list[Problem] = []
-        answer: Json = {}
-        if "names" in question:
-            answer["names"] = _tried(problems, partial(instantiate, question["names"]))
-        else:
-            answer["inputs"] = []
-            for node, is_needed in zip(question["inputs"], question["needed"], strict=True):
-                # A dataset that only takes a description does without one, as a model of several kinds of inputs may have none.
-                answer["inputs"].append(_tried(problems if is_needed else [], partial(_description, node)))
-        connection.send({**answer, "problems": [dataclasses.asdict(problem) for problem in problems]})
+        connection.send(answered(question))
 
 
 if __name__ == "__main__":

@@ -15,11 +15,17 @@ EVERY_TRIAL = (
 
 
 def preload(config: Json, pass_name: str) -> list[str]:
-    """Return the modules that the fork server for this combination and pass imports."""
-    backend, dataset = config["backend"], config["dataset"]
+    """Return the modules that the fork server for this combination and pass imports.
+
+    Those of the model are for the framework that it is made in; a backend that borrows the model has it made by another process.
+    """
+    backend, dataset, model = config["backend"], config["dataset"], config.get("model", {})
+    of_model = model.get("preload", []) if backend.get("framework") in model else []
     special = backend.get("preload_for", {}).get(pass_name, [])
-    of_data = [*config.get("model", {}).get("preload", []), *dataset.get("preload", [])]
-    return [*EVERY_TRIAL, *backend.get("preload", []), *special, *of_data]
+    # Without repetitions, passes that need nothing more than the others have the same fork server.
+    return list(
+        dict.fromkeys([*EVERY_TRIAL, *backend.get("preload", []), *of_model, *dataset.get("preload", []), *special])
+    )
 
 
 def environment(config: Json, pass_name: str = "") -> dict[str, str]:

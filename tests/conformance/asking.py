@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -75,17 +75,17 @@ def questions(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "calibrated", {"task": "run_pass", "pass": "timing", "config": calibrated}
     yield "exhaust", {"task": "exhaust", "config": config, "exhaust": case.exhaust}
     yield "bare", {"task": "without_capabilities", "config": config}
-    yield from _mistakes(config)
+    yield from _mistakes(config, case.mistaken)
 
 
-def _mistakes(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _mistakes(config: dict[str, Any], names: Sequence[PassName]) -> Iterator[tuple[str, dict[str, Any]]]:
     models = {
         "wrong": {config["backend"]["framework"]: {"_target_": "builtins.str"}},
         "raising": {config["backend"]["framework"]: {"_target_": "builtins.int", "_args_": ["no luck"]}},
         "lost": {"another": {"_target_": "builtins.str"}},
     }
     for mistake, model in models.items():
-        for name in ("timing", "analysis"):
+        for name in names:
             yield f"{mistake}-{name}", {"task": "run_pass", "pass": name, "config": {**config, "model": model}}
 
 

@@ -27,6 +27,7 @@ from sweeprof.passes.memory import Memory
 from sweeprof.passes.quality import Quality
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerTable
+from sweeprof.results.record import PassName
 
 __all__ = ["_shared_folder"]
 
@@ -195,14 +196,18 @@ def test_running_out_of_memory_is_recognised(backend: str) -> None:
 
 
 @pytest.mark.parametrize("pass_name", ["timing", "analysis"])
-def test_a_builder_that_returns_something_else(backend: str, pass_name: str) -> None:
+def test_a_builder_that_returns_something_else(backend: str, pass_name: PassName) -> None:
+    if pass_name not in BACKENDS[backend].mistaken:
+        pytest.skip(f"{backend} makes the model as in the pass timing")
     found = answers(backend)[f"wrong-{pass_name}"]
     assert found["error"] == "TypeError", found
     assert "the model's builder returned a str" in found["message"]
 
 
 @pytest.mark.parametrize("pass_name", ["timing", "analysis"])
-def test_what_a_builder_raises_comes_through(backend: str, pass_name: str) -> None:
+def test_what_a_builder_raises_comes_through(backend: str, pass_name: PassName) -> None:
+    if pass_name not in BACKENDS[backend].mistaken:
+        pytest.skip(f"{backend} makes the model as in the pass timing")
     found = answers(backend)[f"raising-{pass_name}"]
     assert found["error"] == "ValueError", found
     assert "no luck" in found["message"]

@@ -15,7 +15,7 @@ from sweeprof.paths import conf_folder
 SWEEP: dict[str, Any] = yaml.safe_load((conf_folder() / "sweep" / "backends.yaml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_every_run_time_gives_the_same_answers_in_one_table(tmp_path: Path) -> None:
     """The whole of it but for two of its three models."""

@@ -47,7 +47,8 @@ class Shell:
         return seen
 
 
-@pytest.mark.parametrize("name", ["bash", pytest.param("zsh", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bash", "zsh"])
 def test_tab_completes_the_command(tmp_path: Path, name: str) -> None:
     if shutil.which(name) is None:
         pytest.skip(f"{name} is not installed: make {name}")

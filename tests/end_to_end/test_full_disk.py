@@ -46,7 +46,7 @@ def fill(place: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a disk")
-@pytest.mark.parametrize("isolation", ["fork", "inline"])
+@pytest.mark.parametrize("isolation", ["fork", pytest.param("inline", marks=pytest.mark.thorough)])
 def test_a_full_disk_ends_the_sweep_in_one_line_and_nothing_is_lost(
     sweeprof: Command, disk: Callable[[str], Path], isolation: str
 ) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from support.command import run_command
+from support.command import call_command, run_command
 from support.kinds_of_data import write_digits
 from support.planning import planned
 from sweeprof.profiling.profiler import Profiler
@@ -59,7 +59,7 @@ def test_data_are_decoded_once_and_before_the_first_trial(tmp_path: Path) -> Non
         "dataset.source.split=test",
     )
     select = "metrics.select=[quality/accuracy,latency/forward]"
-    ran = run_command(
+    ran = call_command(
         tmp_path, *("model=fake", "backend=fake", "dataset=torch", *source), "batch_size=1,2", select, "tracking=none"
     )
     assert ran.code == 0, (ran.out, ran.err)

@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 from end_to_end.test_model_guides import DOCS, QUICKLY, written
 
-from support.command import run_command
+from support.command import Ran, call_command, run_command
 
 PAGE = "language_models.md"
 
 
 def rows_of(folder: Path, sweep: str, *arguments: str) -> list[dict[str, Any]]:
-    ran = run_command(folder, *arguments, timeout=280)
+    return rows_in(run_command(folder, *arguments, timeout=280), sweep)
+
+
+def rows_in(ran: Ran, sweep: str) -> list[dict[str, Any]]:
     assert ran.code == 0, (ran.out, ran.err)
     rows: list[dict[str, Any]] = json.loads((ran.folder(sweep) / "comparison.json").read_text())["rows"]
     assert {row["status"] for row in rows} == {"ok"}
@@ -37,7 +40,8 @@ def test_a_sweep_of_generations_with_a_scripted_clock(tmp_path: Path) -> None:
     scripted = "model.fake.prefill_s=0.25 model.fake.token_s=[0.5,0.125,0.0625] model=fake backend=fake batch_size=4"
     protocol = "protocol.warmup_s=0 protocol.warmup_steps=1 protocol.min_samples=8 protocol.min_s=0"
     axes = "mode=inference,generation generation.new_tokens=1,4 metrics=generation"
-    rows = rows_of(tmp_path, "adhoc", *scripted.split(), *protocol.split(), *axes.split(), "tracking=none")
+    ran = call_command(tmp_path, *scripted.split(), *protocol.split(), *axes.split(), "tracking=none")
+    rows = rows_in(ran, "adhoc")
     by_axes = {(row["axes"]["mode"], row["axes"]["generation.new_tokens"]): row for row in rows}
     assert len(by_axes) == 3  # of inference one row, whatever the number of tokens
     found = values(by_axes["generation", 4])
@@ -62,7 +66,7 @@ def command_of(folder: Path, word: str) -> list[str]:
     return [*command, *QUICKLY]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_first_look(tmp_path: Path) -> None:
     rows = rows_of(tmp_path, "transformers", *command_of(tmp_path, "+sweep="))
     assert {row["axes"]["network"] for row in rows} == {"bert", "gpt2", "llama"}

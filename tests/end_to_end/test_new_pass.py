@@ -144,6 +144,7 @@ def test_a_sweep_runs_a_new_pass_and_a_metric_reads_it(tmp_path: Path, site: Pat
     assert [row["cells"]["mine/growth"]["measurement"]["value"] for row in rows] == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_new_pass_may_be_measured_in_rounds_beside_others(tmp_path: Path, site: Path) -> None:
     """One that needs no exclusive use of the host; the trials of the other passes are run all the same."""
     assert site.is_dir()

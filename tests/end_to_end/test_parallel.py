@@ -106,7 +106,7 @@ def test_two_sweeps_from_two_shells_take_turns_and_say_whom_they_wait_for(tmp_pa
     assert all(set(seen) >= {"busy", "top", "load", "throttled", "overheated", "trials"} for seen in others)
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_sweep_that_waits_ends_when_it_is_told_to(tmp_path: Path, jobs: int) -> None:
     locks = tmp_path / "locks"
     command = (

@@ -41,7 +41,7 @@ METRICS = [
     "size/params_bytes",
 ]
 
-pytestmark = pytest.mark.timeout(500)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +215,6 @@ def test_mlflow_holds_the_sweep(quickstart: Ran, folder: Path, table: pd.DataFra
     assert any(key.startswith("mlflow.sharedViewState.") for key in experiment.tags)
 
 
-@pytest.mark.slow
 @needs_browser
 def test_every_link_opens_what_it_promises(quickstart: Ran, folder: Path, screenshots: Path) -> None:
     with started("sweeprof.ui", str(folder), "--port", "0", cwd=quickstart.cwd) as ui, mlflow_page() as page:

@@ -25,8 +25,9 @@ def _table(folder: Path) -> pd.DataFrame:
     return pd.read_csv(folder / "comparison.csv")
 
 
-def test_a_fake_sweep_is_exact(sweeprof: Command) -> None:
-    ran = sweeprof(*UNTRACKED, "batch_size=1,4", "model.fake.step_s=0.002,0.003", "backend.slowdown=1.0,1.5")
+def test_a_fake_sweep_is_exact(called: Command) -> None:
+    select = "metrics.select=[latency/forward,throughput/samples_per_s]"
+    ran = called(*UNTRACKED, "batch_size=1,4", "model.fake.step_s=0.002,0.003", "backend.slowdown=1.0,1.5", select)
     assert ran.code == 0, ran.err
     table = _table(ran.folder("adhoc"))
     assert len(table) == 8
@@ -37,16 +38,17 @@ def test_a_fake_sweep_is_exact(sweeprof: Command) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["spawn", "inline"])
-def test_other_isolations_give_the_same_numbers(sweeprof: Command, isolation: str) -> None:
-    ran = sweeprof(*UNTRACKED, f"isolation={isolation}", "model.fake.step_s=0.002")
+def test_other_isolations_give_the_same_numbers(called: Command, isolation: str) -> None:
+    ran = called(*UNTRACKED, f"isolation={isolation}", "model.fake.step_s=0.002")
     assert ran.code == 0, ran.err
     assert _table(ran.folder("adhoc"))["latency/forward"].item() == pytest.approx(0.002)
 
 
 @pytest.mark.slow
-def test_rounds_give_intervals_and_verdicts(sweeprof: Command) -> None:
-    ran = sweeprof(
+def test_rounds_give_intervals_and_verdicts(called: Command) -> None:
+    ran = called(
         *UNTRACKED,
+        "metrics=latency",
         "protocol=default",
         "protocol.min_s=0.1",
         "backend.slowdown=1.0,1.5",

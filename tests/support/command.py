@@ -22,7 +22,11 @@ from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
-QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONWARNINGS": "error::UserWarning:sweeprof"}
+QUIET = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "PYTHONWARNINGS": "error::UserWarning:sweeprof",
+    "MPLCONFIGDIR": str(Path.home() / ".cache" / "matplotlib"),  # its list of fonts, which takes long to make
+}
 
 
 @dataclass(frozen=True)

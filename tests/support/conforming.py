@@ -5,6 +5,7 @@ A framework takes its thread settings once per process, so every task has a proc
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import os
@@ -158,9 +159,11 @@ def main() -> None:
     for name, question in questions["tasks"].items():
         child = os.fork()
         if child == 0:
+            atexit._clear()
             try:
                 (folder / f"{name}.json").write_text(json.dumps(answered(question)))
             finally:
+                atexit._run_exitfuncs()  # AutoGraph removes its files so
                 os._exit(0)
         os.waitpid(child, 0)
 

@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.command import QUIET
+
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "docs" / "recipes"
 SWEEP = (
@@ -42,6 +44,7 @@ class Bench:
             # A scripted clock cannot be disturbed: these sweeps take no turns with those of other tests.
             "SWEEP_OPTIONS": f"limits.locks={self.path / 'locks'}",
             "KEEP": "2",
+            "MPLCONFIGDIR": QUIET["MPLCONFIGDIR"],
         }
 
     @property

@@ -81,6 +81,7 @@ def test_sweeps_at_once_to_one_new_postgres(count: int, sweep: Callable[[str], P
 
 
 @needs_postgres
+@pytest.mark.thorough
 def test_postgres_is_restarted_under_the_server(sweep: Callable[[str], Path], tmp_path: Path) -> None:
     with (
         postgres(tmp_path / "pg") as database,

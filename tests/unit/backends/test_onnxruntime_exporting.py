@@ -77,6 +77,7 @@ def test_a_model_is_exported_once_whatever_the_batch(cache: str, monkeypatch: py
     assert len(asked) == 1
 
 
+@pytest.mark.slow
 def test_the_process_that_measures_loads_nothing_but_the_run_time(cache: str) -> None:
     """After a first export the model is found; torch, onnx and Keras are not imported to run it."""
     program = f"""

@@ -159,6 +159,7 @@ def test_what_has_no_layer_to_quantize_is_unsupported() -> None:
     assert recurrent.precision_method == "torch_ao"
 
 
+@pytest.mark.slow
 def test_torchao_is_quiet() -> None:
     """It says which of its extensions could not be loaded, and which functions of torch are deprecated."""
     code = """

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sweeprof.datasets import Dataset, Split, channel_axis_of, first_batch
 from sweeprof.datasets.collate import Pad, stack
-from sweeprof.datasets.digits import Digits
+from sweeprof.datasets.digits import Digits, parts, scans
 from sweeprof.datasets.synthetic import Synthetic
 from sweeprof.errors import DatasetError
 
@@ -68,6 +68,33 @@ def test_the_digits_are_the_same_in_another_process() -> None:
     targets = Digits().split("test").targets
     assert targets is not None
     assert done.stdout.strip() == str(targets.tolist())
+
+
+@pytest.mark.parametrize(
+    ("seed", "test_share"), [(0, 0.2), (1, 0.2), (2, 0.5), (3, 0.013), (4, 0.99), (5, 10), (6, 360), (7, 1787)]
+)
+def test_the_split_is_that_of_scikit_learn(seed: int, test_share: float) -> None:
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    images, targets = load_digits(return_X_y=True)
+    expected = train_test_split(np.arange(1797), test_size=test_share, random_state=seed, stratify=targets)
+    for found, indices in zip(parts(seed, test_share), expected, strict=True):
+        np.testing.assert_array_equal(found, indices)
+    np.testing.assert_array_equal(scans()[0], images)
+    np.testing.assert_array_equal(scans()[1], targets)
+
+
+@pytest.mark.parametrize("test_share", [0, -0.2, 1, 0.001, 1.5, 0.999, 1790])
+def test_a_split_with_fewer_samples_than_classes_is_refused(test_share: float) -> None:
+    with pytest.raises(DatasetError, match=f"test_share={test_share} is .* of 1797 samples; each split needs 10"):
+        Digits(test_share=test_share).split("test")
+
+
+def test_the_digits_are_read_without_scikit_learn() -> None:
+    program = "import sys, sweeprof.datasets.digits_read; print({'sklearn', 'scipy', 'pandas'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
 
 
 def test_another_seed_is_another_split() -> None:

@@ -193,8 +193,8 @@ def test_a_keras_model(tmp_path: Path) -> None:
     "name",
     [
         "MobileNetV2",
-        pytest.param("EfficientNetB1", marks=pytest.mark.slow),
-        pytest.param("NASNetMobile", marks=pytest.mark.slow),
+        pytest.param("EfficientNetB1", marks=pytest.mark.thorough),
+        pytest.param("NASNetMobile", marks=pytest.mark.thorough),
         pytest.param("InceptionV3", marks=pytest.mark.slow),
     ],
 )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from support.fakes import composed_of
 from support.planning import planned
 from sweeprof.errors import UserError
 from sweeprof.plan.plan import identity
@@ -16,6 +19,7 @@ from sweeprof.plan.process_environment import preload
 TIMM = ("model=timm", "tracking=none")
 
 
+described_here = pytest.mark.usefixtures("described_here")
 needs_timm = pytest.mark.skipif(find_spec("timm") is None, reason="`make collections` installs it")
 
 
@@ -38,12 +42,14 @@ def test_the_inputs_are_those_of_each_model_and_size() -> None:
 
 @pytest.mark.slow
 @needs_timm
+@described_here
 def test_a_pattern_stands_for_every_name_that_matches() -> None:
     plan = planned([*TIMM, "model.name=resnet1?t,vit_tiny_patch16_224"])
     assert plan.axes["model.name"] == ["resnet10t", "resnet14t", "vit_tiny_patch16_224"]
 
 
 @pytest.mark.slow
+@described_here
 def test_a_dataset_of_ones_own_goes_before_generated_inputs() -> None:
     (combination,) = planned([*TIMM, "dataset=digits"]).combinations
     assert combination.config["dataset"]["_target_"] == "sweeprof.datasets.digits.Digits"
@@ -67,6 +73,7 @@ def test_a_file_runs_on_the_backend_that_reads_it(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_timm
+@described_here
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -116,10 +123,22 @@ def test_a_function_that_generates_is_looked_for(tmp_path: Path, monkeypatch: py
         assert said in str(caught.value)
 
 
-@pytest.mark.slow
-def test_transformers_is_imported_once_and_not_by_each_trial() -> None:
-    settings = ("model.architecture=gpt2", "model.task=text-generation", "model.config.n_layer=1", "tracking=none")
-    (combination,) = planned(["model=transformers", *settings]).combinations
-    assert "sweeprof.model_sources.transformers_imported" in preload(combination.config, "timing")
-    model = {key: value for key, value in combination.config["model"].items() if key != "preload"}
-    assert identity({**combination.config, "model": model}) == combination.id
+@pytest.mark.parametrize("source", ["timm", "torchvision", "transformers"])
+def test_a_source_is_imported_once_and_not_by_each_trial(source: str) -> None:
+    """In the fork server of all passes, as it imports torch's compiler anyway; and in none of a backend that borrows the model."""
+    own, borrowing = (composed_of(f"model={source}", f"backend={backend}") for backend in ("torch", "onnxruntime"))
+    modules = preload(own, "timing")
+    assert f"sweeprof.model_sources.{source}_imported" in modules
+    assert preload(own, "analysis") == modules
+    assert not [m for m in preload(borrowing, "timing") if "model_sources" in m or "torch" in m]
+    model = {key: value for key, value in own["model"].items() if key != "preload"}
+    assert identity({**own, "model": model}) == identity(own)
+
+
+@pytest.mark.thorough
+@needs_timm
+@pytest.mark.parametrize("source", ["timm", "torchvision", "transformers"])
+def test_a_source_imports_the_compiler_of_torch(source: str) -> None:
+    program = f"import sys, sweeprof.model_sources.{source}_imported; print('torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
