@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sweeprof.backends import Backend
 from sweeprof.backends.lookup import backend_named, backend_of
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
+from sweeprof.datasets.auto import ModelInputs
 from sweeprof.errors import (
     MetricWarning,
     OverrideError,
@@ -158,6 +159,7 @@ class Profiler:
                 batch_size=config["batch_size"],
                 device=device,
                 seed=config["seed"]["weights"],
+                describe_inputs=_unchecked_description(config),
             )
         )
         return profiler
@@ -442,6 +444,13 @@ def _generation_config(config: Mapping[str, Any]) -> GenerationConfig:
         if config["mode"] == "generation"
         else GenerationConfig()
     )
+
+
+def _unchecked_description(config: Mapping[str, Any]) -> Callable[[], ModelInputs] | None:
+    """Return what describes the inputs of a combination's model, for a dataset that is not given the description."""
+    node = config["model"].get("inputs")
+    is_given = "model_inputs" in config["dataset"] or "inputs" in config["dataset"]
+    return None if node is None or is_given else builder(node)
 
 
 PLACES = ("layer", "line", "operator")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,9 @@ import numpy as np
 
 from sweeprof.backends import Borrows, Build, LoadedModel
 from sweeprof.datasets import Dataset, Loads, Prepares, Split, SplitName, channel_axis_of, first_batch
-from sweeprof.datasets.checks import checked_split, not_finite
+from sweeprof.datasets.auto import ModelInputs
+from sweeprof.datasets.checks import check_ids, checked_split, not_finite
+from sweeprof.datasets.sample import is_ids
 from sweeprof.errors import Problem, Unsupported, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.workload import Workload, workload_of
@@ -126,6 +128,8 @@ class BuiltSession(Session):
     device: str = "cpu"
     seed: int = 0
     """Seed of the weights and of whatever the framework draws."""
+    describe_inputs: Callable[[], ModelInputs] | None = None
+    """Describes what the model takes, where the dataset has not been checked against that; None: it has, or it is not known."""
     _checked: set[SplitName] = field(default_factory=set)
     """Splits that have been loaded."""
 
@@ -157,6 +161,12 @@ class BuiltSession(Session):
             return self.dataset.split(name)
         split = checked_split(self.dataset, name)
         self.warnings += not_finite(name, split)
+        if self.describe_inputs is not None and _has_ids(split):
+            vocabulary = None
+            with suppress(Exception):  # a source may raise anything; without a description nothing is checked
+                vocabulary = self.describe_inputs().vocabulary
+            if vocabulary is not None:
+                check_ids(self.dataset, name, split, vocabulary)
         self._checked.add(name)
         return split
 
@@ -187,6 +197,12 @@ class BuiltSession(Session):
     @property
     def data(self) -> Dataset:
         return self.dataset
+
+
+def _has_ids(split: Split) -> bool:
+    """Return whether samples may have ids of tokens."""
+    inputs = split.inputs[0] if isinstance(split.inputs, list) else split.inputs
+    return any(is_ids(path) and np.asarray(leaf).dtype.kind in "iu" for path, leaf in named_leaves(inputs).items())
 
 
 @dataclass(slots=True, kw_only=True)
