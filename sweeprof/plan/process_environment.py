@@ -13,13 +13,19 @@ EVERY_TRIAL = (
 )
 """Modules that every worker needs, or so many that each trial would import them again."""
 
+TORCHMETRICS = "sweeprof.metrics.torchmetrics_imported"
+"""Imports torchmetrics, which takes seconds, where the metrics of quality are of it."""
+
 
 def preload(config: Json, pass_name: str) -> list[str]:
     """Return the modules that the fork server for this combination and pass imports."""
     backend, dataset = config["backend"], config["dataset"]
     special = backend.get("preload_for", {}).get(pass_name, [])
     of_data = [*config.get("model", {}).get("preload", []), *dataset.get("preload", [])]
-    return [*EVERY_TRIAL, *backend.get("preload", []), *special, *of_data]
+    metrics = config.get("quality", {}).values() if pass_name == "quality" else ()
+    is_torchmetrics = any(str(node.get("_target_")).startswith("torchmetrics.") for node in metrics)
+    of_metrics = [TORCHMETRICS] if is_torchmetrics else []
+    return [*EVERY_TRIAL, *backend.get("preload", []), *special, *of_data, *of_metrics]
 
 
 def environment(config: Json, pass_name: str = "") -> dict[str, str]:

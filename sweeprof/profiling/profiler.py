@@ -29,7 +29,7 @@ from sweeprof.measuring.instantiate import builder, chosen_builder, instantiate
 from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.metrics.evaluate import argument_from, measured, model_functions
 from sweeprof.metrics.metric import BATCH_SIZE, Metric, Missing, Selected, builtin_metrics, declared, parameter_name
-from sweeprof.metrics.output_scores import output_scores
+from sweeprof.metrics.output_scores import check_named, output_scores, score_metric, scores_of
 from sweeprof.metrics.select import Entry, metric_set, mode_of, select
 from sweeprof.passes.registry import Pass, PassResult, parameters
 from sweeprof.passes.session import Session, Strict
@@ -80,6 +80,9 @@ class Profiler:
         loss: str | Callable[..., object] = "mean",
         generation: GenerationConfig | None = None,
         functions: Sequence[str] = (),
+        unit: str | None = None,
+        units: float | Callable[[Any], float] | None = None,
+        quality: Mapping[str, object] | None = None,
     ) -> None:
         """Args:
         model: a model of a framework that sweeprof knows; it may be on the meta device.
@@ -98,10 +101,17 @@ class Profiler:
         loss: of training steps: a name, a function of outputs and targets, or a class of such.
         generation: of generations: the number of new tokens, and the arguments of ``generate``.
         functions: whose source lines are watched, by their dotted names; none: the model's own forward.
+        unit: in which the work of a step is counted, a noun in the plural such as ``tokens``; None: samples.
+        units: of a batch, or a function that returns them from its inputs; None: tokens by the attention mask.
+        quality: further metrics ``quality/NAME`` over the split ``test``: an object of torchmetrics or another one with ``update``
+            and ``compute``, a function of all outputs and targets, or a mapping as in a config's ``quality.NAME``.
 
         Raises:
             UserError: the framework of the model is not known, or an argument is not one of those allowed.
         """
+        if units is not None and unit is None:
+            raise UserError([Problem("units", units, "needs a unit, such as unit='tokens'.")])
+        check_named(quality or {})
         given_backend = backend_of(model) if backend == "auto" else backend
         if isinstance(given_backend, str):
             given_backend = backend_named(given_backend)
@@ -119,12 +129,19 @@ class Profiler:
             forward=forward,
             batches=Data.of(data, input_pattern),
             device=device,
+            unit=unit,
+            units=units,
         )
         session.check()
         self._set_up(session)
+        if quality:
+            session.output_scores = partial(scores_of, quality, session.device_name(), data)
+            self._registered = {f"quality/{name}": score_metric(name) for name in quality}
+        self._quality = quality
 
     def _set_up(self, session: Session) -> None:
         self.session = session
+        self._quality: Mapping[str, object] | None = None
         self._registered: dict[str, Metric] = {}
         self._overriding: set[str] = set()
         self._results: dict[PassName, PassResult | Missing] = {}
@@ -298,6 +315,9 @@ class Profiler:
             loss=session.training_config.loss,
             generation=session.generation_config,
             functions=session.functions,
+            unit=session.unit,
+            units=session.units,
+            quality=self._quality,
         )
         clone.session.formulas = session.formulas
         clone._registered, clone._overriding = dict(self._registered), set(self._overriding)
@@ -327,6 +347,9 @@ class Profiler:
 
     def _selected(self, name: str, options: Options) -> Selected:
         known = self.metrics
+        whole = name.partition(".")[0]
+        if name not in known and whole.removeprefix("quality/") in (self._quality or {}):
+            return Selected(score_metric(name.removeprefix("quality/")), {})  # one of several values
         if name not in known:
             raise UserError([choice_problem("metrics", name, "metric", known)])
         metric = known[name]
@@ -521,6 +544,8 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
     generation: GenerationConfig | None = None,
     protocol: Protocol | None = None,
     functions: Sequence[str] = (),
+    unit: str | None = None,
+    units: float | Callable[[Any], float] | None = None,
 ) -> Profile:
     """The metrics of ``model`` called with ``inputs``; the model is left exactly as it was found.
 
@@ -541,6 +566,8 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         generation: of generations: the number of new tokens, and the arguments of ``generate``.
         protocol: how long and how often to measure.
         functions: whose source lines are watched, by their dotted names; none: the model's own forward.
+        unit: in which the work of a step is counted, a noun in the plural such as ``tokens``; None: samples.
+        units: of these inputs, or a function that returns them from the inputs; None: tokens by the attention mask.
 
     Raises:
         UserError: a name is not known, or ``mode`` is not that of the metric set.
@@ -569,6 +596,8 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         loss=loss,
         generation=generation,
         functions=functions,
+        unit=unit,
+        units=units,
     )
     return Profile(profiler.compute_all(metrics), profiler)
 

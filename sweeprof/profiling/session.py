@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -218,6 +219,10 @@ class LiveSession(Session):
     """Where to run it; None: where it is."""
     forward: Callable[..., object] | None = None
     """Runs one step of the model; None: the model is called."""
+    unit: str | None = None
+    """In which the work of a step is counted, a noun in the plural; None: samples."""
+    units: float | Callable[[Any], float] | None = None
+    """Of a batch, or a function that returns them from its inputs; None: tokens by the attention masks."""
     _first: tuple[Inputs, object] | None = None
     """Arguments and targets of the first batch of the data: the same for every pass, also where a loader shuffles."""
 
@@ -236,6 +241,14 @@ class LiveSession(Session):
         if self.arguments is None and not self.batches.splits:
             raise UserError("there is nothing to call the model with: give `inputs=` or `data=`")
         return self._with_forward(self._first_batch()[0] if self.arguments is None else self.arguments)
+
+    def workload(self, inputs: Inputs) -> Workload | None:
+        if self.unit is None and self.units is None:
+            return Session.workload(self, inputs)
+        given = SimpleNamespace(unit=self.unit)
+        if self.units is not None:
+            given.units_in = self.units if callable(self.units) else lambda _: self.units
+        return workload_of(given, inputs, 1, "Profiler")
 
     def targets(self) -> object:
         return self._first_batch()[1] if self.arguments is None and self.batches.splits else None

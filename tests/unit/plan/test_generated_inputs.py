@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from support.fakes import fake_config
 from support.planning import planned
 from sweeprof.errors import UserError
 from sweeprof.plan.plan import identity
-from sweeprof.plan.process_environment import preload
+from sweeprof.plan.process_environment import TORCHMETRICS, preload
 
 TIMM = ("model=timm", "tracking=none")
 
@@ -123,3 +126,18 @@ def test_transformers_is_imported_once_and_not_by_each_trial() -> None:
     assert "sweeprof.model_sources.transformers_imported" in preload(combination.config, "timing")
     model = {key: value for key, value in combination.config["model"].items() if key != "preload"}
     assert identity({**combination.config, "model": model}) == combination.id
+
+
+def test_torchmetrics_is_imported_once_and_only_where_outputs_are_scored() -> None:
+    config = fake_config("+quality.f1._target_=torchmetrics.classification.MulticlassF1Score")
+    assert preload(config, "quality")[-1] == TORCHMETRICS
+    assert TORCHMETRICS not in preload(config, "timing")  # whose memory and times are those of the model alone
+    assert TORCHMETRICS not in preload(fake_config(), "quality")
+    assert TORCHMETRICS not in preload(fake_config("+quality.own._target_=my_quality.certain"), "quality")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("torchmetrics") is None, reason="`pip install 'sweeprof[torchmetrics]'`")
+def test_torchmetrics_can_be_imported_beforehand() -> None:
+    imported = "import sweeprof.metrics.torchmetrics_imported, sys; assert 'torchmetrics' in sys.modules"
+    subprocess.run([sys.executable, "-c", imported], check=True, timeout=200)
