@@ -259,7 +259,7 @@ def borrowing() -> Any:
 
 def precisions() -> Any:
     """The outputs of a dense layer and the types of its weights by precision and method, and the reason for what is refused."""
-    dense = {"_target_": "support.keras_models.dense"}
+    dense, flatten = ({"_target_": f"support.keras_models.{name}"} for name in ("dense", "flatten"))
     x = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
     found: dict[str, Any] = {}
     started()
@@ -270,7 +270,7 @@ def precisions() -> Any:
         found[f"{precision} {method}"] = [types, outputs(backend, builder(dense), Inputs((x,))).tolist()]
     found["refused"] = [
         raised(lambda: JaxBackend(precision="int8", precision_method="static")),
-        raised(lambda: JaxBackend(precision="int8").load(keras.Sequential, "cpu", None)),
+        raised(lambda: JaxBackend(precision="int8").load(builder(flatten), "cpu", None)),
     ]
     return found
 
