@@ -447,7 +447,8 @@ def _share_of_first_token(
     with without_collection():
         while len(pairs) < protocol.min_samples or clock.now() - begin < TURNS_S:
             pairs.append((lasting(first_token, 1, clock), lasting(whole, 1, clock)))
-    first_s, whole_s = (statistics.median(seconds) for seconds in zip(*pairs, strict=True))
+    first_s: float = statistics.median(first for first, _ in pairs)
+    whole_s: float = statistics.median(whole for _, whole in pairs)
     return min(first_s / whole_s, 1.0)
 
 

@@ -27,7 +27,7 @@ def architectures() -> list[str]:
 def _kinds() -> dict[str, Any]:
     """Return the classes of models by the names of their architectures, which are those of keras_hub's folders."""
     models = package("keras_hub", "keras_hub").models
-    found = {}
+    found: dict[str, Any] = {}
     for name, kind in vars(models).items():
         build_cache = getattr(kind, "_build_cache", None)
         if name.endswith("CausalLM") and build_cache is not None:

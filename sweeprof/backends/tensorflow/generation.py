@@ -109,7 +109,8 @@ class _ToldSampler:
         def told(*variables: object) -> tuple[Any, ...]:
             buffer, *others = body(*variables)
             # The next iteration takes what the call returns, so that it waits for the call.
-            passed = tf.numpy_function(self._tell, [buffer], buffer.dtype)
+            with tf.device("cpu"):  # which alone can call Python
+                passed = tf.numpy_function(self._tell, [buffer], buffer.dtype)
             passed.set_shape(buffer.shape)
             return passed, *others
 
