@@ -50,7 +50,7 @@ def own_counts(model: JaxModel, inputs: Inputs) -> OwnCounts:
 
 GENERATION = Gap(
     "not implemented",
-    "Keras compiles the loop over the tokens into one program, which tells nothing of a token; backend=tensorflow measures generations",
+    "Keras compiles the loop over the tokens into one program, which tells nothing of a token: choose backend=tensorflow",
 )
 
 
