@@ -128,7 +128,7 @@ class FunctionGeneration:
         assert config.function is not None
         self.new_tokens = config.new_tokens
         inputs: Any = dict(batch.kwargs) or (batch.args[0] if len(batch.args) == 1 else batch.args)
-        tokens = inputs.get(TOKENS) if isinstance(inputs, Mapping) else inputs
+        tokens: Any = inputs.get(TOKENS) if isinstance(inputs, Mapping) else inputs
         is_text = tf.is_tensor(tokens) and tokens.dtype.is_integer and len(tokens.shape) == 2
         self.prompt_tokens: int | None = int(tokens.shape[1]) if is_text else None
         self._generate = partial(config.function, model.native, inputs, config.new_tokens)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -50,7 +51,7 @@ def count_generation(
         raise Unsupported("generation.function: only the forwards of a model with its own generate are counted")
     check_keras_generate(config.arguments)
     sampler = config.arguments.get("sampler", "greedy")
-    if "beam" in (sampler, getattr(sampler, "get", {}.get)("class_name")):
+    if (sampler["class_name"] if isinstance(sampler, Mapping) else sampler) == "beam":
         raise Unsupported("generation.sampler=beam: counts are those of a generation of one sequence for each prompt")
     sequences, prompt = prompt_of(model, as_called(model, inputs))[TOKENS].shape
     length = prompt + config.new_tokens
