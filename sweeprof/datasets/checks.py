@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sweeprof.datasets import Dataset, Split, SplitName, samples_in
+from sweeprof.datasets.sample import is_ids
 from sweeprof.errors import DatasetError
 from sweeprof.nested import named_leaves
 from sweeprof.results.record import Warning
@@ -55,6 +56,25 @@ def not_finite(name: SplitName, split: Split) -> list[Warning]:
         advice = "clean the data: outputs, losses and qualities of them mean nothing"
         warnings.append(Warning(f"{part}_not_finite", text, advice))
     return warnings
+
+
+def check_ids(dataset: Dataset, name: SplitName, split: Split, vocabulary: int) -> None:
+    """Raise :class:`DatasetError` for the first token id of a split that is not in the vocabulary of the model."""
+    is_list = isinstance(split.inputs, list)
+    for place, value in enumerate(_samples(split.inputs)):
+        for path, leaf in named_leaves(value).items():
+            ids = np.asarray(leaf)
+            if ids.dtype.kind not in "iu" or not is_ids(path) or not ids.size:
+                continue
+            if ids.min() >= 0 and ids.max() < vocabulary:
+                continue
+            wrong = np.argwhere((ids < 0) | (ids >= vocabulary))[0]
+            sample = place if is_list else wrong[0]
+            part = f"[{path!r}]" if path else ""
+            raise DatasetError(
+                f"dataset {_name(dataset)}: sample {sample} of split('{name}').inputs{part} has the id {ids[tuple(wrong)]}, and "
+                f"the model's vocabulary has the ids 0 to {vocabulary - 1}"
+            )
 
 
 def _samples(values: Any) -> list[Any]:

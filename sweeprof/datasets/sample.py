@@ -82,13 +82,18 @@ class Sample:
     def check_ids(self, vocabulary: int) -> None:
         """Raise :class:`DatasetError` for an id that is not in the vocabulary."""
         for path, leaf in named_leaves(self.inputs).items():
-            if leaf.dtype.kind not in "iu" or not (path == "" or path.endswith("input_ids")):
+            if leaf.dtype.kind not in "iu" or not is_ids(path):
                 continue
             wrong = leaf[(leaf < 0) | (leaf >= vocabulary)]
             if wrong.size:
                 raise DatasetError(
                     f"{self.place} has the id {wrong.flat[0]}, and the model's vocabulary has the ids 0 to {vocabulary - 1}"
                 )
+
+
+def is_ids(path: str) -> bool:
+    """Return whether whole numbers at a path of the inputs are ids of tokens: by their name, or because they are all there is."""
+    return path == "" or path.endswith(("input_ids", "token_ids"))
 
 
 def _tupled(tree: Any) -> Any:

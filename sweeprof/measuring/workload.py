@@ -26,7 +26,7 @@ class Workload:
     """Of the whole batch, without padding."""
 
 
-def workload_of(dataset: object, inputs: Inputs, batch_size: int) -> Workload:
+def workload_of(dataset: object, inputs: Inputs, batch_size: int, name: str | None = None) -> Workload:
     """Return the work of one step on a batch of a dataset.
 
     A dataset that names no unit is counted in samples. Otherwise its ``unit`` is a noun in the plural, and the number of units in
@@ -38,6 +38,7 @@ def workload_of(dataset: object, inputs: Inputs, batch_size: int) -> Workload:
         dataset: may have the attributes ``unit``, ``units_per_sample`` and ``units_in``.
         inputs: of the batch, as the model gets them.
         batch_size: samples in the batch.
+        name: of who gives unit and units instead of a dataset, for errors; None: the class of the dataset.
 
     Raises:
         DatasetError: the attributes are not of these forms, or do not tell how many units there are.
@@ -48,7 +49,8 @@ def workload_of(dataset: object, inputs: Inputs, batch_size: int) -> Workload:
     if unit is None and per_sample is None and count is None:
         return Workload(SAMPLES, batch_size)
     kind = type(dataset)
-    name = f"dataset {kind.__module__}.{kind.__qualname__}"
+    is_given = name is not None
+    name = name or f"dataset {kind.__module__}.{kind.__qualname__}"
     if not isinstance(unit, str) or not unit.strip() or len(unit) > _LONGEST_UNIT or not unit.isprintable():
         allowed = f"must be a noun in the plural of up to {_LONGEST_UNIT} characters, such as 'tokens'"
         raise DatasetError(f"{name}: unit {unit!r} {allowed}")
@@ -66,7 +68,8 @@ def workload_of(dataset: object, inputs: Inputs, batch_size: int) -> Workload:
         units = _checked(per_sample, f"{name}: units_per_sample is") * batch_size - padding
         return Workload(unit, _checked(units, f"{name}: units_per_sample={per_sample!r} without the padding is"))
     if not masks:
-        ways = "units_per_sample, a method units_in(inputs), or for tokens an attention_mask among its inputs"
+        ways = "units" if is_given else "units_per_sample, a method units_in(inputs)"
+        ways += ", or for tokens an attention_mask among its inputs"
         raise DatasetError(f"{name}: unit {unit!r} needs a number of units in a batch: {ways}")
     return Workload(unit, _checked(real, f"{name}: the number of tokens by the attention_mask is"))
 
@@ -74,7 +77,8 @@ def workload_of(dataset: object, inputs: Inputs, batch_size: int) -> Workload:
 def _attention_masks(inputs: object) -> list[np.ndarray[Any, Any]]:
     """Return the masks of the form ``(batch, tokens)``, such as ``attention_mask`` and ``decoder_attention_mask``."""
     named = {path: leaf for path, leaf in named_leaves(inputs).items() if path.endswith("attention_mask")}
-    return [mask for mask in map(np.asarray, named.values()) if mask.ndim == 2]
+    masks = [np.asarray(mask.detach().cpu() if hasattr(mask, "detach") else mask) for mask in named.values()]
+    return [mask for mask in masks if mask.ndim == 2]
 
 
 def _checked(units: Any, subject: str) -> float:

@@ -7,6 +7,7 @@ so that a report needs neither the metric nor its framework. One metric may comp
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import re
@@ -242,6 +243,44 @@ def output_scores(nodes: Mapping[str, Mapping[str, Any]], device: str, dataset: 
     return [_output_score(name, node, device, dataset) for name, node in nodes.items()]
 
 
+def check_named(metrics: Mapping[str, object]) -> None:
+    """Raise :class:`UserError` for metrics of quality that a caller gives in a wrong form, or by the name of another metric."""
+    problems = []
+    for name, metric in metrics.items():
+        if isinstance(metric, Mapping):
+            problems += problems_of({name: metric})
+            continue
+        problems += problems_of({name: {"_target_": ""}})
+        is_object = callable(getattr(metric, "update", None)) and callable(getattr(metric, "compute", None))
+        if isinstance(metric, type) or not (is_object or callable(metric)):
+            allowed = (
+                "is neither an object with update and compute, nor a function of outputs and targets, nor a mapping."
+            )
+            problems.append(Problem(f"quality.{name}", metric, allowed))
+    if problems:
+        raise UserError(problems)
+
+
+def scores_of(metrics: Mapping[str, object], device: str, dataset: object) -> list[OutputScore]:
+    """Return the metrics of quality that a caller gives, ready for a first batch; the caller's objects are copied.
+
+    Args:
+        metrics: as :func:`check_named` takes them.
+        device, dataset: as of :func:`output_scores`, for metrics in the form of a config.
+
+    Raises:
+        UserError: one of them cannot be made; names its key.
+    """
+    found = []
+    for name, metric in metrics.items():
+        if isinstance(metric, Mapping):
+            found.append(_output_score(name, metric, device, dataset))
+        else:
+            made = copy.deepcopy(metric) if hasattr(metric, "update") else metric
+            found.append(_described(OutputScore(name, made), {}))
+    return found
+
+
 def _output_score(name: str, node: Mapping[str, Any], device: str, dataset: object) -> OutputScore:
     key = f"quality.{name}"
     arguments = {key: value for key, value in node.items() if key not in SETTINGS}
@@ -254,12 +293,18 @@ def _output_score(name: str, node: Mapping[str, Any], device: str, dataset: obje
             needed = "is neither the folder of a tokenizer nor the _target_ of a function of outputs and targets."
             raise UserError([Problem(f"{key}.decode", decode, needed)])
         decode = _made(f"{key}.decode", decode, device, dataset)
+    return _described(OutputScore(name, metric, node.get("output"), node.get("argmax", False), decode), node)
+
+
+def _described(score: OutputScore, node: Mapping[str, Any]) -> OutputScore:
+    """Return the score with its direction and unit, as the config's node or the metric itself tells them."""
+    metric = score.metric
     better: Better = node.get("better")
     if "better" not in node:
         better = {True: "higher", False: "lower"}.get(getattr(metric, "higher_is_better", None))  # type: ignore[arg-type, assignment]
     bounds = (getattr(metric, "plot_lower_bound", None), getattr(metric, "plot_upper_bound", None))
     unit: Literal["ratio", "abs"] = "ratio" if bounds == (0.0, 1.0) else "abs"
-    return OutputScore(name, metric, node.get("output"), node.get("argmax", False), decode, better, unit)
+    return dataclasses.replace(score, better=better, unit=unit)
 
 
 def _made(key: str, node: Mapping[str, Any], device: str, dataset: object) -> Any:

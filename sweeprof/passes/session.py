@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 from typing import Protocol as TypingProtocol
@@ -25,7 +25,8 @@ from sweeprof.backends import (
     lacking,
 )
 from sweeprof.counting.formulas import DEFAULTS, Formulas
-from sweeprof.errors import Uncounted, UserError, choice_problem
+from sweeprof.datasets.sample import NOT_COUNTED
+from sweeprof.errors import DatasetError, Uncounted, UserError, choice_problem
 from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import FusedStep, GenerationStep, Participant, TrainingStep
@@ -245,12 +246,26 @@ class Session(ABC):
         assert work.generation is not None
         return self.backend.generating(model, work.batch, work.generation)
 
-    def training_step(self, model: LoadedModel, work: Work) -> AbstractContextManager[TrainingStep | FusedStep]:
-        """Within the context: the model's training step."""
+    @contextmanager
+    def training_step(self, model: LoadedModel, work: Work) -> Iterator[TrainingStep | FusedStep]:
+        """Within the context: the model's training step.
+
+        Raises:
+            DatasetError: the step failed, and the batch has a label that the outputs have no class for.
+        """
         if not isinstance(self.backend, Trains):
             raise lacking(self.backend, Trains)
         assert work.training is not None
-        return self.backend.training(model, work.batch, work.targets, work.training)
+        try:
+            with self.backend.training(model, work.batch, work.targets, work.training) as step:
+                yield step
+        except Exception as error:
+            problem = None
+            with suppress(Exception):  # after one error a device may raise others
+                problem = None if self.backend.is_out_of_memory(error) else _label_problem(model, work)
+            if problem is None:
+                raise
+            raise DatasetError(problem) from error
 
     @contextmanager
     def working(self) -> Iterator[tuple[LoadedModel, Work]]:
@@ -267,3 +282,22 @@ class Session(ABC):
             yield
         finally:
             self.costs[activity] = self.costs.get(activity, 0.0) + time.perf_counter() - begin
+
+
+def _label_problem(model: LoadedModel, work: Work) -> str | None:
+    """Return the sentence about the first label of a batch that is none of the classes of its outputs; None if there is none.
+
+    Outputs are one row of class scores per sample, and targets one whole number per sample; the model is run once.
+    """
+    targets = np.asarray(work.targets)
+    if targets.dtype.kind not in "iu" or targets.ndim != 1:
+        return None
+    with model.stepping(work.batch) as step:
+        outputs = model.host_outputs(step())
+    if not isinstance(outputs, np.ndarray) or outputs.ndim != 2 or len(outputs) != len(targets):
+        return None
+    classes = outputs.shape[1]
+    for sample, label in enumerate(targets):
+        if classes > 1 and label != NOT_COUNTED and not 0 <= label < classes:
+            return f"sample {sample} has the label {label}, and the outputs have the classes 0 to {classes - 1}"
+    return None

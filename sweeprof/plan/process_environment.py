@@ -13,6 +13,9 @@ EVERY_TRIAL = (
 )
 """Modules that every worker needs, or so many that each trial would import them again."""
 
+TORCHMETRICS = "sweeprof.metrics.torchmetrics_imported"
+"""Imports torchmetrics, which takes seconds, where the metrics of quality are of it."""
+
 
 def preload(config: Json, pass_name: str) -> list[str]:
     """Return the modules that the fork server for this combination and pass imports.
@@ -22,10 +25,20 @@ def preload(config: Json, pass_name: str) -> list[str]:
     backend, dataset, model = config["backend"], config["dataset"], config.get("model", {})
     of_model = model.get("preload", []) if backend.get("framework") in model else []
     special = backend.get("preload_for", {}).get(pass_name, [])
+    # The times and the memory of the other passes are those of the model alone.
+    metrics = config.get("quality", {}).values() if pass_name == "quality" else ()
+    is_torchmetrics = any(str(node.get("_target_")).startswith("torchmetrics.") for node in metrics)
+    of_metrics = [TORCHMETRICS] if is_torchmetrics else []
+    everything = [
+        *EVERY_TRIAL,
+        *backend.get("preload", []),
+        *of_model,
+        *dataset.get("preload", []),
+        *special,
+        *of_metrics,
+    ]
     # Without repetitions, passes that need nothing more than the others have the same fork server.
-    return list(
-        dict.fromkeys([*EVERY_TRIAL, *backend.get("preload", []), *of_model, *dataset.get("preload", []), *special])
-    )
+    return list(dict.fromkeys(everything))
 
 
 def environment(config: Json, pass_name: str = "") -> dict[str, str]:

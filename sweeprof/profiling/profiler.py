@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sweeprof.backends import Backend
 from sweeprof.backends.lookup import backend_named, backend_of
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
+from sweeprof.datasets.auto import ModelInputs
 from sweeprof.display import Displayed
 from sweeprof.errors import (
     MetricWarning,
@@ -28,7 +29,7 @@ from sweeprof.measuring.instantiate import builder, chosen_builder, instantiate
 from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.metrics.evaluate import argument_from, measured, model_functions
 from sweeprof.metrics.metric import BATCH_SIZE, Metric, Missing, Selected, builtin_metrics, declared, parameter_name
-from sweeprof.metrics.output_scores import output_scores
+from sweeprof.metrics.output_scores import check_named, output_scores, score_metric, scores_of
 from sweeprof.metrics.select import Entry, metric_set, mode_of, select
 from sweeprof.passes.registry import Pass, PassResult, parameters
 from sweeprof.passes.session import Session, Strict
@@ -83,6 +84,9 @@ class Profiler(Displayed):
         loss: str | Callable[..., object] = "mean",
         generation: GenerationConfig | None = None,
         functions: Sequence[str] = (),
+        unit: str | None = None,
+        units: float | Callable[[Any], float] | None = None,
+        quality: Mapping[str, object] | None = None,
         progress: bool | None = None,
     ) -> None:
         """Set up a profiler; nothing is run yet.
@@ -103,11 +107,18 @@ class Profiler(Displayed):
             loss: for training steps: a name, a function of outputs and targets, or a class of such functions.
             generation: for generations: the number of new tokens, and the arguments of ``generate``.
             functions: dotted names of the functions whose source lines are profiled; none: the model's own forward.
+            unit: of the work of a step, a noun in the plural such as ``tokens``; None: samples.
+            units: in a batch, a number or a function that returns it from the inputs; None: tokens by the attention mask.
+            quality: further metrics ``quality/NAME`` of the split ``test``: an object of torchmetrics or another one with
+                ``update`` and ``compute``, a function of all outputs and targets, or a mapping as in a config's ``quality.NAME``.
             progress: show the running pass in a line on stderr or in a notebook; None: only on a terminal and in a notebook.
 
         Raises:
             UserError: the framework of the model is unknown, or an argument is invalid.
         """
+        if units is not None and unit is None:
+            raise UserError([Problem("units", units, "needs a unit, such as unit='tokens'.")])
+        check_named(quality or {})
         given_backend = backend_of(model) if backend == "auto" else backend
         if isinstance(given_backend, str):
             given_backend = backend_named(given_backend)
@@ -125,13 +136,20 @@ class Profiler(Displayed):
             forward=forward,
             batches=Data.of(data, input_pattern),
             device=device,
+            unit=unit,
+            units=units,
         )
         session.check()
         self._set_up(session, progress)
+        if quality:
+            session.output_scores = partial(scores_of, quality, session.device_name(), data)
+            self._registered = {f"quality/{name}": score_metric(name) for name in quality}
+        self._quality = quality
 
     def _set_up(self, session: Session, progress: bool | None) -> None:
         self.session = session
         self._progress = Progress(progress)
+        self._quality: Mapping[str, object] | None = None
         self._registered: dict[str, Metric] = {}
         self._overriding: set[str] = set()
         self._results: dict[PassName, PassResult | Missing] = {}
@@ -166,6 +184,7 @@ class Profiler(Displayed):
                 batch_size=config["batch_size"],
                 device=device,
                 seed=config["seed"]["weights"],
+                describe_inputs=_unchecked_description(config),
             ),
             progress=False,
         )
@@ -309,6 +328,9 @@ class Profiler(Displayed):
             loss=session.training_config.loss,
             generation=session.generation_config,
             functions=session.functions,
+            unit=session.unit,
+            units=session.units,
+            quality=self._quality,
             progress=self._progress.is_shown,
         )
         clone.session.formulas = session.formulas
@@ -356,6 +378,9 @@ class Profiler(Displayed):
 
     def _selected(self, name: str, options: Options) -> Selected:
         known = self.metrics
+        whole = name.partition(".")[0]
+        if name not in known and whole.removeprefix("quality/") in (self._quality or {}):
+            return Selected(score_metric(name.removeprefix("quality/")), {})  # one of several values
         if name not in known:
             raise UserError([choice_problem("metrics", name, "metric", known)])
         metric = known[name]
@@ -490,6 +515,13 @@ def _generation_config(config: Mapping[str, Any]) -> GenerationConfig:
     )
 
 
+def _unchecked_description(config: Mapping[str, Any]) -> Callable[[], ModelInputs] | None:
+    """Return what describes the inputs of a combination's model, for a dataset that is not given the description."""
+    node = config["model"].get("inputs")
+    is_given = "model_inputs" in config["dataset"] or "inputs" in config["dataset"]
+    return None if node is None or is_given else builder(node)
+
+
 PLACES = ("layer", "line", "operator")
 """Details that say where a value was found."""
 
@@ -562,6 +594,8 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
     generation: GenerationConfig | None = None,
     protocol: Protocol | None = None,
     functions: Sequence[str] = (),
+    unit: str | None = None,
+    units: float | Callable[[Any], float] | None = None,
     progress: bool | None = None,
 ) -> Profile:
     """Return the metrics of ``model`` called with ``inputs``; the model is not changed.
@@ -584,6 +618,8 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         generation: for generations: the number of new tokens, and the arguments of ``generate``.
         protocol: how long and how often to measure.
         functions: dotted names of the functions whose source lines are profiled; none: the model's own forward.
+        unit: of the work of a step, a noun in the plural such as ``tokens``; None: samples.
+        units: in a batch, a number or a function that returns it from the inputs; None: tokens by the attention mask.
         progress: show the running pass in a line on stderr or in a notebook; None: only on a terminal and in a notebook.
 
     Raises:
@@ -613,6 +649,8 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         loss=loss,
         generation=generation,
         functions=functions,
+        unit=unit,
+        units=units,
         progress=progress,
     )
     return Profile(profiler.compute_all(metrics), profiler)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from sweeprof.backends import Borrows, Build, LoadedModel
 from sweeprof.datasets import Dataset, Loads, Prepares, Split, SplitName, channel_axis_of, first_batch
-from sweeprof.datasets.checks import checked_split, not_finite
+from sweeprof.datasets.auto import ModelInputs
+from sweeprof.datasets.checks import check_ids, checked_split, not_finite
+from sweeprof.datasets.sample import is_ids
 from sweeprof.errors import Problem, Unsupported, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.workload import Workload, workload_of
@@ -140,6 +143,8 @@ class BuiltSession(Session):
     device: str = "cpu"
     seed: int = 0
     """Seed of the weights and of whatever the framework draws."""
+    describe_inputs: Callable[[], ModelInputs] | None = None
+    """Describes what the model takes, where the dataset has not been checked against that; None: it has, or it is not known."""
     _checked: set[SplitName] = field(default_factory=set)
     """Splits that have been loaded."""
 
@@ -171,6 +176,12 @@ class BuiltSession(Session):
             return self.dataset.split(name)
         split = checked_split(self.dataset, name)
         self.warnings += not_finite(name, split)
+        if self.describe_inputs is not None and _has_ids(split):
+            vocabulary = None
+            with suppress(Exception):  # a source may raise anything; without a description nothing is checked
+                vocabulary = self.describe_inputs().vocabulary
+            if vocabulary is not None:
+                check_ids(self.dataset, name, split, vocabulary)
         self._checked.add(name)
         return split
 
@@ -203,6 +214,12 @@ class BuiltSession(Session):
         return self.dataset
 
 
+def _has_ids(split: Split) -> bool:
+    """Return whether samples may have ids of tokens."""
+    inputs = split.inputs[0] if isinstance(split.inputs, list) else split.inputs
+    return any(is_ids(path) and np.asarray(leaf).dtype.kind in "iu" for path, leaf in named_leaves(inputs).items())
+
+
 @dataclass(slots=True, kw_only=True)
 class LiveSession(Session):
     """A caller's model, which is left as it was found."""
@@ -216,6 +233,10 @@ class LiveSession(Session):
     """Where to run it; None: where it is."""
     forward: Callable[..., object] | None = None
     """Runs one step of the model; None: the model is called."""
+    unit: str | None = None
+    """In which the work of a step is counted, a noun in the plural; None: samples."""
+    units: float | Callable[[Any], float] | None = None
+    """Of a batch, or a function that returns them from its inputs; None: tokens by the attention masks."""
     _first: tuple[Inputs, object] | None = None
     """Arguments and targets of the first batch of the data: the same for every pass, also where a loader shuffles."""
 
@@ -234,6 +255,14 @@ class LiveSession(Session):
         if self.arguments is None and not self.batches.splits:
             raise UserError("there is nothing to call the model with: give `inputs=` or `data=`")
         return self._with_forward(self._first_batch()[0] if self.arguments is None else self.arguments)
+
+    def workload(self, inputs: Inputs) -> Workload | None:
+        if self.unit is None and self.units is None:
+            return Session.workload(self, inputs)
+        given = SimpleNamespace(unit=self.unit)
+        if self.units is not None:
+            given.units_in = self.units if callable(self.units) else lambda _: self.units
+        return workload_of(given, inputs, 1, "Profiler")
 
     def targets(self) -> object:
         return self._first_batch()[1] if self.arguments is None and self.batches.splits else None

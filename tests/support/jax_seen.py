@@ -27,6 +27,7 @@ from sweeprof.backends.outputs import named
 from sweeprof.counting.formulas import Formulas
 from sweeprof.datasets.digits import Digits
 from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.measuring.instantiate import builder
 from sweeprof.measuring.timing import measure, measure_training
 from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.profiling.profiler import Profiler
@@ -256,12 +257,41 @@ def borrowing() -> Any:
     return {"backend": type(profiler.session.backend).__name__, "kept": kept, "values": found}
 
 
+def precisions() -> Any:
+    """The outputs of a dense layer and the types of its weights by precision and method, and the reason for what is refused."""
+    dense, flatten = ({"_target_": f"support.keras_models.{name}"} for name in ("dense", "flatten"))
+    x = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
+    found: dict[str, Any] = {}
+    started()
+    for precision, method in (("bf16", "convert"), ("bf16", "autocast"), ("fp16", "convert"), ("int8", "dynamic")):
+        backend = JaxBackend(precision=precision, precision_method=method)  # type: ignore[arg-type]
+        model = backend.load(builder(dense), "cpu", None)
+        types = sorted({str(weight.dtype) for weight in model.native.weights})
+        found[f"{precision} {method}"] = [types, outputs(backend, builder(dense), Inputs((x,))).tolist()]
+    found["refused"] = [
+        raised(lambda: JaxBackend(precision="int8", precision_method="static")),
+        raised(lambda: JaxBackend(precision="int8").load(builder(flatten), "cpu", None)),
+    ]
+    return found
+
+
 QUESTIONS: dict[str, Callable[[], Any]] = {
     "one_thread": partial(threads, 1),
     "two_threads": partial(threads, 2),
     **{
         f.__name__: f
-        for f in (zoo, times, training, recipes, refusals, shapes_of_inputs, building, own_counts, borrowing)
+        for f in (
+            zoo,
+            times,
+            training,
+            recipes,
+            refusals,
+            shapes_of_inputs,
+            building,
+            own_counts,
+            borrowing,
+            precisions,
+        )
     },
 }
 

@@ -6,10 +6,10 @@ import keras
 import numpy as np
 
 
-def dense() -> keras.Model:
-    model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(8)])
-    weight = np.random.default_rng(1).standard_normal((16, 8)).astype(np.float32)
-    bias = np.random.default_rng(2).standard_normal(8).astype(np.float32)
+def dense(inputs: int = 16, outputs: int = 8) -> keras.Model:
+    model = keras.Sequential([keras.Input((inputs,)), keras.layers.Dense(outputs)])
+    weight = np.random.default_rng(1).standard_normal((inputs, outputs)).astype(np.float32)
+    bias = np.random.default_rng(2).standard_normal(outputs).astype(np.float32)
     dtype = str(model.weights[0].dtype)
     if dtype != "float32":
         weight, bias = keras.ops.cast(weight, dtype), keras.ops.cast(bias, dtype)

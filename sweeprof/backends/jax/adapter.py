@@ -49,7 +49,8 @@ def own_counts(model: JaxModel, inputs: Inputs) -> OwnCounts:
 
 
 GENERATION = Gap(
-    "not implemented", "Keras compiles the loop over the tokens into one program, which tells nothing of a token"
+    "not implemented",
+    "Keras compiles the loop over the tokens into one program, which tells nothing of a token: choose backend=tensorflow",
 )
 
 

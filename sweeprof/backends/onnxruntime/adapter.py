@@ -53,7 +53,7 @@ class OnnxruntimeBackend:
         "int8": ("dynamic", "static"),
     }
     precision_gaps: ClassVar[Mapping[str, str]] = {
-        "bf16": "its provider for the CPU has no kernels for products of bfloat16",
+        "bf16": "its provider for the CPU has no kernels for products of bfloat16, and for other providers none is exported",
     }
     threads: int = 1
     """Threads within an operator."""

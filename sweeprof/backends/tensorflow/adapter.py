@@ -19,10 +19,14 @@ from sweeprof.backends.tensorflow.runtime import kernel
 from sweeprof.backends.tensorflow.state import device_of, unchanged
 from sweeprof.backends.tensorflow.training import EagerTraining, FusedTraining, training
 from sweeprof.counting.formulas import Formulas
+from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import Kernel, KernelName
+from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import ProcessMemory
+from sweeprof.measuring.timing import GenerationStep
 from sweeprof.measuring.training_config import TrainingConfig, Work
+from sweeprof.results.generation import Generation
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
@@ -31,9 +35,7 @@ from sweeprof.results.operators import Operators, OwnCounts
 from sweeprof.results.peaks import Peaks, PeakSettings
 from sweeprof.results.protocol import Protocol
 
-GENERATION = Gap(
-    "not implemented", "Keras compiles the loop over the tokens into one program, which tells nothing of a token"
-)
+FOLLOWED = "layers, operators, allocations and lines of a generation are followed with backend=torch only"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,6 @@ class TensorflowBackend:
         "HasArtifact": Gap(
             "makes no sense", "TensorFlow runs the model that its builder makes, and loads no file of it"
         ),
-        "Generates": GENERATION,
-        "AnalyzesGeneration": GENERATION,
         "Watches": Gap(
             "not implemented",
             "a loop of Keras's own, fit, runs a compiled step that no call of a layer passes through; profile the model, "
@@ -97,6 +97,14 @@ class TensorflowBackend:
     def analyze_training(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Training:
         return count_training(*self._described(build, inputs, channel_axis), formulas)
 
+    def analyze_generation(
+        self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas, config: GenerationConfig
+    ) -> Generation:
+        from sweeprof.backends.tensorflow.generation_counts import count_generation
+
+        native, described = self._described(build, inputs, channel_axis)
+        return count_generation(native, described, formulas, config, skips_logits=self.mode != "eager")
+
     def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:
         from sweeprof.backends.tensorflow.counting import own_counts
 
@@ -118,19 +126,29 @@ class TensorflowBackend:
     ) -> AbstractContextManager[EagerTraining | FusedTraining]:
         return training(model, batch, targets, config)
 
+    def generating(
+        self, model: TensorflowModel, batch: Inputs, config: GenerationConfig
+    ) -> AbstractContextManager[GenerationStep]:
+        from sweeprof.backends.tensorflow.generation import generating
+
+        return generating(model, batch, config)
+
     def layer_times(self, model: TensorflowModel, work: Work, protocol: Protocol) -> LayerTimes:
         from sweeprof.backends.tensorflow.layer_times import layer_times
 
+        _check_followed(work)
         return layer_times(model, work, protocol)
 
     def operators(self, model: TensorflowModel, work: Work) -> Operators:
         from sweeprof.backends.tensorflow.operators import operators
 
+        _check_followed(work)
         return operators(model, work)
 
     def allocations(self, model: TensorflowModel, work: Work) -> Allocations:
         from sweeprof.backends.tensorflow.allocations import allocations
 
+        _check_followed(work)
         return allocations(model, work)
 
     def kernel(self, model: TensorflowModel, wanted: KernelName | None) -> Kernel:
@@ -149,6 +167,7 @@ class TensorflowBackend:
     def lines(self, model: TensorflowModel, work: Work, functions: Sequence[str]) -> Lines:
         from sweeprof.backends.tensorflow.lines import lines
 
+        _check_followed(work)
         return lines(model, work, functions)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
@@ -168,3 +187,9 @@ class TensorflowBackend:
 
     def _moved(self, channel_axis: int | None) -> int | None:
         return channel_axis if self.layout == "channels_last" else None
+
+
+def _check_followed(work: Work) -> None:
+    """Raise :class:`Unsupported` for a generation, whose loop is not taken apart."""
+    if work.generation is not None:
+        raise Unsupported(FOLLOWED)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -25,7 +26,7 @@ pytest.importorskip("jax")
 TESTS = Path(__file__).parents[2]
 
 
-QUICK = "one_thread two_threads zoo times training refusals shapes_of_inputs building own_counts borrowing".split()
+QUICK = "one_thread two_threads zoo times training refusals shapes_of_inputs building own_counts borrowing precisions".split()
 
 
 def asked(*questions: str) -> Any:
@@ -162,3 +163,29 @@ def test_layers_are_counted_as_in_torch(seen: Any) -> None:
     assert found["layers"] == {"macs": twin.macs, "flops": twin.flops, "ops": twin.ops, "params": 61_706}
     assert found["trained"] == {"backward": step.backward_macs, "estimated": None}
     assert found["uncovered"] == {}
+
+
+def test_lower_precisions(seen: Any) -> None:
+    """Against arithmetic by hand: numbers rounded to 16 bits, or whole numbers of 127 steps."""
+    found = seen["precisions"]
+    x = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
+    weight = np.random.default_rng(1).standard_normal((16, 8)).astype(np.float32)
+    bias = np.random.default_rng(2).standard_normal(8).astype(np.float32)
+    for name, dtype, types in (
+        ("bf16 convert", ml_dtypes.bfloat16, ["bfloat16"]),
+        ("bf16 autocast", ml_dtypes.bfloat16, ["float32"]),
+        ("fp16 convert", np.float16, ["float16"]),
+    ):
+        rounded = [array.astype(dtype).astype(np.float32) for array in (x, weight, bias)]
+        expected = rounded[0] @ rounded[1] + rounded[2]
+        assert found[name][0] == types
+        np.testing.assert_allclose(found[name][1], expected, rtol=0.02, atol=0.05)
+        assert np.abs(np.array(found[name][1]) - (x @ weight + bias)).max() > 1e-4
+    scale, weight_scale = 127 / np.abs(x).max(1, keepdims=True), 127 / np.abs(weight).max(0)
+    expected = (np.round(x * scale) @ np.round(weight * weight_scale)) / scale / weight_scale + bias
+    types, outputs = found["int8 dynamic"]
+    assert "int8" in types
+    np.testing.assert_allclose(outputs, expected, atol=1e-4)
+    static, nothing = found["refused"]
+    assert static == "Unsupported: jax does not support precision_method=static for precision=int8 (only dynamic)"
+    assert "the model has no layer that Keras quantizes" in nothing

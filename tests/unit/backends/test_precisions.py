@@ -202,6 +202,77 @@ def test_what_keras_does_not_quantize() -> None:
         backend.load(builder({"_target_": "support.keras_models.flatten"}), "cpu", None)
 
 
+@pytest.mark.slow
+def test_halves_of_a_keras_model_on_onnxruntime(tmp_path: Path) -> None:
+    backend = OnnxruntimeBackend(precision="fp16", cache=str(tmp_path))
+    found = run(backend, builder(DENSE))
+    expected = X.astype(np.float16).astype(np.float32) @ WEIGHT.astype(np.float16).astype(np.float32)
+    np.testing.assert_allclose(found, expected + BIAS.astype(np.float16), atol=0.02)
+    table = backend.analyze(builder(DENSE), Inputs((X,)), None, DEFAULTS)
+    assert (table.macs, table.params_bytes) == (4 * 16 * 8, 2 * (16 * 8 + 8))
+
+
+def test_static_ranges_of_a_convolution(tmp_path: Path) -> None:
+    """Weights of 255 steps per channel, inputs and outputs of 255 steps between the extremes of the samples."""
+    images = np.random.default_rng(3).uniform(-1, 1, (4, 2, 6, 6)).astype(np.float32)
+    weight = np.random.default_rng(4).standard_normal((3, 2, 3, 3)).astype(np.float32)
+    value = partial(helper.make_tensor_value_info, elem_type=onnx.TensorProto.FLOAT)
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"], name="conv")],
+        "g",
+        [value("x", shape=["n", 2, 6, 6])],
+        [value("y", shape=["n", 3, 4, 4])],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11), tmp_path / "c.onnx")
+    file = OnnxFile(str(tmp_path / "c.onnx"))
+    backend = OnnxruntimeBackend(precision="int8", precision_method="static")
+    backend.ranges_from(lambda _: Inputs((images,)))
+    windows = np.lib.stride_tricks.sliding_window_view(images, (3, 3), axis=(2, 3))
+    expected = np.einsum("nchwij,ocij->nohw", windows, weight)
+    found = run(backend, lambda: file, images)
+    steps = np.ptp(expected) / 255  # of the outputs; those of the inputs and weights add up over a window of 18
+    assert 0 < np.abs(found - expected).max() < 4 * steps
+    assert len(np.unique(np.round(found, 6))) <= 256
+    table = backend.analyze(lambda: file, Inputs((images,)), None, DEFAULTS)
+    assert table.macs == 4 * 3 * 4 * 4 * 2 * 3 * 3
+    dynamic = OnnxruntimeBackend(precision="int8", precision_method="dynamic")
+    with pytest.raises(Unsupported, match="no product of constant weights"):
+        run(dynamic, lambda: file, images)
+
+
+WIDE = {"_target_": "support.keras_models.dense", "inputs": 64, "outputs": 32}
+"""LiteRT's converter leaves weights of less than 1,024 numbers as they are."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("precision", "method", "most"), [("fp16", None, 2), ("int8", "dynamic", 1)])
+def test_lower_precisions_of_litert(tmp_path: Path, precision: Any, method: Any, most: int) -> None:
+    from sweeprof.backends.litert.adapter import LitertBackend
+
+    x = np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32)
+    weight = np.random.default_rng(1).standard_normal((64, 32)).astype(np.float32)
+    bias = np.random.default_rng(2).standard_normal(32).astype(np.float32)
+    backend = LitertBackend(precision=precision, precision_method=method, cache=str(tmp_path))
+    backend.expect(Inputs((x,)))
+    found, plain = run(backend, builder(WIDE), x), x @ weight + bias
+    if precision == "fp16":
+        rounded = weight.astype(np.float16).astype(np.float32), bias.astype(np.float16).astype(np.float32)
+        np.testing.assert_allclose(found, x @ rounded[0] + rounded[1], atol=1e-4)
+    else:
+        # Weights by a scale per column of 127 steps, inputs by one per sample of 255 steps or fewer.
+        scale = 127 / np.abs(weight).max(0)
+        rounded_weight = np.round(weight * scale) / scale
+        bound = np.ptp(x, axis=1, keepdims=True) / 127 * np.abs(rounded_weight).sum(0)
+        assert (np.abs(found - (x @ rounded_weight + bias)) < bound / 4).all()
+    assert np.abs(found - plain).max() > 1e-5
+    table = backend.analyze(builder(WIDE), Inputs((x,)), None, DEFAULTS)
+    assert table.macs == 4 * 64 * 32
+    assert most * 64 * 32 <= table.params_bytes < (most + 0.2) * (64 * 32 + 32) + 4 * 32
+    with pytest.raises(Unsupported, match="litert does not support precision=bf16: its converter has no bfloat16"):
+        LitertBackend(precision="bf16")
+
+
 def test_reasons() -> None:
     methods = {"fp32": ("convert",), "int8": ("dynamic",)}
     assert unsupported_reason("b", methods, {}, "fp32", "autocast") is None

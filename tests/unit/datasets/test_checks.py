@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sweeprof.datasets import Split, SplitName
-from sweeprof.datasets.checks import SAMPLES_OR_INPUTS, checked_split, not_finite
+from sweeprof.datasets.checks import SAMPLES_OR_INPUTS, check_ids, checked_split, not_finite
 from sweeprof.datasets.collate import Pad
 from sweeprof.datasets.digits import Digits
 from sweeprof.datasets.synthetic import Synthetic
@@ -120,3 +120,31 @@ def test_samples_that_are_not_finite_are_a_warning(bad: float, kind: Any) -> Non
     assert warning.text == "2 of the 8 samples of split('test') have inputs that are NaN or infinite"
     (warning,) = not_finite("test", samples(IDS, inputs[:, 1]))
     assert warning.code == "targets_not_finite"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        (np.array([[1, 2], [3, 10], [11, 0]]), "sample 1 of split('test').inputs has the id 10, and the model's"),
+        (
+            {"input_ids": np.array([[1, 2], [-1, 3]])},
+            "sample 1 of split('test').inputs['input_ids'] has the id -1, and",
+        ),
+        ({"token_ids": np.array([[10, 2]])}, "sample 0 of split('test').inputs['token_ids'] has the id 10, and"),
+        (
+            [{"input_ids": np.array([1])}, {"input_ids": np.array([2, 12])}],
+            "sample 1 of split('test').inputs['input_ids']",
+        ),
+        ({"input_ids": np.array([[1, 9]]), "length": np.array([99])}, None),
+        (np.array([[10.0, 99.0]]), None),
+    ],
+)
+def test_ids_above_the_vocabulary_are_named_with_their_sample(inputs: Any, said: str | None) -> None:
+    split = samples(inputs)
+    if said is None:
+        check_ids(Data(split), "test", split, 10)
+        return
+    with pytest.raises(DatasetError) as caught:
+        check_ids(Data(split), "test", split, 10)
+    assert f"Data: {said}" in str(caught.value)
+    assert str(caught.value).endswith("the model's vocabulary has the ids 0 to 9")

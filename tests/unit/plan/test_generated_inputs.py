@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from support.fakes import composed_of
+from support.fakes import composed_of, fake_config
 from support.planning import planned
 from sweeprof.errors import UserError
 from sweeprof.plan.plan import identity
-from sweeprof.plan.process_environment import preload
+from sweeprof.plan.process_environment import TORCHMETRICS, preload
 
 TIMM = ("model=timm", "tracking=none")
 
@@ -142,3 +142,18 @@ def test_a_source_imports_the_compiler_of_torch(source: str) -> None:
     program = f"import sys, sweeprof.model_sources.{source}_imported; print('torch._dynamo' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
+
+
+def test_torchmetrics_is_imported_once_and_only_where_outputs_are_scored() -> None:
+    config = fake_config("+quality.f1._target_=torchmetrics.classification.MulticlassF1Score")
+    assert preload(config, "quality")[-1] == TORCHMETRICS
+    assert TORCHMETRICS not in preload(config, "timing")  # whose memory and times are those of the model alone
+    assert TORCHMETRICS not in preload(fake_config(), "quality")
+    assert TORCHMETRICS not in preload(fake_config("+quality.own._target_=my_quality.certain"), "quality")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("torchmetrics") is None, reason="`pip install 'sweeprof[torchmetrics]'`")
+def test_torchmetrics_can_be_imported_beforehand() -> None:
+    imported = "import sweeprof.metrics.torchmetrics_imported, sys; assert 'torchmetrics' in sys.modules"
+    subprocess.run([sys.executable, "-c", imported], check=True, timeout=200)

@@ -1538,3 +1538,103 @@ def test_a_formula_that_only_tells_sizes_covers_nothing() -> None:
     formulas = {Fused: lambda module, inputs, outputs: sweeprof.Cost(param_size={"weight": 0.5})}
     with pytest.raises(sweeprof.Uncounted):
         sweeprof.profile(Fused(), (3, 4), formulas=formulas, strict="error")
+
+
+def scored() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    torch.manual_seed(0)
+    return [(torch.randn(n, 4), torch.randint(0, 3, (n,))) for n in (5, 3)]
+
+
+class Share:
+    """A metric of a caller, with a state: the share of samples whose best class is the true one."""
+
+    higher_is_better = True
+
+    def __init__(self) -> None:
+        self.right: list[bool] = []
+
+    def update(self, outputs: Any, targets: Any) -> None:
+        self.right += (outputs.argmax(1) == targets).tolist()
+
+    def compute(self) -> float:
+        return sum(self.right) / len(self.right)
+
+
+def test_further_metrics_of_quality() -> None:
+    share = Share()
+    quality = {
+        "share": share,
+        "largest": lambda outputs, targets: outputs.max(),
+        "parts": lambda outputs, targets: {"rows": len(outputs), "labels": len(targets)},
+        "named": {"_target_": f"{Share.__module__}.Share", "better": "lower"},
+    }
+    model = torch.nn.Linear(4, 3).eval()
+    profiler = sweeprof.Profiler(model, scored(), quality=quality)
+    found = profiler.compute("quality/share")
+    assert found.value == profiler.compute("quality/accuracy").value == profiler.compute("quality/named").value
+    assert (found.better, profiler.compute("quality/named").better) == ("higher", "lower")
+    assert profiler.clone(data=scored()).compute("quality/share").value == found.value
+    assert share.right == [], "the caller's object is left as it was"
+    with torch.no_grad():
+        expected = max(float(model(inputs).max()) for inputs, _ in scored())
+    assert profiler.compute("quality/largest").value == pytest.approx(expected)
+    assert "it has several values: quality/parts.rows, quality/parts.labels" in str(
+        profiler.compute("quality/parts").reason
+    )
+    assert profiler.compute("quality/parts.labels").value == 8
+    assert {"quality/share", "quality/accuracy"} <= set(profiler.metrics)
+
+
+@pytest.mark.parametrize(
+    ("quality", "said"),
+    [
+        ({"accuracy": Share()}, "quality.accuracy: 'accuracy' is the name of a metric of sweeprof"),
+        ({"not a name": Share()}, "quality: 'not a name' is not a name"),
+        ({"share": Share}, "is neither an object with update and compute, nor a function"),
+        ({"share": 3}, "quality.share: 3 is neither an object with update and compute"),
+        ({"share": {"better": "lower"}}, "quality.share._target_: None is missing"),
+    ],
+)
+def test_metrics_of_quality_that_are_none(quality: dict[str, object], said: str) -> None:
+    with pytest.raises(sweeprof.UserError) as caught:
+        sweeprof.Profiler(mlp(), scored(), quality=quality)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, ("samples", 3)),
+        ({"unit": "tokens"}, ("tokens", 7)),
+        ({"unit": "pixels", "units": 12}, ("pixels", 12)),
+        ({"unit": "pixels", "units": lambda inputs: inputs["x"].numel()}, ("pixels", 12)),
+    ],
+)
+def test_the_unit_of_the_workload(given: dict[str, Any], expected: tuple[str, float]) -> None:
+    mask = torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 0, 0]])
+
+    class Masked(torch.nn.Module):
+        def forward(self, x: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            return x * attention_mask
+
+    inputs = {"x": torch.ones(3, 4), "attention_mask": mask}
+    names = ["throughput/units_per_s", "throughput/samples_per_s"]
+    found = sweeprof.profile(Masked(), inputs, names, protocol=QUICK, **given)
+    units, samples = (found[name] for name in names)
+    assert units.unit == f"{expected[0]}/s"
+    assert units.value is not None
+    assert samples.value is not None
+    assert units.value / samples.value == pytest.approx(expected[1] / 3)
+
+
+def test_a_unit_that_tells_no_number() -> None:
+    with pytest.raises(sweeprof.UserError, match=r"units: 3 needs a unit, such as unit='tokens'"):
+        sweeprof.profile(mlp(), (3, 4), units=3)
+    for given, said in (
+        ({"unit": "tokens"}, "Profiler: unit 'tokens' needs a number of units in a batch: units, or for"),
+        ({"unit": "", "units": 3}, "unit '' must be a noun"),
+        ({"unit": "pixels", "units": lambda _: -1}, "which is not a number above 0"),
+    ):
+        profiler = sweeprof.Profiler(mlp(), inputs=(3, 4), protocol=QUICK, **given)
+        with pytest.raises(sweeprof.UserError, match=said):
+            profiler.compute("throughput/units_per_s")

@@ -7,11 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+import sweeprof
 from support.fakes import fake_config
 from sweeprof.backends.fake import FakeBackend, FakeModel
+from sweeprof.datasets import Split, SplitName
+from sweeprof.datasets.auto import ArraySpec, ModelInputs
 from sweeprof.datasets.synthetic import Synthetic
-from sweeprof.errors import Unsupported
+from sweeprof.errors import DatasetError, Unsupported
 from sweeprof.measuring.timing import Timing
 from sweeprof.passes.memory import MEMORY_STEPS, Memory
 from sweeprof.passes.quality import Quality
@@ -166,6 +170,55 @@ def test_from_config() -> None:
     timing = made.run("timing")
     assert isinstance(timing, Timing)
     assert timing.median_s == 1.0
+
+
+class Ids:
+    """A dataset of one's own, which knows nothing of the model."""
+
+    def split(self, name: SplitName) -> Split:
+        return Split({"input_ids": np.array([[1, 2], [3, 70]])})
+
+
+def described(vocabulary: int | None = 64) -> ModelInputs:
+    return ModelInputs({"input_ids": ArraySpec((2,), "int64", high=vocabulary)}, vocabulary=vocabulary)
+
+
+def test_ids_of_a_dataset_of_ones_own_are_checked_against_the_models_source() -> None:
+    session = profiler(dataset=Ids(), describe_inputs=described)
+    with pytest.raises(
+        DatasetError, match=r"Ids: sample 1 of split.'test'..inputs.'input_ids'. has the id 70, and the model"
+    ):
+        session.inputs()
+    for known in (lambda: described(71), lambda: described(None), lambda: 1 / 0, None):
+        assert profiler(dataset=Ids(), describe_inputs=known).inputs().shapes() == [(1, 2)]
+
+
+def test_only_data_without_a_description_are_checked() -> None:
+    config = fake_config()
+    assert isinstance(Profiler.from_config(config).session, BuiltSession)
+    config["model"]["inputs"] = {"_target_": f"{described.__module__}.described"}
+    made = Profiler.from_config(config).session
+    assert isinstance(made, BuiltSession)
+    assert made.describe_inputs is not None
+    config["model"].pop("inputs")
+    made = Profiler.from_config(config).session
+    assert isinstance(made, BuiltSession)
+    assert made.describe_inputs is None
+
+
+def test_a_label_without_a_class_is_named_with_its_sample() -> None:
+    """Where a training step fails, and not for errors of another kind."""
+
+    def trained(labels: list[int]) -> sweeprof.Profiler:
+        data = [(torch.zeros(3, 4), torch.tensor(labels))]
+        model = torch.nn.Linear(4, 5)
+        return sweeprof.Profiler(model, data, mode="training", loss="cross_entropy", protocol=EXACT)
+
+    assert isinstance(trained([0, 4, -100]).run("timing"), Timing)
+    with pytest.raises(DatasetError, match=r"^sample 2 has the label 5, and the outputs have the classes 0 to 4$"):
+        trained([0, 4, 5]).run("timing")
+    with pytest.raises(ValueError, match="Expected input batch_size"):
+        trained([0, 9]).run("timing")
 
 
 def test_a_model_without_a_builder_for_the_framework_is_unsupported() -> None:
