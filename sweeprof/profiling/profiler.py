@@ -140,17 +140,15 @@ class Profiler(Displayed):
             units=units,
         )
         session.check()
-        self._set_up(session, progress)
         if quality:
             session.output_scores = partial(scores_of, quality, session.device_name(), data)
-            self._registered = {f"quality/{name}": score_metric(name) for name in quality}
-        self._quality = quality
+        self._set_up(session, progress, quality)
 
-    def _set_up(self, session: Session, progress: bool | None) -> None:
+    def _set_up(self, session: Session, progress: bool | None, quality: Mapping[str, object] | None = None) -> None:
         self.session = session
         self._progress = Progress(progress)
-        self._quality: Mapping[str, object] | None = None
-        self._registered: dict[str, Metric] = {}
+        self._quality = quality or {}
+        self._registered: dict[str, Metric] = {f"quality/{name}": score_metric(name) for name in self._quality}
         self._overriding: set[str] = set()
         self._results: dict[PassName, PassResult | Missing] = {}
         self._computed: dict[tuple[str, str], Measurement] = {}
@@ -379,7 +377,7 @@ class Profiler(Displayed):
     def _selected(self, name: str, options: Options) -> Selected:
         known = self.metrics
         whole = name.partition(".")[0]
-        if name not in known and whole.removeprefix("quality/") in (self._quality or {}):
+        if name not in known and whole.removeprefix("quality/") in self._quality:
             return Selected(score_metric(name.removeprefix("quality/")), {})  # one of several values
         if name not in known:
             raise UserError([choice_problem("metrics", name, "metric", known)])

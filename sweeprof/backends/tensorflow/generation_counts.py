@@ -26,6 +26,7 @@ from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.model_sources.generate_arguments import check_keras_generate
 from sweeprof.results.generation import Generation
+from sweeprof.results.layer_times import OUTSIDE
 from sweeprof.results.layers import LayerTable
 
 BYTES = "which rows of its tables a decode step reads is not counted for Keras models"
@@ -99,6 +100,8 @@ def _counted(model: Any, shape: tuple[int, int], cache: Any, formulas: Formulas)
 
 
 def _without_logits(table: LayerTable) -> LayerTable:
-    """Return the table without the last product, whose outputs are the logits."""
+    """Return the table without the last layer with products, which returns the logits; raise Unsupported if it is no layer."""
     last = max(index for index, row in enumerate(table.rows) if row.macs)
+    if table.rows[last].path == OUTSIDE:
+        raise Unsupported("the logits are not the outputs of a layer: those that a graph leaves out cannot be told")
     return replace(table, rows=(*table.rows[:last], *table.rows[last + 1 :]))

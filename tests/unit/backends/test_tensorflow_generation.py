@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 import keras
@@ -210,6 +211,10 @@ def test_arguments_that_are_none(arguments: dict[str, object], message: str) -> 
         pass
 
 
+def returned(model: Any) -> Any:
+    return model
+
+
 def test_models_and_prompts_that_are_not_measured() -> None:
     backend, model = TensorflowBackend(), made("gpt2")
     dense = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
@@ -224,7 +229,7 @@ def test_models_and_prompts_that_are_not_measured() -> None:
     ]
     for native, inputs, message in cases:
         with pytest.raises(Unsupported, match=message):
-            backend.analyze_generation(lambda native=native: native, inputs, None, sweeprof.Formulas({}), CONFIG)
+            backend.analyze_generation(partial(returned, native), inputs, None, sweeprof.Formulas({}), CONFIG)
     loaded = backend.load(lambda: model, "cpu", None)
     work = Work(loaded.put(PROMPT), generation=CONFIG)
     for follow in (
