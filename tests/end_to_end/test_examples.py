@@ -173,6 +173,7 @@ def test_the_results_of_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert any("image/png" in data for data in shown_by(cells, "samples ="))
 
 
+@pytest.mark.slow
 def test_the_page_on_notebooks() -> None:
     text = (EXAMPLES.parent / "docs/notebooks.md").read_text(encoding="utf-8")
     program, _ = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
