@@ -45,7 +45,8 @@ class Net(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return half of what the layer returns."""
-        return halved(self.linear(x))
+        half: torch.Tensor = halved(self.linear(x))
+        return half
 
 
 def main() -> sweeprof.Profiler:

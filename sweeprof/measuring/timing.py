@@ -220,14 +220,13 @@ class Timing(Stored):
     """The baseline's timing of the same interleaved run; a comparison sets it, and no record has it."""
 
     def __view__(self) -> View:
-        from sweeprof.report.display.view import View, ViewCell, table
+        from sweeprof.report.display.view import Cells, View, ViewCell, table
         from sweeprof.report.display.views import counted, samples_text, warning_lines
 
         steps = f"{counted(self.loops, 'step')} per sample after {counted(self.warmup_steps, 'warm-up step')}"
-        rows = [["first step", ViewCell(samples_text((self.first_step_s,)), self.first_step_s)]]
-        rows += (
-            [["step", ViewCell(samples_text(self.samples), statistics.median(self.samples))]] if self.samples else []
-        )
+        rows: list[Cells] = [["first step", ViewCell(samples_text((self.first_step_s,)), self.first_step_s)]]
+        if self.samples:
+            rows.append(["step", ViewCell(samples_text(self.samples), statistics.median(self.samples))])
         rows += [[name, samples_text(samples)] for name, samples in {**self.phases, **self.transfers}.items()]
         if self.generation is not None:
             first = [tokens[0] for tokens in self.generation.seconds]

@@ -116,7 +116,7 @@ def run_sweep(output: Path) -> tuple[Comparison, pandas.DataFrame]:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_are_committed_without_outputs(path: Path) -> None:
-    notebook = nbformat.read(path, as_version=4)
+    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     nbformat.validate(notebook)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert len(cells) > 5
@@ -127,7 +127,7 @@ def executed(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[
     """The code cells of a notebook after it has run in a kernel of its own."""
     monkeypatch.setenv("IPYTHONDIR", str(folder / "ipython"))
     monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(folder / "jupyter"))
-    notebook = nbformat.read(path, as_version=4)
+    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     client = NotebookClient(
         notebook, timeout=WAITING_S, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
     )
@@ -173,6 +173,7 @@ def test_the_results_of_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert any("image/png" in data for data in shown_by(cells, "samples ="))
 
 
+@pytest.mark.slow
 def test_the_page_on_notebooks() -> None:
     text = (EXAMPLES.parent / "docs/notebooks.md").read_text(encoding="utf-8")
     program, _ = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)

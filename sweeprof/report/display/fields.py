@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from sweeprof.report.cells import MISSING, one_line, shortened
-from sweeprof.report.display.view import ViewCell, ViewTable, table
+from sweeprof.report.display.view import Cells, ViewCell, ViewTable, table
 from sweeprof.report.units import scaled, significant
 from sweeprof.results.measurement import Number
 
@@ -91,7 +91,7 @@ def _listed(parts: Sequence[str]) -> str:
 
 def fields_table(thing: Any, leave_out: Sequence[str] = ()) -> ViewTable:
     """Return the fields of a dataclass, a row each; those that are not for printing, and texts that are empty, are left out."""
-    rows = []
+    rows: list[Cells] = []
     for spec in dataclasses.fields(thing):
         value = getattr(thing, spec.name)
         is_empty = value is None or value in ("", (), {}, [])

@@ -42,6 +42,10 @@ class ViewCell:
     """True for a source line, whose spaces count."""
 
 
+Cells = list[ViewCell | str]
+"""A row; a string is a cell without a number."""
+
+
 @dataclass(frozen=True, slots=True)
 class ViewRow:
     """The cells of a row; the last one of a row with too few takes the remaining columns."""

@@ -21,6 +21,7 @@ from sweeprof.report.columns import MODEL_AXIS
 from sweeprof.report.display.fields import cell_of, fields_table, number_text, rows_table, value_line
 from sweeprof.report.display.view import (
     MOST_ROWS,
+    Cells,
     Heading,
     View,
     ViewCell,
@@ -144,7 +145,7 @@ def _(measurements: Measurements) -> View:
 
 def measurements_table(measurements: Mapping[str, Measurement]) -> ViewTable:
     """Return a row per metric: its value with unit and interval, or the reason why there is none."""
-    rows = []
+    rows: list[Cells] = []
     for name, measurement in measurements.items():
         if measurement.value is None:
             rows.append([name, MISSING, one_line(measurement.reason or "no reason was given")])
@@ -276,7 +277,7 @@ def _(record: Record) -> View:
     axes = ", ".join(f"{name}={value_line(name, value)}" for name, value in record.axes.items())
     title = f"{record.pass_name}, round {record.round} of {axes or record.combination_id}: {record.status}"
     kept = ("sweep_id", "combination_id", "reason", "location", "command", "started", "wall_s", "costs")
-    rows = [
+    rows: list[Cells] = [
         [name, cell_of(name, getattr(record, name))] for name in kept if getattr(record, name) not in (None, "", {})
     ]
     if record.observations is not None:
@@ -323,7 +324,13 @@ def _(layers: LayerTable) -> View:
         missing.append(f"Not counted, for want of a formula: {names}.")
     title = f"{one_line(drawn[0].row.type) or 'Layers'}: {counted(len(layers.rows), 'layer')}" if drawn else "no layers"
     found = ViewTable(headings, tuple(rows), total=len(layers.rows))
-    parts = (found, totals, *missing, *remarks_on(shown, columns), *([reason] if reason else []))
+    parts: tuple[str | ViewTable, ...] = (
+        found,
+        totals,
+        *missing,
+        *remarks_on(shown, columns),
+        *([reason] if reason else []),
+    )
     return View(title, parts if drawn else ())
 
 
@@ -340,7 +347,9 @@ def _levels_that_fit(drawn: list[TreeNode]) -> list[TreeNode]:
 @view_of.register
 def _(row: LayerRow) -> View:
     kept = "path type arguments call params trainable macs flops input_shapes output_shapes act_bytes forward_s backward_s".split()
-    rows = [[name, cell_of(name, getattr(row, name))] for name in kept if getattr(row, name) not in (None, "")]
+    rows: list[Cells] = [
+        [name, cell_of(name, getattr(row, name))] for name in kept if getattr(row, name) not in (None, "")
+    ]
     if row.time_reason:
         rows.append(["time_reason", row.time_reason])
     return View("", (table(["field", "value"], rows),))
@@ -353,7 +362,7 @@ def _layer_rows(rows: Sequence[LayerRow]) -> ViewTable:
 
 @view_of.register
 def _(times: LayerTimes) -> View:
-    rows = []
+    rows: list[Cells] = []
     for call, seconds in zip(times.calls, times.seconds, strict=True):
         backward = MISSING if seconds.backward is None else ViewCell(scaled(seconds.backward, "s"), seconds.backward)
         rows.append(
@@ -427,7 +436,7 @@ def _(lines: Lines) -> View:
 
 @view_of.register
 def _(function: FunctionLines) -> View:
-    rows: list[list[ViewCell | str]] = []
+    rows: list[Cells] = []
     for line in function.lines:
         source = ViewCell(line.source, is_code=True)
         rows.append([str(line.number), str(line.hits), ViewCell(scaled(line.seconds, "s"), line.seconds), source])
@@ -480,7 +489,7 @@ def _tensors(rows: Sequence[TensorRow]) -> View:
 
 
 def _tensors_table(rows: Sequence[TensorRow], title: str = "") -> ViewTable:
-    found = []
+    found: list[Cells] = []
     for row in rows:
         *texts, size = tensor_cells(row)
         found.append([*texts, ViewCell(size, row.bytes)])

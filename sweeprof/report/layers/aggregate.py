@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from sweeprof.display import Displayed
 from sweeprof.errors import Problem, UserError
 from sweeprof.report.cells import MISSING, one_line
-from sweeprof.report.display.view import View, ViewCell
+from sweeprof.report.display.view import Cells, View, ViewCell
 from sweeprof.report.display.view import table as view_table
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.cells import Figures
@@ -33,7 +33,7 @@ class TypeSums(Displayed, list[TypeSum]):
 
     def __view__(self) -> View:
         title = cells.title(self.column)
-        rows = [
+        rows: list[Cells] = [
             [one_line(name) or "outside any module", _figure_cell(value, self.column), _share_cell(share)]
             for name, value, share in self
         ]
@@ -49,7 +49,7 @@ class TopRows(Displayed, list[TopRow]):
 
     def __view__(self) -> View:
         title = cells.title(self.column)
-        rows = [
+        rows: list[Cells] = [
             [one_line(row.path), one_line(row.type), _figure_cell(value, self.column), _share_cell(share)]
             for row, value, share in self
         ]
