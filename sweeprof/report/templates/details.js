@@ -1,18 +1,12 @@
 "use strict";
 // Pictures, tables and files of one combination. All text of the page goes through textContent: names of layers are data.
 {
+  const { make } = window.sweeprof;
   const data = JSON.parse(document.getElementById("details-data").textContent);
   const element = (id) => document.getElementById(`details-${id}`);
   const chosen = element("chosen");
 
   const LONG = 16; // characters of a cell that may take several lines
-
-  const make = (tag, text, name) => {
-    const made = document.createElement(tag);
-    if (text !== undefined) made.textContent = text;
-    if (name) made.className = name;
-    return made;
-  };
 
   const legendOf = (names) => {
     const list = make("ul", undefined, "captions");

@@ -1,6 +1,7 @@
 "use strict";
 // Two layer trees side by side. All text of the page goes through textContent: names of layers are data.
 {
+  const { make } = window.sweeprof;
   const data = JSON.parse(document.getElementById("layers-data").textContent);
   const MISSING = "–";
   const element = (id) => document.getElementById(`layers-${id}`);
@@ -77,13 +78,6 @@
       const within = rowsOf(one, other, depth + 1, id);
       return [{ id, around: path, one, other, depth, isParent: within.length > 0 }, ...within];
     });
-  };
-
-  const make = (tag, text, name) => {
-    const made = document.createElement(tag);
-    if (text !== undefined) made.textContent = text;
-    if (name) made.className = name;
-    return made;
   };
 
   // Both ends of a long name stay: they tell combinations apart.

@@ -91,6 +91,6 @@ const change = (changes, isTyping = false) => {
 
 window.sweeprof = {
   data, state, visible, filtered, baselineOf, listen,
-  cellOf, nameOf, isWithinProcess,
+  cellOf, nameOf, isWithinProcess, make,
   reasonOf: (row, place) => data.reasons[row.why[place]] ?? failureOf(row) ?? "not asked for in this combination",
 };

@@ -238,10 +238,12 @@ addEventListener("resize", freeze);
 const extend = (rows) => {
   if (visible().length <= room) return;
   room += rows;
+  const top = region.scrollTop;
   const focused = table.contains(document.activeElement) ? document.activeElement : null;
   for (const body of [...table.tBodies]) body.remove();
   table.tHead.after(...bodiesOf(visible()));
   focused?.focus({ preventScroll: true }); // which it lost as it was taken out
+  region.scrollTop = top;
 };
 region.addEventListener("scroll", () => { if (region.scrollTop + 2 * region.clientHeight > region.scrollHeight) extend(DRAWN_AT_ONCE); });
 addEventListener("beforeprint", () => extend(Infinity));
