@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sweeprof.backends import Inputs, LoadedModel, MeasuresMemory
+from sweeprof.backends import LoadedModel, MeasuresMemory
 from sweeprof.errors import Unsupported
 from sweeprof.measuring import interference
 from sweeprof.measuring.child import in_child
+from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import MemoryMeter
 from sweeprof.measuring.timing import FusedStep
 from sweeprof.measuring.training_config import Work

@@ -37,7 +37,7 @@ PLACE_TAG, VERDICT_TAG = "sweeprof.place", "verdict"
 HEADLINES = {
     "latency/iteration": "s",
     "latency/forward": "s",
-    "memory/rss_peak_bytes": "B",
+    "memory/added_bytes": "B",
     "throughput/samples_per_s": "samples/s",
     "quality/accuracy": "ratio",
 }
