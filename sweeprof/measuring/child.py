@@ -8,9 +8,9 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
-TASKS = Path("/proc/self/task")
+import psutil
+
 _PR_SET_PDEATHSIG = 1
 """From Linux's ``prctl.h``: the signal that a process gets when its parent has ended."""
 
@@ -20,7 +20,7 @@ def in_child(measure: Callable[[], int]) -> tuple[int | None, str | None]:
 
     The child begins as a copy of this process: whatever it imports, allocates or changes is gone with it.
     """
-    if len(list(TASKS.iterdir())) > 1:  # a child has only one of them, and would wait for the others' locks for ever
+    if psutil.Process().num_threads() > 1:  # a child has only one of them, and would wait for the others' locks for ever
         return (
             None,
             "this process has several threads already, and cannot have a child that measures; a trial with isolation=fork can",

@@ -12,7 +12,7 @@ class Protocol:
 
     rounds: int = 1
     """Number of rounds; each runs in a new process."""
-    threshold: float | None = None
+    threshold: float | None = 0.1
     """Relative difference below which two values are the same; None: no verdicts."""
     warmup_steps: int = 3
     warmup_s: float = 0.2

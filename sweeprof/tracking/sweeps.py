@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _EXPERIMENT_NOTE = "Sweeps measured by sweeprof"
 """Begins the description of an experiment; one that somebody has written begins otherwise, and stays."""
-_EXPECTED = ("latency/forward", "throughput/samples_per_s", "memory/rss_peak_bytes", "quality/accuracy")
+_EXPECTED = ("latency/forward", "memory/added_bytes", "throughput/samples_per_s", "quality/accuracy")
 """What most sweeps measure."""
 _SETTINGS = ("mode", "inputs", "dataset", "protocol", "seed")
 """Beginnings of the keys of settings that are parameters of a sweep."""

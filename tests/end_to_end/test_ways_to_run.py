@@ -91,7 +91,7 @@ def test_a_dry_run_measures_and_writes_nothing(called: Command, tmp_path: Path) 
     assert "quickstart: 14 combinations" in ran.out
     assert ran.out.count("excluded: model=mlp") == 4
     assert "exclude: model=mlp, batch_size=[1, 8]" in ran.out
-    assert "analysis, quality, memory, timing (1 timing round)" in ran.out
+    assert "analysis, quality, memory, timing (3 timing rounds)" in ran.out
     assert list(tmp_path.iterdir()) == []
 
 

@@ -28,7 +28,8 @@ class MyBackend:
 
 
 NO_BF16 = (
-    "onnxruntime does not support precision=bf16: its provider for the CPU has no kernels for products of bfloat16"
+    "onnxruntime does not support precision=bf16: its provider for the CPU has no kernels for products of bfloat16, "
+    "and for other providers none is exported"
 )
 
 

@@ -48,7 +48,7 @@ LAYERS = LayerTable(
 TRAINING = Training(4000, 8200, 7000, 14_000, Liveness(300, "a", 16))
 SAMPLES = (0.5, 0.25, 0.75, 0.5, 0.375, 0.625, 0.5)
 TIMING = Timing(4.0, 3, 1, SAMPLES, workload=Workload("tokens", 24))
-MEMORY = Memory(100, 200, 300, 5, 250)
+MEMORY = Memory(100, 200, 300, 5, 250, 180)
 QUALITY = replace(Quality.of(np.eye(4, dtype=np.float32), np.array([0, 1, 2, 0])), seconds=16.0)
 BATCH = 4
 LOSS = (
@@ -113,6 +113,7 @@ VALUES = [
     ("latency/first_step", 4.0, "s"),
     ("throughput/samples_per_s", 8.0, "samples/s"),
     ("throughput/units_per_s", 48.0, "tokens/s"),
+    ("memory/added_bytes", 180, "B"),
     ("memory/rss_peak_bytes", 300, "B"),
     ("memory/rss_step_bytes", 50, "B"),
     ("quality/accuracy", 0.75, "ratio"),
