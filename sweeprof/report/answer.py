@@ -29,6 +29,8 @@ NOTICEABLE = 0.1
 """Where a comparison has no threshold, a smaller relative difference is called equal."""
 FACTOR = 1.2
 """From this ratio on a difference is told as a factor, below it in percent."""
+MOST_NAMES = 4
+"""Sides that are named where all are equal."""
 MOST_EXCEPTIONS = 2
 """Cases that are told one by one."""
 STEPS = ("latency/iteration", "latency/forward")
@@ -149,10 +151,7 @@ def _cases(comparison: Comparison, metric: MetricInfo) -> list[_Case]:
         if not math.isfinite(cell.ratio) or cell.ratio <= 0:
             continue
         ratio = cell.ratio if metric.better == "lower" else 1 / cell.ratio
-        threshold = comparison.threshold_of(name)
-        found.append(
-            _Case(row, cell, ratio, _direction(cell.verdict, ratio, NOTICEABLE if threshold is None else threshold))
-        )
+        found.append(_Case(row, cell, ratio, _direction(cell.verdict, ratio, _threshold(comparison, name))))
     return found
 
 
@@ -162,6 +161,12 @@ def _direction(verdict: Verdict | None, ratio: float, threshold: float) -> CaseD
     if verdict in CERTAIN:
         return "better" if verdict == "better" else "worse"
     return "better" if ratio < 1 else "worse"
+
+
+def _threshold(comparison: Comparison, name: str) -> float:
+    """Return the relative difference of a metric up to which two values are called equal."""
+    threshold = comparison.threshold_of(name)
+    return NOTICEABLE if threshold is None else threshold
 
 
 def _overall(cases: Sequence[_Case]) -> float:
@@ -202,7 +207,7 @@ def _two_sides(comparison: Comparison, metric: MetricInfo, base: str, other: str
     worse = [case for case in cases if case.direction == "worse"]
     equal = len(cases) - len(better) - len(worse)
     if equal == len(cases):
-        return _no_difference(comparison, metric, base, other, cases)
+        return _no_difference(comparison, metric, [base, other], cases, len(cases))
     overall = _overall(cases)
     other_wins = bool(better) and (overall < 1 or not worse)
     winner, loser = (other, base) if other_wins else (base, other)
@@ -219,15 +224,18 @@ def _two_sides(comparison: Comparison, metric: MetricInfo, base: str, other: str
     return "; ".join(parts) + "."
 
 
-def _no_difference(comparison: Comparison, metric: MetricInfo, base: str, other: str, cases: Sequence[_Case]) -> str:
-    """Return the finding where no case has a difference that counts."""
-    subject = "equally fast" if metric.name in STEPS else "equal"
-    where = "" if len(cases) == 1 else f" in all {len(cases)} cases"
+def _no_difference(
+    comparison: Comparison, metric: MetricInfo, sides: Sequence[str], cases: Sequence[_Case], total: int
+) -> str:
+    """Return the finding where no case of ``total`` has a difference that counts."""
+    who = f"All {len(sides)}" if len(sides) > MOST_NAMES else f"{', '.join(sides[:-1])} and {sides[-1]}"
+    adjective = "equally fast" if metric.name in STEPS else "equal"
+    where = "" if total == 1 else f" in all {total} cases"
+    if not all(case.is_certain for case in cases):
+        return f"{who} are about {adjective}{where}."
     threshold = comparison.threshold_of(metric_of(cases[0].row, metric))
-    if all(case.is_certain for case in cases):
-        within = "" if threshold is None or not cases[0].cell.ratio_interval else f", within {percent(threshold)}"
-        return f"{base} and {other} are {subject}{where}{within}."
-    return f"{base} and {other} are about {subject}{where}."
+    within = "" if threshold is None or not cases[0].cell.ratio_interval else f", within {percent(threshold)}"
+    return f"{who} are {adjective}{where}{within}."
 
 
 def _exceptions(comparison: Comparison, metric: MetricInfo, side: str, cases: Sequence[_Case]) -> list[str]:
@@ -250,11 +258,20 @@ def _many_sides(comparison: Comparison, metric: MetricInfo, base: str, sides: di
     for name, cases in sides.items():
         for case in cases:
             by_baseline.setdefault(case.row.baseline_id, []).append((name, case))
+    everything = [case for cases in sides.values() for case in cases]
+    if all(case.direction == "equal" for case in everything):
+        return _no_difference(comparison, metric, [base, *sides], everything, len(by_baseline))
     winners: dict[str, list[_Case]] = {name: [] for name in (base, *sides)}
+    close: dict[str, Counter[str]] = {name: Counter() for name in winners}
+    """By winner: in how many of its cases another side is hardly behind."""
+    threshold = _threshold(comparison, metric_of(everything[0].row, metric))
     for found in by_baseline.values():
         better = [(name, case) for name, case in found if case.direction == "better"]
-        name, case = min(better, key=lambda pair: pair[1].ratio) if better else (base, found[0][1])
-        winners[name].append(case)
+        winner, won = min(better, key=lambda pair: pair[1].ratio) if better else (base, found[0][1])
+        winners[winner].append(won)
+        ratios = {base: 1.0, **{name: case.ratio for name, case in found}}
+        limit = math.log1p(threshold)
+        close[winner].update(n for n, r in ratios.items() if n != winner and math.log(r / ratios[winner]) <= limit)
     overall = {base: 1.0, **{name: _overall(cases) for name, cases in sides.items()}}
     winner = min(winners, key=lambda name: (-len(winners[name]), overall[name]))
     total = len(by_baseline)
@@ -266,10 +283,12 @@ def _many_sides(comparison: Comparison, metric: MetricInfo, base: str, sides: di
         count = len(sides[winner])
         reach = "" if total == 1 else " overall" if count == total else f" in the {count} that it has"
         parts[0] += f", {_amount(overall[winner])} {_word(metric, overall[winner] < 1)} than {base}{reach}"
-    for name, won in winners.items():
-        if name != winner and won:
-            places = f" ({_place(comparison, won[0].row)})" if len(won) == 1 else ""
-            parts.append(f"{name} is the {_word(metric, True, is_most=True)} in {len(won)}{places}")
+    for name, count in close[winner].most_common(MOST_EXCEPTIONS):
+        parts.append(f"{name} is within {percent(threshold)} of it" + ("" if total == 1 else f" in {count}"))
+    for name, cases in winners.items():
+        if name != winner and cases:
+            places = f" ({_place(comparison, cases[0].row)})" if len(cases) == 1 else ""
+            parts.append(f"{name} is the {_word(metric, True, is_most=True)} in {len(cases)}{places}")
     last = max(overall, key=lambda name: overall[name])
     if last not in (winner, base) and _direction(None, overall[last], NOTICEABLE) == "worse":
         parts.append(

@@ -74,7 +74,8 @@ def test_every_combination_of_a_sweep_composes(name: str) -> None:
     for combination in plan.combinations:
         assert combination.unsupported is None
         assert config_problems(combination.config) == []
-    written = OmegaConf.load(CONF / "sweep" / f"{name}.yaml")
+    written = OmegaConf.to_container(OmegaConf.load(CONF / "sweep" / f"{name}.yaml"))
+    assert isinstance(written, dict)
     for values in written["axes"].values():
         assert len(values) == len(set(map(str, values)))
 
