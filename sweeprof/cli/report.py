@@ -25,9 +25,8 @@ Always written:
   comparison.csv, .json, .md     the comparison: a spreadsheet, a program, a README
   pull_request.md                a comment for a pull request, the verdict first
   comparison.tex                 a document of the tables; for a paper, use comparison-tables.tex
-  plots/*.png, *.svg             training step, latency, throughput, accuracy; the page saves its own charts as SVG
   tables/*.csv                   tidy tables: measurements, rounds, problems, samples
-  layers/, operators/, memory/, pictures/  the files of each combination
+  layers/, operators/, memory/   the files of each combination
 
 Written with --format, and from then on with every report:
 {chr(10).join(f"  {name:<29}  {text}" for name, text in FORMATS.items())}

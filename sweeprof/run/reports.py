@@ -43,17 +43,16 @@ MOST_INDENTED = 1000
 MOST_LAYERS = 10_000
 """Rows of layer tables in the page; the tables of further combinations are only in their files."""
 
-Format = Literal["samples", "svg", "parquet", "pictures"]
+Format = Literal["samples", "parquet", "plots", "pictures"]
 MOST_UNASKED = 1000
 """Maximum number of combinations for which large files are written by default."""
 FORMATS: dict[Format, str] = {
     "samples": f"tables/samples.csv, every raw sample, also of more than {MOST_UNASKED:,} combinations",
-    "svg": f"plots/*.svg, also of more than {MOST_UNASKED:,} combinations",
     "parquet": "tables/*.parquet, the tidy tables with their types (needs pyarrow)",
-    "pictures": "pictures/ID/*.svg, the pictures of each combination",
+    "plots": "plots/*.png, *.svg: times, throughput, accuracy; the page saves its own charts as SVG",
+    "pictures": "pictures/ID/*.png, *.svg, the pictures of each combination",
 }
 """Formats that are written on request, as they are large or rarely used."""
-_LARGE: tuple[Format, ...] = ("samples", "svg")
 
 
 def write_reports(folder: Folder, comparison: Comparison, formats: Collection[Format] = ()) -> Path:
@@ -70,18 +69,18 @@ def write_reports(folder: Folder, comparison: Comparison, formats: Collection[Fo
     write_atomically(folder.path / "comparison.csv", csv_text(comparison))
     made = tables(comparison)  # once: of ten thousand combinations they take seconds
     write_atomically(folder.path / "comparison.md", markdown(comparison, made))
-    seen, links, left_out = _of_combinations(folder, _names(comparison), "pictures" in wanted)
+    seen, links, left_out = _of_combinations(folder, _names(comparison), with_pictures="pictures" in wanted)
     layers = {name: one.layers for name, one in seen.items() if one.layers is not None}
     report = folder.path / "report.html"
     page = html(comparison, True, layers, details(seen, links), left_out, samples_of(folder, comparison))
     write_atomically(report, page)
     # Last: whatever may go wrong with a paper's tables, the page is there.
-    write_exports(folder, comparison, plots(comparison), wanted, made)
+    write_exports(folder, comparison, wanted, made)
     return report
 
 
 def _of_combinations(
-    folder: Folder, names: Mapping[str, str], vectors: bool
+    folder: Folder, names: Mapping[str, str], with_pictures: bool
 ) -> tuple[dict[str, Observed], dict[str, dict[str, str]], int]:
     """Write the files of every combination; returns the content for the page, by name, and the number of omitted combinations."""
     seen: dict[str, Observed] = {}
@@ -89,7 +88,7 @@ def _of_combinations(
     rows_left = MOST_LAYERS
     for id, name in names.items():
         one = observed(folder, id)
-        written = write_artifacts(folder, id, one, name, vectors)
+        written = write_artifacts(folder, id, one, name, with_pictures)
         rows_left -= max(1, len(one.layers.rows) if one.layers is not None else 0)
         if rows_left >= 0 or not seen:
             seen[name], links[name] = one, written
@@ -128,40 +127,35 @@ def standing(folder: Folder) -> set[Format]:
     """Return the formats that were requested earlier: old files would contradict those that are written again."""
     found: dict[Format, bool] = {
         "samples": (folder.path / "tables" / "samples.csv").is_file(),
-        "svg": any((folder.path / "plots").glob("*.svg")),
         "parquet": (folder.path / "tables" / "measurements.parquet").is_file() and has_parquet(),
-        "pictures": any((folder.path / "pictures").glob("*/*.svg")),
+        "plots": any((folder.path / "plots").glob("*")),
+        "pictures": any((folder.path / "pictures").glob("*/*")),
     }
     return {name for name, is_there in found.items() if is_there}
 
 
 def left_out(comparison: Comparison, formats: Collection[Format]) -> str | None:
     """Return which files a sweep of this size does not have, and how to get them; None if it has all."""
-    missing = [name for name in _LARGE if not _is_wanted(name, comparison, formats)]
-    if not missing:
+    if _has_samples(comparison, formats):
         return None
-    return (
-        f"{', '.join(missing)}: of {len(comparison.rows):,} combinations only on request, --format {','.join(missing)}"
-    )
+    return f"samples: of {len(comparison.rows):,} combinations only on request, --format samples"
 
 
-def _is_wanted(name: Format, comparison: Comparison, formats: Collection[Format]) -> bool:
-    return name in formats or (name in _LARGE and len(comparison.rows) <= MOST_UNASKED)
+def _has_samples(comparison: Comparison, formats: Collection[Format]) -> bool:
+    return "samples" in formats or len(comparison.rows) <= MOST_UNASKED
 
 
 def write_exports(
     folder: Folder,
     comparison: Comparison,
-    plots: Sequence[Plot],
     formats: Collection[Format],
     made: Sequence[ReportTable] | None = None,
 ) -> None:
-    """Write ``pull_request.md``, ``comparison{,-tables}.tex``, ``plots/*.{png,svg}``, ``tables/*.csv`` and what else is wanted.
+    """Write ``pull_request.md``, ``comparison{,-tables}.tex``, ``tables/*.csv`` and what else is wanted.
 
     Args:
         folder: of the sweep.
         comparison: what was measured.
-        plots: what ``plots/`` has.
         formats: optional formats to be written.
         made: the comparison's tables, if they exist already.
 
@@ -175,18 +169,22 @@ def write_exports(
     }
     for name, text in texts.items():
         write_atomically(folder.path / name, text, durable=False)
-    (folder.path / "plots").mkdir(exist_ok=True)
-    for plot in plots:
-        write_bytes(folder.path / "plots" / f"{plot.key}.png", png(plot), durable=False)
-        if _is_wanted("svg", comparison, formats):
-            write_bytes(folder.path / "plots" / f"{plot.key}.svg", svg(plot), durable=False)
+    if "plots" in formats:
+        for plot in plots(comparison):
+            _draw(folder.path / "plots", plot)
     for make in _tables(folder, comparison, formats):
         _write_table(folder.path / "tables", make, "parquet" in formats)
 
 
+def _draw(into: Path, plot: Plot) -> None:
+    into.mkdir(parents=True, exist_ok=True)
+    write_bytes(into / f"{plot.key}.png", png(plot), durable=False)
+    write_bytes(into / f"{plot.key}.svg", svg(plot), durable=False)
+
+
 def _tables(folder: Folder, comparison: Comparison, formats: Collection[Format]) -> Iterator[Callable[[], Tidy]]:
     yield from (partial(table, comparison) for table in (measurements, rounds, problems))
-    if _is_wanted("samples", comparison, formats):
+    if _has_samples(comparison, formats):
         yield lambda: samples(comparison, _timings(folder, comparison))
 
 
@@ -238,22 +236,19 @@ def observed(folder: Folder, combination_id: str) -> Observed:
 
 
 def write_artifacts(
-    folder: Folder, combination_id: str, seen: Observed, title: str, vectors: bool = False
+    folder: Folder, combination_id: str, seen: Observed, title: str, with_pictures: bool = False
 ) -> dict[str, str]:
     """Write the files of a combination; returns their addresses relative to the folder by what a reader knows them by.
 
-    ``layers/ID.{csv,html}``, ``operators/ID.csv``, ``memory/ID/{timeline,layers,tensors}.csv`` and ``pictures/ID/*.png``, with
-    ``vectors`` also ``*.svg``, each where there is something to write. Among the addresses are those of ``artifacts/ID/*``, which
-    the passes left.
+    ``layers/ID.{csv,html}``, ``operators/ID.csv``, ``memory/ID/{timeline,layers,tensors}.csv`` and, if wanted,
+    ``pictures/ID/*.{png,svg}``, each where there is something to write. Among the addresses are those of ``artifacts/ID/*``,
+    which the passes left.
     """
     texts = _texts(combination_id, seen, title)
     for path, text in texts.values():
         write_atomically(folder.path / path, text, durable=False)
-    for picture in pictures(seen):
-        raster = folder.path / "pictures" / combination_id / f"{picture.key}.png"
-        write_bytes(raster, png(picture), durable=False)
-        if vectors:
-            write_bytes(raster.with_suffix(".svg"), svg(picture), durable=False)
+    for picture in pictures(seen) if with_pictures else ():
+        _draw(folder.path / "pictures" / combination_id, picture)
     left = {name: f"artifacts/{combination_id}/{name}" for name in seen.files}
     return left | {name: path for name, (path, _) in texts.items()}
 

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from support.command import Ran, run_command
+from support.subcommands import subcommand
 from sweeprof.results.record import Record, read_records
 
 pytestmark = pytest.mark.slow
@@ -22,9 +23,7 @@ METRICS = (
     "compute/macs compute/macs_backward rate/mfu layers/forward_covered operators/self_s memory/alloc_peak_bytes "
     "lines/slowest_share"
 ).split()
-PICTURES = {
-    f"{name}.png" for name in ("stacked_forward", "icicle_time", "icicle_macs", "roofline", "memory", "operators")
-}
+PICTURES = {"stacked_forward", "icicle_time", "icicle_macs", "roofline", "memory", "operators"}
 TABLES = {"timeline.csv", "layers.csv", "tensors.csv"}
 LEFT = {"trace.json.gz", "lines_time.txt", "lines_memory.txt"}
 
@@ -135,13 +134,15 @@ def test_the_report_has_the_pictures_and_leads_to_the_files(folder: Path, ids: d
     text = (folder / "report.html").read_text(encoding="utf-8")
     details = json.loads(text.partition('id="details-data">')[2].partition("</script>")[0])
     assert [one["label"] for one in details["combinations"]] == ["mode=inference", "mode=training"]
-    for one, (mode, id) in zip(details["combinations"], ids.items(), strict=True):
+    for one, mode in zip(details["combinations"], ids, strict=True):
         assert all((folder / file["href"]).is_file() for file in one["files"])
-        drawn = {path.name for path in (folder / "pictures" / id).iterdir()}
-        assert drawn == (PICTURES if mode == "inference" else PICTURES | {"stacked_backward.png"})
-        assert {f"{figure['key']}.png" for figure in one["figures"]} == drawn
-        for path in (folder / "pictures" / id).iterdir():
-            with Image.open(path) as image:
+        drawn = {figure["key"] for figure in one["figures"]}
+        assert drawn == (PICTURES if mode == "inference" else PICTURES | {"stacked_backward"})
+    assert subcommand("report")([str(folder), "--format", "pictures"]) == 0
+    for one, id in zip(details["combinations"], ids.values(), strict=True):
+        for figure in one["figures"]:
+            assert (folder / "pictures" / id / f"{figure['key']}.svg").is_file()
+            with Image.open(folder / "pictures" / id / f"{figure['key']}.png") as image:
                 image.load()
 
 
@@ -151,4 +152,4 @@ def test_the_runs_in_mlflow_have_the_files(ran: Ran) -> None:
     for run in runs:
         names = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
         assert LEFT | {"layers.csv", "layers.html", "operators.csv"} <= names
-        assert {f"memory/{name}" for name in TABLES} | {f"pictures/{name}" for name in PICTURES} <= names
+        assert {f"memory/{name}" for name in TABLES} <= names

@@ -64,7 +64,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     left.mkdir(parents=True)
     (left / "trace.json.gz").write_bytes(b"\x1f\x8b")
     (left / "lines_time.txt").write_text("line 1")
-    write_reports(folder, comparison_of(folder))
+    write_reports(folder, comparison_of(folder), ["pictures"])
     return folder.path
 
 
@@ -76,7 +76,7 @@ def test_every_file_is_there(whole: Path) -> None:
     }
     memory = {f"memory/ca/{name}.csv" for name in ("timeline", "layers", "tensors")}
     tables = {"layers/ca.csv", "layers/ca.html", "operators/ca.csv"}
-    assert names == memory | tables | {f"pictures/ca/{key}.png" for key in PICTURES}
+    assert names == memory | tables | {f"pictures/ca/{key}.{kind}" for key in PICTURES for kind in ("png", "svg")}
 
 
 def test_layers_are_written_with_their_times(whole: Path) -> None:

@@ -291,7 +291,7 @@ def test_reports_are_files(tmp_path: Path) -> None:
     report = write_reports(sweep_folder(tmp_path, plan), made)
     assert report == tmp_path / "report.html"
     names = {p.name for p in tmp_path.iterdir()}
-    assert {"comparison.json", "comparison.csv", "comparison.md", "report.html", "plots"} <= names
+    assert {"comparison.json", "comparison.csv", "comparison.md", "report.html"} <= names
     assert json.loads((tmp_path / "comparison.json").read_text()) == json.loads(json.dumps(made.to_dict()))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -24,6 +25,7 @@ from sweeprof.storage.folder import Folder
 
 report = subcommand("report")
 
+GOLDEN = Path(__file__).parents[2] / "golden" / "sweep-v2"
 TABLES = ("measurements", "problems", "rounds", "samples")
 
 
@@ -66,8 +68,8 @@ def test_a_large_sweep_has_its_large_files_on_request(tmp_path: Path, monkeypatc
     comparison = comparison_of(folder)
     write_reports(folder, comparison)
     assert "tables/samples.csv" not in names(folder, "tables/*")
-    assert left_out(comparison, ()) == "samples, svg: of 2 combinations only on request, --format samples,svg"
-    assert left_out(comparison, {"samples", "svg"}) is None
+    assert left_out(comparison, ()) == "samples: of 2 combinations only on request, --format samples"
+    assert left_out(comparison, {"samples"}) is None
     assert report([str(folder.path), "--format", "samples"]) == 0
     assert "tables/samples.csv" in names(folder, "tables/*")
     (folder.path / "tables" / "samples.csv").write_text("of an earlier day")
@@ -84,12 +86,28 @@ def test_parquet_on_request(tmp_path: Path) -> None:
     assert standing(folder) == {"samples", "parquet"}
 
 
+def test_plots_on_request_and_from_then_on(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "sweep")
+    shutil.copytree(GOLDEN, folder.path)
+    assert report([str(folder.path)]) == 0
+    assert names(folder, "plots/*") == []
+    assert report([str(folder.path), "--format", "plots"]) == 0
+    drawn = names(folder, "plots/*")
+    assert {"plots/latency.png", "plots/throughput.svg"} <= set(drawn)
+    assert {Path(name).suffix for name in drawn} == {".png", ".svg"}
+    for name in drawn:
+        (folder.path / name).write_text("of an earlier day")
+    assert report([str(folder.path)]) == 0
+    assert names(folder, "plots/*") == drawn
+    assert all((folder.path / name).read_bytes()[:5] in (b"\x89PNG\r", b"<?xml") for name in drawn)
+
+
 def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = measured(tmp_path)
     assert report([str(folder.path), "--format", "parquett,samples,pdf"]) == 1
     said = capsys.readouterr().err
     assert (
-        "--format: 'parquett' is not a format. Did you mean 'parquet'? Known: all, parquet, pictures, samples, svg."
+        "--format: 'parquett' is not a format. Did you mean 'parquet'? Known: all, parquet, pictures, plots, samples."
         in said
     )
     assert "'pdf'" in said
