@@ -178,10 +178,12 @@ def _packed(combinations: Sequence[Combination]) -> tuple[list[Json], dict[str, 
     places: dict[tuple[str, str], int] = {}
     seen: dict[tuple[str, int], int] = {}
     packed = []
+    # A key of which any combination has something else than a mapping is written out in all of them.
+    scalar = {key for c in combinations for key, value in c.config.items() if not isinstance(value, Mapping)}
     for combination in combinations:
         config = {}
         for key, value in combination.config.items():
-            if not isinstance(value, Mapping):
+            if key in scalar:
                 config[key] = value
                 continue
             place = seen.get((key, id(value)))
