@@ -22,18 +22,18 @@ SEQUENTIAL_LEVELS = {
 }  # fmt: skip
 """Nominal level of each t test, by the largest number of rounds, of tests after every round from the third on.
 
-With this level at every test, the probability that any of them rejects a true hypothesis is 5 %. It is the constant boundary of Pocock,
-"Group sequential methods in the design and analysis of clinical trials", Biometrika 64 (1977), for t tests. The levels are the 5 %
-quantiles of the smallest p-value in 1.5 million simulated sequences of normal values, rounded down."""
+With this level at every test, the probability that any of them rejects a true hypothesis is 5 %. It is the constant boundary of
+Pocock, "Group sequential methods in the design and analysis of clinical trials", Biometrika 64 (1977), for t tests. The levels are
+the 5 % quantiles of the smallest p-value in 1.5 million simulated sequences of normal values, rounded down."""
 MOST_SEQUENTIAL_ROUNDS = max(SEQUENTIAL_LEVELS)
 
 
 def repeated_confidence(most_rounds: int) -> float:
-    """Return the confidence of each interval so that all intervals of a sequence contain the true value with :data:`CONFIDENCE`.
+    """Return the confidence of each interval of a sequence, of which all contain the true value with :data:`CONFIDENCE`.
 
-    There is an interval after each round from the third to the last possible one. Source: repeated confidence intervals in C. Jennison
-    and B. W. Turnbull, "Group Sequential Methods" (2000), chapter 9. A number of rounds that has no level of its own has that of the
-    next larger number.
+    There is an interval after each round from the third to the last possible one. Source: repeated confidence intervals in
+    C. Jennison and B. W. Turnbull, "Group Sequential Methods" (2000), chapter 9. A number of rounds that has no level of its own has
+    that of the next larger number.
 
     Raises:
         ValueError: there are more rounds than :data:`MOST_SEQUENTIAL_ROUNDS`.
