@@ -31,7 +31,7 @@ MOST_SEQUENTIAL_ROUNDS = max(SEQUENTIAL_LEVELS)
 def repeated_confidence(most_rounds: int) -> float:
     """Return the confidence of each interval of a sequence, of which all contain the true value with :data:`CONFIDENCE`.
 
-    There is an interval after each round from the third to the last possible one. A number of rounds that has no level of its own has
+    There is an interval after each round from the third to the last possible one. A number of rounds without a level of its own has
     that of the next larger number. Source: repeated confidence intervals in C. Jennison and B. W. Turnbull, "Group Sequential
     Methods" (2000), chapter 9.
 
