@@ -55,7 +55,11 @@ def _further_problems(name: str, part: Any) -> Iterable[Problem]:
 
 
 def _protocol_problems(protocol: Any) -> Iterator[Problem]:
-    if not isinstance(protocol, Mapping) or not protocol.get("decide"):
+    if (
+        not isinstance(protocol, Mapping)
+        or protocol.get("decide") is None
+        or constraint_problems({"protocol": protocol})
+    ):
         return
     rounds = protocol.get("rounds")
     if type(rounds) is int and not MIN_ROUNDS <= rounds <= MOST_SEQUENTIAL_ROUNDS:
