@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import statistics
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,7 @@ from sweeprof.results.record import FINE, Json, PassName, Record, Status, outcom
 from sweeprof.run.devices import HostSlot, HostSlots, host_slots
 from sweeprof.run.interleave import Coordinator
 from sweeprof.run.isolation import WorkerPool, server_key
+from sweeprof.run.live_reports import LiveReports
 from sweeprof.run.locks import Holder, OnWait, end_with_driver, exclusive_lock, host_lock, work_lock
 from sweeprof.run.prepare_data import prepare_data
 from sweeprof.run.request import DISK_FULL, Isolation, ProcessExit, Request
@@ -67,7 +69,8 @@ def _run_trials(folder: Folder, index: int, path: Path) -> None:
         WorkerPool(plan.isolation, folder.logs) as pool,
         host_slots(host_lock(plan), index) as slots,
     ):
-        shard = _Shard(plan, folder, pool, slots, events)
+        reports = LiveReports(folder, plan, plan.shards[index])
+        shard = _Shard(plan, folder, pool, slots, events, reports)
         todo = shard.run_during_imports(todo)
         for is_exclusive, groups in groupby(todo, lambda group: group[0].pass_name in exclusive_passes()):
             if not is_exclusive:
@@ -75,6 +78,7 @@ def _run_trials(folder: Folder, index: int, path: Path) -> None:
                 continue
             for group in groups:
                 shard.run(group)
+                shard.report()
 
 
 @dataclass(slots=True)
@@ -84,6 +88,7 @@ class _Shard:
     pool: WorkerPool
     slots: HostSlots
     events: EventLog
+    reports: LiveReports
     environment: Mapping[str, Any] = field(default_factory=capture)
     session: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     """Distinguishes this run of the shard from later ones that resume it: only rounds of the same run were interleaved."""
@@ -129,6 +134,12 @@ class _Shard:
     def _prepare_data(self, groups: Sequence[TrialGroup]) -> None:
         measured = {trial.combination_id for group in groups for trial in group}
         prepare_data([c.config for c in self.plan.combinations if c.id in measured], self.folder.logs)
+
+    def report(self) -> None:
+        """Write the reports of what has been measured, if they are due; the driver does so for the jobs of a cluster."""
+        if self.reports.is_due and not self.plan.cluster and self.folder.stopped() is None:
+            with self.slots.shared():
+                self.reports.write()
 
     def run_in_parallel(self, groups: Sequence[TrialGroup]) -> None:
         """Run trials that do not measure the device, ``parallel_trials`` at a time."""
@@ -226,7 +237,8 @@ class _Shard:
         status, reason = outcome(record)
         log = self.folder.log_path(trial)
         shown = str(log) if status not in FINE and log.is_file() else None
-        self.events.write("end", trial, status=status, reason=reason, log=shown)
+        self.events.write("end", trial, status=status, reason=reason, log=shown, step_s=_step_s(record))
+        self.reports.take(trial)
         if self.plan.fail_fast and status not in FINE:
             self.folder.stop_because(f"fail_fast: {record.pass_name} {status}: {reason}")
 
@@ -286,6 +298,12 @@ class _Shard:
             aside = self.folder.set_aside_damaged(path)
             reason = f"it left a damaged record, {aside.relative_to(self.folder.path)}: {error}"
             return self._keep(replace(blank, status="crashed", reason=reason))
+
+
+def _step_s(record: Record) -> float | None:
+    """Return the median of the steps that a trial timed; None if it timed none."""
+    samples = (record.observations or {}).get("samples")
+    return statistics.median(samples) if record.status == "ok" and samples else None
 
 
 def _failure(end: ProcessExit, timeout_s: float | None, oom_kill: bool, output: str | None) -> tuple[Status, str]:
