@@ -364,11 +364,6 @@ def _rounds(
         yield [tuple(Trial(id, pass_name, round) for id in group) for group in groups]
 
 
-def estimated_seconds(plan: Plan) -> float:
-    """Roughly how long the plan takes: what the protocols ask for, and a second per process for what surrounds it."""
-    return sum(expected_seconds(c, name) for c in plan.combinations if c.unsupported is None for name in plan.passes)
-
-
 def expected_seconds(combination: Combination, pass_name: PassName) -> float:
     """Roughly how long a pass over a combination takes, all its rounds together."""
     protocol = combination.config["protocol"]

@@ -22,7 +22,6 @@ from sweeprof.plan.plan import (
     Combination,
     Plan,
     Trial,
-    estimated_seconds,
     identity,
     trial_groups,
     without_repeats,
@@ -244,15 +243,6 @@ def test_a_later_schema_is_refused() -> None:
     data = {**fake_plan({"a": {}}).to_dict(), "schema_version": SCHEMA_VERSION + 1}
     with pytest.raises(ValueError, match=f"plan schema {SCHEMA_VERSION + 1} is newer"):
         Plan.from_dict(data)
-
-
-def test_the_estimate_is_what_the_protocols_ask_for() -> None:
-    made = fake_plan({"a": {}, "b": {}}, ("analysis", "timing"), rounds=3)
-    config = {**made.combinations[0].config, "protocol": {"warmup_s": 2.0, "min_s": 3.0, "rounds": 3}}
-    made = dataclasses.replace(
-        made, combinations=tuple(dataclasses.replace(c, config=config) for c in made.combinations)
-    )
-    assert estimated_seconds(made) == 8 * 1.0 + 6 * 5.0
 
 
 VERSION_1 = Path(__file__).parents[2] / "golden" / "sweep-v1" / "plan.json"

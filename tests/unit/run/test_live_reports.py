@@ -44,7 +44,10 @@ def test_a_sweep_that_runs_shows_what_is_measured_and_what_is_missing(
         run_shard(folder, 0)
     first = seen[0]
     assert first.running is not None
-    assert (first.running.done, first.running.planned) == (2, 6)  # the first round: each value of each axis has a result
+    assert (first.running.done, first.running.planned) == (
+        2,
+        6,
+    )  # the first round: each value of each axis has a result
     assert [row.rounds_complete for row in first.rows] == [1] * 2
     assert all(row.cells["latency/forward"].measurement.value is not None for row in first.rows)
     assert answer(first).counts == "running: 2 of 6 trials have ended; 0 of 2 combinations measured; 2 incomplete."
