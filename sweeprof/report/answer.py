@@ -473,7 +473,9 @@ def _advice(comparison: Comparison, cases: Sequence[_Case]) -> str:
     open_cells = [case.cell for case in cases if not case.is_certain]
     codes = Counter(cell.verdict_reason for cell in open_cells)
     advice = ""
-    if any(row.is_incomplete for row in comparison.rows):
+    if comparison.running is not None:
+        advice = "The sweep continues; sweeprof report DIR shows its present state."
+    elif any(row.is_incomplete for row in comparison.rows):
         advice = "Measure what is missing: resume=last."
     elif codes["too_few_rounds"] or codes["no_threshold"]:
         is_other_side = all(len(cell.measurement.rounds) >= MIN_ROUNDS for cell in open_cells)

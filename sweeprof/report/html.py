@@ -6,6 +6,7 @@ import base64
 import gzip
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from functools import cache
 
 from sweeprof.report.cells import axes_text, axis_text, one_line, shortened
 from sweeprof.report.explore.charts import charts
@@ -114,6 +115,7 @@ def _glance(comparison: Comparison) -> dict[str, dict[str, tuple[str, str]]]:
     return found
 
 
+@cache  # which takes half a second, and a sweep that runs writes its page more than once
 def _plotly() -> str:
     """Plotly's own file as the page carries it: two fifths of its size; ``drawing.js`` unpacks it."""
     from plotly.offline import get_plotlyjs

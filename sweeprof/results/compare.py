@@ -276,6 +276,14 @@ class ComparedSweep:
     """Axes of the combinations that only the other sweep has."""
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How many trials of a sweep that still runs have ended."""
+
+    done: int
+    planned: int
+
+
 @dataclass(frozen=True)
 class Comparison(Stored):
     """A sweep's results, as reports and trackers show them."""
@@ -308,6 +316,8 @@ class Comparison(Stored):
     """The conditions that a combination must fulfil to qualify."""
     damaged: tuple[str, ...] = ()
     """Files of the sweep's folder that could not be read, a line each: the path in the folder and the reason."""
+    running: Progress | None = None
+    """None if the sweep has ended; else the rows are those of the trials that have ended so far."""
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:

@@ -17,6 +17,7 @@ from sweeprof.plan.comparing import judged, most_rounds, protocol_of, thresholds
 from sweeprof.plan.plan import Combination, Trial
 from sweeprof.results.compare import (
     Comparison,
+    Progress,
     Row,
     common_and_own,
     compare_rows,
@@ -75,7 +76,7 @@ def comparison_of(
 
     Args:
         missing: the reason given for planned trials that have not begun.
-        running: whether the sweep is running, so that trials that have begun are not lost.
+        running: whether the sweep is running: the comparison says so, and trials that have begun are not lost.
         only: ids of combinations with their baselines, only their records are read; the rows of others are empty.
         trust: whether the modules of metrics that the plan names may be imported.
 
@@ -131,6 +132,8 @@ def comparison_of(
     metrics, measurements = by_unit(infos, measurements, named)
     thresholds = thresholds_of(plan, metrics)
     driver = _environment(folder, damaged)
+    planned = plan.trials() if running else []
+    progress = Progress(sum(map(folder.is_done, planned)), len(planned)) if running else None
     comparison = Comparison(
         sweep_id=plan.sweep_id,
         name=plan.name,
@@ -146,6 +149,7 @@ def comparison_of(
         thresholds=thresholds,
         protocol=protocol_of(plan.combinations),
         settings=common,
+        running=progress,
     )
     comparison = judged(comparison, plan, folder.baseline, damaged)
     return dataclasses.replace(comparison, damaged=tuple(damaged))

@@ -9,7 +9,7 @@ import logging
 import shlex
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from sweeprof.run.comparison import comparison_of
 from sweeprof.run.devices import warn_of_oversubscription
 from sweeprof.run.interrupts import heard_by_the_main_thread, terminable
 from sweeprof.run.launchers import Launch, error_line, launch_shards
+from sweeprof.run.live_reports import ClusterReports, sent_to
 from sweeprof.run.locks import driver_lock, report_lock
 from sweeprof.run.progress import ProgressDisplay
 from sweeprof.run.references import keep_baseline
@@ -95,7 +96,8 @@ def measure_missing(
     with heard_by_the_main_thread(), terminable(), TrackerProcess(tracking, folder, trust) as tracker:
         tracker.open(plan, partial(_warn_of_tracking, live))
         try:
-            missing, interrupted = _measure(plan, folder, launch, live)
+            with sent_to(tracker.show):
+                missing, interrupted = _measure(plan, folder, launch, live)
         except Detached as detached:
             return _detached(folder, plan, str(detached), out, tracker.opened(OPENED_S), trust)
         with report_lock(folder.path):
@@ -204,7 +206,7 @@ def _measure(plan: Plan, folder: Folder, launch: Launch, live: Console) -> tuple
     if not plan.shards:
         return "nothing was planned for it", False
     try:
-        with ProgressDisplay(plan, folder, live):
+        with ProgressDisplay(plan, folder, live), ClusterReports(folder, plan) if plan.cluster else nullcontext():
             launch_shards(plan, folder, launch, live)
     except (Detached, UserError):
         raise

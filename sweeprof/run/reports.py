@@ -55,7 +55,9 @@ FORMATS: dict[Format, str] = {
 """Formats that are written on request, as they are large or rarely used."""
 
 
-def write_reports(folder: Folder, comparison: Comparison, formats: Collection[Format] = ()) -> Path:
+def write_reports(
+    folder: Folder, comparison: Comparison, formats: Collection[Format] = (), is_final: bool = True
+) -> Path:
     """Write the reports of a sweep into its folder; returns the path of ``report.html``.
 
     ``comparison.{json,csv,md}``, ``report.html``, what :func:`write_exports` names, and the files of every
@@ -63,6 +65,7 @@ def write_reports(folder: Folder, comparison: Comparison, formats: Collection[Fo
 
     Args:
         formats: formats that are written on request; those that exist are always written again.
+        is_final: whether also the exports are written, which are for what follows a sweep.
     """
     wanted = {*formats, *standing(folder)}
     write_json(folder.path / "comparison.json", comparison, compact=len(comparison.rows) > MOST_INDENTED)
@@ -74,8 +77,8 @@ def write_reports(folder: Folder, comparison: Comparison, formats: Collection[Fo
     report = folder.path / "report.html"
     page = html(comparison, True, layers, details(seen, links), left_out, samples_of(folder, comparison))
     write_atomically(report, page)
-    # Last: whatever may go wrong with a paper's tables, the page is there.
-    write_exports(folder, comparison, wanted, made)
+    if is_final:  # last: whatever may go wrong with a paper's tables, the page is there
+        write_exports(folder, comparison, wanted, made)
     return report
 
 

@@ -299,7 +299,7 @@ def resume_sweep(composer: Composer, launch: Launch, out: Console, live: Console
                 messages.append(_running_jobs(jobs, folder, old, plan))
             if config.dry_run:
                 _print(live, folder, [*messages, f"{count_trials(folder, plan, retry, move=False)}."])
-                print_plan(plan, out)
+                print_plan(plan, out, folder.path.parents[1])
                 return 0
             tracking = _tracking(composer, folder, keys)
             folder.stop.unlink(missing_ok=True)

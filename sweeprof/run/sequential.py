@@ -17,7 +17,8 @@ from sweeprof.metrics.metric import Selected
 from sweeprof.metrics.select import select
 from sweeprof.passes.registry import pass_named
 from sweeprof.plan.comparing import deciding_metric, most_rounds, thresholds_of
-from sweeprof.plan.plan import Combination, Plan, pair_key
+from sweeprof.plan.order import pair_key
+from sweeprof.plan.plan import Combination, Plan
 from sweeprof.results.compare import Row, compared_row, find_baselines, key_of
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import Record

@@ -1,22 +1,24 @@
 """The tracker's process: one writer, outside the measured time, whose failures do not affect the measurement.
 
 A tracker's library is heavy and global (MLflow: 170 MB and threads), and a server may be slow or hang. In a process of its own
-it has a time limit, and its environment can be set before it is imported. Opening runs during the first trials, at a low
-priority; sending begins when everything is measured, and ends at a limit whatever the server does: what was not sent is in the
-folder, for ``sweeprof sync``.
+it has a time limit, and its environment can be set before it is imported. Opening begins while the shards import frameworks; what
+keeps a processor busy ends before anything is measured, and what waits for a server goes on at a low priority. Most is sent when
+everything is measured, and sending ends at a limit whatever the server does: what was not sent is in the folder, for
+``sweeprof sync``.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 import math
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from importlib import import_module
 from pathlib import Path
@@ -27,9 +29,10 @@ from sweeprof.errors import UserError, WorkerError
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.plan.plan import Plan
 from sweeprof.processes import Child, Connection, NoAnswer, die_with, inherited_connection
+from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
 from sweeprof.run.comparison import comparison_of
-from sweeprof.run.locks import sending_lock
+from sweeprof.run.locks import host_lock, sending_lock
 from sweeprof.run.tracking_file import StoredTracker, note_sent
 from sweeprof.storage.folder import Folder
 from sweeprof.terminal import log_as_a_program
@@ -44,8 +47,12 @@ IDLE_S = 120.0
 PROGRESS_S = 1.0
 """How often progress is reported."""
 OPENING_NICE = 10
+SHOWN_S = 30.0
+"""How long sending what a running sweep has measured may take; meanwhile it measures nothing."""
 OTHERS_OPEN_S, OTHERS_CLOSE_S = 5.0, 100.0
 """For another process that sends the same sweep; each less than the limit above."""
+
+log = logging.getLogger(__name__)
 
 
 class TrackerProcess:
@@ -127,6 +134,20 @@ class TrackerProcess:
         links = self._ask(message, max(0.0, end - time.monotonic()), limit_s)
         note_sent(self._folder, self.trouble)
         return links or self._links
+
+    def show(self, comparison: Comparison) -> None:
+        """Send the combinations of a sweep that runs which have values; nothing if the tracker is not open, or cannot do so."""
+        is_open = self._opening is not None and not self._opening.is_alive() and self._links is not None
+        if self._child is None or not is_open or self.trouble:
+            return
+        ids = [row.combination_id for row in comparison.rows if row.has_values]
+        try:
+            self._ask({"add": ids, "is_optional": True}, SHOWN_S)
+        except BaseException:  # an interrupt; the answer must not be taken for that of the next request
+            self._child.kill()
+            raise
+        if self.trouble:
+            log.warning("tracking: %s; everything is sent after the last measurement", self.trouble)
 
     def add(self, ids: Sequence[str], limit_s: float) -> None:
         """Send single combinations while others are being measured; limited like :meth:`close`."""
@@ -221,10 +242,27 @@ def _serve() -> None:
         if "open" not in message:
             do(message)
             continue
-        # Others measure meanwhile. The priority is that of a thread, for a process may not raise its own again.
+        config = message["config"]
+        if config["_target_"] in KNOWN:
+            with _before_measuring(message):
+                import_module(config["_target_"].rpartition(".")[0]).import_library()
+                if not str(config.get("uri")).startswith(
+                    ("http://", "https://")
+                ):  # a database's schema takes seconds, too
+                    do(message)
+                    continue
+        # Others may measure meanwhile. The priority is that of a thread, for a process may not raise its own again.
         opening = threading.Thread(target=_at_low_priority, args=(functools.partial(do, message),))
         opening.start()
         opening.join()
+
+
+@contextmanager
+def _before_measuring(message: Mapping[str, Any]) -> Iterator[None]:
+    """Keep everything on this host from measuring: an import, and a new database, keep a processor busy for seconds."""
+    plan = Folder(Path(message["folder"])).read_plan()
+    with host_lock(plan).taken(False):
+        yield
 
 
 def _at_low_priority(step: Callable[[], None]) -> None:
@@ -273,6 +311,8 @@ def _done(tracker: Tracker, message: Mapping[str, Any], folder: Folder) -> Links
             return tracker.open(SweepInfo(**{**info, "axes": tuple(info["axes"])}))
     if "add" in message:
         if not isinstance(tracker, Adder):
+            if message.get("is_optional"):
+                return None
             raise TypeError("it cannot send single combinations: set tracking.writer=head")
         whole = comparison_of(folder, running=True, only=message["add"], trust=message["trust"])
         records = list(_outcomes(folder, message["add"]))

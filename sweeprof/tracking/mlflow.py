@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import logging
 import tempfile
 import time
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
-__all__ = ["ENVIRONMENT", "MlflowTracker", "TrackingError"]
+__all__ = ["ENVIRONMENT", "MlflowTracker", "TrackingError", "import_library"]
 
 SAID_LIMIT = 500
 """Characters of what MLflow said: a proxy may have answered with a page of HTML."""
@@ -49,6 +50,12 @@ _OWN_TAGS = ("sweeprof.", VERDICT_TAG, "answer", "confidence")
 """Beginnings of the keys of tags that are deleted where they no longer apply."""
 
 _LOG = logging.getLogger(__name__)
+
+
+def import_library() -> None:
+    """Import MLflow, which takes seconds; an error is reported by whatever needs it first."""
+    with contextlib.suppress(Exception):
+        importlib.import_module("mlflow.tracking")
 
 
 class TrackingError(SweeprofError):

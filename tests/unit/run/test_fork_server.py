@@ -89,7 +89,8 @@ def test_a_trial_leaves_its_record(shared: ForkServer, tmp_path: Path) -> None:
     assert record.observations is not None
     assert record.costs["fork"] < record.wall_s
     assert set(record.costs) == {"fork", "build", "measure"}
-    assert shared.preload_s > 0
+    assert shared.is_ready
+    assert shared.wait_until_ready() > 0
 
 
 def registering(path: Path) -> dict[str, Any]:
@@ -308,7 +309,7 @@ def importing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int
 def test_a_fork_server_that_is_stopped_during_its_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork_server, "GRACE_S", 0.4)
     process = importing(tmp_path, monkeypatch)
-    starting = in_background(lambda: ForkServer(["slow_module"], {}, tmp_path / "fork-server.log"))
+    starting = in_background(ForkServer(["slow_module"], {}, tmp_path / "fork-server.log").wait_until_ready)
     pid = process()
     os.kill(pid, signal.SIGSTOP)
     with pytest.raises(NoAnswer, match="the fork server was stopped"):
@@ -319,7 +320,7 @@ def test_a_fork_server_that_is_stopped_during_its_import(tmp_path: Path, monkeyp
 DRIVER = """
 import pathlib, sys
 from sweeprof.run.fork_server import ForkServer
-ForkServer(["slow_module"], {}, pathlib.Path(sys.argv[1], "fork-server.log"))
+ForkServer(["slow_module"], {}, pathlib.Path(sys.argv[1], "fork-server.log")).wait_until_ready()
 """
 
 
@@ -381,7 +382,7 @@ def test_a_module_that_cannot_be_imported(tmp_path: Path) -> None:
         WorkerError,
         match="ended with code 1: cannot import no_such_module: ModuleNotFoundError: No module named 'no_such_module'",
     ):
-        ForkServer(["no_such_module"], {}, tmp_path / "fork-server.log")
+        ForkServer(["no_such_module"], {}, tmp_path / "fork-server.log").wait_until_ready()
 
 
 def test_the_environment_of_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
