@@ -122,6 +122,8 @@ class Session(ABC):
     """Those of the framework while the model ran, filled in by :meth:`run`."""
     warnings: list[Warning] = field(default_factory=list)
     """Warnings about the data, filled in by :meth:`run`."""
+    measured_first: object = None
+    """What :attr:`Pass.first` of the running pass returned."""
     partial: PassResult | None = None
     """The part of its result that the last pass had before it raised, filled in by :meth:`run`."""
 
@@ -143,18 +145,27 @@ class Session(ABC):
         """
         requested_pass = passes()[pass_name]
         self.partial = None
+        missing = requested_pass.capability
+        if missing is not None and isinstance(self.backend, missing):
+            missing = None
+        if requested_pass.first is not None and missing is None:
+            self.measured_first = requested_pass.first(self, self.backend)
+        self.set_up()
+        try:
+            if missing is not None:
+                raise lacking(self.backend, missing)
+            return requested_pass.run(self, self.backend)
+        finally:
+            self.settings.end(self._settings_now())
+
+    def set_up(self) -> None:
+        """Set up the framework and the backend for the model's inputs."""
         self.prepare()
         self.settings.begin(self._settings_now(), self.configured_settings())
         if isinstance(self.backend, Expects):
             self.backend.expect(self.inputs())
         if isinstance(self.backend, Quantizes):
             self.backend.ranges_from(self.samples)
-        try:
-            if requested_pass.capability is not None and not isinstance(self.backend, requested_pass.capability):
-                raise lacking(self.backend, requested_pass.capability)
-            return requested_pass.run(self, self.backend)
-        finally:
-            self.settings.end(self._settings_now())
 
     def configured_settings(self) -> Mapping[str, object]:
         """Return the settings that a config requests, by the names that the backend gives them; none if there is no config."""

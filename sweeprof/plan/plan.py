@@ -115,6 +115,8 @@ class Plan:
     """Maximum number of trials that a shard runs at once, if their passes do not measure the device."""
     fail_fast: bool = False
     """True if the first trial that fails ends the sweep."""
+    budget: str | None = None
+    """Duration of the whole sweep, such as ``10min``; None: no limit."""
     cluster: Json = field(default_factory=dict)
     """Of a sweep on a cluster: its ``settings``, and the ``resources`` of each shard's task."""
     compare: ComparisonSettings = field(default_factory=ComparisonSettings)

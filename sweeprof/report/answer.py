@@ -29,6 +29,7 @@ NOTICEABLE = 0.1
 """Where a comparison has no threshold, a smaller relative difference is called equal."""
 FACTOR = 1.2
 """From this ratio on a difference is told as a factor, below it in percent."""
+HOUR_S = 3600.0
 MOST_NAMES = 4
 """Sides that are named where all are equal."""
 MOST_EXCEPTIONS = 2
@@ -486,8 +487,34 @@ def _advice(comparison: Comparison, cases: Sequence[_Case]) -> str:
         known = [rounds for rounds in needed if rounds is not None]
         rest = "" if len(known) == len(needed) else " for most of them"
         advice = f"More than {MOST_ROUNDS} rounds of this spread would be needed to settle it."
-        if known:
+        if known and comparison.protocol.get("budget"):
+            advice = _with_another_hour(comparison, cases)
+        elif known:
             advice = f"About {max(known)} rounds would settle it{rest}: protocol.rounds={max(known)}."
     elif codes["different_environment"]:
         advice = "Measure both on one host."
     return advice
+
+
+def _with_another_hour(comparison: Comparison, cases: Sequence[_Case]) -> str:
+    """Return how many of the comparisons that are not decided further rounds would decide, the shortest first, within an hour."""
+    rows = {row.combination_id: row for row in comparison.rows}
+    seconds = []
+    for case in cases:
+        if case.cell.rounds_needed is not None:
+            further = max(1, case.cell.rounds_needed - case.row.rounds_complete)
+            base = rows.get(case.row.baseline_id or "")
+            seconds.append(further * (case.row.round_s + (base.round_s if base else 0.0)))
+    open_count = sum(not case.is_certain for case in cases)
+    settled, spent = 0, 0.0
+    for cost in sorted(seconds):
+        spent += cost
+        if spent > HOUR_S:
+            break
+        settled += 1
+    which = "it" if open_count == 1 else f"{settled} of the {open_count} that are not decided"
+    return (
+        f"Another hour would settle about {which}: resume=last budget=1h."
+        if settled
+        else "Another hour would settle none."
+    )

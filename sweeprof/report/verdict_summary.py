@@ -79,6 +79,8 @@ def protocol_text(comparison: Comparison, with_intervals: bool = True) -> str:
     parts = [f"{count} {'round' if rounds == [1] else 'rounds'}"]
     if comparison.protocol.get("decide"):
         parts[0] = f"at most {parts[0]}, until verdicts are decided"
+        if budget := comparison.protocol.get("budget"):
+            parts[0] += f" or budget={budget[0]} is used up"
     if rounds != [1]:
         parts[0] += ", " + " or ".join(_WAYS.get(way, way) for way in comparison.protocol.get("interleave", ()))
     kernels = [kernel for kernel in comparison.protocol.get("kernel", ()) if kernel]

@@ -221,6 +221,8 @@ class Row(Displayed):
     """Of the timing pass; 0 where the sweep does not time."""
     most_rounds: int = 0
     """The largest number of rounds, if the protocol stops as soon as the verdicts are decided; 0: the number is fixed."""
+    round_s: float = 0.0
+    """Mean duration of a round's trial, with the start of its process; 0 where the sweep does not time."""
     is_incomplete: bool = False
     """True if at least one round was measured, but not all: the values are those of the measured rounds."""
     baseline_is_incomplete: bool = False

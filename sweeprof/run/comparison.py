@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -147,7 +148,7 @@ def comparison_of(
         excluded=plan.excluded,
         threshold=plan.threshold,
         thresholds=thresholds,
-        protocol=protocol_of(plan.combinations),
+        protocol={**protocol_of(plan.combinations), **({"budget": [plan.budget]} if plan.budget else {})},
         settings=common,
         running=progress,
     )
@@ -177,6 +178,7 @@ def _row(
     status, reason = _status(records)
     timed = [r.status for r in records if r.pass_name == "timing" and r.status != "unsupported"]
     complete = timed.count("ok")
+    walls = [r.wall_s for r in records if r.pass_name == "timing" and r.status == "ok"]
     is_incomplete = status not in ("ok", "unsupported") and complete > 0
     if status == "ok" and failures:
         reason = f"{failures[0].source}: {failures[0].message}"
@@ -198,6 +200,7 @@ def _row(
         rounds_complete=complete,
         rounds_planned=len(timed),
         most_rounds=most_rounds(combination.config),
+        round_s=statistics.fmean(walls) if walls else 0.0,
         is_incomplete=is_incomplete,
         precision_method=_precision_method(records),
         failures=tuple(failures),

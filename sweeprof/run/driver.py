@@ -25,6 +25,7 @@ from sweeprof.results.compare import Comparison
 from sweeprof.results.environment import capture
 from sweeprof.results.files import unwritable, write_json
 from sweeprof.results.record import Json
+from sweeprof.run.budget import begin_budget
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.devices import warn_of_oversubscription
 from sweeprof.run.interrupts import heard_by_the_main_thread, terminable
@@ -90,6 +91,8 @@ def measure_missing(
     Raises:
         OSError: the disk is full, or cannot be written.
     """
+    begin_budget(folder, plan)
+    folder.forget_decided("budget")
     keep_config(folder, tracking.config)
     keep_baseline(folder, plan, trust)
     warn_of_oversubscription(plan, live)

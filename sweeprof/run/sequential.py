@@ -2,7 +2,7 @@
 
 After each round every comparison is made as the report makes it, with intervals that allow for the repeated tests
 (:func:`sweeprof.results.statistics.repeated_confidence`). A combination needs no further rounds once each of its comparisons is
-decided, or cannot be decided by further rounds.
+decided, or cannot be decided by further rounds, and no limit of a constraint lies within the interval of its value.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from sweeprof.passes.registry import pass_named
 from sweeprof.plan.comparing import deciding_metric, most_rounds, thresholds_of
 from sweeprof.plan.order import pair_key
 from sweeprof.plan.plan import Combination, Plan
+from sweeprof.report.selection import conditions, metric_names
 from sweeprof.results.compare import Row, compared_row, find_baselines, key_of
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import Record
@@ -68,6 +69,7 @@ class SequentialRounds:
             return []
         sides = {id: self._side(c) for id, c in self._combinations.items()}
         still_open = {id for pair in self._comparisons() if self._is_open(pair, sides) for id in pair}
+        still_open |= {id for id in waiting if self._is_near_limit(sides[id])}
         decided = [id for id in waiting if id not in still_open]
         for id in decided:
             self._folder.note_decided(id, rounds)
@@ -108,6 +110,21 @@ class SequentialRounds:
             return False  # an earlier round decided it, so that one of them was not measured again
         cell = self._cell(candidate, base)
         return cell.verdict == "unclear" and cell.verdict_reason in ("too_few_rounds", "interval_crosses_threshold")
+
+    def _is_near_limit(self, side: _Side | None) -> bool:
+        """True if a constraint on the deciding metric holds at one end of its interval over the rounds, and not at the other."""
+        if side is None or side.measurement.interval is None or not self._plan.compare.constraints:
+            return False
+        names = metric_names([side.metric.metric.info])
+        for text in self._plan.compare.constraints:
+            try:
+                (condition,) = conditions([text], list(names))
+                holds = {condition.expression.value(dict.fromkeys(names, end)) for end in side.measurement.interval}
+            except ValueError:  # of several metrics, or of others
+                continue
+            if len(holds) == 2:
+                return True
+        return False
 
     def _cell(self, candidate: _Side, base: _Side) -> Cell:
         info = candidate.metric.metric.info

@@ -30,6 +30,7 @@ from sweeprof.processes import NoAnswer, signal_name
 from sweeprof.results.environment import capture, oom_kills
 from sweeprof.results.files import tail_lines
 from sweeprof.results.record import FINE, Json, PassName, Record, Status, outcome, stored_record
+from sweeprof.run.budget import Budget
 from sweeprof.run.devices import HostSlot, HostSlots, host_slots
 from sweeprof.run.interleave import Coordinator
 from sweeprof.run.isolation import WorkerPool, server_key
@@ -72,7 +73,8 @@ def _run_trials(folder: Folder, index: int, path: Path) -> None:
     ):
         ids = plan.shards[index]
         reports = LiveReports(folder, plan, ids)
-        shard = _Shard(plan, folder, pool, slots, events, reports, SequentialRounds(plan, folder, ids))
+        sequential, budget = SequentialRounds(plan, folder, ids), Budget.of(folder, plan, index)
+        shard = _Shard(plan, folder, ids, pool, slots, events, reports, sequential, budget)
         todo = shard.run_during_imports(todo)
         rounds = 0
         for is_exclusive, groups in groupby(todo, lambda group: group[0].pass_name in exclusive_passes()):
@@ -91,11 +93,14 @@ def _run_trials(folder: Folder, index: int, path: Path) -> None:
 class _Shard:
     plan: Plan
     folder: Folder
+    ids: Sequence[str]
+    """Of the combinations that it measures."""
     pool: WorkerPool
     slots: HostSlots
     events: EventLog
     reports: LiveReports
     sequential: SequentialRounds
+    budget: Budget
     environment: Mapping[str, Any] = field(default_factory=capture)
     session: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     """Distinguishes this run of the shard from later ones that resume it: only rounds of the same run were interleaved."""
@@ -164,8 +169,9 @@ class _Shard:
                 raise
 
     def run(self, group: TrialGroup) -> None:
-        """Run the trials of a group, each leaving its record; does nothing once the sweep is to stop."""
-        self._run_in(group)
+        """Run the trials of a group, each leaving its record; does nothing once the sweep is to stop, or its budget is used up."""
+        if self._has_time_for(group):
+            self._run_in(group)
 
     def _run_in(self, group: TrialGroup, host: HostSlot | None = None) -> None:
         """Run the trials of a group; ``host``: the slot that the caller has taken for them."""
@@ -205,11 +211,36 @@ class _Shard:
     def stop_decided(self, rounds: int) -> None:
         """Stop measuring combinations whose comparisons the first ``rounds`` rounds have decided (``protocol.decide``)."""
         for id in self.sequential.note_decided(rounds):
-            most = int(self._combinations[id].config["protocol"]["rounds"])
-            for name in self.plan.passes:
-                if pass_named(name).kind == "rounds":
-                    for number in range(rounds, most):
-                        self.events.write("decided", Trial(id, name, number))
+            self._write_decided(id, rounds)
+
+    def _write_decided(self, id: str, rounds: int) -> None:
+        """Write the events of the trials that a combination does not need after its first ``rounds`` rounds."""
+        most = int(self._combinations[id].config["protocol"]["rounds"])
+        for name in self.plan.passes:
+            if pass_named(name).kind == "rounds":
+                for number in range(rounds, most):
+                    self.events.write("decided", Trial(id, name, number))
+
+    def _has_time_for(self, group: TrialGroup) -> bool:
+        """False if the budget of the sweep is used up before a group of trials would end.
+
+        Where further rounds would begin, the combinations then keep the rounds that they have; else the sweep is stopped.
+        """
+        trials = [trial for trial in group if not self.folder.is_done(trial)]
+        if self._is_ending or self.folder.stopped() is not None or self.budget.has_time_for(trials):
+            return True
+        if trials[0].round == 0:
+            self.folder.stop_because(f"budget={self.plan.budget}, which is used up")
+            return False
+        for id in self.ids:
+            rounds = self.folder.rounds_that_decided(id)
+            if rounds is None and self._combinations[id].unsupported is None:
+                rounds = max(
+                    (record.round + 1 for record in self.folder.records_of(id, trials[0].pass_name)), default=0
+                )
+                self.folder.note_decided(id, rounds, "budget")
+                self._write_decided(id, rounds)
+        return False
 
     def _run_interleaved(self, trials: Sequence[Trial], host: HostSlot) -> None:
         """Run interleaved trials; all of them, also those that have a record, because pairs need both."""
@@ -255,6 +286,7 @@ class _Shard:
         shown = str(log) if status not in FINE and log.is_file() else None
         self.events.write("end", trial, status=status, reason=reason, log=shown, step_s=_step_s(record))
         self.reports.take(trial)
+        self.budget.take(trial, record.wall_s)
         if self.plan.fail_fast and status not in FINE:
             self.folder.stop_because(f"fail_fast: {record.pass_name} {status}: {reason}")
 

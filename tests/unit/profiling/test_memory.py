@@ -203,7 +203,7 @@ import json, os
 from sweeprof.datasets.synthetic import Synthetic
 from sweeprof.profiling.session import BuiltSession
 
-session = BuiltSession(backend=Backend(), build=build, dataset=Synthetic([64], samples=512), batch_size=512)
+session = BuiltSession(backend=Backend(threads=2), build=build, dataset=Synthetic([64], samples=512), batch_size=512)
 if os.fork() == 0:  # as a trial, with a single thread
     seen = session.run("memory")
     print(json.dumps([seen.added_bytes, seen.not_added, peak_of_its_allocator()]), flush=True)
