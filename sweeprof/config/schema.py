@@ -586,8 +586,8 @@ class Config:
     budget: str | None = _key(
         None,
         "Duration of the whole sweep, such as 10min or 2h: everything is measured once, and the rest of the time is spent on "
-        "comparisons that are not decided (protocol.decide, by default with the baseline, in up to 50 rounds); on a cluster the node "
-        "time of all tasks together. null: no limit.",
+        "comparisons that are not decided (protocol.decide, by default with the baseline, in up to 50 rounds); on a cluster the "
+        "node time of all tasks together. null: no limit.",
         c.optional(c.TIME),
         role=Role.TRIAL,
         is_repeated=True,
