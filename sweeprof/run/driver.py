@@ -100,6 +100,7 @@ def measure_missing(
                 missing, interrupted = _measure(plan, folder, launch, live)
         except Detached as detached:
             return _detached(folder, plan, str(detached), out, tracker.opened(OPENED_S), trust)
+        tracker.prepare(missing)
         with report_lock(folder.path):
             comparison = comparison_of(folder, missing, trust=trust)
             report = write_reports(folder, comparison)
