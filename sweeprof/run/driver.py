@@ -103,10 +103,11 @@ def measure_missing(
         tracker.prepare(missing)
         with report_lock(folder.path):
             comparison = comparison_of(folder, missing, trust=trust)
-            report = write_reports(folder, comparison)
+            code = ExitCode.INTERRUPTED if interrupted else _exit_code(comparison)
+            send_ahead = partial(tracker.send_ahead, _ending(code), missing)
+            report = write_reports(folder, comparison, on_combinations=send_ahead)
         with suppress(SystemExit, BrokenPipeError):  # the output is closed, as with `| head`
             out.print(Report(comparison, folder.path))
-        code = ExitCode.INTERRUPTED if interrupted else _exit_code(comparison)
         note_ending(folder, _ending(code), missing)
         links = None
         try:

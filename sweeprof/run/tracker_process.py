@@ -37,7 +37,7 @@ from sweeprof.run.tracking_file import StoredTracker, note_sent
 from sweeprof.storage.folder import Folder
 from sweeprof.terminal import log_as_a_program
 from sweeprof.text import stored
-from sweeprof.tracking import KNOWN, Adder, Links, ReportsProgress, SweepInfo, SweepOutcome, Tracker
+from sweeprof.tracking import KNOWN, Adder, Links, ReportsProgress, SendsAhead, SweepInfo, SweepOutcome, Tracker
 from sweeprof.tracking.credentials import LOGIN, without_credentials, without_logins
 
 OPEN_S = 120.0
@@ -136,12 +136,19 @@ class TrackerProcess:
         return links or self._links
 
     def prepare(self, missing: str) -> None:
-        """Have the process make the comparison that :meth:`close` sends, while the driver writes the reports."""
-        if self._child is None or self._opening is None or self._opening.is_alive():
+        """Have the process make the comparison that :meth:`close` sends, while the driver makes its own."""
+        self._tell({"prepare": missing, "trust": self._trust})
+
+    def send_ahead(self, ending: SweepOutcome, missing: str) -> None:
+        """Have the process send the combinations, whose files are complete, while the driver writes the reports."""
+        self._tell({"ahead": ending, "missing": missing})
+
+    def _tell(self, message: Mapping[str, Any]) -> None:
+        """Send a message that has no answer; nothing if the tracker is not open."""
+        if self._child is None or self._links is None or (self._opening is not None and self._opening.is_alive()):
             return
-        message = {"prepare": missing, "folder": str(self._folder.path), "trust": self._trust}
         with suppress(WorkerError):  # which closing reports
-            self._child.send(message, IDLE_S)
+            self._child.send({**message, "folder": str(self._folder.path)}, IDLE_S)
 
     def show(self, comparison: Comparison) -> None:
         """Send the combinations of a sweep that runs which have values; nothing if the tracker is not open, or cannot do so."""
@@ -253,6 +260,13 @@ def _serve() -> None:
             with suppress(Exception):  # which closing reports
                 missing, folder = message["prepare"], Folder(Path(message["folder"]))
                 prepared[missing] = comparison_of(folder, missing, trust=message["trust"])
+            continue
+        if "ahead" in message:
+            with suppress(Exception):
+                missing, folder = message["missing"], Folder(Path(message["folder"]))
+                if isinstance(tracker, SendsAhead) and missing in prepared:
+                    with sending_lock(folder.path, OTHERS_CLOSE_S):
+                        tracker.send_ahead(prepared[missing], list(_outcomes(folder)), folder.path, message["ahead"])
             continue
         if "open" not in message:
             do(message)
