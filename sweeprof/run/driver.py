@@ -103,12 +103,14 @@ def measure_missing(
                 missing, interrupted = _measure(plan, folder, launch, live)
         except Detached as detached:
             return _detached(folder, plan, str(detached), out, tracker.opened(OPENED_S), trust)
+        tracker.prepare(missing)
         with report_lock(folder.path):
             comparison = comparison_of(folder, missing, trust=trust)
-            report = write_reports(folder, comparison)
+            code = ExitCode.INTERRUPTED if interrupted else _exit_code(comparison)
+            send_ahead = partial(tracker.send_ahead, _ending(code), missing)
+            report = write_reports(folder, comparison, on_combinations=send_ahead)
         with suppress(SystemExit, BrokenPipeError):  # the output is closed, as with `| head`
             out.print(Report(comparison, folder.path))
-        code = ExitCode.INTERRUPTED if interrupted else _exit_code(comparison)
         note_ending(folder, _ending(code), missing)
         links = None
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -71,15 +72,15 @@ class StartedServers:
 
     def __init__(self, logs: Path) -> None:
         self._logs, self._lock = logs, threading.Lock()
-        self._waiting: dict[str, list[ForkServer]] = {}
+        self._planned: dict[str, tuple[Json, PassName]] = {}
+        self._waiting: dict[str, ForkServer] = {}
 
-    def start(self, configs: Iterable[tuple[Json, PassName]]) -> None:
-        """Start the fork server of each config and pass that has none yet."""
-        for config, pass_name in configs:
-            key = server_key(config, pass_name)
-            with self._lock:
-                if key not in self._waiting:
-                    self._waiting[key] = [self.new(config, pass_name)]
+    def start(self, trials: Iterable[tuple[Json, PassName]]) -> None:
+        """Start the fork server of each config and pass, as many at once as there are processors; the others follow."""
+        with self._lock:
+            for config, pass_name in trials:
+                self._planned.setdefault(server_key(config, pass_name), (config, pass_name))
+        self.importing()
 
     def new(self, config: Json, pass_name: PassName, more: Mapping[str, str] | None = None) -> ForkServer:
         """Return a further fork server, with environment variables beside those of the backend."""
@@ -89,25 +90,31 @@ class StartedServers:
     def take(self, key: str) -> ForkServer | None:
         """Return a started fork server for the caller to keep; None if there is none left."""
         with self._lock:
-            servers = self._waiting.get(key)
-            return servers.pop() if servers else None
+            self._planned.pop(key, None)
+            return self._waiting.pop(key, None)
 
     def is_ready(self, key: str) -> bool:
-        """False while a started fork server with this key still imports."""
+        """False while the fork server with this key is planned or imports."""
         with self._lock:
-            return all(server.is_ready for server in self._waiting.get(key, ()))
+            server = self._waiting.get(key)
+            return key not in self._planned and (server is None or server.is_ready)
 
     def importing(self) -> list[ForkServer]:
-        """Return the fork servers that still import."""
+        """Return the fork servers that import, after starting those that there are processors for now."""
         with self._lock:
-            return [server for servers in self._waiting.values() for server in servers if not server.is_ready]
+            importing = [server for server in self._waiting.values() if not server.is_ready]
+            while self._planned and len(importing) < len(os.sched_getaffinity(0)):
+                key = next(iter(self._planned))
+                self._waiting[key] = self.new(*self._planned.pop(key))
+                importing.append(self._waiting[key])
+            return importing
 
     def close(self) -> None:
         """End every fork server that no trial has taken."""
         with self._lock:
-            for servers in self._waiting.values():
-                while servers:
-                    servers.pop().close()
+            self._planned.clear()
+            while self._waiting:
+                self._waiting.popitem()[1].close()
 
 
 def server_key(config: Json, pass_name: PassName, more: Mapping[str, str] | None = None) -> str:

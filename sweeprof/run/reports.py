@@ -56,7 +56,11 @@ FORMATS: dict[Format, str] = {
 
 
 def write_reports(
-    folder: Folder, comparison: Comparison, formats: Collection[Format] = (), is_final: bool = True
+    folder: Folder,
+    comparison: Comparison,
+    formats: Collection[Format] = (),
+    is_final: bool = True,
+    on_combinations: Callable[[], object] = lambda: None,
 ) -> Path:
     """Write the reports of a sweep into its folder; returns the path of ``report.html``.
 
@@ -65,6 +69,7 @@ def write_reports(
 
     Args:
         formats: formats that are written on request; those that exist are always written again.
+        on_combinations: is called once the files of all combinations are written.
         is_final: whether also the exports are written, which are for what follows a sweep.
     """
     wanted = {*formats, *standing(folder)}
@@ -73,6 +78,7 @@ def write_reports(
     made = tables(comparison)  # once: of ten thousand combinations they take seconds
     write_atomically(folder.path / "comparison.md", markdown(comparison, made))
     seen, links, left_out = _of_combinations(folder, _names(comparison), with_pictures="pictures" in wanted)
+    on_combinations()
     layers = {name: one.layers for name, one in seen.items() if one.layers is not None}
     report = folder.path / "report.html"
     page = html(comparison, True, layers, details(seen, links), left_out, samples_of(folder, comparison))

@@ -18,14 +18,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 from http import HTTPStatus
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO, cast
 
-from sweeprof.errors import UserError, WorkerError
+from sweeprof.errors import SweeprofError, UserError, WorkerError
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.plan.plan import Plan
 from sweeprof.processes import Child, Connection, NoAnswer, die_with, inherited_connection
@@ -37,7 +37,7 @@ from sweeprof.run.tracking_file import StoredTracker, note_sent
 from sweeprof.storage.folder import Folder
 from sweeprof.terminal import log_as_a_program
 from sweeprof.text import stored
-from sweeprof.tracking import KNOWN, Adder, Links, ReportsProgress, SweepInfo, SweepOutcome, Tracker
+from sweeprof.tracking import KNOWN, Adder, Links, ReportsProgress, SendsAhead, SweepInfo, SweepOutcome, Tracker
 from sweeprof.tracking.credentials import LOGIN, without_credentials, without_logins
 
 OPEN_S = 120.0
@@ -135,6 +135,21 @@ class TrackerProcess:
         note_sent(self._folder, self.trouble)
         return links or self._links
 
+    def prepare(self, missing: str) -> None:
+        """Have the process make the comparison that :meth:`close` sends, while the driver makes its own."""
+        self._tell({"prepare": missing, "trust": self._trust})
+
+    def send_ahead(self, ending: SweepOutcome, missing: str) -> None:
+        """Have the process send the combinations, whose files are complete, while the driver writes the reports."""
+        self._tell({"ahead": ending, "missing": missing})
+
+    def _tell(self, message: Mapping[str, Any]) -> None:
+        """Send a message that has no answer; nothing if the tracker is not open."""
+        if self._child is None or self._links is None or (self._opening is not None and self._opening.is_alive()):
+            return
+        with suppress(WorkerError):  # which closing reports
+            self._child.send({**message, "folder": str(self._folder.path)}, IDLE_S)
+
     def show(self, comparison: Comparison) -> None:
         """Send the combinations of a sweep that runs which have values; nothing if the tracker is not open, or cannot do so."""
         is_open = self._opening is not None and not self._opening.is_alive() and self._links is not None
@@ -224,6 +239,8 @@ def _serve() -> None:
     tracker: Tracker | None = None
     progress = _Progress(connection)
 
+    prepared: dict[str, Comparison] = {}
+
     def do(message: Mapping[str, Any]) -> None:
         nonlocal tracker
         text: dict[str, Any] = {}
@@ -232,37 +249,47 @@ def _serve() -> None:
                 tracker = _made(message)
                 if isinstance(tracker, ReportsProgress):
                     tracker.on_progress = progress.report
-            links = _done(tracker, message, Folder(Path(message["folder"])))
+            links = _done(tracker, message, Folder(Path(message["folder"])), prepared)
             text["links"] = dataclasses.asdict(links) if links else None
         except Exception as error:  # errors of a tracker are reported, and end nothing
             text["trouble"] = stored(trouble_of(error))
         connection.send(text)
 
     for message in connection.messages():
+        if "prepare" in message:
+            with suppress(Exception):  # which closing reports
+                missing, folder = message["prepare"], Folder(Path(message["folder"]))
+                prepared[missing] = comparison_of(folder, missing, trust=message["trust"])
+            continue
+        if "ahead" in message:
+            with suppress(Exception):
+                missing, folder = message["missing"], Folder(Path(message["folder"]))
+                if isinstance(tracker, SendsAhead) and missing in prepared:
+                    with sending_lock(folder.path, OTHERS_CLOSE_S):
+                        tracker.send_ahead(prepared[missing], list(_outcomes(folder)), folder.path, message["ahead"])
+            continue
         if "open" not in message:
             do(message)
             continue
-        config = message["config"]
-        if config["_target_"] in KNOWN:
-            with _before_measuring(message):
-                import_module(config["_target_"].rpartition(".")[0]).import_library()
-                if not str(config.get("uri")).startswith(
-                    ("http://", "https://")
-                ):  # a database's schema takes seconds, too
-                    do(message)
-                    continue
-        # Others may measure meanwhile. The priority is that of a thread, for a process may not raise its own again.
-        opening = threading.Thread(target=_at_low_priority, args=(functools.partial(do, message),))
+        # The priority is that of a thread, for a process may not raise its own again.
+        opening = threading.Thread(target=_at_low_priority, args=(functools.partial(_open, message, do),))
         opening.start()
         opening.join()
 
 
-@contextmanager
-def _before_measuring(message: Mapping[str, Any]) -> Iterator[None]:
-    """Keep everything on this host from measuring: an import, and a new database, keep a processor busy for seconds."""
-    plan = Folder(Path(message["folder"])).read_plan()
-    with host_lock(plan).taken(False):
-        yield
+def _open(message: Mapping[str, Any], do: Callable[[Mapping[str, Any]], object]) -> None:
+    """Open the tracker; what keeps a processor busy for seconds is done while nothing is measured on this host."""
+    config = message["config"]
+    is_server = str(config.get("uri")).startswith(("http://", "https://"))
+    with ExitStack() as lock:
+        if config["_target_"] in KNOWN:
+            with suppress(SweeprofError, OSError):
+                plan = Folder(Path(message["folder"])).read_plan()
+                lock.enter_context(host_lock(plan).taken(False))
+            import_module(config["_target_"].rpartition(".")[0]).import_library()
+        if is_server:
+            lock.close()
+        do(message)
 
 
 def _at_low_priority(step: Callable[[], None]) -> None:
@@ -304,7 +331,9 @@ def _made(message: Mapping[str, Any]) -> Tracker:
     return known
 
 
-def _done(tracker: Tracker, message: Mapping[str, Any], folder: Folder) -> Links | None:
+def _done(
+    tracker: Tracker, message: Mapping[str, Any], folder: Folder, prepared: Mapping[str, Comparison]
+) -> Links | None:
     if "open" in message:
         info = message["open"]
         with sending_lock(folder.path, OTHERS_OPEN_S):
@@ -320,11 +349,20 @@ def _done(tracker: Tracker, message: Mapping[str, Any], folder: Folder) -> Links
             tracker.add(whole, records, folder.path, message["add"])
         return None
     with sending_lock(folder.path, OTHERS_CLOSE_S):
-        return _close(tracker, folder, message["ending"], message["missing"], message["trust"])
+        comparison = prepared.get(message["missing"])
+        return _close(tracker, folder, message["ending"], message["missing"], message["trust"], comparison)
 
 
-def _close(tracker: Tracker, folder: Folder, ending: SweepOutcome, missing: str, trust: bool = False) -> Links | None:
-    comparison = comparison_of(folder, missing, trust=trust)
+def _close(
+    tracker: Tracker,
+    folder: Folder,
+    ending: SweepOutcome,
+    missing: str,
+    trust: bool = False,
+    comparison: Comparison | None = None,
+) -> Links | None:
+    if comparison is None:
+        comparison = comparison_of(folder, missing, trust=trust)
     return tracker.close(comparison, list(_outcomes(folder)), folder.path, ending)
 
 

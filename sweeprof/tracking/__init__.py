@@ -83,6 +83,14 @@ class ReportsProgress(Protocol):
 
 
 @runtime_checkable
+class SendsAhead(Protocol):
+    """A tracker that can send combinations before the reports of the sweep are complete."""
+
+    def send_ahead(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: SweepOutcome) -> None:
+        """Send the combinations, whose own files are complete; :meth:`Tracker.close` sends what is missing."""
+
+
+@runtime_checkable
 class Adder(Protocol):
     """The interface of a tracker for cluster jobs with ``tracking.writer=job``: several may write at once."""
 

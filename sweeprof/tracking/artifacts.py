@@ -96,7 +96,7 @@ def stage_combination(target: Path, folder: Path, combination_id: str, config: M
     for path in sorted(path for path in left.rglob("[!.]*") if path.is_file()):
         _copy(path, target / path.relative_to(left))
     if config is not None:
-        write_json(target / "config.json", config)
+        write_json(target / "config.json", config, durable=False)
         _copy(target / "config.json", target / "config.json")
     _make_from(target / "layers.csv", target / tables.LAYERS, tables.layers)
     _make_from(target / "operators.csv", target / tables.OPERATORS, tables.operators)
@@ -146,7 +146,7 @@ def _make(target: Path, make: Callable[[], Any]) -> None:
     if isinstance(made, str):
         write_atomically(target, without_credentials(made), durable=False)
     elif made is not None and made["data"]:
-        write_json(target, made, compact=True)
+        write_json(target, made, compact=True, durable=False)
 
 
 def _copy(path: Path, target: Path) -> None:

@@ -23,7 +23,7 @@ from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.history import history_name, record_history
 from sweeprof.tracking.process import ENVIRONMENT
 from sweeprof.tracking.rest import VIEWER
-from sweeprof.tracking.retry import connected, dispensable, is_foreign, retrying, until_done
+from sweeprof.tracking.retry import connected, dispensable, is_foreign, log_artifacts, retrying, until_done
 from sweeprof.tracking.run_index import delete_strays, known_runs, sweep_run, with_params
 from sweeprof.tracking.runs import METRICS_TAG, RunContent, run_contents
 from sweeprof.tracking.sweeps import (
@@ -104,18 +104,10 @@ class MlflowTracker:
         Raises:
             TrackingError: MLflow cannot be reached, or refuses; it says how much is there.
         """
-        sweep, sent = sweep_info(comparison), 0
-        with self._told(lambda: f"; {sent} of {sweep.combinations} combinations are there"):
-            client = retrying(until_done(lambda _: connected(self._uri)), self.on_progress)
-            experiment = until_done(lambda _: self._experiment(client, sweep.name))
-            params = sweep_params(comparison)
-            parent = until_done(lambda _: with_params(client, sweep_run(client, experiment, sweep), params))
+        sweep, sent = sweep_info(comparison), list[str]()
+        with self._told(lambda: f"; {len(sent)} of {sweep.combinations} combinations are there"):
+            client, experiment, parent, known = self._send_combinations(comparison, records, folder, ending, sent)
             parent_id = parent.info.run_id
-            known = until_done(lambda _: known_runs(client, experiment, sweep.sweep_id))
-            for id, content in run_contents(comparison, records, ending, parent_id, experiment):
-                stage = functools.partial(stage_combination, folder=folder, combination_id=id, config=content.config)
-                until_done(functools.partial(_bring, client, experiment, content, stage, known.pop(id, None)))
-                sent += 1
             until_done(lambda _: delete_strays(client, experiment, sweep.sweep_id, known))
             whole = functools.partial(sweep_content, comparison, records, folder, ending, experiment, parent)
             stage = functools.partial(stage_sweep, folder=folder, comparison=comparison)
@@ -130,6 +122,39 @@ class MlflowTracker:
                     client.set_tag(parent_id, NOTE, whole(id).tags[NOTE])
                     record_history(client, id, comparison, views, experiment)
         return self._links(experiment, sweep.sweep_id)
+
+    def send_ahead(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: SweepOutcome) -> None:
+        """Send the combinations while the reports of the sweep are written; :meth:`close` then sends the rest.
+
+        Raises:
+            TrackingError: MLflow cannot be reached, or refuses.
+        """
+        with self._told():
+            self._send_combinations(comparison, records, folder, ending, [])
+
+    def _send_combinations(
+        self,
+        comparison: Comparison,
+        records: Sequence[Record],
+        folder: Path,
+        ending: SweepOutcome,
+        sent: list[str],
+    ) -> tuple[MlflowClient, str, Run, dict[str, Run]]:
+        """Send every combination that is not there yet, adding its id to ``sent``.
+
+        Returns the client, the experiment's id, the sweep's run, and the runs of the sweep that belong to no combination.
+        """
+        sweep = sweep_info(comparison)
+        client = retrying(until_done(lambda _: connected(self._uri)), self.on_progress)
+        experiment = until_done(lambda _: self._experiment(client, sweep.name))
+        params = sweep_params(comparison)
+        parent = until_done(lambda _: with_params(client, sweep_run(client, experiment, sweep), params))
+        known = until_done(lambda _: known_runs(client, experiment, sweep.sweep_id))
+        for id, content in run_contents(comparison, records, ending, parent.info.run_id, experiment):
+            stage = functools.partial(stage_combination, folder=folder, combination_id=id, config=content.config)
+            until_done(functools.partial(_bring, client, experiment, content, stage, known.pop(id, None)))
+            sent.append(id)
+        return client, experiment, parent, known
 
     def add(self, comparison: Comparison, records: Sequence[Record], folder: Path, ids: Collection[str]) -> None:
         """Send some combinations while others are being measured; tries like :meth:`close`.
@@ -237,7 +262,7 @@ def _send(
     with tempfile.TemporaryDirectory(prefix="sweeprof-") as staged:
         stage(Path(staged))
         add_extras(client, id, Path(staged), content.inputs)
-        client.log_artifacts(id, staged)
+        log_artifacts(client, run, Path(staged))
     client.set_terminated(id, content.status, content.end_ms)
 
 

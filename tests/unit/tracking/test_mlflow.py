@@ -21,6 +21,7 @@ from sweeprof.results.compare import Cell, Comparison
 from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import Record
 from sweeprof.tracking import SweepInfo, SweepOutcome
+from sweeprof.tracking import mlflow as mlflow_tracker
 from sweeprof.tracking.mlflow import MlflowTracker, TrackingError
 from sweeprof.tracking.process import ENVIRONMENT, GIVE_UP_S
 
@@ -560,3 +561,28 @@ def test_the_environment_of_the_process_is_left_alone(output: Path) -> None:
     before = dict(os.environ)
     track(output, small())
     assert {name: value for name, value in os.environ.items() if before.get(name) != value} == {}
+
+
+def test_combinations_that_were_sent_ahead_are_not_sent_again(
+    output: Path, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of, tracker = small(), MlflowTracker(None, output)
+    found = [record for record in records(of) if record.combination_id in {row.combination_id for row in of.rows}]
+    tracker.open(info(of))
+    for record in found:
+        record.write(output / of.sweep_id / "records")
+    tracker.send_ahead(of, found, output / of.sweep_id, "finished")
+    parent, ahead = runs(client)
+    assert parent.info.status == "RUNNING"
+    assert set(ahead) == {row.combination_id for row in of.rows}
+    assert {run.info.status for run in ahead.values()} <= {"FINISHED", "FAILED"}
+    sent: list[str] = []
+    real = mlflow_tracker._send
+    monkeypatch.setattr(
+        mlflow_tracker, "_send", lambda *words: (sent.append(words[3].tags["sweeprof.kind"]), real(*words))
+    )
+    track(output, of, found, tracker=tracker)
+    assert sent == ["sweep"]
+    parent, children = runs(client)
+    assert parent.info.status == "FINISHED"
+    assert {id: run.info.run_id for id, run in children.items()} == {id: run.info.run_id for id, run in ahead.items()}
