@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 
 from support.layered import write_layers
 from support.samples import comparison, records
+from sweeprof.report.answer import answer
 from sweeprof.report.markdown import markdown
 from sweeprof.results.compare import Cell, Comparison
 from sweeprof.results.measurement import Measurement, MetricInfo
@@ -90,7 +91,9 @@ def test_a_sweep_leaves_a_run_per_combination(output: Path, client: MlflowClient
     assert parent.data.tags["mlflow.source.git.commit"] == "abc1234"
     assert parent.data.tags["mlflow.user"]
     assert parent.data.tags["mlflow.note.content"].startswith("**torch is faster than tensorflow in all 7 cases")
-    assert parent.data.tags["answer"].startswith("torch is faster than tensorflow in all 7 cases")
+    words = answer(comparison())
+    assert parent.data.tags["answer"] == str(words)
+    assert parent.data.tags["mlflow.note.content"].startswith(f"**{words.finding}** {words.rest}")
     assert (parent.data.tags["confidence"], parent.data.tags["sweeprof.baseline"]) == ("low", "torch")
     assert artifacts(client, parent) == {"comparison.json", "comparison.md", "plots", "report.html", "tables"}
     assert artifacts(client, parent, "plots") == {"plots/latency.png"}
