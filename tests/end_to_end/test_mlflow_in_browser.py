@@ -38,7 +38,7 @@ from sweeprof.tracking import Links, SweepInfo
 from sweeprof.tracking.mlflow import ENVIRONMENT, MlflowTracker
 from sweeprof.tracking.rest import VIEWER
 from sweeprof.tracking.tables import LAYERS
-from sweeprof.tracking.views import HISTORY, TREND, run_address, view_address
+from sweeprof.tracking.views import HISTORY, TREND, run_address, runs_address, view_address
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -137,6 +137,13 @@ def test_the_table_lists_every_combination_with_headline_metrics_and_axes(
     assert len(names) == ROWS
     assert names[:6] == [f"lenet5/{backend}/b{n}" for n in (1, 8, 64) for backend in ("torch", "tensorflow")]
     assert page.get_by_text("timing: killed by SIGKILL (signal 9)").is_visible()
+
+
+def test_a_sweep_without_a_view_lists_every_combination(server: str, page: Page) -> None:
+    sweep = runs_of(server, "sweep")[0]
+    opened_view(page, runs_address(server, "1", sweep.info.run_id, "table"), ROWS)
+    page.get_by_text("lenet5/tensorflow/b1", exact=True).wait_for(timeout=WAIT_MS)
+    assert page.get_by_role("link", name="Prompts").count() == 0  # the pages of language models
 
 
 def test_a_first_visit_shows_axes_latency_ratio_and_verdict_without_scrolling(

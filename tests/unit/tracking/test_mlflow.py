@@ -24,6 +24,7 @@ from sweeprof.results.record import Record
 from sweeprof.tracking import SweepInfo, SweepOutcome
 from sweeprof.tracking.mlflow import MlflowTracker, TrackingError
 from sweeprof.tracking.process import ENVIRONMENT, GIVE_UP_S
+from sweeprof.tracking.views import KEPT_SWEEPS, runs_address
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -170,13 +171,28 @@ def test_descriptions_have_figures_and_lead_back_to_the_sweep(output: Path, clie
     parent, own = runs(client)
     sweep = f"#/experiments/{parent.info.experiment_id}/runs/{parent.info.run_id}"
     slower = own["c000000000003"].data.tags["mlflow.note.content"]
-    assert slower.startswith(f"**ok** · [sweep]({sweep}?workflowType=machine_learning) · [comparison](#/experiments/")
+    assert slower.startswith(f"**ok** · [sweep]({sweep}?workflowType=machine_learning) · [report](")
     assert f"[report]({sweep}/artifacts/report.html?workflowType=machine_learning)" in slower.splitlines()[0]
     assert "- latency: **244 µs [239–251]**, ×1.90" in slower
     assert "the baseline of others" in own[FIRST].data.tags["mlflow.note.content"].splitlines()[0]
     head = parent.data.tags["mlflow.note.content"].split("\n\n")[0]
     for word in ("table", "charts", "report", "history"):
         assert f"[{word}](#/experiments/" in head
+
+
+def test_the_description_of_a_sweep_without_views_leads_to_its_runs(output: Path, client: MlflowClient) -> None:
+    """MLflow shows its pages for language models at the address of a view that does not exist."""
+    experiment = client.create_experiment("quickstart", (output / "mlflow-artifacts").as_uri())
+    for number in range(KEPT_SWEEPS):
+        newer = json.dumps({"createdAt": 4_000_000_000_000 + number})
+        client.set_experiment_tag(experiment, f"mlflow.sharedViewState.sweeprof-n{number}-table", newer)
+    track(output, small(), tracker=MlflowTracker(None, output, history=True))
+    parent, _ = runs(client)
+    assert not [key for key in client.get_experiment(experiment).tags if f"sweeprof-{small().sweep_id}" in key]
+    head = parent.data.tags["mlflow.note.content"].split("\n\n")[0]
+    for kind in ("table", "charts"):
+        assert f"[{kind}]({runs_address('', experiment, parent.info.run_id, kind)})" in head
+    assert "viewStateShareKey=sweeprof-history-trend" in head
 
 
 def test_the_experiment_says_what_it_holds_unless_somebody_else_did(output: Path, client: MlflowClient) -> None:
