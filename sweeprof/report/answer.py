@@ -525,7 +525,8 @@ def _advice(comparison: Comparison, cases: Sequence[_Case]) -> str:
         needed = [cell.rounds_needed for cell in open_cells if cell.verdict_reason == "interval_crosses_threshold"]
         known = [rounds for rounds in needed if rounds is not None]
         if len(known) == len(needed) and max(known) <= MOST_ADVISED:
-            advice = f"About {max(known)} rounds would decide: protocol.rounds={max(known)}."
+            more = f"about {max(known)} rounds would decide: protocol.rounds={max(known)}."
+            advice = f"Wait until the machine is idle; {more}" if _noisy(comparison) else f"A{more[1:]}"
         else:
             advice = _less_spread(comparison)
     elif codes["different_environment"]:

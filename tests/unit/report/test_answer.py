@@ -319,6 +319,12 @@ def test_the_reasons_for_a_low_confidence() -> None:
     assert few <= 20
     assert answer(closer).advice == f"About {few} rounds would decide: protocol.rounds={few}."
     noise = (Warning("spread_high", "IQR is 31 %", "wait"),)
+    busy = dataclasses.replace(closer, rows=tuple(dataclasses.replace(row, warnings=noise) for row in closer.rows))
+    assert (
+        answer(busy).advice
+        == f"Wait until the machine is idle; about {few} rounds would decide: protocol.rounds={few}."
+    )
+    noise = (Warning("spread_high", "IQR is 31 %", "wait"),)
     noisy = dataclasses.replace(crossing, rows=tuple(dataclasses.replace(row, warnings=noise) for row in crossing.rows))
     assert answer(noisy).reasons[-1] == "2 noisy rows"
     assert answer(noisy).advice == "Wait until the machine is idle and run again with protocol=interleaved."
