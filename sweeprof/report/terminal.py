@@ -69,7 +69,7 @@ class Report:
         protocol = protocol_text(self.comparison)
         if protocol:
             yield Text(protocol, style="dim")
-        notes = {}
+        notes: dict[str, None] = {}
         for table in tables(self.comparison):
             yield Text()
             lines, note = _table(table, width)
@@ -121,7 +121,7 @@ def text(comparison: Comparison, width: int = 100) -> str:
 def _table(table: ReportTable, width: int) -> tuple[list[Text], str]:
     """Return the lines of a table, and what it does not show; empty if it shows everything."""
     kept, widths = _fitting(table, width)
-    without_intervals = []
+    without_intervals: list[Column] = []
     if any(column.rank <= _MAIN_RANK for i, column in enumerate(table.columns) if i not in kept):
         table, without_intervals = _without_intervals(table)
         kept, widths = _fitting(table, width)

@@ -116,12 +116,14 @@ def stored_tracker(folder: Folder, key: str, given: Sequence[str] = (), trust: b
             f"had a password, which is not stored; set MLFLOW_TRACKING_URI, or send it with: {sending_command(folder)}"
         )
         raise UserError([Problem(key, address, message)])
+    if address is None or _is_beside(folder, address):
+        return StoredTracker(config, confined=True)
     if _is_foreign_database(folder, address):
         message = (
             f"is a database that only the sweep's folder names; if it is yours, give {key}={shlex.quote(address)}."
         )
         raise UserError([Problem(key, address, message)])
-    if address is not None and not _is_beside(folder, address) and (known_logins := logins()):
+    if known_logins := logins():
         message = (
             f"is an address that only the sweep's folder names; your login ({', '.join(known_logins)}) is sent there if you give "
             f"{key}={shlex.quote(address)}, or MLFLOW_TRACKING_URI."

@@ -524,7 +524,7 @@ def test_an_answer_since_another_night_says_what_the_table_says(seed: int) -> No
     before = two_sided(seed + 100, sweep_id="s0", created="2026-11-20T03:00:00+00:00")
     after = set_against(two_sided(seed + 200), before, "nightly")
     cells = {row.combination_id: row.cells.get("latency/forward") for row in after.rows if usable(row)}
-    verdicts = Counter(cell.verdict for cell in cells.values() if cell)
+    verdicts = Counter(str(cell.verdict) for cell in cells.values() if cell)
     text = answer(after).finding
     assert text.startswith("Since 20 November: ")
     names = {",".join(f"{axis}={value}" for axis, value in row.axes.items()): row for row in after.rows}
