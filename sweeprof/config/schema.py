@@ -272,6 +272,14 @@ class ProtocolSettings:
         "Calibration kernel that is timed before each sample; auto: the one that resembles the model.",
         c.optional(c.choice("calibration kernel", ("auto", "convolution", "matmul"))),
     )
+    decide: str | None = _key(
+        PROTOCOL.decide,
+        "Stop the rounds of a combination as soon as these comparisons of its time are decided, from three rounds on: with its "
+        "baseline (baseline), of all pairs that differ only in the baseline's axes (pairs), or of the best of them with the others "
+        "(best). protocol.rounds is then the largest number, at most 50, and intervals allow for the repeated tests. null: measure "
+        "all rounds.",
+        c.optional(c.choice("comparison", ("baseline", "pairs", "best"))),
+    )
 
 
 @dataclass

@@ -292,8 +292,9 @@ def _essence(node: object) -> object:
     # So that a combination keeps its id.
     if kept.get("interleave") == "samples":
         kept["interleave"] = EARLIER_INTERLEAVE
-    if kept.get("precision_method", "") is None:
-        del kept["precision_method"]
+    for name in ("precision_method", "decide"):
+        if kept.get(name, "") is None:
+            del kept[name]
     if kept.get("precision") == "fp32" and kept.get("framework") in _WITHOUT_PRECISION:
         del kept["precision"]
         if kept["framework"] == "litert":

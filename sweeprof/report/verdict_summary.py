@@ -77,6 +77,8 @@ def protocol_text(comparison: Comparison, with_intervals: bool = True) -> str:
         return ""
     count = " or ".join(map(str, sorted(rounds)))
     parts = [f"{count} {'round' if rounds == [1] else 'rounds'}"]
+    if comparison.protocol.get("decide"):
+        parts[0] = f"at most {parts[0]}, until verdicts are decided"
     if rounds != [1]:
         parts[0] += ", " + " or ".join(_WAYS.get(way, way) for way in comparison.protocol.get("interleave", ()))
     kernels = [kernel for kernel in comparison.protocol.get("kernel", ()) if kernel]
@@ -101,9 +103,10 @@ def tests_text(comparison: Comparison) -> str:
     found = Counter(cell.verdict for cell in tested)
     message = ", ".join(f"{found[v]} {v}" for v in ("better", "worse", "same", "unclear") if found[v])
     ratios = "ratio was" if len(tested) == 1 else "ratios were"
+    repeated = " over all its rounds" if comparison.protocol.get("decide") else ""
     drift = "; a drift of the machine between the sweeps is not in that" if comparison.against else ""
     return (
-        f"{len(tested)} {ratios} tested, each at {percent(CONFIDENCE)} confidence: {message}. "
+        f"{len(tested)} {ratios} tested, each at {percent(CONFIDENCE)} confidence{repeated}: {message}. "
         f"Chance alone would call at most {expected_false(len(tested)):.2g} of them better or worse{drift}"
     )
 

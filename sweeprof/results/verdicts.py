@@ -85,6 +85,9 @@ class Pairing:
     one kind; see :mod:`sweeprof.results.compare`."""
     apart: frozenset[int] = frozenset()
     """Rounds, by number, that form no pairs all the same: one side's was run again later."""
+    confidence: float = CONFIDENCE
+    """Of the interval of the ratio; higher where it was tested after each round: see
+    :func:`~sweeprof.results.statistics.repeated_confidence`."""
 
 
 def compare_cell(
@@ -152,12 +155,14 @@ def _with_rounds(
     if min(*values, *baseline) <= 0:
         return undecided("unclear", "test_failed")
     try:
-        interval = (ratio_interval if pairing.is_interleaved else unpaired_interval)(values, baseline)
+        interval = (ratio_interval if pairing.is_interleaved else unpaired_interval)(
+            values, baseline, pairing.confidence
+        )
     except ArithmeticError:  # a spread beyond all bounds; never a significance
         return undecided("unclear", "test_failed")
     verdict, reason = interval_verdict(interval, threshold, measurement.better)
     needed = (
-        rounds_to_settle(values, baseline, threshold, paired=pairing.is_interleaved)
+        rounds_to_settle(values, baseline, threshold, pairing.is_interleaved, pairing.confidence)
         if reason == "interval_crosses_threshold"
         else None
     )

@@ -13,7 +13,7 @@ from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.output_scores import parts_of, with_parts
 from sweeprof.metrics.select import select
 from sweeprof.passes.registry import baseline_passes, exclusive_passes
-from sweeprof.plan.comparing import judged, protocol_of, thresholds_of
+from sweeprof.plan.comparing import judged, most_rounds, protocol_of, thresholds_of
 from sweeprof.plan.plan import Combination, Trial
 from sweeprof.results.compare import (
     Comparison,
@@ -109,7 +109,7 @@ def comparison_of(
         damaged += (f"records/{combination.id}/{name}: {reason}" for name, reason in unread.items())
         if plan.cluster:
             seen_hosts(own, hosts)
-        own += missing_results.placeholder_records(combination, own, unread)
+        own += missing_results.placeholder_records(combination, own, unread, lambda trial: not folder.is_decided(trial))
         base = bases[combination.id]
         compared = own if base == combination.id else of_baseline(base) if base else None
         wanted = [*selected, *parts_of(selected, own)]
@@ -190,9 +190,10 @@ def _row(
         wall_s=sum(record.wall_s for record in records),
         environment=key_of(r.environment for r in records if r.pass_name == "timing" and r.environment),
         settings=settings,
-        sessions=_sessions(records),
+        sessions=sessions_of(records),
         rounds_complete=complete,
         rounds_planned=len(timed),
+        most_rounds=most_rounds(combination.config),
         is_incomplete=is_incomplete,
         precision_method=_precision_method(records),
         failures=tuple(failures),
@@ -262,7 +263,7 @@ def _judged_by(row: Row, difference: str | None) -> Row:
     return dataclasses.replace(row, status="failed", reason=difference, baseline_id=None, is_incomplete=False)
 
 
-def _sessions(records: Sequence[Record]) -> tuple[str | None, ...]:
+def sessions_of(records: Sequence[Record]) -> tuple[str | None, ...]:
     """Return for each timing round the run of the shard that timed it; empty for records of versions that did not store it."""
     found = {r.round: r.environment.get("session", "") for r in records if r.pass_name == "timing" and r.status == "ok"}
     return tuple(found.get(number) for number in range(max(found, default=-1) + 1))

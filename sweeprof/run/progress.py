@@ -63,6 +63,8 @@ class State:
                 self.current = self.waited_for = f"waiting for {event.waits_for}"
             return None
         self.trials.pop(event.key, None)
+        if event.kind == "decided":
+            return None
         self.spent.setdefault(event.pass_name, []).append(event.time - self.begun.pop(event.key, event.time))
         if event.status in ("ok", "unsupported"):
             return None

@@ -14,7 +14,7 @@ from sweeprof.plan.plan import Combination, Plan
 from sweeprof.report.cells import axes_text
 from sweeprof.report.csv import csv_lines, csv_text
 from sweeprof.report.explore.data import room, thinned_samples
-from sweeprof.report.figure import Plot
+from sweeprof.report.figure import Picture
 from sweeprof.report.html import html
 from sweeprof.report.images import png, svg
 from sweeprof.report.latex import TABLES, document, latex
@@ -176,7 +176,7 @@ def write_exports(
         _write_table(folder.path / "tables", make, "parquet" in formats)
 
 
-def _draw(into: Path, plot: Plot) -> None:
+def _draw(into: Path, plot: Picture) -> None:
     into.mkdir(parents=True, exist_ok=True)
     write_bytes(into / f"{plot.key}.png", png(plot), durable=False)
     write_bytes(into / f"{plot.key}.svg", svg(plot), durable=False)

@@ -22,7 +22,7 @@ from typing import Any
 
 from sweeprof.config.units import parse_size
 from sweeprof.errors import Damaged, WorkerError
-from sweeprof.passes.registry import exclusive_passes
+from sweeprof.passes.registry import exclusive_passes, pass_named
 from sweeprof.plan.plan import Combination, Plan, Trial, TrialGroup
 from sweeprof.plan.process_environment import environment, preload
 from sweeprof.processes import NoAnswer, signal_name
@@ -35,6 +35,7 @@ from sweeprof.run.isolation import WorkerPool
 from sweeprof.run.locks import Holder, end_with_driver, exclusive_lock, host_lock, work_lock
 from sweeprof.run.prepare_data import prepare_data
 from sweeprof.run.request import DISK_FULL, Isolation, ProcessExit, Request
+from sweeprof.run.sequential import SequentialRounds
 from sweeprof.storage.events import EventLog
 from sweeprof.storage.folder import Folder
 
@@ -69,11 +70,16 @@ def _run_trials(folder: Folder, index: int, path: Path) -> None:
         WorkerPool(plan.isolation, folder.logs) as pool,
         host_slots(host_lock(plan), index) as slots,
     ):
-        shard = _Shard(plan, folder, pool, slots, events)
+        shard = _Shard(plan, folder, pool, slots, events, SequentialRounds(plan, folder, plan.shards[index]))
         shard.run_in_parallel([group for group in todo if group[0].pass_name not in exclusive_passes()])
+        rounds = 0
         for group in todo:
-            if group[0].pass_name in exclusive_passes():
-                shard.run(group)
+            if group[0].pass_name not in exclusive_passes():
+                continue
+            if group[0].round > rounds:
+                rounds = group[0].round
+                shard.stop_decided(rounds)
+            shard.run(group)
 
 
 @dataclass(slots=True)
@@ -83,6 +89,7 @@ class _Shard:
     pool: WorkerPool
     slots: HostSlots
     events: EventLog
+    _sequential: SequentialRounds
     environment: Mapping[str, Any] = field(default_factory=capture)
     session: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     """Distinguishes this run of the shard from later ones that resume it: only rounds of the same run were interleaved."""
@@ -113,7 +120,7 @@ class _Shard:
         """Run the trials of a group, each leaving its record; does nothing once the sweep is to stop."""
         if self._is_ending or self.folder.stopped() is not None:
             return
-        trials = [trial for trial in group if not self._is_skipped(trial)]
+        trials = [trial for trial in group if not self.folder.is_decided(trial) and not self._is_skipped(trial)]
         if not trials:
             return
         for trial in trials:
@@ -134,6 +141,15 @@ class _Shard:
             else:
                 with self.pool.slot() as slot:
                     self._run_trial(slot, host, trials[0])
+
+    def stop_decided(self, rounds: int) -> None:
+        """Stop measuring combinations whose comparisons the first ``rounds`` rounds have decided (``protocol.decide``)."""
+        for id in self._sequential.note_decided(rounds):
+            most = int(self._combinations[id].config["protocol"]["rounds"])
+            for name in self.plan.passes:
+                if pass_named(name).kind == "rounds":
+                    for number in range(rounds, most):
+                        self.events.write("decided", Trial(id, name, number))
 
     def _run_interleaved(self, trials: Sequence[Trial], host: HostSlot) -> None:
         """Run interleaved trials; all of them, also those that have a record, because pairs need both."""

@@ -23,8 +23,9 @@ from sweeprof.results.validation import validated
 
 TrialKey = tuple[str, PassName, int]
 """Combination id, pass and round."""
-EventKind = Literal["begin", "waiting", "running", "end"]
-"""``waiting`` for the host lock, ``running`` once a trial that waited has it."""
+EventKind = Literal["begin", "waiting", "running", "end", "decided"]
+"""``waiting`` for the host lock, ``running`` once a trial that waited has it; ``decided``: the trial is not needed, as the rounds
+before it decided the combination's comparisons."""
 
 
 @dataclass(frozen=True, slots=True)

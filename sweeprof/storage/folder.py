@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import stat
@@ -12,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from sweeprof.errors import Damaged, Problem, UserError
-from sweeprof.passes.registry import checked_record
+from sweeprof.passes.registry import checked_record, pass_named
 from sweeprof.plan.plan import Combination, Plan, Trial
-from sweeprof.results.files import read_bytes, read_json, write_atomically
+from sweeprof.results.files import read_bytes, read_json, write_atomically, write_json
 from sweeprof.results.record import PassName, Record, Status
+from sweeprof.results.validation import validated
 
 DRIVER = "SWEEPROF_DRIVER"
 """Environment variable with the driver's token: a process whose parent died before it began tells by it whose it is."""
@@ -31,6 +33,13 @@ _ZONE_STEP = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, slots=True)
+class _Decided:
+    """The content of ``decided.json``."""
+
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
 class Folder:
     """The folder of a sweep.
 
@@ -42,6 +51,7 @@ class Folder:
         tracking.json        the tracker, and whether the sweep was sent
         records/ID/PASS-rK.json
         records/ID/superseded/PASS-rK-aN.json  records of trials that were run again
+        records/ID/decided.json  how many rounds decided the combination's comparisons, if it needs no further ones
         damaged/records/ID/PASS-rK-N.json  files that could not be read, set aside
         artifacts/ID/*       files that passes wrote beside their records
         events/shard-I.jsonl begin and end of every trial (:mod:`sweeprof.storage.events`)
@@ -125,8 +135,34 @@ class Folder:
         return self.logs / trial.combination_id / f"{trial.pass_name}-r{trial.round}.log"
 
     def is_done(self, trial: Trial) -> bool:
-        """True if the trial has a record; that of a trial to be run again is moved away first."""
-        return self.record_path(trial).exists()
+        """True if the trial has a record, or is not needed; the record of a trial to be run again is moved away first."""
+        return self.record_path(trial).exists() or self.is_decided(trial)
+
+    def is_decided(self, trial: Trial) -> bool:
+        """True if the rounds before this trial's decided the combination's comparisons, so that it is not needed."""
+        if trial.round == 0 or pass_named(trial.pass_name).kind != "rounds":
+            return False
+        rounds = self.rounds_that_decided(trial.combination_id)
+        return rounds is not None and trial.round >= rounds
+
+    def rounds_that_decided(self, combination_id: str) -> int | None:
+        """Return how many rounds decided a combination's comparisons; None if they are not decided."""
+        try:
+            return validated(_Decided, read_json(self._decided(combination_id))).rounds
+        except (Damaged, OSError):
+            return None
+
+    def note_decided(self, combination_id: str, rounds: int) -> None:
+        """Note that this number of rounds decided a combination's comparisons."""
+        write_json(self._decided(combination_id), dataclasses.asdict(_Decided(rounds)))
+
+    def forget_decided(self) -> None:
+        """Remove the notes of :meth:`note_decided`, as for a plan with other comparisons."""
+        for path in self.records.glob("*/decided.json"):
+            path.unlink()
+
+    def _decided(self, combination_id: str) -> Path:
+        return self.records / combination_id / "decided.json"
 
     def attempts(self, trial: Trial) -> int:
         """Return how many records of the trial were set aside."""
