@@ -35,11 +35,7 @@ MOST_EXCEPTIONS = 2
 STEPS = ("latency/iteration", "latency/forward")
 NOISE = ("spread_high", "spread_severe", "drift")
 """Codes of the warnings that say that a row's times scatter."""
-DEFAULT_ROUNDS = 5
-"""Rounds of ``protocol=default``."""
 CERTAIN: tuple[Verdict, ...] = ("better", "worse", "same")
-MOST_ADVISED = 20
-"""Rounds that are worth a recommendation; where more are needed, a longer protocol or an idle machine helps more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -522,13 +518,7 @@ def _advice(comparison: Comparison, cases: Sequence[_Case]) -> str:
         subject = "Measure the other sweep" if comparison.against is not None and is_other_side else "Run"
         advice = f"{subject} again with protocol=default."
     elif codes["interval_crosses_threshold"]:
-        needed = [cell.rounds_needed for cell in open_cells if cell.verdict_reason == "interval_crosses_threshold"]
-        known = [rounds for rounds in needed if rounds is not None]
-        if len(known) == len(needed) and max(known) <= MOST_ADVISED:
-            more = f"about {max(known)} rounds would decide: protocol.rounds={max(known)}."
-            advice = f"Wait until the machine is idle; {more}" if _noisy(comparison) else f"A{more[1:]}"
-        else:
-            advice = _less_spread(comparison)
+        advice = _less_spread(comparison)
     elif codes["different_environment"]:
         advice = "Measure both on one host."
     return advice
@@ -536,11 +526,7 @@ def _advice(comparison: Comparison, cases: Sequence[_Case]) -> str:
 
 def _less_spread(comparison: Comparison) -> str:
     """Return how to measure again with narrower intervals."""
-    rounds = max(comparison.protocol.get("rounds") or [0])
-    if rounds < DEFAULT_ROUNDS:
-        again = "again with protocol=default"
-    elif "samples" not in (comparison.protocol.get("interleave") or ()):
-        again = "again with protocol=interleaved"
-    else:
-        again = f"again with protocol.rounds={2 * rounds}"
+    again = "again with protocol=decide"
+    if comparison.against is not None or any(comparison.protocol.get("decide") or ()):
+        again = f"again with protocol.rounds={2 * max(comparison.protocol.get('rounds') or [MIN_ROUNDS])}"
     return f"Wait until the machine is idle and run {again}." if _noisy(comparison) else f"Run {again}."
