@@ -18,7 +18,6 @@ from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
 from sweeprof.tracking import Links, SweepInfo, SweepOutcome
 from sweeprof.tracking.artifacts import add_extras, stage_combination, stage_sweep
-from sweeprof.tracking.baselines import NOTE
 from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.history import history_name, record_history
 from sweeprof.tracking.process import ENVIRONMENT
@@ -35,7 +34,7 @@ from sweeprof.tracking.sweeps import (
     sweep_info,
     sweep_params,
 )
-from sweeprof.tracking.views import VERDICT_TAG, ViewOf, view_address, write_tags
+from sweeprof.tracking.views import NOTE, VERDICT_TAG, ViewOf, view_address, write_tags
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -115,12 +114,12 @@ class MlflowTracker:
             until_done(lambda _: _send(client, experiment, own(), whole(), stage))
             # A server may take no views and no history: these come last, so that it has all the rest.
             views = final_view(comparison, parent_id)
-            _write_views(client, experiment, views)
             if self._history:
                 with dispensable("history"):
                     id = until_done(lambda _: self._experiment(client, history_name(sweep.name)))
                     client.set_tag(parent_id, NOTE, whole(id).tags[NOTE])
                     record_history(client, id, comparison, views, experiment)
+            _write_views(client, experiment, views)
         return self._links(experiment, sweep.sweep_id)
 
     def send_ahead(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: SweepOutcome) -> None:

@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 
 from support.layered import write_layers
 from support.samples import comparison, records
+from sweeprof.report.answer import answer
 from sweeprof.report.markdown import markdown
 from sweeprof.results.compare import Cell, Comparison
 from sweeprof.results.measurement import Measurement, MetricInfo
@@ -24,6 +25,7 @@ from sweeprof.tracking import SweepInfo, SweepOutcome
 from sweeprof.tracking import mlflow as mlflow_tracker
 from sweeprof.tracking.mlflow import MlflowTracker, TrackingError
 from sweeprof.tracking.process import ENVIRONMENT, GIVE_UP_S
+from sweeprof.tracking.views import KEPT_SWEEPS, runs_address
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -91,7 +93,9 @@ def test_a_sweep_leaves_a_run_per_combination(output: Path, client: MlflowClient
     assert parent.data.tags["mlflow.source.git.commit"] == "abc1234"
     assert parent.data.tags["mlflow.user"]
     assert parent.data.tags["mlflow.note.content"].startswith("**torch is faster than tensorflow in all 7 cases")
-    assert parent.data.tags["answer"].startswith("torch is faster than tensorflow in all 7 cases")
+    words = answer(comparison())
+    assert parent.data.tags["answer"] == str(words)
+    assert parent.data.tags["mlflow.note.content"].startswith(f"**{words.finding}** {words.rest}")
     assert (parent.data.tags["confidence"], parent.data.tags["sweeprof.baseline"]) == ("low", "torch")
     assert artifacts(client, parent) == {"comparison.json", "comparison.md", "plots", "report.html", "tables"}
     assert artifacts(client, parent, "plots") == {"plots/latency.png"}
@@ -168,13 +172,28 @@ def test_descriptions_have_figures_and_lead_back_to_the_sweep(output: Path, clie
     parent, own = runs(client)
     sweep = f"#/experiments/{parent.info.experiment_id}/runs/{parent.info.run_id}"
     slower = own["c000000000003"].data.tags["mlflow.note.content"]
-    assert slower.startswith(f"**ok** · [sweep]({sweep}?workflowType=machine_learning) · [comparison](#/experiments/")
+    assert slower.startswith(f"**ok** · [sweep]({sweep}?workflowType=machine_learning) · [report](")
     assert f"[report]({sweep}/artifacts/report.html?workflowType=machine_learning)" in slower.splitlines()[0]
     assert "- latency: **244 µs [239–251]**, ×1.90" in slower
     assert "the baseline of others" in own[FIRST].data.tags["mlflow.note.content"].splitlines()[0]
     head = parent.data.tags["mlflow.note.content"].split("\n\n")[0]
     for word in ("table", "charts", "report", "history"):
         assert f"[{word}](#/experiments/" in head
+
+
+def test_the_description_of_a_sweep_without_views_leads_to_its_runs(output: Path, client: MlflowClient) -> None:
+    """MLflow shows its pages for language models at the address of a view that does not exist."""
+    experiment = client.create_experiment("quickstart", (output / "mlflow-artifacts").as_uri())
+    for number in range(KEPT_SWEEPS):
+        newer = json.dumps({"createdAt": 4_000_000_000_000 + number})
+        client.set_experiment_tag(experiment, f"mlflow.sharedViewState.sweeprof-n{number}-table", newer)
+    track(output, small(), tracker=MlflowTracker(None, output, history=True))
+    parent, _ = runs(client)
+    assert not [key for key in client.get_experiment(experiment).tags if f"sweeprof-{small().sweep_id}" in key]
+    head = parent.data.tags["mlflow.note.content"].split("\n\n")[0]
+    for kind in ("table", "charts"):
+        assert f"[{kind}]({runs_address('', experiment, parent.info.run_id, kind)})" in head
+    assert "viewStateShareKey=sweeprof-history-trend" in head
 
 
 def test_the_experiment_says_what_it_holds_unless_somebody_else_did(output: Path, client: MlflowClient) -> None:
