@@ -19,7 +19,7 @@ from support.odd import LONG, build, hostile
 from support.samples import comparison
 from sweeprof.report.cells import value_of
 from sweeprof.report.html import html
-from sweeprof.report.selection import Direction, pareto_front
+from sweeprof.report.selection import Direction, dominant
 from sweeprof.report.units import fixed_value
 from sweeprof.results.compare import Comparison, Row
 
@@ -165,7 +165,7 @@ def test_the_front_of_any_two_metrics_is_pythons(visit: Open) -> None:
         fitting = [row for row in known if not row.misses]
         better: tuple[Direction, Direction] = (metrics[x][1], metrics[y][1])
         pairs = [(float(value_of(row, x) or 0), float(value_of(row, y) or 0)) for row in fitting]
-        front = [fitting[place].combination_id for place in pareto_front(pairs, better)]
+        front = [fitting[place].combination_id for place in dominant(pairs, better)]
         assert sorted(steps["customdata"]) == sorted(front)
         assert set(points_of(clouds)) == {row.combination_id for row in known}
         assert steps["line"]["shape"] == "hv"

@@ -9,22 +9,14 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal
 
-from sweeprof.errors import Problem, UserError, choice_problem
 from sweeprof.report.cells import one_line
 from sweeprof.report.figure import OTHER_COLOUR, BarDirection, Block, BlockKind, Blocks, backend_colour
-from sweeprof.report.images import drawn
 from sweeprof.report.layers.nesting import TreeNode, nodes
 from sweeprof.report.units import scaled
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 
 SMALLEST = 0.002
 """Share of the whole below which the layers within one parent are drawn as one block: two pixels of a picture."""
@@ -164,47 +156,12 @@ def _path_text(row: LayerRow) -> str:
 
 Channel = Literal["forward", "backward"]
 CHANNELS: tuple[Channel, ...] = ("forward", "backward")
-_DIRECTIONS: tuple[BarDirection, ...] = ("vertical", "horizontal")
-
-
-def stacked(
-    table: LayerTable,
-    channels: Sequence[str] = ("forward",),
-    direction: str = "vertical",
-    path: Path | str | None = None,
-    figsize: tuple[float, float] | None = None,
-) -> tuple[Figure, Axes]:
-    """Stacked bars of the time by depth, one column (``vertical``) or row (``horizontal``) per depth.
-
-    Args:
-        table: with times, e.g. of ``LayerTable.with_times``.
-        channels: ``forward``, ``backward``, or both, which are summed.
-        direction: of the bars.
-        path: where to save the picture; its ending says in which format.
-        figsize: width and height in inches; None for what the depths need.
-
-    Raises:
-        UserError: a channel or direction does not exist, or the table has no times of the channels.
-    """
-    problems = [choice_problem("channels", name, "channel", CHANNELS) for name in channels if name not in CHANNELS]
-    if direction not in _DIRECTIONS:
-        problems.append(choice_problem("direction", direction, "direction", _DIRECTIONS))
-    chosen = cast("tuple[Channel, ...]", tuple(dict.fromkeys(channels)))
-    picture = None if problems else time_by_depth(table, chosen, cast("BarDirection", direction))
-    if not problems and picture is None:
-        problems.append(Problem("channels", list(channels), "were not measured: no row of the table has such a time."))
-    if picture is None:
-        raise UserError(problems)
-    figure, axes = drawn(picture, figsize)
-    if path is not None:
-        figure.savefig(path, bbox_inches="tight", pad_inches=0.15)
-    return figure, axes
 
 
 def time_by_depth(
     table: LayerTable, channels: Sequence[Channel] = ("forward",), direction: BarDirection = "vertical"
 ) -> Blocks | None:
-    """The picture of :func:`stacked`, its axis in percent of the whole; None where nothing was timed."""
+    """The stacked bars of the time by depth, their axis in percent of the whole; None where nothing was timed."""
     own = _seconds(channels)
     whole = _whole(table, own)
     if not whole:

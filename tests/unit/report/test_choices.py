@@ -14,7 +14,7 @@ from support.odd import build
 from support.samples import comparison
 from sweeprof.report.csv import csv_text
 from sweeprof.report.markdown import markdown
-from sweeprof.report.selection import dominant, metric_names, pareto_front, sections, with_selection
+from sweeprof.report.selection import dominant, metric_names, sections, with_selection
 from sweeprof.report.verdict_summary import geometric_means, protocol_text
 from sweeprof.results.compare import Comparison
 
@@ -98,11 +98,6 @@ def test_nothing_dominates_a_dominant_point_and_something_every_other(found: lis
     for place, (x, y, z) in enumerate(found):
         beaten = any(a <= x and b >= y and c <= z and (a, b, c) != (x, y, z) for a, b, c in found)
         assert beaten == (place not in kept)
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12))
-def test_in_two_directions_it_is_the_front_that_is_drawn(found: list[tuple[int, int]]) -> None:
-    assert sorted(pareto_front(found)) == dominant(found, ["lower", "higher"])
 
 
 def test_reports_say_what_qualifies_and_what_is_best_of_it() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -86,30 +85,11 @@ def test_parquet_on_request(tmp_path: Path) -> None:
     assert standing(folder) == {"samples", "parquet"}
 
 
-def test_plots_on_request_and_from_then_on(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "sweep")
-    shutil.copytree(GOLDEN, folder.path)
-    assert report([str(folder.path)]) == 0
-    assert names(folder, "plots/*") == []
-    assert report([str(folder.path), "--format", "plots"]) == 0
-    drawn = names(folder, "plots/*")
-    assert {"plots/latency.png", "plots/throughput.svg"} <= set(drawn)
-    assert {Path(name).suffix for name in drawn} == {".png", ".svg"}
-    for name in drawn:
-        (folder.path / name).write_text("of an earlier day")
-    assert report([str(folder.path)]) == 0
-    assert names(folder, "plots/*") == drawn
-    assert all((folder.path / name).read_bytes()[:5] in (b"\x89PNG\r", b"<?xml") for name in drawn)
-
-
 def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = measured(tmp_path)
     assert report([str(folder.path), "--format", "parquett,samples,pdf"]) == 1
     said = capsys.readouterr().err
-    assert (
-        "--format: 'parquett' is not a format. Did you mean 'parquet'? Known: all, parquet, pictures, plots, samples."
-        in said
-    )
+    assert "--format: 'parquett' is not a format. Did you mean 'parquet'? Known: all, parquet, samples." in said
     assert "'pdf'" in said
     monkeypatch.setattr(report_module, "has_parquet", lambda: False)
     assert report([str(folder.path), "--format", "all"]) == 1
@@ -136,7 +116,6 @@ def test_help_names_every_file(capsys: pytest.CaptureFixture[str]) -> None:
     for name in (
         "pull_request.md",
         "comparison-tables.tex",
-        "plots/*.png, *.svg",
         "tables/*.csv",
         "--format",
         "tables/*.parquet",
