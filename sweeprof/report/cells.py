@@ -106,7 +106,7 @@ def reason_of(row: Row, metric: str) -> str:
     """Return the reason why :func:`value_of` is None."""
     cell = row.cells.get(metric)
     if cell is None:
-        return "not asked for in this combination"
+        return "not requested for this combination"
     if cell.measurement.value is not None:
         return f"not a finite number: {cell.measurement.value}"
     return one_line(cell.measurement.reason or row.reason or "no reason was given")

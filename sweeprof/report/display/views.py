@@ -322,7 +322,7 @@ def _(layers: LayerTable) -> View:
     missing = [f"Not counted: {shown.uncounted}."] if shown.uncounted else []
     if shown.uncovered:
         names = ", ".join(f"{calls} × {name}" for name, calls in shown.uncovered.items())
-        missing.append(f"Not counted, for want of a formula: {names}.")
+        missing.append(f"Not counted, because there is no formula: {names}.")
     title = f"{one_line(drawn[0].row.type) or 'Layers'}: {counted(len(layers.rows), 'layer')}" if drawn else "no layers"
     found = ViewTable(headings, tuple(rows), total=len(layers.rows))
     parts: tuple[str | ViewTable, ...] = (

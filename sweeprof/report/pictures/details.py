@@ -76,15 +76,15 @@ MOST_CHARACTERS = 1_200_000
 _TEXT_LIMIT = 56
 
 _FILES = {
-    "trace.json.gz": "every operator on a time line; open it at https://ui.perfetto.dev, which reads it in the browser",
+    "trace.json.gz": "every operator on a time line; open it at https://ui.perfetto.dev",
     "lines_time.txt": "time by source line",
     "lines_memory.txt": "memory by source line",
-    "layers.html": "every layer, a table that sorts and folds",
+    "layers.html": "every layer, as a page with a sortable table",
     "layers.csv": "every layer, for a spreadsheet",
     "operators.csv": "every operator by module and shapes",
-    "memory/timeline.csv": "every moment of the memory",
+    "memory/timeline.csv": "allocated memory over time",
     "memory/layers.csv": "memory by layer",
-    "memory/tensors.csv": "tensors alive after the last step",
+    "memory/tensors.csv": "live tensors after the last step",
 }
 
 

@@ -61,7 +61,7 @@ def legend(table: LayerTable, found: Sequence[Block]) -> tuple[tuple[str, str], 
     """Names with their colours, those that are drawn."""
     drawn = {block.colour for block in found}
     names = {one_line(name): colour for name, colour in _type_colours(nodes(table)).items()}
-    names |= {"other types": OTHER_COLOUR, "with layers within": PARENT_COLOUR, "itself, or smaller": SELF_COLOUR}
+    names |= {"other types": OTHER_COLOUR, "containers": PARENT_COLOUR, "own share, or small layers": SELF_COLOUR}
     return tuple((name, colour) for name, colour in names.items() if colour in drawn)
 
 
@@ -170,7 +170,7 @@ def time_by_depth(
     noun = " and ".join(channels)
     return Blocks(
         key=f"stacked_{'_'.join(channels)}",
-        title=f"Time by depth: {noun}, {scaled(whole, 's')} in all",
+        title=f"Time by depth: {noun}, {scaled(whole, 's')} in total",
         axis=noun,
         blocks=tuple(found),
         direction=direction,
@@ -186,7 +186,7 @@ def time_icicle(table: LayerTable, channels: Sequence[Channel] = ("forward",)) -
     if not whole:
         return None
     found = blocks(table, own, lambda seconds: scaled(seconds, "s"))
-    title = f"Self time of the layers: {noun}, {scaled(whole, 's')} in all"
+    title = f"Self time of the layers: {noun}, {scaled(whole, 's')} in total"
     names, caption = legend(table, found), _caption(found, table, channels)
     return Blocks("icicle_time", title, noun, tuple(found), "horizontal", names, True, caption)
 
@@ -202,7 +202,7 @@ def macs_icicle(table: LayerTable) -> Blocks | None:
     if table.uncounted is not None or not table.macs:
         return None
     found = blocks(table, _macs, lambda macs: scaled(macs, "MAC"))
-    title = f"Multiply-accumulates of the layers: {scaled(table.macs, 'MAC')} in all"
+    title = f"Multiply-accumulates of the layers: {scaled(table.macs, 'MAC')} in total"
     names, caption = legend(table, found), _caption(found, table, ())
     return Blocks("icicle_macs", title, "MACs", tuple(found), "horizontal", names, True, caption)
 
@@ -234,11 +234,11 @@ def _caption(found: Sequence[Block], table: LayerTable, channels: Sequence[Chann
     """Return the caption: details that the picture itself does not show."""
     parts = []
     if any(block.kind == "carried" for block in found):
-        parts.append("A layer without layers within it is repeated, paler, down to the deepest.")
+        parts.append("A layer without child layers is repeated in a paler colour at the deeper levels.")
     if any(block.kind == "small" for block in found):
-        parts.append(f"Layers of less than {SMALLEST:.1%} of the whole are drawn together.")
+        parts.append(f"Layers of less than {SMALLEST:.1%} of the total are drawn together.")
     rows = [row for row in table.rows if row.call >= 0 and row.forward_s is not None and row.backward_self_s is None]
     if rows and "backward" in channels:
         why = next((f": {row.time_reason}" for row in rows if row.time_reason), "")
-        parts.append(f"{len(rows)} {'call has' if len(rows) == 1 else 'calls have'} no time of the backward{why}.")
+        parts.append(f"{len(rows)} {'call has' if len(rows) == 1 else 'calls have'} no backward time{why}.")
     return " ".join(parts)

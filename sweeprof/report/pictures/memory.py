@@ -38,7 +38,7 @@ def memory_over_time(allocations: Allocations, estimate_bytes: float | None = No
         )
     left_out = len(allocations.timeline) - len(moments)
     steps = "the first step" if allocations.steps == 1 else f"the first {allocations.steps} steps"
-    caption = f"What {steps} allocated and had not released, above what was alive before."
+    caption = f"Memory that {steps} allocated and had not released, in addition to what was allocated before."
     return Plot(
         key="memory",
         title=f"Memory over time: {allocations.mode}",
@@ -47,7 +47,7 @@ def memory_over_time(allocations: Allocations, estimate_bytes: float | None = No
         series=tuple(series),
         # The estimate may be a line at the very height of the peak.
         notes=(Annotation(x, y, text, "right" if x - first <= (last - first) / 2 else "left", is_above=True),),
-        caption=caption + (f" Of {len(allocations.timeline)} moments {left_out} are left out." if left_out > 0 else ""),
+        caption=caption + (f" {left_out} of {len(allocations.timeline)} moments are left out." if left_out > 0 else ""),
     )
 
 

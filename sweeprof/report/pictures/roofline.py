@@ -75,8 +75,9 @@ def roofline(table: LayerTable, peaks: Peaks) -> Plot | None:
         y=Axis("achieved GFLOP/s", log=True),
         series=(_roof(peaks, ends), *clouds),
         notes=notes(shown, ends, peaks),
-        caption=f"Layers with {share:.0%} of the time; area by time. What has layers within it or counts no FLOPs is left out. "
-        "Bytes are the least that a layer can move: one whose data stays in a cache may lie above the roof.",
+        caption=f"The layers shown take {share:.0%} of the time; the area of a point is proportional to its time. Containers, and "
+        "layers without FLOPs, are left out. The bytes are the least that a layer has to move: a layer whose data stay in a cache "
+        "can be above the roof.",
     )
 
 

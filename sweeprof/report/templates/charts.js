@@ -17,7 +17,7 @@ const charts = (() => {
 
   const entryOf = (row, metric) => (hasValues(row) ? row.values[metric] ?? null : null);
   const valueOf = (row, metric) => entryOf(row, metric)?.[0] ?? null;
-  const whyOf = (row, metric) => (hasValues(row) ? data.reasons[row.why[metric]] ?? "not asked for in this combination" : failureOf(row));
+  const whyOf = (row, metric) => (hasValues(row) ? data.reasons[row.why[metric]] ?? "not requested for this combination" : failureOf(row));
   const amount = (value, metric) => numberText(data.metrics[metric], value);
   const described = (metric) => {
     const { title, unit, better } = data.metrics[metric];

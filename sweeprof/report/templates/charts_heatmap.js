@@ -116,7 +116,7 @@ charts.add("heatmap", (choices, chosen, plot) => {
       charts.described(metric.value) + ratio,
       held.length && `at ${held.join(", ")}`,
       fullest > 1 && `a cell is the geometric mean of ${fullest} combinations`,
-      cells.some((cell) => cell.n && cell.n < fullest) && "*: the mean of fewer",
+      cells.some((cell) => cell.n && cell.n < fullest) && "* marks a mean of fewer",
       empty && `× no value, ${plural(empty, "cell")}; point at it to see why`,
     ];
     return `${parts.filter(Boolean).join("; ")}.${charts.missing(rows, [metric.value])}`;

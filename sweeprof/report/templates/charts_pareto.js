@@ -78,7 +78,7 @@ charts.add("pareto", (choices, chosen, plot, more) => {
         xaxis: charts.scale(charts.described(x.value), known.map((row) => valueOf(row, x.value))),
         yaxis: charts.scale(charts.described(y.value), known.map((row) => valueOf(row, y.value))),
       },
-      note: `${front.length} of ${plural(known.length, "combination")} on the front; the others, in pale colours, are worse than one on it in both metrics, or equal in one.${missed ? ` ${plural(missed, "combination")} cannot be on the front, because of a constraint of the sweep.` : ""}${charts.missing(rows, [x.value, y.value])}`,
+      note: `${front.length} of ${plural(known.length, "combination")} on the front. Pale combinations are dominated: another one is at least as good in both metrics and better in one.${missed ? ` ${plural(missed, "combination")} cannot be on the front, because of a constraint of the sweep.` : ""}${charts.missing(rows, [x.value, y.value])}`,
     };
   };
 });

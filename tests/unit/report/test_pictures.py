@@ -112,7 +112,7 @@ def test_small_layers_are_drawn_together() -> None:
     picture = drawn(time_icicle(LayerTable((row(ROOT, "Net", 0, 0.0, None), *layers))))
     assert [b.label for b in picture.blocks] == ["model", "1000 smaller"]
     assert [b.size for b in picture.blocks] == [WHOLE, WHOLE]
-    assert "less than 0.2% of the whole are drawn together" in picture.caption
+    assert "less than 0.2% of the total are drawn together" in picture.caption
     assert drawn(time_icicle(two_layers())).caption == ""
 
 
@@ -121,8 +121,8 @@ def test_channels_are_summed_and_what_is_unknown_is_said() -> None:
     assert timed_channels(table) == ("forward", "backward")
     both = drawn(time_by_depth(table, ("forward", "backward")))
     assert {b.label: b.size for b in both.blocks if b.level == 1} == pytest.approx({"a": 60, "b": 20, "other": 20})
-    assert "5.00 ms in all" in both.title
-    assert "2 calls have no time of the backward: its inputs need no gradient" in both.caption
+    assert "5.00 ms in total" in both.title
+    assert "2 calls have no backward time: its inputs need no gradient" in both.caption
     assert timed_channels(two_layers()) == ("forward",)
 
 
@@ -130,7 +130,7 @@ def test_macs_of_an_icicle_add_up() -> None:
     picture = drawn(macs_icicle(lenet5(8)))
     leaves = [b for b in picture.blocks if b.kind != "parent"]
     assert sum(b.size for b in leaves) == WHOLE
-    assert "3.33 MMAC in all" in picture.title
+    assert "3.33 MMAC in total" in picture.title
     conv = next(b for b in leaves if b.text.startswith("feature_extractor.3\n"))
     assert conv.size == pytest.approx(100 * 8 * 240_000 / (8 * 416_520))
     with pytest.raises(ValueError, match="not inclusive"):
@@ -151,7 +151,7 @@ def test_a_user_gets_the_figure_and_the_file(tmp_path: Path, direction: str) -> 
     path = tmp_path / "stacked.png"
     figure, axes = stacked(two_layers(), direction=direction, path=path, figsize=(6, 4))
     assert tuple(figure.get_size_inches()) == (6, 4)
-    assert axes.get_title(loc="left") == "Time by depth: forward, 4.00 ms in all"
+    assert axes.get_title(loc="left") == "Time by depth: forward, 4.00 ms in total"
     with Image.open(path) as image:
         pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
     # What the eye compares are areas: count them.
@@ -281,11 +281,11 @@ def test_operators_are_summed_over_modules_and_shapes() -> None:
     assert [s.name for s in bars.series] == ["forward", "backward"]
     assert [s.values for s in bars.series] == [pytest.approx((80.0, 0.0)), pytest.approx((0.0, 60.0))]
     assert bars.ends == ("57.1%, 20 ×", "42.9%, 40 ×")
-    assert "140 ms in all" in bars.title
+    assert "140 ms in total" in bars.title
     cut = top_operators(operators(40), most=1)
     assert cut is not None
     assert cut.names == ("aten::b",)
-    assert cut.caption.startswith("1 more take 42.9%.")
+    assert cut.caption.startswith("1 further operators take 42.9%.")
     assert top_operators(Operators("inference", (), 1, 0.1)) is None
 
 

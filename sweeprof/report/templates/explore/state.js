@@ -105,5 +105,5 @@ const change = (changes, isTyping = false) => {
 window.sweeprof = {
   data, state, visible, filtered, baselineOf, listen,
   cellOf, nameOf, hasValues, failureOf, isWithinProcess, make, plural, shortened, scaled, significant, numberText, ratioNumber,
-  reasonOf: (row, place) => data.reasons[row.why[place]] ?? failureOf(row) ?? "not asked for in this combination",
+  reasonOf: (row, place) => data.reasons[row.why[place]] ?? failureOf(row) ?? "not requested for this combination",
 };
