@@ -18,7 +18,7 @@ MISSING = "–"
 """Stands where there is no value: never a zero, never NaN."""
 
 UNCLEAR = "~"
-"""Marks a ratio that is not called; the footnotes say why."""
+"""Marks a ratio whose verdict is undecided; the footnotes give the reason."""
 
 _CONTROL = re.compile(f"[{CONTROL}]+")
 _NAMES = ("layer", "operator", "line")

@@ -136,5 +136,5 @@ def test_the_header_says_how_it_was_measured() -> None:
         " · [ ]: 95 % interval of the median within one process, not between processes"
     )
     quick = dataclasses.replace(made, protocol={"rounds": [1]}, threshold=None, thresholds={})
-    assert protocol_text(quick, with_intervals=False) == "1 round · no threshold: no difference is called"
+    assert protocol_text(quick, with_intervals=False) == "1 round · no threshold, so no verdicts"
     assert protocol_text(comparison()) == ""
