@@ -33,6 +33,7 @@ from sweeprof.results.memory import Allocations, LayerMemory, Moment
 from sweeprof.results.operators import Operators
 from sweeprof.results.peaks import Peaks
 from sweeprof.results.record import PassName, Record
+from sweeprof.run.references import against_saved
 from sweeprof.storage.folder import Folder
 
 MOST_INDENTED = 1000
@@ -67,7 +68,8 @@ def write_reports(folder: Folder, comparison: Comparison, formats: Collection[Fo
     seen, links, left_out = _of_combinations(folder, _names(comparison))
     layers = {name: one.layers for name, one in seen.items() if one.layers is not None}
     report = folder.path / "report.html"
-    page = html(comparison, True, layers, details(seen, links), left_out, samples_of(folder, comparison))
+    saved = against_saved(comparison, folder.path) if len(comparison.rows) <= MOST_UNASKED else []
+    page = html(comparison, True, layers, details(seen, links), left_out, samples_of(folder, comparison), saved)
     write_atomically(report, page)
     # Last: whatever may go wrong with a paper's tables, the page is there.
     write_exports(folder, comparison, wanted, made)

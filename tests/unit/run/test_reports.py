@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -16,9 +18,11 @@ from support.subcommands import subcommand
 from sweeprof.cli import report as report_module
 from sweeprof.measuring.timing import Timing
 from sweeprof.report.tidy import Tidy
+from sweeprof.results.files import write_json
 from sweeprof.results.record import Record
 from sweeprof.run import reports
 from sweeprof.run.comparison import comparison_of
+from sweeprof.run.references import Place, set_tag
 from sweeprof.run.reports import left_out, standing, write_reports
 from sweeprof.storage.folder import Folder
 
@@ -121,3 +125,22 @@ def test_help_names_every_file(capsys: pytest.CaptureFixture[str]) -> None:
         "tables/*.parquet",
     ):
         assert name in shown
+
+
+def test_tagged_sweeps_of_the_same_name_are_baselines_of_the_page(tmp_path: Path) -> None:
+    older, newer, other = (Folder(tmp_path / name) for name in ("n/2026-01-01", "n/2026-01-02", "other/2026-01-03"))
+    for place, folder in enumerate((older, newer, other)):
+        shutil.copytree(GOLDEN, folder.path)
+        plan = json.loads(folder.plan.read_text())
+        folder.plan.write_text(json.dumps({**plan, "sweep_id": f"s{place}"}))
+        set_tag(f"t{place}", folder.path, f"s{place}", Place(tmp_path))
+    (tmp_path / ".tags" / "broken").write_text("{")
+    write_json(older.path / "comparison.json", comparison_of(older))
+    write_json(other.path / "comparison.json", comparison_of(other))
+    page = write_reports(newer, comparison_of(newer)).read_text(encoding="utf-8")
+    data = json.loads(page.partition('id="sweep-data">')[2].partition("</script>")[0])
+    own, saved = data["baselines"][:2]
+    assert (own["key"], saved["key"], saved["text"]) == ("", "tag:t0", "tag:t0")
+    assert "Since 22 November: " in saved["finding"]
+    assert any(cell and cell[0] == 1 for column in saved["cells"].values() for cell in column)
+    assert sum(one["key"].startswith("tag:") for one in data["baselines"]) == 1
