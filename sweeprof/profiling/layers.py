@@ -42,8 +42,8 @@ class Layers(LayerTable):
         path: str | Path | None = None,
         figsize: tuple[float, float] | None = None,
     ) -> tuple[Figure, Axes]:
-        """Times as stacked bars per depth, see :func:`sweeprof.report.pictures.layers.stacked`."""
-        from sweeprof.report.pictures.layers import stacked  # with matplotlib, which nothing else here needs
+        """Times as stacked bars per depth, see :func:`sweeprof.report.pictures.stacked.stacked`."""
+        from sweeprof.report.pictures.stacked import stacked  # with matplotlib, which nothing else here needs
 
         return stacked(self, channels, direction, path, figsize)
 

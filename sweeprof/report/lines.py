@@ -68,7 +68,7 @@ def _text(
 
 
 def _spent(function: FunctionLines, steps: int) -> list[str]:
-    return [f"{scaled(function.seconds, 's')} in all, {scaled(function.seconds / steps, 's')} a step"]
+    return [f"{scaled(function.seconds, 's')} in total, {scaled(function.seconds / steps, 's')} per step"]
 
 
 def times_of(function: FunctionLines, line: Line) -> LineRow:

@@ -15,6 +15,15 @@ from sweeprof.results.operators import FRAME_COLUMNS, OperatorRow, Operators
 _ON_HOST = "path operator phase calls self share total flops allocated shapes".split()
 _ON_DEVICE = "path operator phase calls device share self total flops allocated shapes".split()
 _TEXTS = {"path", "operator", "phase", "shapes"}
+TITLES = {
+    "path": "module",
+    "device": "accelerator time",
+    "self": "self time",
+    "total": "total time",
+    "flops": "FLOPs",
+    "shapes": "input shapes",
+}
+"""Titles of columns in tables to read; others are their names."""
 
 
 def to_csv(operators: Operators) -> str:
@@ -46,9 +55,8 @@ def time_column(rows: Sequence[OperatorRow]) -> str:
 
 
 def columns_of(rows: Sequence[OperatorRow]) -> list[str]:
-    """Return the columns of rows that are shown without their share of all."""
-    shown = _ON_DEVICE if time_column(rows) == "device_self_s" else _ON_HOST
-    return [name for name in shown if name != "share"]
+    """Return the columns of rows."""
+    return _ON_DEVICE if time_column(rows) == "device_self_s" else _ON_HOST
 
 
 def cells_of(row: OperatorRow, share: float | None) -> dict[str, str]:

@@ -109,7 +109,7 @@ def where(row: Row, axes: Sequence[str]) -> str:
 
 
 def footnotes(comparison: Comparison) -> list[Footnote]:
-    """Verdicts that could not be called, figures that are missing, and warnings with their advice; each kind once."""
+    """Undecided verdicts, figures that are missing, and warnings with their advice; each kind once."""
     rows: Counter[_Group] = Counter()
     infos, settling = shown_metrics(comparison), settling_text(comparison)
     first: dict[_Group, str] = {}
@@ -182,18 +182,18 @@ _CONTINUES = "the sweep measures what is missing"
 def _uncalled(
     comparison: Comparison, row: Row, cell: Cell, threshold: float | None, settling: str
 ) -> tuple[str, str, str]:
-    """Code, text and advice for a value that is not called better, worse or the same."""
+    """Code, text and advice for a value without a verdict better, worse or same."""
     code = cell.verdict_reason or cell.verdict or "unclear"
     if code == "no_threshold":
-        text = f"{UNCLEAR} there is no threshold from which a difference is called better or worse"
+        text = f"{UNCLEAR} undecided: there is no threshold"
         return code, text, "set compare.thresholds, or use protocol=default"
     if code == "too_few_rounds":
         text, advice = _too_few_rounds(comparison, cell)
-        return code, f"{UNCLEAR} not called better or worse: {text}", advice
+        return code, f"{UNCLEAR} undecided: {text}", advice
     if code == "interval_crosses_threshold":
         # Of metrics with different thresholds the note is one.
         margin = "" if threshold is None or comparison.thresholds else f" of {percent(threshold)}"
-        text = f"{UNCLEAR} not called better or worse: the 95 % interval of the ratio crosses the threshold{margin}"
+        text = f"{UNCLEAR} undecided: the 95 % interval of the ratio crosses the threshold{margin}"
         return code, text, settling
     if code == "different_environment":
         message = ", ".join(
@@ -205,7 +205,7 @@ def _uncalled(
             _same_environment(comparison, row),
         )
     advice = _ADVICE.get(code, "")
-    return code, f"{UNCLEAR} not called better or worse: {REASONS.get(code, one_line(code))}", advice
+    return code, f"{UNCLEAR} undecided: {REASONS.get(code, one_line(code))}", advice
 
 
 _ADVICE = {
@@ -225,7 +225,7 @@ def _too_few_rounds(comparison: Comparison, cell: Cell) -> tuple[str, str]:
     if own < MIN_ROUNDS:
         resume = "measure the missing rounds: resume=DIR" if comparison.running is None else _CONTINUES
         advice = resume if is_interrupted else f"measure {more}"
-        return f"{_rounds(own)} cannot tell a difference from chance", advice
+        return f"{_rounds(own)} cannot distinguish a difference from chance", advice
     if base is not None and base < MIN_ROUNDS:
         if comparison.against is not None:
             return f"the other sweep has only {_rounds(base)}", f"measure the other sweep again with {more}"

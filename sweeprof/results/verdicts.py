@@ -45,8 +45,8 @@ REASONS: dict[str, str] = {
     "no_threshold": "the protocol has no threshold",
     "measured_once": "measured once, in a single process",
     "incomplete_count": "operators without a formula are missing from a count",
-    "not_by_round": "the value is computed from all rounds together: there is none for each round to compare",
-    "test_failed": "the ratio cannot be tested: a value is not positive, or the spread beyond all bounds",
+    "not_by_round": "the value is computed from all rounds together, so there are no values of single rounds to compare",
+    "test_failed": "the ratio cannot be tested: a value is not positive, or the spread is too large",
     "different_environment": "the two sides were measured in different environments",
 }
 """The meaning of each code of :attr:`Cell.verdict_reason`."""

@@ -70,7 +70,7 @@ class Tracker(Protocol):
 
         Args:
             records: of every trial, without what it saw, its environment and its traceback; those are in the files of ``folder``.
-            folder: holds ``records/``, ``comparison.*`` and ``report.html``; perhaps ``plots/``.
+            folder: holds ``records/``, ``comparison.*`` and ``report.html``.
         """
 
 

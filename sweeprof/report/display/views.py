@@ -34,6 +34,7 @@ from sweeprof.report.layers import cells as layer_cells
 from sweeprof.report.layers.nesting import TreeNode, nodes
 from sweeprof.report.layers.notes import remarks_on
 from sweeprof.report.layers.text import called_as, total_pairs, tree
+from sweeprof.report.pictures.memory import place_text
 from sweeprof.report.summary import footnotes
 from sweeprof.report.table import ReportTable, TableRow
 from sweeprof.report.table import tables as report_tables
@@ -46,7 +47,7 @@ from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.lines import FunctionLines, Lines
 from sweeprof.results.measurement import Measurement, Measurements, MetricInfo
-from sweeprof.results.memory import Allocations, TensorDifference, TensorRow
+from sweeprof.results.memory import Allocations, LayerMemory, TensorDifference, TensorRow
 from sweeprof.results.operators import OperatorRow, Operators
 from sweeprof.results.record import Record, Warning
 from sweeprof.results.statistics import spread
@@ -86,7 +87,7 @@ def _(rows: Rows) -> View:  # type: ignore[type-arg]
     if isinstance(rows[0], TensorRow):
         return _tensors(rows)
     if isinstance(rows[0], OperatorRow):
-        return View(counted(len(rows), "operator"), (_operators_table(rows),))
+        return View(counted(len(rows), "operator"), (operators_table(rows),))
     if isinstance(rows[0], LayerRow):
         return View(counted(len(rows), "layer"), (_layer_rows(rows),))
     if isinstance(rows[0], Row):
@@ -321,7 +322,7 @@ def _(layers: LayerTable) -> View:
     missing = [f"Not counted: {shown.uncounted}."] if shown.uncounted else []
     if shown.uncovered:
         names = ", ".join(f"{calls} × {name}" for name, calls in shown.uncovered.items())
-        missing.append(f"Not counted, for want of a formula: {names}.")
+        missing.append(f"Not counted, because there is no formula: {names}.")
     title = f"{one_line(drawn[0].row.type) or 'Layers'}: {counted(len(layers.rows), 'layer')}" if drawn else "no layers"
     found = ViewTable(headings, tuple(rows), total=len(layers.rows))
     parts: tuple[str | ViewTable, ...] = (
@@ -399,31 +400,31 @@ def _(operators: Operators) -> View:
         f"{scaled(operators.step_s, 's')} (mean of {counted(operators.steps, 'traced step')})"
     )
     column = operator_reports.time_column(operators.rows)
-    shown = dataclasses.replace(_operators_table(operators.top(TOP, column)), total=len(operators.rows))
+    shown = dataclasses.replace(operators_table(operators.top(TOP, column)), total=len(operators.rows))
     reason = [f"No FLOPs: {operators.flops_reason}"] if operators.flops_reason else []
     return View(title, (shown, *reason))
 
 
-def _operators_table(rows: Sequence[OperatorRow]) -> ViewTable:
-    names = operator_reports.columns_of(rows)
-    numbers = {
-        "calls": "calls",
-        "device": "device_self_s",
-        "self": "self_s",
-        "total": "total_s",
-        "flops": "flops",
-        "allocated": "allocated_bytes",
-    }
+def operators_table(rows: Sequence[OperatorRow], whole: float | None = None) -> ViewTable:
+    """Return a row per operator; with its share of ``whole``, the seconds of all operators, unless that is None."""
+    names = [name for name in operator_reports.columns_of(rows) if name != "share" or whole is not None]
+    column = operator_reports.time_column(rows)
+    titles = [operator_reports.TITLES.get(name, name) for name in names]
     found = []
     for row in rows:
-        texts = operator_reports.cells_of(row, None)
-        found.append(
-            [
-                ViewCell(texts[name] or MISSING, getattr(row, numbers[name]) if name in numbers else None)
-                for name in names
-            ]
-        )
-    return table(names, found, list(numbers))
+        share = (getattr(row, column) or 0.0) / whole if whole else None
+        texts = operator_reports.cells_of(row, share)
+        numbers = {
+            "calls": row.calls,
+            "device": row.device_self_s,
+            "share": share,
+            "self": row.self_s,
+            "total": row.total_s,
+            "flops": row.flops,
+            "allocated": row.allocated_bytes,
+        }
+        found.append([ViewCell(texts[name] or MISSING, numbers.get(name)) for name in names])
+    return table(titles, found, [title for title, name in zip(titles, names, strict=True) if name in numbers])
 
 
 @view_of.register
@@ -475,20 +476,37 @@ def _(allocations: Allocations) -> View:
     if allocations.device:
         parts.append(value_line("bytes", allocations.device))
     if allocations.by_layer:
-        parts.append(rows_table(allocations.by_layer, "by layer"))
+        parts += [memory_table(allocations.by_layer, "by layer"), MEMORY_NOTE]
     if allocations.tensors:
         parts += [
-            _tensors_table(allocations.tensors, "tensors alive after the last step"),
+            tensors_table(allocations.tensors, "tensors alive after the last step"),
             sums_text(allocations.tensors),
         ]
     return View(title, tuple(parts))
 
 
+MEMORY_NOTE = (
+    "“most alive” counts all memory while the module or a module in it ran. The other columns count what the module itself "
+    "allocated; the values at the peak add up to the peak."
+)
+
+
+def memory_table(rows: Sequence[LayerMemory], title: str = "") -> ViewTable:
+    """Return a row per module: bytes; :data:`MEMORY_NOTE` explains the columns."""
+    found: list[Cells] = []
+    for row in rows:
+        sizes = (row.peak_bytes, row.at_peak_bytes, row.allocated_bytes, row.kept_bytes)
+        found.append([place_text(row.path), *(ViewCell(scaled(size, "B"), size) for size in sizes)])
+    names = ["module", "most alive", "at the peak", "allocated", "kept"]
+    return table(names, found, names[1:], title)
+
+
 def _tensors(rows: Sequence[TensorRow]) -> View:
-    return View(sums_text(rows), (_tensors_table(rows),))
+    return View(sums_text(rows), (tensors_table(rows),))
 
 
-def _tensors_table(rows: Sequence[TensorRow], title: str = "") -> ViewTable:
+def tensors_table(rows: Sequence[TensorRow], title: str = "") -> ViewTable:
+    """Return a row per storage of tensors."""
     found: list[Cells] = []
     for row in rows:
         *texts, size = tensor_cells(row)
@@ -506,7 +524,7 @@ def _(row: TensorRow) -> View:
 def _(found: TensorDifference) -> View:
     parts = []
     for title, rows in (("added", found.added), ("removed", found.removed)):
-        parts.append(_tensors_table(rows, title) if rows else f"{title}: nothing")
+        parts.append(tensors_table(rows, title) if rows else f"{title}: nothing")
     grown = sum(row.bytes for row in found.added) - sum(row.bytes for row in found.removed)
     sign = "−" if grown < 0 else "+"
     return View(

@@ -192,7 +192,7 @@ def with_figures(table: LayerTable) -> tuple[LayerTable, str | None]:
     try:
         return table.inclusive(), None
     except ValueError as error:
-        return table, f"Figures are each row's own, without those of the rows within it: {error}."
+        return table, f"Values are each layer's own, without child layers: {error}."
 
 
 def words(value: Any) -> str:

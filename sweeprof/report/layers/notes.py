@@ -48,12 +48,12 @@ def _phase(name: str, phase: PhaseSummary, mode: Mode) -> str:
 
 def _explained(name: str, phase: PhaseSummary, mode: Mode) -> str:
     if phase.plain_s is None or phase.covered is None or phase.overhead is None:
-        return f"Every {name} had probes; what they cost is subtracted."
+        return f"Every {name} had probes; their cost is subtracted."
     what = ": the loss and whatever else runs there" if mode == "training" else ""
     outside = f", {scaled(phase.outside_s, 's')} of it outside any module{what}" if phase.outside_s else ""
     return (
         f"The {name} takes {scaled(phase.plain_s, 's')} without probes; the calls cover {percent(phase.covered, 1)}{outside}. "
-        f"Probes made it take {significant(phase.overhead)} times as long; what they cost is subtracted."
+        f"Probes made it take {significant(phase.overhead)} times as long; their cost is subtracted."
     )
 
 

@@ -147,7 +147,7 @@ def _tree_totals(figures: Figures, unit: str | None) -> list[str]:
         text.append(f"Not counted: {one_line(table.uncounted)}.")
     if table.uncovered:
         missing = ", ".join(f"{calls} × {one_line(name)}" for name, calls in table.uncovered.items())
-        text.append(f"Not counted, for want of a formula: {missing}.")
+        text.append(f"Not counted, because there is no formula: {missing}.")
     return text
 
 

@@ -316,8 +316,8 @@ def test_passes_print_as_tables() -> None:
     assert isinstance(operators, sweeprof.Operators)
     (table,) = html_of(operators).tables
     top = operators.top(20)
-    assert [cell.value for cell in table.column("self")] == [row.self_s for row in top]
-    assert [cell.value for cell in table.column("flops")] == [row.flops for row in top]
+    assert [cell.value for cell in table.column("self time")] == [row.self_s for row in top]
+    assert [cell.value for cell in table.column("FLOPs")] == [row.flops for row in top]
     assert html_of(top[:2]).tables[0].rows == table.rows[:2]
     totals = html_of(operators.totals()).tables[0]
     assert totals.column("self_s")[0].value == operators.totals()[0].self_s
@@ -325,7 +325,7 @@ def test_passes_print_as_tables() -> None:
     allocations = profiler.seen("allocations")
     assert isinstance(allocations, sweeprof.Allocations)
     by_layer, tensors = html_of(allocations).tables
-    assert [cell.value for cell in by_layer.column("peak_bytes")] == [row.peak_bytes for row in allocations.by_layer]
+    assert [cell.value for cell in by_layer.column("most alive")] == [row.peak_bytes for row in allocations.by_layer]
     assert [cell.value for cell in tensors.column("bytes")] == [row.bytes for row in allocations.tensors]
     assert html_of(allocations.tensors).tables == [tensors]
 

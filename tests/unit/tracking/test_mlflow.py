@@ -50,11 +50,10 @@ def track(
     folder = output / of.sweep_id
     for record in found:
         record.write(folder / "records")
-    (folder / "plots").mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "comparison.md").write_text(markdown(of), encoding="utf-8")
     (folder / "comparison.json").write_text("{}", encoding="utf-8")
     (folder / "report.html").write_text("<p>report</p>", encoding="utf-8")
-    (folder / "plots" / "latency.png").write_bytes(b"\x89PNG")
     tracker = tracker or MlflowTracker(None, output)
     tracker.open(info(of))
     tracker.close(of, found, folder, ending)
@@ -97,8 +96,7 @@ def test_a_sweep_leaves_a_run_per_combination(output: Path, client: MlflowClient
     assert parent.data.tags["answer"] == str(words)
     assert parent.data.tags["mlflow.note.content"].startswith(f"**{words.finding}** {words.rest}")
     assert (parent.data.tags["confidence"], parent.data.tags["sweeprof.baseline"]) == ("low", "torch")
-    assert artifacts(client, parent) == {"comparison.json", "comparison.md", "plots", "report.html", "tables"}
-    assert artifacts(client, parent, "plots") == {"plots/latency.png"}
+    assert artifacts(client, parent) == {"comparison.json", "comparison.md", "report.html", "tables"}
     assert (output / "mlflow-artifacts").is_dir()
 
 
