@@ -91,6 +91,7 @@ def test_the_reference_explains_every_exit_code() -> None:
 @pytest.fixture
 def _registrations_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the examples register for every model is forgotten afterwards."""
+    builtin_metrics()  # which are declared when they are first asked for
     monkeypatch.setattr("sweeprof.metrics.metric._DECLARED", dict(declared()))
     for kind in ("_modules", "_operators"):
         monkeypatch.setattr(DEFAULTS, kind, dict(getattr(DEFAULTS, kind)))
@@ -110,7 +111,8 @@ def test_five_lines_for_your_model(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 
 @pytest.mark.usefixtures("_registrations_undone")
-def test_the_code_of_the_page_on_python() -> None:
+def test_the_code_of_the_page_on_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"__name__": "my_script"}
     for code in blocks(ROOT / "docs" / "library.md", "python"):
         exec(code, namespace)
