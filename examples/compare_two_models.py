@@ -24,7 +24,8 @@ def main() -> tuple[sweeprof.Profiler, sweeprof.Profiler]:
     metrics = ["params/total", "compute/macs", "memory/act_peak_live_bytes", "quality/accuracy", "latency/forward"]
     teacher.compute_all(metrics)
 
-    # What only the teacher has computed is computed by the student, too. The answer in words, then a table: values, ratios, verdicts and the reason where there is none.
+    # The student computes what only the teacher has computed. The answer in words, then a table: values, ratios, verdicts and the
+    # reason where there is no value.
     differences = sweeprof.compare(baseline=teacher, candidate=student)
     print(differences)
     print(differences.to_frame()[["name", "baseline", "candidate", "ratio"]])

@@ -816,7 +816,7 @@ def compare(baseline: Side, candidate: Side) -> Differences:
     if first is not None:
         known = {} if second is None else second._newest_options
         before = {**before, **first._measurements({name: known.get(name) for name in after if name not in before})}
-    definitions = {}
+    definitions: dict[str, str] = {}
     for side in (candidate, baseline):
         if isinstance(side, Profile):
             definitions.update(side.definitions)

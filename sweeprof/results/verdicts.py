@@ -250,8 +250,9 @@ class Differences(Displayed, list[Difference]):
         """Return the differences to be printed or shown as HTML; see :meth:`sweeprof.Profile.shown`."""
         rows = {one.name: one for one in self}
         names = shown_names(rows, order, exclude)
-        sides = [{name: side[name] for name in names if name in side} for side in (self.baseline, self.candidate)]
-        return Differences([rows[name] for name in names], *sides, self.definitions, has_notes=notes)
+        baseline = {name: self.baseline[name] for name in names if name in self.baseline}
+        candidate = {name: self.candidate[name] for name in names if name in self.candidate}
+        return Differences([rows[name] for name in names], baseline, candidate, self.definitions, has_notes=notes)
 
     def to_html(self) -> str:
         """Return the table as an HTML fragment."""

@@ -1136,7 +1136,7 @@ def one_hot(*classes: int, of: int = 7) -> torch.Tensor:
 STOCK = ["quality/accuracy", "quality/error", "quality/top5", "quality/loss"]
 
 
-def stock(data: Any, model: nn.Module | None = None) -> dict[str, Measurement]:
+def stock(data: Any, model: nn.Module | None = None) -> Mapping[str, Measurement]:
     return sweeprof.Profiler(model or Scores(), data).compute_all(STOCK)
 
 
