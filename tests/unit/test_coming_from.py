@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
@@ -57,13 +56,12 @@ def masked(text: str) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Measurements are short, and files are written to a folder of the test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
         "sweeprof.profiling.profiler.Protocol", partial(sweeprof.Protocol, min_s=0.01, warmup_s=0.01, min_samples=3)
     )
-    yield
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
