@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 import sweeprof
+from sweeprof.metrics.metric import builtin_metrics
+from sweeprof.profiling.layers import Layers
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "coming-from").glob("*.md"))
 BLOCK = re.compile(r'^```(\w+) title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
@@ -101,6 +103,19 @@ def test_nobody_needs_more_lines_than_with_the_original(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     written = re.findall(r"^Lines of code: (\d+) with .*, (\d+) with sweeprof\.$", text, re.MULTILINE)
     assert [(int(original), int(ours)) for original, ours in written] == pairs
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_metrics_and_names_that_a_page_mentions_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    known = builtin_metrics()
+    families = "|".join({name.partition("/")[0] for name in known})
+    mentioned = re.findall(rf"`((?:{families})/\w+)`", text)
+    assert mentioned or page.stem == "nnprofiler"
+    assert set(mentioned) <= {*known, "quality/eval"}  # the default name of an evaluation
+    for owner, kind in (("layers", Layers), ("profiler", sweeprof.Profiler), ("sweeprof", sweeprof)):
+        for name in re.findall(rf"\b{owner}\.(\w+)", text.partition("## Where to find the rest")[2]):
+            assert hasattr(kind, name), f"{owner}.{name}"
 
 
 def test_every_replaced_tool_has_a_page_in_the_navigation() -> None:
