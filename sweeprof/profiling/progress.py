@@ -41,13 +41,13 @@ def set_logger(logger: logging.Logger | LoggerAdapter[Any] | None = None) -> Non
     loggers below ``sweeprof``, are sent to it, too.
 
     Raises:
-        TypeError: it is not a logger, an adapter of one, or another object with a method ``log(level, message, *args)``.
+        TypeError: it is neither a ``logging.Logger`` nor a ``logging.LoggerAdapter``.
 
     Example:
         >>> sweeprof.set_logger(logging.getLogger("my_package.profiling"))
     """
-    if logger is not None and not callable(getattr(logger, "log", None)):
-        raise TypeError(f"{logger!r} is not a logger: it has no method log(level, message, *args)")
+    if logger is not None and not isinstance(logger, logging.Logger | logging.LoggerAdapter):
+        raise TypeError(f"{logger!r} is not a logger: it must be a logging.Logger or a logging.LoggerAdapter")
     if logger is LOG:
         logger = None
     for handler in list(LOG.handlers):
@@ -111,7 +111,8 @@ class Progress:
 
     def log(self, level: int, message: str) -> None:
         """Log a message; a verbose profiler also prints it, unless the program shows such messages itself."""
-        if self.is_verbose and not LOG.isEnabledFor(logging.INFO):
+        targets = [handler.target for handler in LOG.handlers if isinstance(handler, _Forward)] or [LOG]
+        if self.is_verbose and not targets[0].isEnabledFor(logging.INFO):
             print(f"sweeprof: {printable(message)}", file=sys.stderr, flush=True)
         LOG.log(level, "%s", message)
 

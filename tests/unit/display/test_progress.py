@@ -127,7 +127,7 @@ def _logger_restored() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_logger_restored")
-def test_the_logger_can_be_replaced(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_logger_can_be_replaced(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
     def profiled() -> list[tuple[str, str]]:
         caplog.clear()
         sweeprof.profile(nn.Linear(4, 2), torch.zeros(1, 4), ["compute/macs"])
@@ -143,6 +143,8 @@ def test_the_logger_can_be_replaced(caplog: pytest.LogCaptureFixture) -> None:
         assert caplog.records[-1].job == 7  # type: ignore[attr-defined]
     with caplog.at_level(logging.ERROR, mine.name):  # its level counts
         assert profiled() == []
+        sweeprof.profile(nn.Linear(4, 2), torch.zeros(1, 4), ["compute/macs"], verbose=True)
+        assert capsys.readouterr().err.startswith("sweeprof: analysis\n")
     sweeprof.set_logger()
     assert profiled() == [("sweeprof.part", "seen")]
     with pytest.raises(TypeError, match="'loud' is not a logger"):
