@@ -26,9 +26,9 @@ _BAR = 20
 class _Forward(logging.Handler):
     """Hands every message on to another logger."""
 
-    def __init__(self, target: logging.Logger | LoggerAdapter[Any]) -> None:
+    def __init__(self, target: logging.Logger | LoggerAdapter[Any], level_before: int) -> None:
         super().__init__()
-        self.target = target
+        self.target, self.level_before = target, level_before
 
     def emit(self, record: logging.LogRecord) -> None:
         self.target.log(record.levelno, "%s", record.getMessage(), exc_info=record.exc_info)
@@ -42,21 +42,24 @@ def set_logger(logger: logging.Logger | LoggerAdapter[Any] | None = None) -> Non
 
     Raises:
         TypeError: it is neither a ``logging.Logger`` nor a ``logging.LoggerAdapter``.
+        ValueError: it is a logger below ``sweeprof``.
 
     Example:
         >>> sweeprof.set_logger(logging.getLogger("my_package.profiling"))
     """
     if logger is not None and not isinstance(logger, logging.Logger | logging.LoggerAdapter):
         raise TypeError(f"{logger!r} is not a logger: it must be a logging.Logger or a logging.LoggerAdapter")
-    if logger is LOG:
-        logger = None
+    if logger is not None and logger.name.startswith(f"{LOG.name}."):
+        raise ValueError(f"{logger!r} passes its messages on to {LOG.name}, which would send them to it again")
     for handler in list(LOG.handlers):
         if isinstance(handler, _Forward):
             LOG.removeHandler(handler)
-    LOG.propagate = logger is None
-    LOG.setLevel(logging.NOTSET if logger is None else 1)  # of any level: those of the other logger decide
-    if logger is not None:
-        LOG.addHandler(_Forward(logger))
+            LOG.setLevel(handler.level_before)
+            LOG.propagate = True
+    if logger is not None and logger.name != LOG.name:
+        LOG.addHandler(_Forward(logger, LOG.level))
+        LOG.setLevel(1)  # of any level: those of the other logger decide
+        LOG.propagate = False
 
 
 class Progress:

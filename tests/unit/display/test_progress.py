@@ -147,6 +147,12 @@ def test_the_logger_can_be_replaced(caplog: pytest.LogCaptureFixture, capsys: py
         assert capsys.readouterr().err.startswith("sweeprof: analysis\n")
     sweeprof.set_logger()
     assert profiled() == [("sweeprof.part", "seen")]
+    with pytest.raises(ValueError, match="would send them to it again"):
+        sweeprof.set_logger(logging.getLogger("sweeprof.mine"))
+    with caplog.at_level(logging.INFO, "sweeprof"):
+        sweeprof.set_logger(mine)
+        sweeprof.set_logger(logging.getLogger("sweeprof"))
+        assert len(profiled()) == 3
     with pytest.raises(TypeError, match="'loud' is not a logger"):
         sweeprof.set_logger("loud")  # type: ignore[arg-type]
 
