@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sweeprof.backends import Backend
 from sweeprof.backends.lookup import backend_named, backend_of
@@ -323,7 +323,8 @@ class Profiler(Displayed):
                 self._forget(name)
         measurements = self._computed_of(selected)
         definitions = {entry.metric.info.name: entry.metric.info.definition for entry in selected}
-        return Profile(measurements, self._setup(), definitions, self)
+        used = {entry.metric.info.name: dict(entry.options) for entry in selected if entry.options}
+        return Profile(measurements, self._setup(), definitions, used, self)
 
     def _computed_of(self, selected: Sequence[Selected]) -> dict[str, Measurement]:
         """Return the measurements of metrics, which are computed unless they have been; they are the newest from now on."""
@@ -333,14 +334,13 @@ class Profiler(Displayed):
         self._newest_options.update({entry.metric.info.name: entry.options for entry in selected})
         return measurements
 
-    def _measurements(self, wanted: Mapping[str, Options | None]) -> dict[str, Measurement]:
-        """Return those of the metrics that this profiler can compute; of options that are None, the newest ones."""
+    def _measurements(self, wanted: Mapping[str, Options]) -> dict[str, Measurement]:
+        """Return the metrics with these options that this profiler can compute."""
         selected = []
         for name, options in wanted.items():
             is_score = name.partition(".")[0].removeprefix("quality/") in self._quality
             if name in self.metrics or is_score:
-                newest = self._newest_options.get(name, {})
-                selected.append(self._selected(name, newest if options is None else options))
+                selected.append(self._selected(name, options))
         return self._computed_of(selected)
 
     def clone(
@@ -584,6 +584,7 @@ class _Saved(Stored):
     setup: Setup
     measurements: Mapping[str, Measurement]
     definitions: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     layers: LayerTable | None = None
 
 
@@ -595,6 +596,7 @@ class Profile(Displayed, Mapping[str, Measurement]):
         measurements: Mapping[str, Measurement],
         setup: Setup,
         definitions: Mapping[str, str],
+        options: Mapping[str, Options],
         profiler: Profiler | None = None,
         layers: LayerTable | None = None,
     ) -> None:
@@ -604,6 +606,8 @@ class Profile(Displayed, Mapping[str, Measurement]):
         """Model, mode, backend, device and host."""
         self.definitions = definitions
         """What each metric is, in one sentence."""
+        self.options = options
+        """The options of the metrics that were computed with any, by name."""
         self._profiler, self._layers = profiler, layers
         self._has_notes = False
 
@@ -670,7 +674,7 @@ class Profile(Displayed, Mapping[str, Measurement]):
         """
         names = shown_names(self, order, exclude)
         chosen = {name: self.measurements[name] for name in names}
-        shown = Profile(chosen, self.setup, self.definitions, self._profiler, self._layers)
+        shown = Profile(chosen, self.setup, self.definitions, self.options, self._profiler, self._layers)
         shown._has_notes = notes
         return shown
 
@@ -695,7 +699,7 @@ class Profile(Displayed, Mapping[str, Measurement]):
             >>> Path("profile.json").write_text(json.dumps(profile.to_dict()))
         """
         table = self._layers if self._profiler is None else self._profiler.counted_layers
-        return _Saved(self.setup, self.measurements, self.definitions, table).to_dict()
+        return _Saved(self.setup, self.measurements, self.definitions, self.options, table).to_dict()
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Profile:
@@ -709,7 +713,8 @@ class Profile(Displayed, Mapping[str, Measurement]):
             >>> print(sweeprof.compare(before, profile))
         """
         saved = validated(_Saved, data)
-        return cls(saved.measurements, saved.setup, saved.definitions, None, saved.layers)
+        layers = None if saved.layers is None else LayerTable.from_dict(cast("Mapping[str, object]", data["layers"]))
+        return cls(saved.measurements, saved.setup, saved.definitions, saved.options, None, layers)
 
 
 def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
@@ -793,11 +798,9 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
     return profiler.compute_all(metrics)
 
 
-Side = Mapping[str, Measurement] | Profiler
-"""Of a comparison."""
-
-
-def compare(baseline: Side, candidate: Side) -> Differences:
+def compare(
+    baseline: Mapping[str, Measurement] | Profiler, candidate: Mapping[str, Measurement] | Profiler
+) -> Differences:
     """Return every metric of two models side by side, in base units; each is a profiler, a profile or a mapping of measurements.
 
     A metric that only one of them has computed is computed by the other, too, with the same options; where both have computed it
@@ -807,29 +810,41 @@ def compare(baseline: Side, candidate: Side) -> Differences:
     Example:
         >>> print(sweeprof.compare(baseline=profiler, candidate=profiler.clone(model=student)))
     """
-    before, after = _measurements_of(baseline), _measurements_of(candidate)
-    first, second = _profiler_of(baseline), _profiler_of(candidate)
-    if second is not None:
-        known = {} if first is None else first._newest_options
-        wanted = {name: known.get(name) for name in before if first is not None or name not in after}
-        after = {**after, **second._measurements(wanted)}
-    if first is not None:
-        known = {} if second is None else second._newest_options
-        before = {**before, **first._measurements({name: known.get(name) for name in after if name not in before})}
-    definitions: dict[str, str] = {}
-    for side in (candidate, baseline):
+    first, second = _Side.of(baseline), _Side.of(candidate)
+    second.complete(first, are_options_replaced=True)
+    first.complete(second)
+    return differences(first.measurements, second.measurements, {**second.definitions, **first.definitions})
+
+
+@dataclass(slots=True)
+class _Side:
+    """One of the two sides of a comparison."""
+
+    measurements: dict[str, Measurement]
+    options: Mapping[str, Options] | None = None
+    """With which the metrics were computed, by name; None: unknown."""
+    definitions: Mapping[str, str] = field(default_factory=dict)
+    profiler: Profiler | None = None
+    """Computes further metrics; None: nothing does."""
+
+    @classmethod
+    def of(cls, side: Mapping[str, Measurement] | Profiler) -> _Side:
+        """Return the side of what a caller compares."""
         if isinstance(side, Profile):
-            definitions.update(side.definitions)
-        elif isinstance(side, Profiler):
-            definitions.update({name: metric.info.definition for name, metric in side.metrics.items()})
-    return differences(before, after, definitions)
+            return cls(dict(side), side.options, side.definitions, side._profiler)
+        if isinstance(side, Profiler):
+            definitions = {name: metric.info.definition for name, metric in side.metrics.items()}
+            return cls(dict(side.status), dict(side._newest_options), definitions, side)
+        return cls(dict(side))
 
-
-def _measurements_of(side: Side) -> Mapping[str, Measurement]:
-    return dict(side.status if isinstance(side, Profiler) else side)
-
-
-def _profiler_of(side: Side) -> Profiler | None:
-    if isinstance(side, Profile):
-        return side._profiler
-    return side if isinstance(side, Profiler) else None
+    def complete(self, other: _Side, *, are_options_replaced: bool = False) -> None:
+        """Compute the metrics that only the other side has, or also those that it has with other options."""
+        if self.profiler is None:
+            return
+        wanted = {}
+        for name in other.measurements:
+            options = (other.options or {}).get(name, {})
+            own = (self.options or {}).get(name, {})
+            if name not in self.measurements or (are_options_replaced and other.options is not None and own != options):
+                wanted[name] = options
+        self.measurements.update(self.profiler._measurements(wanted))

@@ -898,6 +898,23 @@ def test_a_comparison_computes_what_a_side_has_not_computed() -> None:
     assert (found["quality/accuracy"].baseline, found["quality/accuracy"].candidate) == (0.25, 0.25)
 
 
+def test_a_comparison_of_profiles_keeps_what_they_have() -> None:
+    options = {"quality/topk": {"k": 2}}
+    baseline, candidate = topk_profiler(), topk_profiler()
+    before = baseline.compute_all(["quality/topk"], options=options)
+    baseline.compute("quality/topk", k=4)  # which is not part of the profile
+    stored = sweeprof.Profile.from_dict(json.loads(json.dumps(before.to_dict())))
+    for first in (before, stored):
+        (found,) = sweeprof.compare(first, candidate)
+        assert (found.baseline, found.candidate) == (0.75, 0.75)
+    model = mlp()
+    earlier = sweeprof.profile(model, (3, 4), ["params/total"])
+    model.append(nn.Linear(2, 2))
+    later = earlier.profiler.compute_all(["params/total", "compute/macs"], recompute=True)
+    found, _ = sweeprof.compare(earlier, later)
+    assert (found.baseline, found.candidate) == (58, 64)
+
+
 def test_a_comparison_with_what_only_one_side_can_compute() -> None:
     baseline, candidate = profiler(), profiler()
     baseline.register(giving(7))
