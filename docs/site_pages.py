@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from runpy import run_path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -83,4 +84,8 @@ def metric_table() -> Iterator[str]:
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-GENERATED: dict[str, Callable[[], Iterator[str]]] = {"command_line": command_line, "metrics": metric_table}
+GENERATED: dict[str, Callable[[], Iterator[str]]] = {
+    "command_line": command_line,
+    "metrics": metric_table,
+    "features": run_path(str(ROOT / "docs" / "feature_table.py"))["table"],
+}

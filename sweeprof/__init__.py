@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from sweeprof.metrics.metric import Estimate, Metric, Missing, metric, metric_group
     from sweeprof.profiling.layers import Layers
     from sweeprof.profiling.profiler import Profile, Profiler, compare, profile
+    from sweeprof.profiling.progress import set_logger
     from sweeprof.profiling.session import Data
     from sweeprof.profiling.training_loop import LoopSession, TrainingProfiler, session
     from sweeprof.report.layers.side_by_side import side_by_side
@@ -109,6 +110,7 @@ _HOMES = {
     "profile": "sweeprof.profiling.profiler",
     "scaled": "sweeprof.report.scaled",
     "session": "sweeprof.profiling.training_loop",
+    "set_logger": "sweeprof.profiling.progress",
     "side_by_side": "sweeprof.report.layers.side_by_side",
     "tensor_difference": "sweeprof.results.memory",
 }
@@ -169,6 +171,7 @@ __all__ = [
     "profile",
     "scaled",
     "session",
+    "set_logger",
     "side_by_side",
     "tensor_difference",
 ]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from sweeprof.report.layers import aggregate, by_module, html, tables, text
 from sweeprof.results.layers import LayerTable
 
 if TYPE_CHECKING:
+    import pandas
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -19,10 +20,23 @@ if TYPE_CHECKING:
 class Layers(LayerTable):
     """The layers of a model, from :attr:`sweeprof.Profile.layers`; ``print`` shows them as a tree."""
 
+    NOT_STORED: ClassVar[tuple[str, ...]] = ("host",)
+    host: Mapping[str, str | int] = field(default_factory=dict, repr=False)
+    """The host on which they were profiled, by the columns of :meth:`to_frame`."""
+
     @classmethod
-    def of(cls, table: LayerTable) -> Layers:
+    def of(cls, table: LayerTable, host: Mapping[str, str | int] | None = None) -> Layers:
         """Return the same table with methods to display and export it."""
-        return cls(**{spec.name: getattr(table, spec.name) for spec in fields(LayerTable)})
+        return cls(**{spec.name: getattr(table, spec.name) for spec in fields(LayerTable)}, host=host or {})
+
+    def to_frame(self, host: bool = False) -> pandas.DataFrame:
+        """Return a row per layer; shares are of the table's total, 0..1.
+
+        Args:
+            host: also columns that describe the host, ``host_name``, ``host_cpu``, ``host_threads`` …, the same in each row.
+        """
+        frame = LayerTable.to_frame(self)
+        return frame.assign(**self.host) if host else frame
 
     # Each is a function of a LayerTable, documented where it is defined.
     tree = text.tree

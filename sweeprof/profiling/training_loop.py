@@ -6,6 +6,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from sweeprof.backends import Analyzes, Borrows, Watches, lacking
 from sweeprof.backends.lookup import backend_of
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
 from sweeprof.display import Displayed
-from sweeprof.errors import Problem, Unsupported, UserError
+from sweeprof.errors import Problem, Unsupported, UserError, choice_problem
 from sweeprof.report.display.fields import fields_table
 from sweeprof.report.display.view import View
 from sweeprof.report.display.views import counted
@@ -136,6 +137,8 @@ OPTIONS = {
     "output_file": "output_file",
 }
 """The parameter of :class:`TrainingProfiler` for each setting; of two for one parameter the later one counts."""
+IGNORED = ("recompute_fwd_factor",)
+"""Settings without a counterpart: forwards that are recomputed in the backward are measured."""
 
 
 class TrainingProfiler(Displayed):
@@ -210,7 +213,7 @@ class TrainingProfiler(Displayed):
         """Return the profiler that ``flops_profiler`` of a DeepSpeed config describes; None if it is not enabled.
 
         Read are ``enabled``, ``profile_step``, ``module_depth`` (or ``profile_depth``), ``top_modules`` (or ``profile_top_num``),
-        ``detailed`` and ``output_file``.
+        ``detailed`` and ``output_file``. In the older form ``"pytorch_profiler": true`` the settings stand beside it, at the top.
 
         Args:
             model: the model that the loop trains.
@@ -227,13 +230,29 @@ class TrainingProfiler(Displayed):
                 raise UserError([Problem("config", str(config), f"cannot be read: {error}.")]) from None
         if not isinstance(config, Mapping):
             raise UserError([Problem("config", type(config).__name__, "is not the mapping of a DeepSpeed config.")])
-        section: object = next((config[name] for name in SECTIONS if name in config), {})
+        name = next((name for name in SECTIONS if name in config), SECTIONS[0])
+        section: object = config.get(name, False)
+        if isinstance(section, bool):
+            section = {
+                "enabled": section,
+                **{key: value for key, value in config.items() if key.startswith("profile_")},
+            }
         if not isinstance(section, Mapping):
-            raise UserError([Problem(SECTIONS[0], section, "is not a mapping of settings.")])
+            raise UserError([Problem(name, section, "is neither a mapping of settings nor true or false.")])
+        known = ("enabled", *OPTIONS, *IGNORED)
+        unknown = [
+            choice_problem(name, key, "setting of DeepSpeed's profiler", known) for key in section if key not in known
+        ]
+        if unknown:
+            raise UserError(unknown)
         if not section.get("enabled", False):
             return None
         arguments = {name: section[key] for key, name in OPTIONS.items() if section.get(key) is not None}
-        return cls(model, **{**arguments, **settings})
+        try:
+            return cls(model, **{**arguments, **settings})
+        except UserError as error:  # which names the parameters of the constructor
+            keys = {name: key for key, name in OPTIONS.items() if key in section and name not in settings}
+            raise UserError([replace(one, key=keys.get(one.key, one.key)) for one in error.problems]) from None
 
     @contextmanager
     def step(self) -> Iterator[None]:

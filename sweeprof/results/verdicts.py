@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from sweeprof.display import Displayed
-from sweeprof.results.measurement import Better, Measurement, Number
+from sweeprof.results.measurement import Better, Measurement, Number, shown_names
 from sweeprof.results.statistics import CONFIDENCE, ratio_interval, rounds_to_settle, unpaired_interval
 
 if TYPE_CHECKING:
@@ -239,10 +239,29 @@ class Differences(Displayed, list[Difference]):
         found: Iterable[Difference] = (),
         baseline: Mapping[str, Measurement] | None = None,
         candidate: Mapping[str, Measurement] | None = None,
+        definitions: Mapping[str, str] | None = None,
+        *,
+        has_notes: bool = False,
     ) -> None:
         super().__init__(found)
         self.baseline, self.candidate = baseline or {}, candidate or {}
         """The measurements, by metric name."""
+        self.definitions = definitions or {}
+        """What the metrics are, by name."""
+        self.has_notes = has_notes
+        """True if the definitions are printed, too."""
+
+    def shown(self, order: Sequence[str] = (), exclude: Sequence[str] = (), *, notes: bool = False) -> Differences:
+        """Return the differences to be printed or shown as HTML; see :meth:`sweeprof.Profile.shown`."""
+        rows = {one.name: one for one in self}
+        names = shown_names(rows, order, exclude)
+        baseline = {name: self.baseline[name] for name in names if name in self.baseline}
+        candidate = {name: self.candidate[name] for name in names if name in self.candidate}
+        return Differences([rows[name] for name in names], baseline, candidate, self.definitions, has_notes=notes)
+
+    def to_html(self) -> str:
+        """Return the table as an HTML fragment."""
+        return self._repr_html_()
 
     @property
     def is_complete(self) -> bool:
@@ -258,11 +277,15 @@ class Differences(Displayed, list[Difference]):
         return pandas.DataFrame(lines, columns=columns, dtype=object)  # counts stay whole, what is missing stays None
 
 
-def differences(baseline: Mapping[str, Measurement], candidate: Mapping[str, Measurement]) -> Differences:
+def differences(
+    baseline: Mapping[str, Measurement],
+    candidate: Mapping[str, Measurement],
+    definitions: Mapping[str, str] | None = None,
+) -> Differences:
     """Every metric of either, in the order of the baseline; one that only one of them has keeps its row, with a reason."""
     names = [*baseline, *(name for name in candidate if name not in baseline)]
     found = [_difference(name, baseline.get(name), candidate.get(name)) for name in names]
-    return Differences(found, dict(baseline), dict(candidate))
+    return Differences(found, dict(baseline), dict(candidate), definitions)
 
 
 def _difference(name: str, base: Measurement | None, candidate: Measurement | None) -> Difference:

@@ -171,7 +171,13 @@ def _(found: Differences) -> View:
     told = answer(comparison_of(found))
     sentence = told.finding if found.is_complete else ""
     parts: list[str | ViewTable] = [told.certainty] if sentence and told.certainty else []
-    return View(sentence, (*parts, _differences_table(found)))
+    notes = definition_lines([one.name for one in found], found.definitions) if found.has_notes else []
+    return View(sentence, (*parts, _differences_table(found), *notes))
+
+
+def definition_lines(names: Iterable[str], definitions: Mapping[str, str]) -> list[str]:
+    """Return a line for each metric whose definition is known."""
+    return [f"{name}: {definitions[name]}" for name in names if definitions.get(name)]
 
 
 def comparison_of(found: Differences) -> Comparison:
