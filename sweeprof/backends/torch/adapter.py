@@ -88,7 +88,7 @@ class TorchBackend:
             "default device": str(torch.get_default_device()),
             **{f"autocast on {kind}": _autocast(kind) for kind in ("cpu", "cuda")},
             # Only what is not at its default; until something compiles, the module is not imported.
-            "inductor": "" if inductor is None else inductor.codegen_config(),
+            "inductor": "" if inductor is None else _changed_settings(inductor),
             **({} if device is None else {"device": str(device)}),
             **(
                 {} if model is None or model.variant.precision is None else {"precision method": model.precision_method}
@@ -227,6 +227,19 @@ class TorchBackend:
     def is_out_of_memory(self, error: BaseException) -> bool:
         # The CPU allocator raises a plain RuntimeError.
         return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _changed_settings(inductor: Any) -> str:
+    """Return inductor's settings that are not at their defaults, as lines of Python.
+
+    After a compilation, its own list has settings that were changed and restored to their defaults.
+    """
+    values, lines = inductor.get_config_copy(), []
+    for line in inductor.codegen_config().splitlines():
+        name = line.partition(" = ")[0].removeprefix(f"{inductor.__name__}.")
+        if name not in values or values[name] != inductor._config[name].default:
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def _autocast(device: str) -> str | None:
