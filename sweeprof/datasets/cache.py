@@ -223,7 +223,7 @@ class _Column:
             raise DatasetError(f"{what} is of type {array.dtype}, and of {self.place} of type {self.dtype}")
         if array.shape != self.shape and self.varies != "shape":
             if array.ndim != len(self.shape) or array.shape[1:] != self.shape[1:]:
-                advice = "dataset.collate._target_ names a function that makes a batch of samples of different shapes"
+                advice = "dataset.collate may name a function that makes a batch of samples of different shapes"
                 raise DatasetError(f"{what} has the shape {array.shape}, and {self.place} has {self.shape}: {advice}")
             if self.varies == "nothing":
                 advice = "dataset.collate=pad fills up samples of different lengths"

@@ -78,8 +78,8 @@ class Source(ABC):
         limit: number of samples; None: all.
         shuffle: True: take them in a random order, which is the same on every call.
         seed: of the order.
-        collate: ``pad``, arguments of :class:`~sweeprof.datasets.collate.Pad`, or a node with ``_target_``; None: all samples
-            have the same shape.
+        collate: ``pad``, arguments of :class:`~sweeprof.datasets.collate.Pad`, the dotted name of a function that makes a batch of
+            a list of samples, or a node with ``_target_`` of one; None: all samples have the same shape.
         transform: the dotted name of a function that is given the inputs of each sample, or a node with ``_target_`` of one.
         cache: folder for decoded samples; None: in the user's cache folder.
         cache_limit: bytes above which the samples that were used longest ago are removed from it.
@@ -97,7 +97,7 @@ class Source(ABC):
             reason = "is both the test and the training split; name another part."
             problems.append(Problem("dataset.train_split", options.get("train_split"), reason))
         collate = options.get("collate")
-        if isinstance(collate, str) and collate != "pad":
+        if isinstance(collate, str) and collate != "pad" and "." not in collate:
             problems.append(choice_problem("dataset.collate", collate, "way to collate", ["pad"]))
         problems += self.problems()
         if problems:
@@ -231,10 +231,10 @@ class Source(ABC):
             return self.padding()
         if isinstance(collate, Mapping) and "_target_" not in collate:
             return replace(self.padding() or Pad(), **collate)
-        if isinstance(collate, Mapping):
-            function: Collate = made(collate, "dataset.collate")
-            return function
-        return self.padding() or Pad()
+        if collate == "pad":
+            return self.padding() or Pad()
+        function: Collate = made(collate, "dataset.collate")
+        return function
 
     # The cache.
 

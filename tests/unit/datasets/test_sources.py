@@ -217,16 +217,17 @@ def test_a_collate_function_makes_batches_of_samples_of_different_shapes(
     (tmp_path / "shapes_data.py").write_text(
         "import numpy as np\n"
         "def images(): return [(np.ones((1, 2 + at, 5 - at), np.float32), at) for at in range(3)]\n"
-        "def smallest(side, batch=None):\n"
-        "    cut = lambda samples: np.stack([sample[:, :side, :side] for sample in samples])\n"
-        "    return cut if batch is None else cut(batch)\n"
+        "def corners(samples, side=2): return np.stack([sample[:, :side, :side] for sample in samples])\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    collate = {"_target_": "shapes_data.smallest", "side": 2}
-    split = read(TorchDataset(source={"_target_": "shapes_data.images"}, collate=collate))
-    inputs, targets = split.batch(np.arange(3))
-    assert inputs.shape == (3, 1, 2, 2)
-    assert targets.tolist() == [0, 1, 2]
+    source = {"_target_": "shapes_data.images"}
+    with_side = {"_target_": "shapes_data.corners", "_partial_": True, "side": 1}
+    for collate, side in (("shapes_data.corners", 2), (with_side, 1)):
+        inputs, targets = read(TorchDataset(source=source, collate=collate)).batch(np.arange(3))
+        assert inputs.shape == (3, 1, side, side)
+        assert targets.tolist() == [0, 1, 2]
+    with pytest.raises(UserError, match="Did you mean 'corners'"):
+        read(TorchDataset(source=source, collate="shapes_data.cornes"))
 
 
 def test_blocks_of_tokens(tmp_path: Path) -> None:
