@@ -85,7 +85,7 @@ def test_samples_of_different_shapes_are_read_as_they_were(tmp_path: Path) -> No
             DatasetError,
             match=r"^sample 1 has the shape \(4, 2\), and sample 0 has \(2, 3\): dataset\.collate may name",
         ):
-            written(Cache(tmp_path, LIMIT), samples, varies=varies)  # type: ignore[arg-type]
+            written(Cache(tmp_path, LIMIT), samples, varies=varies)
 
 
 def test_the_files_are_npy_files_and_memory_mapped(tmp_path: Path) -> None:
