@@ -442,6 +442,9 @@ class _Description:
             return
         longest = _first(encoder, "max_source_positions", "max_length")
         frames = self._size("audio_frames", 2 * (longest or 1500) if name == "input_features" else longest or 1024)
+        if self._config.model_type == "whisper" and longest is not None and frames != 2 * longest:
+            fixed = f"is not the length that this model takes: 2 · model.config.max_source_positions = {2 * longest}."
+            raise UserError([Problem("inputs.audio_frames", frames, fixed)])
         mels = bins or _first(encoder, "input_feat_per_channel", "feature_size") or 80
         is_frames_last = name == "input_features" and not hasattr(encoder, "input_feat_per_channel")
         self._specs[name] = ArraySpec((mels, frames) if is_frames_last else (frames, mels))

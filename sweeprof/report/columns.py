@@ -18,6 +18,18 @@ _HEADLINE: dict[str, tuple[str, int]] = {
     "latency/forward": ("latency", 1),
     "latency/backward": ("backward", 4),
     "latency/update": ("update", 8),
+    "generation/latency": ("generation latency", 2),
+    "generation/time_to_first_token": ("first token", 1),
+    "generation/time_per_token": ("time per token", 1),
+    "generation/time_per_token_p90": ("p90 per token", 8),
+    "generation/time_per_token_p95": ("p95 per token", 9),
+    "generation/time_per_token_p99": ("p99 per token", 9),
+    "generation/first_gap": ("first gap", 8),
+    "generation/prefill_throughput": ("prefill", 4),
+    "generation/decode_throughput": ("decode", 3),
+    "generation/kv_cache_bytes": ("KV cache", 5),
+    "loading/samples_per_s": ("loaded samples", 1),
+    "loading/first_batch": ("first batch", 2),
     "throughput/samples_per_s": ("throughput", 4),
     "rate/mfu": ("share of peak FLOP/s", 8),
     "rate/mfu_train": ("training share of peak FLOP/s", 8),
@@ -50,10 +62,14 @@ _TITLES = {
     "latency/d2h": "device to host",
     "latency/total": "latency with transfers",
     "latency/evaluate": "evaluation",
+    "rate/mfu_prefill": "prefill share of peak FLOP/s",
+    "rate/mbu_decode": "decode share of bandwidth",
     "rate/flops_per_s": "FLOP/s",
     "rate/backward_flops_per_s": "backward FLOP/s",
     "rate/flops_per_s_train": "training FLOP/s",
     "compute/flops": "FLOPs",
+    "compute/macs_prefill": "prefill MACs",
+    "compute/macs_decode": "MACs/token",
     "params/trainable": "trainable",
     "layers/forward_covered": "forward explained",
     "layers/backward_covered": "backward explained",
@@ -155,7 +171,9 @@ def shown_metrics(comparison: Comparison) -> list[MetricInfo]:
 def _is_own(metric: str) -> bool:
     """True for a metric of the user."""
     family = metric.partition("/")[0]
-    return family not in _BUILT_IN or (family == "quality" and metric not in (*_HEADLINE, *_NOT_HEADLINE))
+    return metric not in _HEADLINE and (
+        family not in _BUILT_IN or (family == "quality" and metric not in _NOT_HEADLINE)
+    )
 
 
 def called_metrics(comparison: Comparison) -> list[MetricInfo]:

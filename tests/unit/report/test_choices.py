@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from support.odd import build
 from support.samples import comparison
+from sweeprof.report.answer import answer
+from sweeprof.report.columns import metric_title, shown_metrics
 from sweeprof.report.csv import csv_text
 from sweeprof.report.markdown import markdown
 from sweeprof.report.selection import dominant, metric_names, sections, with_selection
@@ -69,6 +71,18 @@ def test_what_does_not_qualify_says_why() -> None:
 def test_constraints_speak_of_metrics_by_any_name_and_of_axes(constraint: str, fitting: list[str]) -> None:
     made = with_selection(three(), constraints=[constraint])
     assert [row.axes["model"] for row in made.rows if not row.misses] == fitting
+
+
+def test_a_generation_is_told_by_its_latency_and_in_short_columns() -> None:
+    names = ("generation/time_to_first_token", "generation/time_per_token", "generation/latency")
+    metrics: dict[str, Any] = {"memory/added_bytes": ("B", "lower"), **dict.fromkeys(names, ("s", "lower"))}
+    metrics["generation/decode_throughput"] = ("tokens/s", "higher")
+    values: list[Any] = [dict.fromkeys(metrics, 0.5), dict.fromkeys(metrics, 0.25)]
+    made = build([{"generation.num_beams": 2}, {"generation.num_beams": 1}], metrics, values)
+    assert answer(made).finding == "The lowest generation latency is 250 ms (generation.num_beams 1)."
+    assert [metric_title(info, made.rows) for info in shown_metrics(made)] == [
+        *("generation latency", "first token", "time per token", "decode (tokens/s)", "added memory")
+    ]
 
 
 def test_a_short_name_must_be_one_metrics_alone() -> None:
