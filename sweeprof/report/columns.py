@@ -93,7 +93,7 @@ _TITLES = {
 }
 """Of metrics that a table shows only where it would have next to nothing else."""
 _FEW, _FILLING_RANK = 4, 7
-_RATIO_RANK, _USER_RANK = 2, 5
+_RATIO_RANK, _USER_RANK, _WITHOUT_VALUES_RANK = 2, 5, 11
 _BUILT_IN = (
     *("params", "size", "compute", "latency", "throughput", "rate", "layers"),
     *("operators", "memory", "lines", "quality"),
@@ -113,6 +113,7 @@ SAMPLES_PER_S = "throughput/samples_per_s"
 _PER_S = re.compile(r"throughput/\w+_per_s")
 _TO_ITSELF = "quality/agreement"
 """Is a difference to the baseline already; within a sweep the baseline's own is none, which is no better."""
+_PRECISION = "backend.precision"
 _ARROWS: dict[Better, str] = {"lower": " ↓", "higher": " ↑", None: ""}
 
 
@@ -231,7 +232,7 @@ def rounds_column() -> Column:
 def metric_columns(info: MetricInfo, rows: Sequence[Row], baseline: str) -> list[Column]:
     """The column of a metric, and that of its ratio to the baseline where the metric has one."""
     name, arrow = metric_title(info, rows), _ARROWS[info.better]
-    columns = [Column(info.name, "value", name + arrow, _rank(info.name), hint=one_line(info.definition))]
+    columns = [Column(info.name, "value", name + arrow, _rank(info.name, rows), hint=one_line(info.definition))]
     compared = _compared(rows)
     if info.name in compared and any(row.cells[info.name].ratio is not None for row in rows if info.name in row.cells):
         of = f"{name} " if len(compared) > 1 else ""
@@ -240,7 +241,11 @@ def metric_columns(info: MetricInfo, rows: Sequence[Row], baseline: str) -> list
     return columns
 
 
-def _rank(metric: str) -> int:
+def _rank(metric: str, rows: Sequence[Row]) -> int:
+    if not _any(rows, metric):
+        return _WITHOUT_VALUES_RANK
+    if metric == _TO_ITSELF and len({str(row.axes.get(_PRECISION)) for row in rows}) > 1:
+        return _RATIO_RANK  # a faster precision is of use only where the outputs agree
     if metric in _HEADLINE or is_throughput(metric):
         return _HEADLINE.get(metric, _HEADLINE[SAMPLES_PER_S])[1]
     return _FILLING_RANK if metric in _TITLES else _USER_RANK
