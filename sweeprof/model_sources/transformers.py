@@ -161,7 +161,7 @@ def _from_saved(found: _Model, path: str, given: Mapping[str, Any]) -> Any:
 def _from_config(found: _Model, given: Mapping[str, Any]) -> Any:
     """Return the model with random weights."""
     if found.auto is found.kind:
-        return found.kind._from_config(found.config, **given)  # type: ignore[attr-defined]
+        return found.kind._from_config(found.config, **given)
     return found.auto.from_config(found.config, **given)
 
 

@@ -149,6 +149,7 @@ class Section:
     @cached_property
     def resolver(self) -> Resolver:
         """Composes the configs of its points."""
+        finish: dict[str, Callable[[Json, tuple[str, ...]], Json]]
         finish = {"model": self._own_model, "dataset": self._own_dataset}
         if self.config.budget is not None:
             finish["protocol"] = _within_budget

@@ -286,7 +286,7 @@ def test_an_unknown_argument_or_weights_of_a_collection_is_an_error_with_the_clo
 
 @pytest.mark.parametrize("call", [transformers.inputs, transformers.build])
 def test_an_attention_that_a_model_lacks_is_unsupported(call: Any) -> None:
-    sizes = [{}] if call is transformers.inputs else []
+    sizes: list[dict[str, int]] = [{}] if call is transformers.inputs else []
     with pytest.raises(Unsupported, match="attn_implementation=sdpa: DebertaV2Model does not support"):
         call("deberta-v2", None, None, *sizes, TINY, attn_implementation="sdpa")
 

@@ -595,9 +595,12 @@ def test_combinations_that_were_sent_ahead_are_not_sent_again(
     assert {run.info.status for run in ahead.values()} <= {"FINISHED", "FAILED"}
     sent: list[str] = []
     real = mlflow_tracker._send
-    monkeypatch.setattr(
-        mlflow_tracker, "_send", lambda *words: (sent.append(words[3].tags["sweeprof.kind"]), real(*words))
-    )
+
+    def noted(*words: Any) -> object:
+        sent.append(words[3].tags["sweeprof.kind"])
+        return real(*words)
+
+    monkeypatch.setattr(mlflow_tracker, "_send", noted)
     track(output, of, found, tracker=tracker)
     assert sent == ["sweep"]
     parent, children = runs(client)
