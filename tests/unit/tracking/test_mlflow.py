@@ -578,9 +578,12 @@ def test_combinations_that_were_sent_ahead_are_not_sent_again(
     assert {run.info.status for run in ahead.values()} <= {"FINISHED", "FAILED"}
     sent: list[str] = []
     real = mlflow_tracker._send
-    monkeypatch.setattr(
-        mlflow_tracker, "_send", lambda *words: (sent.append(words[3].tags["sweeprof.kind"]), real(*words))
-    )
+
+    def recorded(*words: Any) -> None:
+        sent.append(words[3].tags["sweeprof.kind"])
+        real(*words)
+
+    monkeypatch.setattr(mlflow_tracker, "_send", recorded)
     track(output, of, found, tracker=tracker)
     assert sent == ["sweep"]
     parent, children = runs(client)
