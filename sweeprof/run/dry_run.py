@@ -41,7 +41,8 @@ def print_plan(plan: Plan, out: Console, output: Path) -> None:
     out.print()
     for line in [*_axes(plan), *_left_out(plan.excluded)]:
         out.print(Text(line), soft_wrap=True)
-    passes = list(dict.fromkeys(trial.pass_name for trial in planned))
+    found = {trial.pass_name for trial in planned}
+    passes = [name for name in plan.passes if name in found]
     rounds = max((trial.round for trial in planned), default=-1) + 1
     cost = predicted_cost(plan, output)
     shards = len(plan.shards)

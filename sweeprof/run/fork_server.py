@@ -79,8 +79,10 @@ class ForkServer:
 
     @property
     def is_ready(self) -> bool:
-        """True if it would not be waited for: it has imported everything, or has failed."""
-        return self._preload_s is not None or self._child.has_message()
+        """True if nobody should wait for it: it has imported everything, has failed, was stopped, or takes too long."""
+        if self._preload_s is not None or self._child.has_message():
+            return True
+        return time.monotonic() >= self._deadline or is_stopped(self.pid)
 
     def wait_until_ready(self) -> float:
         """Return how many seconds its imports took, once it has ended them.

@@ -21,6 +21,9 @@ from sweeprof.run.fork_server import ForkServer
 from sweeprof.run.request import Isolation, ProcessExit, Request
 from sweeprof.run.worker import run_trial
 
+LOOK_S = 5.0
+"""How often fork servers that import are looked at: one may have been stopped."""
+
 
 class _Served:
     """Runs one trial at a time, which another thread may end by leaving the context."""
@@ -215,8 +218,8 @@ class WorkerPool:
         return bool(self._started.importing())
 
     def wait_for_import(self) -> None:
-        """Wait until one more of the imports has ended."""
-        wait(self._started.importing())
+        """Wait until one more of the imports has ended, or for a few seconds."""
+        wait([server.fileno() for server in self._started.importing()], LOOK_S)
 
     def is_ready(self, config: Json, pass_name: PassName) -> bool:
         """True if a trial with this config and pass would not wait for an import that was started."""

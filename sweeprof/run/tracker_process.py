@@ -145,21 +145,26 @@ class TrackerProcess:
 
     def _tell(self, message: Mapping[str, Any]) -> None:
         """Send a message that has no answer; nothing if the tracker is not open."""
-        if self._child is None or self._links is None or (self._opening is not None and self._opening.is_alive()):
-            return
-        with suppress(WorkerError):  # which closing reports
-            self._child.send({**message, "folder": str(self._folder.path)}, IDLE_S)
+        child = self._open_child()
+        if child is not None:
+            with suppress(WorkerError):  # which closing reports
+                child.send({**message, "folder": str(self._folder.path)}, IDLE_S)
+
+    def _open_child(self) -> Child | None:
+        """Return the process of a tracker that is open; None while it is opened, and after a failure."""
+        is_opening = self._opening is not None and self._opening.is_alive()
+        return None if is_opening or self._links is None or self.trouble else self._child
 
     def show(self, comparison: Comparison) -> None:
         """Send the combinations of a sweep that runs which have values; nothing if the tracker is not open, or cannot do so."""
-        is_open = self._opening is not None and not self._opening.is_alive() and self._links is not None
-        if self._child is None or not is_open or self.trouble:
+        child = self._open_child()
+        if child is None:
             return
         ids = [row.combination_id for row in comparison.rows if row.has_values]
         try:
             self._ask({"add": ids, "is_optional": True}, SHOWN_S)
         except BaseException:  # an interrupt; the answer must not be taken for that of the next request
-            self._child.kill()
+            child.kill()
             raise
         if self.trouble:
             log.warning("tracking: %s; everything is sent after the last measurement", self.trouble)
@@ -263,10 +268,7 @@ def _serve() -> None:
             continue
         if "ahead" in message:
             with suppress(Exception):
-                missing, folder = message["missing"], Folder(Path(message["folder"]))
-                if isinstance(tracker, SendsAhead) and missing in prepared:
-                    with sending_lock(folder.path, OTHERS_CLOSE_S):
-                        tracker.send_ahead(prepared[missing], list(_outcomes(folder)), folder.path, message["ahead"])
+                _send_ahead(tracker, message, prepared)
             continue
         if "open" not in message:
             do(message)
@@ -275,6 +277,13 @@ def _serve() -> None:
         opening = threading.Thread(target=_at_low_priority, args=(functools.partial(_open, message, do),))
         opening.start()
         opening.join()
+
+
+def _send_ahead(tracker: Tracker | None, message: Mapping[str, Any], prepared: Mapping[str, Comparison]) -> None:
+    comparison, folder = prepared[message["missing"]], Folder(Path(message["folder"]))
+    if isinstance(tracker, SendsAhead):
+        with sending_lock(folder.path, OTHERS_CLOSE_S):
+            tracker.send_ahead(comparison, list(_outcomes(folder)), folder.path, message["ahead"])
 
 
 def _open(message: Mapping[str, Any], do: Callable[[Mapping[str, Any]], object]) -> None:

@@ -43,7 +43,7 @@ def measured(output: Path, plan: Plan, host: str | None = None, slower: float = 
     write_json(folder.plan, plan.to_dict())
     write_json(folder.environment, {"host": host or socket.gethostname()})
     now = datetime.fromisoformat(plan.created).timestamp() + 0.5 + IMPORT_S
-    lines = []
+    lines: list[str] = []
 
     def note(kind: EventKind, **more: object) -> None:
         key = {"combination_id": trial.combination_id, "pass": trial.pass_name, "round": trial.round}

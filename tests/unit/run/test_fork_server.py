@@ -24,9 +24,9 @@ from sweeprof.errors import WorkerError
 from sweeprof.processes import NoAnswer, child_environment
 from sweeprof.results.files import read_json
 from sweeprof.results.record import PassName, Record
-from sweeprof.run import fork_server
+from sweeprof.run import fork_server, isolation
 from sweeprof.run.fork_server import ForkServer
-from sweeprof.run.isolation import Fork, Inline, Spawn
+from sweeprof.run.isolation import Fork, Inline, Spawn, WorkerPool
 from sweeprof.run.request import ProcessExit, Request
 
 PRELOAD = ["sweeprof.backends.fake"]
@@ -315,6 +315,27 @@ def test_a_fork_server_that_is_stopped_during_its_import(tmp_path: Path, monkeyp
     with pytest.raises(NoAnswer, match="the fork server was stopped"):
         starting.result(20)
     assert is_gone(pid)
+
+
+def test_a_pool_imports_in_the_background_and_waits_for_no_stopped_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolation, "LOOK_S", 0.05)
+    process = importing(tmp_path, monkeypatch)
+    fine, hangs = (request_of(tmp_path).blank["config"] for _ in range(2))
+    hangs["backend"] = {**hangs["backend"], "preload": ["slow_module"]}
+    with WorkerPool("fork", tmp_path / "logs") as pool:
+        pool.start([(fine, "quality"), (hangs, "quality"), (fine, "quality")])
+        pid = process()
+        while not pool.is_ready(fine, "quality"):
+            pool.wait_for_import()
+        assert pool.is_importing
+        assert not pool.is_ready(hangs, "quality")
+        with pool.slot() as slot:
+            assert slot.run(request_of(tmp_path)) == ProcessExit(0)
+        os.kill(pid, signal.SIGSTOP)
+        assert wait_until(lambda: not pool.is_importing)
+    assert wait_until(lambda: is_gone(pid))
 
 
 DRIVER = """

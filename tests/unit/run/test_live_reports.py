@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import random
 import time
@@ -18,7 +19,7 @@ from sweeprof.results.compare import Comparison
 from sweeprof.results.record import read_records
 from sweeprof.run import live_reports, locks
 from sweeprof.run.comparison import comparison_of
-from sweeprof.run.live_reports import sent_to
+from sweeprof.run.live_reports import ClusterReports, sent_to
 from sweeprof.run.locks import driver_lock
 from sweeprof.run.shard import run_shard
 from sweeprof.storage.events import events_of
@@ -83,6 +84,21 @@ def test_what_cannot_be_written_does_not_end_the_sweep(
         run_shard(folder, 0)
     assert "ValueError: the tracker is away" in caplog.text
     assert len(read_records(folder.records)) == 6
+
+
+def test_on_a_cluster_the_driver_writes_them_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_reports, "SHARE", 1e9)
+    monkeypatch.setattr(live_reports, "WAKE_S", 0.01)
+    plan = dataclasses.replace(plan_of(), cluster={"settings": {}, "resources": []})
+    folder = sweep_folder(tmp_path / "sweep", plan)
+    page = folder.path / "report.html"
+    run_shard(folder, 0)
+    assert not page.exists()
+    with ClusterReports(folder, plan):
+        deadline = time.monotonic() + 60
+        while not page.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert "running: 6 of 6 trials have ended" in page.read_text()
 
 
 def _measure(path: Path) -> None:

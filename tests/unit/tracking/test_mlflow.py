@@ -596,11 +596,11 @@ def test_combinations_that_were_sent_ahead_are_not_sent_again(
     sent: list[str] = []
     real = mlflow_tracker._send
 
-    def noted(*words: Any) -> object:
+    def recorded(*words: Any) -> None:
         sent.append(words[3].tags["sweeprof.kind"])
-        return real(*words)
+        real(*words)
 
-    monkeypatch.setattr(mlflow_tracker, "_send", noted)
+    monkeypatch.setattr(mlflow_tracker, "_send", recorded)
     track(output, of, found, tracker=tracker)
     assert sent == ["sweep"]
     parent, children = runs(client)
