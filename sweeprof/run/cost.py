@@ -35,6 +35,8 @@ IMPORT_S: Mapping[str, float] = {"torch": 3.0, "tensorflow": 6.0, "fake": 0.3}
 OTHER_IMPORT_S = 2.0
 END_S = 2.0
 """Typical duration of writing the reports and sending them."""
+LONGEST_START_S = 60.0
+"""A process that is older did something else before."""
 LONGEST_END_S = 120.0
 """A sweep that was sent later than this was sent by another command."""
 
@@ -97,7 +99,7 @@ def asked_seconds(combination: Combination, pass_name: PassName) -> float:
 def _start_s() -> float:
     """Return the age of this process: a sweep begins with the same planning as a dry run."""
     with suppress(psutil.Error):
-        return max(0.0, time.time() - psutil.Process().create_time())
+        return min(LONGEST_START_S, max(0.0, time.time() - psutil.Process().create_time()))
     return 0.0
 
 

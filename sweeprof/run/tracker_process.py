@@ -279,7 +279,7 @@ def _serve() -> None:
         opening.join()
 
 
-def _send_ahead(tracker: Tracker | None, message: Mapping[str, Any], prepared: Mapping[str, Comparison]) -> None:
+def _send_ahead(tracker: object, message: Mapping[str, Any], prepared: Mapping[str, Comparison]) -> None:
     comparison, folder = prepared[message["missing"]], Folder(Path(message["folder"]))
     if isinstance(tracker, SendsAhead):
         with sending_lock(folder.path, OTHERS_CLOSE_S):
