@@ -23,7 +23,7 @@ Bytes = int | float
 
 FRAME_COLUMNS = (
     "path type depth call params trainable macs flops ops input_shapes output_shapes act_bytes "
-    "frozen params_bytes buffers buffers_bytes dtypes input_dtypes output_dtypes "
+    "frozen is_trainable pruned params_bytes buffers buffers_bytes dtypes kernel_size stride groups input_dtypes output_dtypes "
     "forward_s forward_self_s backward_s backward_self_s time_reason params_share macs_share forward_share flops_per_s"
 ).split()
 COUNTS = ("macs", "flops", "ops", "act_bytes")
@@ -43,6 +43,8 @@ class Weights:
     buffers_bytes: Bytes = 0
     dtypes: Mapping[str, int] = field(default_factory=dict)
     """Parameters per data type, e.g. ``{"float32": 61706}``."""
+    pruned: int | None = 0
+    """Parameters that a pruning mask sets to zero; they are among ``params``. None where the mask has no values, as on meta."""
 
 
 @dataclass(slots=True)  # not frozen: thousands are made at once, and a frozen one takes four times as long
@@ -118,10 +120,25 @@ class LayerRow(Displayed):
     arguments: str = ""
     """Of the constructor, as the framework prints them: ``1, 6, kernel_size=(5, 5)``; empty if it prints none, and in records of an
     earlier version."""
+    kernel_size: tuple[int, ...] = ()
+    """Of a convolution or pooling; one number if it holds for every axis, empty for other layers."""
+    stride: tuple[int, ...] = ()
+    """Likewise."""
+    groups: int | None = None
+    """Of a convolution; None for other layers."""
+    pruned: int | None = 0
+    """Own parameters that a pruning mask sets to zero; they are among ``params``. None where the mask has no values, as on meta."""
 
     @property
     def frozen(self) -> int:
         return self.params - self.trainable
+
+    @property
+    def is_trainable(self) -> str | None:
+        """``True``, ``False`` or ``Partial``: whether an optimizer may change the parameters; None for a row without parameters."""
+        if not self.params:
+            return None
+        return {self.params: "True", 0: "False"}.get(self.trainable, "Partial")
 
     @property
     def name(self) -> str:
@@ -185,6 +202,11 @@ class LayerTable(Stored):
     @property
     def trainable(self) -> int:
         return sum(row.trainable for row in self._summed_weights)
+
+    @property
+    def pruned(self) -> int | None:
+        """Parameters that a pruning mask sets to zero; None if a mask has no values."""
+        return _total([row.pruned for row in self._summed_weights])
 
     @property
     def params_bytes(self) -> Bytes:
@@ -343,7 +365,7 @@ def _total(values: Sequence[_Number | None]) -> _Number | None:
 
 _DERIVED = ("params_share", "macs_share", "forward_share", "flops_per_s")
 _NUMBERS = (
-    "depth call params trainable frozen macs flops ops forward_s forward_self_s backward_s backward_self_s".split()
+    "depth call params trainable frozen pruned groups macs flops ops forward_s forward_self_s backward_s backward_self_s".split()
 )
 
 
@@ -440,6 +462,7 @@ def _less_weights(subtree: Weights, row: LayerRow) -> Weights:
         params_bytes=subtree.params_bytes - row.params_bytes,
         buffers=subtree.buffers - row.buffers,
         buffers_bytes=subtree.buffers_bytes - row.buffers_bytes,
+        pruned=None if subtree.pruned is None or row.pruned is None else subtree.pruned - row.pruned,
         dtypes={dtype: count for dtype, count in dtypes.items() if count},
     )
 

@@ -30,7 +30,7 @@ from sweeprof.backends.torch.dispatch import (
 )
 from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.model import as_shapes, on_device
-from sweeprof.backends.torch.state import children_of, modules_of, tensors_among, unchanged
+from sweeprof.backends.torch.state import MASK, ORIGINAL, children_of, modules_of, tensors_among, unchanged
 from sweeprof.counting.formulas import DEFAULTS, Args, Cost, FormulaFailed, Formulas, Kwargs
 from sweeprof.counting.parameters import Variable, added, summed
 from sweeprof.measuring.inputs import Inputs
@@ -100,7 +100,7 @@ def _of_graph(held: Held) -> ModuleWeights:
 
 def _tensors(module: torch.nn.Module, sizes: Mapping[str, float]) -> list[Variable]:
     found = [
-        _described(name, parameter, sizes, False)
+        _described(name, parameter, sizes, False)._replace(pruned=_pruned(module, name))
         for name, parameter in module._parameters.items()
         if parameter is not None and not is_lazy(parameter)
     ]
@@ -110,6 +110,14 @@ def _tensors(module: torch.nn.Module, sizes: Mapping[str, float]) -> list[Variab
     if _may_be_packed(type(module).__module__):
         found += [_described(name, packed, sizes, False) for name, packed in _packed(module)]
     return found
+
+
+def _pruned(module: torch.nn.Module, name: str) -> int | None:
+    """Return how many elements of a parameter the mask of ``torch.nn.utils.prune`` sets to zero; None for a mask without values."""
+    mask = module._buffers.get(f"{name.removesuffix(ORIGINAL)}{MASK}") if name.endswith(ORIGINAL) else None
+    if mask is None:
+        return 0
+    return None if mask.is_meta else mask.numel() - int(mask.count_nonzero())
 
 
 @cache
@@ -236,7 +244,24 @@ def _row(
         parent=parent,
         operators=operator_counts(call),
         arguments="" if module is None else arguments_of(module),
+        kernel_size=sizes_of(module, "kernel_size"),
+        stride=sizes_of(module, "stride"),
+        groups=_groups_of(module),
+        pruned=own.pruned,
     )
+
+
+def sizes_of(module: torch.nn.Module | None, name: str) -> tuple[int, ...]:
+    """Return the kernel size or stride of a module; empty for one that has none."""
+    value = vars(module).get(name) if module is not None else None
+    sizes = value if isinstance(value, tuple | list) else (value,)
+    are_sizes = all(isinstance(size, int) and not isinstance(size, bool) for size in sizes)
+    return tuple(sizes) if are_sizes else ()
+
+
+def _groups_of(module: torch.nn.Module | None) -> int | None:
+    value = vars(module).get("groups") if module is not None and sizes_of(module, "kernel_size") else None
+    return value if isinstance(value, int) else None
 
 
 __all__ = ["build_on_meta", "count_built", "count_layers", "in_inference"]
