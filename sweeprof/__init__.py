@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sweeprof.report.layers.side_by_side import side_by_side
     from sweeprof.report.scaled import scaled
     from sweeprof.results.compare import Comparison
+    from sweeprof.results.graph import Graph, GraphEdge, GraphNode, GraphTensor
     from sweeprof.results.iteration import Iteration
     from sweeprof.results.layer_times import LayerTimes
     from sweeprof.results.layers import LayerRow, LayerTable, Training
@@ -63,6 +64,10 @@ _HOMES = {
     "Estimate": "sweeprof.metrics.metric",
     "Formulas": "sweeprof.counting.formulas",
     "GenerationConfig": "sweeprof.measuring.generation_config",
+    "Graph": "sweeprof.results.graph",
+    "GraphEdge": "sweeprof.results.graph",
+    "GraphNode": "sweeprof.results.graph",
+    "GraphTensor": "sweeprof.results.graph",
     "Inputs": "sweeprof.measuring.inputs",
     "Iteration": "sweeprof.results.iteration",
     "LayerRow": "sweeprof.results.layers",
@@ -122,6 +127,10 @@ __all__ = [
     "Estimate",
     "Formulas",
     "GenerationConfig",
+    "Graph",
+    "GraphEdge",
+    "GraphNode",
+    "GraphTensor",
     "Inputs",
     "Iteration",
     "LayerRow",

@@ -27,6 +27,7 @@ from sweeprof.measuring.timing import Clock, FusedStep, GenerationStep, Training
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.artifact import Artifact
 from sweeprof.results.generation import Generation
+from sweeprof.results.graph import Graph
 from sweeprof.results.iteration import Iteration
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
@@ -173,6 +174,14 @@ class AnalyzesTraining(Protocol):
 
 
 @runtime_checkable
+class TracesGraph(Protocol):
+    """Can trace the operators of a forward and the tensors between them, over shapes."""
+
+    def graph(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Graph:
+        """The graph of one forward on ``inputs``, in inference mode."""
+
+
+@runtime_checkable
 class CountsItself(Protocol):
     """Has a counter of the framework's own, to be shown beside ours."""
 
@@ -314,6 +323,7 @@ class ProfilesLines(Protocol):
 CAPABILITIES: tuple[type, ...] = (
     Analyzes,
     AnalyzesTraining,
+    TracesGraph,
     CountsItself,
     HasArtifact,
     Borrows,
@@ -337,6 +347,7 @@ GapKind = Literal["not implemented", "not possible upstream", "makes no sense"]
 LACKS = {
     "Analyzes": "count layers",
     "AnalyzesTraining": "count a training step",
+    "TracesGraph": "trace the graph of a forward",
     "CountsItself": "be asked for a count of the framework's own",
     "HasArtifact": "tell the size of the file that its run-time loads",
     "Borrows": "profile a model in a caller's hands",

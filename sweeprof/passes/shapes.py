@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from sweeprof.backends import Analyzes, AnalyzesGeneration, AnalyzesTraining, CountsItself, HasArtifact, ListsWeights
+from sweeprof.backends import (
+    Analyzes,
+    AnalyzesGeneration,
+    AnalyzesTraining,
+    CountsItself,
+    HasArtifact,
+    ListsWeights,
+    TracesGraph,
+)
 from sweeprof.errors import Unsupported
 from sweeprof.passes.registry import Parameter, Pass
 from sweeprof.passes.session import Session
 from sweeprof.results.artifact import Artifact
 from sweeprof.results.generation import Generation
+from sweeprof.results.graph import Graph
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.operators import OwnCounts
 from sweeprof.tracebacks import described
@@ -38,6 +47,12 @@ def counted(table: LayerTable) -> LayerTable:
     if table.uncounted is not None:
         raise Unsupported(table.uncounted)
     return table
+
+
+def run_graph(session: Session, backend: TracesGraph) -> Graph:
+    """Return the operators of one forward, and the tensors that pass between them."""
+    with session.described() as (build, channel_axis), session.timed("measure"):
+        return backend.graph(build, session.inputs(), channel_axis, session.formulas)
 
 
 def run_training(session: Session, backend: AnalyzesTraining) -> Training:
@@ -81,6 +96,7 @@ ANALYSIS = Pass(
     capability=Analyzes,
     provides=(Parameter("layers", counted), Parameter("weights", needs_success=False)),
 )
+GRAPH = Pass(name="graph", order=15, run=run_graph, read=Graph.from_dict, kind="exact", capability=TracesGraph)
 TRAINING = Pass(
     name="training", order=20, run=run_training, read=Training.from_dict, kind="exact", capability=AnalyzesTraining
 )

@@ -38,9 +38,11 @@ from sweeprof.profiling.progress import LOG, Progress
 from sweeprof.profiling.session import BuiltSession, Data, LiveSession
 from sweeprof.report.cells import one_line
 from sweeprof.report.units import scaled
+from sweeprof.results.graph import Graph
 from sweeprof.results.layer_times import LayerTimes, Mode
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import Measurement, Measurements
+from sweeprof.results.operators import Operators
 from sweeprof.results.protocol import Protocol
 from sweeprof.results.record import PassName
 from sweeprof.results.verdicts import Differences, differences
@@ -200,6 +202,17 @@ class Profiler(Displayed):
         table, times = self.seen("analysis"), self._results.get("layer_times")
         assert isinstance(table, LayerTable)
         return Layers.of(table.with_times(times) if isinstance(times, LayerTimes) else table)
+
+    @property
+    def graph(self) -> Graph:
+        """The operators of one forward as nodes and the tensors between them as edges, with times if operators have been traced.
+
+        Raises:
+            Exception: any error of the model's forward.
+        """
+        graph, operators = self.seen("graph"), self._results.get("operators")
+        assert isinstance(graph, Graph)
+        return graph.with_times(operators) if isinstance(operators, Operators) else graph
 
     @property
     def status(self) -> ComputedMetrics:
@@ -535,6 +548,11 @@ class Profile(Displayed, Mapping[str, Measurement]):
     def layers(self) -> Layers:
         """The layers of the model."""
         return self.profiler.layers
+
+    @property
+    def graph(self) -> Graph:
+        """The operators of one forward as nodes and edges, see :attr:`sweeprof.Profiler.graph`."""
+        return self.profiler.graph
 
     def __getitem__(self, name: str) -> Measurement:
         return self.measurements[name]

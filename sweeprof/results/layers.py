@@ -365,8 +365,9 @@ def _total(values: Sequence[_Number | None]) -> _Number | None:
 
 _DERIVED = ("params_share", "macs_share", "forward_share", "flops_per_s")
 _NUMBERS = (
-    "depth call params trainable frozen pruned groups macs flops ops forward_s forward_self_s backward_s backward_self_s".split()
-)
+    "depth call params trainable frozen pruned groups macs flops ops "
+    "forward_s forward_self_s backward_s backward_self_s"
+).split()
 
 
 def records(table: LayerTable) -> list[Json]:

@@ -28,6 +28,7 @@ from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.measuring.timing import GenerationStep
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.generation import Generation
+from sweeprof.results.graph import Graph
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
@@ -119,6 +120,12 @@ class TorchBackend:
     def analyze_training(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Training:
         variant = self._counted()
         return count_built_training(partial(_made, variant, build), inputs.map(variant.prepared), formulas)
+
+    def graph(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Graph:
+        from sweeprof.backends.torch.graph import traced_graph
+
+        variant = self._counted()
+        return traced_graph(partial(_made, variant, build), inputs.map(variant.prepared), formulas)
 
     def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:
         from sweeprof.backends.torch.counting import own_counts

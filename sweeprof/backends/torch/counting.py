@@ -26,6 +26,7 @@ from sweeprof.backends.torch.dispatch import (
     MOST_CONSTANT_ELEMENTS,
     CountingMode,
     NotOnShapes,
+    Recorder,
     apart_from_others,
 )
 from sweeprof.backends.torch.liveness import LiveBytes
@@ -272,7 +273,13 @@ _FLEX_ATTENTION = {"_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG": True, "_validate_dev
 """Settings of torch's flex attention while it is counted: no warning that it is not compiled, and the meta device is allowed."""
 
 
-def count_built(build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS) -> LayerTable:
+Recording = Callable[[torch.nn.Module, CallSites, LiveBytes, list[torch.Tensor]], Recorder]
+"""Makes what notes the operators of one attempt, of the module and on the inputs that are counted in it."""
+
+
+def count_built(
+    build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS, recording: Recording | None = None
+) -> LayerTable:
     """The layers of the module that ``build`` makes, in inference mode: made on meta, or for real where that cannot be.
 
     Raises:
@@ -281,10 +288,10 @@ def count_built(build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS) -> 
     module = made(build)
     with without_collection(), apart_from_others():
         try:
-            return _over_shapes(in_inference(module), inputs, formulas)
+            return _over_shapes(in_inference(module), inputs, formulas, recording)
         except NotOnShapes:  # its forward needs values, which a module made on meta has not
             pass
-    return count_layers(in_inference(built(build)), inputs, formulas)
+    return count_layers(in_inference(built(build)), inputs, formulas, recording)
 
 
 def in_inference(module: torch.nn.Module) -> torch.nn.Module:
@@ -292,7 +299,9 @@ def in_inference(module: torch.nn.Module) -> torch.nn.Module:
     return module.eval() if any(inner.training for inner in modules_of(module)) else module
 
 
-def count_layers(module: torch.nn.Module, inputs: Inputs, formulas: Formulas = DEFAULTS) -> LayerTable:
+def count_layers(
+    module: torch.nn.Module, inputs: Inputs, formulas: Formulas = DEFAULTS, recording: Recording | None = None
+) -> LayerTable:
     """The layers of ``module`` for one step on ``inputs``, in the mode the module is in; it is left as it was found.
 
     First over shapes; then, for a forward that asks for values, for real. A module on the meta device has none: there, control
@@ -304,20 +313,23 @@ def count_layers(module: torch.nn.Module, inputs: Inputs, formulas: Formulas = D
     """
     with without_collection(), apart_from_others():
         try:
-            return _over_shapes(module, inputs, formulas)
+            return _over_shapes(module, inputs, formulas, recording)
         except NotOnShapes as error:
             reason = str(error)
         module = materialised(uncompiled(module), on_device(inputs, "meta"))
         device = device_of(module)
         if device is not None and device.type == "meta":
-            return _without_values(module, inputs, formulas, reason)
+            return _without_values(module, inputs, formulas, reason, recording)
         try:
-            return _count(module, on_device(inputs, device or "cpu"), formulas, f"{FOR_REAL}: {reason}")
+            method = f"{FOR_REAL}: {reason}"
+            return _count(module, on_device(inputs, device or "cpu"), formulas, method, recording=recording)
         except FormulaFailed as failed:
             raise failed.error from None
 
 
-def _over_shapes(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) -> LayerTable:
+def _over_shapes(
+    module: torch.nn.Module, inputs: Inputs, formulas: Formulas, recording: Recording | None = None
+) -> LayerTable:
     """The layers as counted over shapes.
 
     First on the module itself; then on a copy that is on the meta device altogether, for a forward that insists on one device, or
@@ -336,7 +348,9 @@ def _over_shapes(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) ->
             counted = copied_to_meta(module) if attempt.is_copy else module
             given = as_shapes(inputs, device_of(counted), attempt.zeros) if attempt.constants else shapes
             with _NumbersOffMeta() if attempt.is_copy and attempt.constants else nullcontext():
-                return _count(counted, given, formulas, attempt.method, constants=attempt.constants)
+                return _count(
+                    counted, given, formulas, attempt.method, constants=attempt.constants, recording=recording
+                )
         except FormulaFailed as failed:
             raise failed.error from None
         except Exception as error:  # a forward may raise anything when it meets a meta tensor
@@ -386,10 +400,13 @@ class _NumbersOffMeta(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _without_values(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, reason: str) -> LayerTable:
+def _without_values(
+    module: torch.nn.Module, inputs: Inputs, formulas: Formulas, reason: str, recording: Recording | None
+) -> LayerTable:
     """Return the table of a module on the meta device whose forward needs values: its weights, and counts as far as possible."""
     try:
-        return _count(module, as_shapes(inputs, None), formulas, ON_SHAPES, skips_branches=True)
+        given = as_shapes(inputs, None)
+        return _count(module, given, formulas, ON_SHAPES, skips_branches=True, recording=recording)
     except FormulaFailed as failed:
         raise failed.error from None
     except Exception:  # the forward asks for values in Python too
@@ -425,6 +442,7 @@ def _count(  # how the mode treats what has no values
     *,
     constants: int = CONSTANT_ELEMENTS,
     skips_branches: bool = False,
+    recording: Recording | None = None,
 ) -> LayerTable:
     on_shapes = not method.startswith(FOR_REAL)
     given = tensors_in((inputs.args, inputs.kwargs))
@@ -432,10 +450,14 @@ def _count(  # how the mode treats what has no values
     modules = list(sites.paths)
     protected = [tensor for tensor in tensors_among(modules) if not tensor.is_meta] if on_shapes else []
     live = LiveBytes(sites.where, [tensor for tensor in given if tensor.layout == torch.strided])
+    recorder = None if recording is None else recording(module, sites, live, given)
     mode = CountingMode(sites, live, formulas, on_shapes, protected, constants, skips_branches)
+    mode.recorder = recorder
     gradients = torch.inference_mode if on_shapes else torch.no_grad
     with unchanged(module, values=not on_shapes, modules=modules), gradients(), slow_paths(), sites.tracking(), mode:
-        inputs.call(module)
+        outputs = inputs.call(module)
+    if recorder is not None:
+        recorder.returned(outputs)
     return LayerTable(
         rows=rows_of(sites),
         uncovered=sites.uncovered,

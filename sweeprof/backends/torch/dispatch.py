@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial, wraps
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
@@ -107,6 +107,23 @@ _META = torch.device("meta")
 _SHORTCUTS: dict[str, Shortcut] = {**SHORTCUTS, **RECURRENT}
 
 
+class Recorder(Protocol):
+    """Notes what runs while a module is counted."""
+
+    def ran(
+        self,
+        name: str,
+        cost: OperatorCost | None,
+        arguments: tuple[Args, Kwargs],
+        output: object,
+        written: Iterable[torch.Tensor],
+    ) -> None:
+        """Note an operator with its cost, None without a formula, and the tensors that it wrote to in place."""
+
+    def returned(self, outputs: object) -> None:
+        """Note what the model returned."""
+
+
 class NotOnShapes(Exception):
     """The forward needs values, which shapes do not have."""
 
@@ -154,6 +171,8 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Operators that take functions, which ran."""
         self._sites, self._live, self._formulas, self._on_shapes = sites, live, formulas, on_shapes
         self._most, self._skips_branches = constants, skips_branches
+        self.recorder: Recorder | None = None
+        """Notes every operator that is counted."""
         self._is_silent = False
         """True if operators run without being counted."""
         protected = [tensor for tensor in protected if tensor.layout == torch.strided]
@@ -187,14 +206,20 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 output = self._on_meta(func, operator, args, kwargs)
         else:
             output = func(*args, **kwargs)
+        cost = None
         if not self._is_silent:
             self.operator_calls += 1
             if operator.cost is not None:
-                self._sites.count(operator.name, operator.cost(args, kwargs, output), args, output)
+                cost = operator.cost(args, kwargs, output)
+                self._sites.count(operator.name, cost, args, output)
             elif not operator.is_covered:
                 self._sites.miss(operator.name)
         if operator.allocates:
             self._live.saw(output)
+        if self.recorder is not None and not self._is_silent:
+            is_free = cost is None and operator.is_covered
+            written = _targets(operator, args, kwargs)
+            self.recorder.ran(operator.name, (0, 0, 0) if is_free else cost, (args, kwargs), output, written)
         return output
 
     def _higher_order(self, func: HigherOrderOperator, args: Args, kwargs: Kwargs) -> Any:
@@ -226,13 +251,16 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 output = func(*args, **kwargs)
             elif written is None:
                 ran = False
-        if cost is not None:
+        figures = None if cost is None else cost(args, kwargs, output)
+        if figures is not None:
             self.operator_calls += 1
-            self._sites.count(name, cost(args, kwargs, output), args, output)
+            self._sites.count(name, figures, args, output)
         elif not ran:
             self.operator_calls += 1
             self._sites.miss(name)
         self._live.saw(output)
+        if self.recorder is not None and (figures is not None or not ran):
+            self.recorder.ran(name, figures, (args, kwargs), output, ())
         return output
 
     def _skipped(self, name: str, args: Args) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import singledispatch
 from typing import Any
 
@@ -42,6 +42,7 @@ from sweeprof.report.terminal import text as terminal_text
 from sweeprof.report.units import scaled, text_unit
 from sweeprof.report.verdict_summary import protocol_text
 from sweeprof.results.compare import Comparison, Row, compare_rows
+from sweeprof.results.graph import Graph, GraphEdge, GraphNode, GraphTensor, ModuleCost
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.lines import FunctionLines, Lines
@@ -83,14 +84,12 @@ def warning_lines(warnings: Iterable[Warning]) -> list[str]:
 def _(rows: Rows) -> View:  # type: ignore[type-arg]
     if not rows:
         return View("no rows")
-    if isinstance(rows[0], TensorRow):
+    first = rows[0]
+    if isinstance(first, TensorRow):
         return _tensors(rows)
-    if isinstance(rows[0], OperatorRow):
-        return View(counted(len(rows), "operator"), (_operators_table(rows),))
-    if isinstance(rows[0], LayerRow):
-        return View(counted(len(rows), "layer"), (_layer_rows(rows),))
-    if isinstance(rows[0], Row):
-        return View(counted(len(rows), "row"), (_combinations(rows),))
+    for kind, (noun, table_of) in _ROW_TABLES.items():
+        if isinstance(first, kind):
+            return View(counted(len(rows), noun), (table_of(rows),))
     return View(counted(len(rows), "row"), (rows_table(rows),))
 
 
@@ -344,6 +343,65 @@ def _levels_that_fit(drawn: list[TreeNode]) -> list[TreeNode]:
     return shown
 
 
+# Graphs
+
+
+@view_of.register
+def _(graph: Graph) -> View:
+    operators = [node for node in graph.nodes if node.kind == "operator"]
+    peak = graph.peak
+    found = [f"MACs {scaled(graph.macs, 'MAC')}", f"FLOPs {scaled(graph.flops, 'FLOP')}"]
+    if peak is not None:
+        found.append(
+            f"peak live {scaled(peak.live_bytes or 0, 'B')} at {one_line(peak.name)} in {one_line(peak.scope)}"
+        )
+    for cost in graph.formulas:
+        counts = ", ".join(f"{cost_name} {value:,}" for cost_name, value in _known_costs(cost))
+        found.append(f"by the formula of {one_line(cost.scope)}: {counts}")
+    title = f"{counted(len(operators), 'operator')}, {counted(len(graph.edges), 'edge')}, traced by {graph.method}"
+    return View(title, (_nodes_table(graph.nodes), " · ".join(found)))
+
+
+def _known_costs(cost: ModuleCost) -> list[tuple[str, int]]:
+    values = (("MACs", cost.macs), ("FLOPs", cost.flops), ("ops", cost.ops))
+    return [(name, value) for name, value in values if value is not None]
+
+
+def _nodes_table(nodes: Sequence[GraphNode]) -> ViewTable:
+    is_timed = any(node.seconds is not None for node in nodes)
+    names = ["node", "scope", "inputs", "weights", "outputs", "MACs", "active", "live", *(["time"] if is_timed else [])]
+    rows: list[Cells] = []
+    for node in nodes:
+        weights = [f"{one_line(tensor.weight or '')} {_tensor_text(tensor)}" for tensor in node.weights]
+        macs = MISSING if node.macs is None else ViewCell(scaled(node.macs, "MAC"), node.macs)
+        live = ViewCell("" if node.live_bytes is None else scaled(node.live_bytes, "B"), node.live_bytes)
+        row: Cells = [
+            ViewCell(one_line(node.name), note=node.reason or ""),
+            one_line(node.scope),
+            ", ".join(map(_tensor_text, node.inputs)),
+            ", ".join(weights),
+            ", ".join(map(_tensor_text, node.outputs)),
+            macs if node.kind == "operator" else "",
+            str(len(node.active)) if node.kind == "operator" else "",
+            live,
+        ]
+        if is_timed:
+            seconds = MISSING if node.seconds is None else ViewCell(scaled(node.seconds, "s"), node.seconds)
+            row.append(seconds if node.kind == "operator" else "")
+        rows.append(row)
+    return table(names, rows, ["MACs", "active", "live", "time"])
+
+
+def _edges_table(edges: Sequence[GraphEdge]) -> ViewTable:
+    rows = [[str(edge.source), str(edge.target), ", ".join(map(_tensor_text, edge.tensors))] for edge in edges]
+    return table(["source", "target", "tensors"], rows, ["source", "target"])
+
+
+def _tensor_text(tensor: GraphTensor) -> str:
+    shape = "×".join(map(str, tensor.shape)) or "scalar"
+    return f"{tensor.dtype}[{shape}]"
+
+
 @view_of.register
 def _(row: LayerRow) -> View:
     kept = "path type arguments call params trainable macs flops input_shapes output_shapes act_bytes forward_s backward_s".split()
@@ -522,3 +580,13 @@ def samples_text(samples: Sequence[float]) -> str:
     middle = number_text(statistics.median(samples), "s")
     noise = f", IQR {spread(samples):.0%} of the median" if len(samples) > 1 else ""
     return f"{middle} ({counted(len(samples), 'sample')}{noise})"
+
+
+_ROW_TABLES: dict[type, tuple[str, Callable[[Sequence[Any]], ViewTable]]] = {
+    OperatorRow: ("operator", _operators_table),
+    LayerRow: ("layer", _layer_rows),
+    GraphNode: ("node", _nodes_table),
+    GraphEdge: ("edge", _edges_table),
+    Row: ("row", _combinations),
+}
+"""By the type of the rows: what one is called, and their table."""

@@ -43,8 +43,12 @@ def test_the_readme_example_of_torchinfo() -> None:
     header, _, *rows = layers.tree(columns=columns).splitlines()
     assert header.split() == "layer input shape output shape params params % kernel MACs trainable".split()
     found = {row.split()[0].lstrip("├└─"): row.split() for row in rows[:6]}
-    assert "1.19 %" in rows[1] and "5×5" in rows[1] and rows[1].split()[-1] == "False"
-    assert rows[0].split()[-1] == "Partial" and rows[2].split()[-1] == "True" and "22.985 %" in rows[2]
+    assert "1.19 %" in rows[1]
+    assert "5×5" in rows[1]
+    assert rows[1].split()[-1] == "False"
+    assert rows[0].split()[-1] == "Partial"
+    assert rows[2].split()[-1] == "True"
+    assert "22.985 %" in rows[2]
     assert found["Dropout2d"][-1] == "–"
     # The numbers of parameters that torchinfo's README prints.
     shares = [params / 21_840 for params in (0, 260, 5_020, 0, 16_050, 510)]
