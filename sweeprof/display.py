@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, SupportsIndex, TypeVar, overload
 
 if TYPE_CHECKING:
@@ -27,6 +28,13 @@ class Displayed:
 
     def __repr__(self) -> str:
         return str(self)
+
+    def to_text(self, path: str | Path | None = None) -> str:
+        """Return the text that ``print`` shows; with a ``path`` also write it to a file."""
+        text = str(self)
+        if path is not None:
+            Path(path).write_text(f"{text}\n", encoding="utf-8")
+        return text
 
     def _repr_html_(self) -> str:
         """Return the HTML that notebooks show."""

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from sweeprof.backends.outputs import HostOutputs
 from sweeprof.counting.formulas import Formulas
+from sweeprof.counting.selection import EVERYTHING, ModuleSelection
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.generation_config import GenerationConfig
@@ -133,6 +134,13 @@ class Quantizes(Protocol):
 
     def ranges_from(self, samples: Callable[[int], Inputs | None]) -> None:
         """Take a function that returns a batch of at most so many samples for calibration, or None if there are none."""
+
+
+@runtime_checkable
+class SelectsModules(Protocol):
+    """A backend that neither counts nor times modules outside the selection of the formulas, the work or the training hooks."""
+
+    selects_modules: bool
 
 
 @runtime_checkable
@@ -255,8 +263,8 @@ class AnalyzesGeneration(Protocol):
 class Watches(Protocol):
     """Can watch a model in a loop of the user's own."""
 
-    def watch(self, model: object) -> TrainingHooks:
-        """A watch on ``model``, not yet started."""
+    def watch(self, model: object, selection: ModuleSelection = EVERYTHING) -> TrainingHooks:
+        """A watch on ``model``, of the modules in ``selection``, not yet started."""
 
 
 @runtime_checkable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 from sweeprof.backends import (
     Analyzes,
@@ -13,12 +14,14 @@ from sweeprof.backends import (
     ListsWeights,
     TracesGraph,
 )
+from sweeprof.counting.selection import outermost
 from sweeprof.errors import Unsupported
 from sweeprof.passes.registry import Parameter, Pass
 from sweeprof.passes.session import Session
 from sweeprof.results.artifact import Artifact
 from sweeprof.results.generation import Generation
 from sweeprof.results.graph import Graph
+from sweeprof.results.layer_times import OUTSIDE
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.operators import OwnCounts
 from sweeprof.tracebacks import described
@@ -35,11 +38,21 @@ def run_analysis(session: Session, backend: Analyzes) -> LayerTable:
         except Exception as error:
             if isinstance(backend, ListsWeights):
                 with suppress(Exception):  # a builder that raises is the error that is reported already
-                    session.partial = backend.weights(build, described(error))
+                    session.partial = _selected(session, backend.weights(build, described(error)))
             raise
+    table = _selected(session, table)
     session.partial = table
     session.check_counted(table.uncovered)
     return table
+
+
+def _selected(session: Session, table: LayerTable) -> LayerTable:
+    """Return the table without the modules that the session excludes, where the backend has counted them all the same."""
+    if session.selection.is_everything or session.selects_natively:
+        return table
+    excluded = session.selection.excluded({row.path: row.type for row in table.rows if row.path != OUTSIDE})
+    kept = table.where(lambda row: row.path not in excluded)
+    return replace(kept, excluded=outermost(excluded))
 
 
 def counted(table: LayerTable) -> LayerTable:

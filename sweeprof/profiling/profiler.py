@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sweeprof.backends import Backend
 from sweeprof.backends.lookup import backend_named, backend_of
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
+from sweeprof.counting.selection import ModulePatterns, ModuleSelection
 from sweeprof.datasets.auto import ModelInputs
 from sweeprof.display import Displayed
 from sweeprof.errors import (
@@ -80,6 +81,8 @@ class Profiler(Displayed):
         input_pattern: Callable[..., Inputs] | None = None,
         forward: Callable[..., object] | None = None,
         formulas: Mapping[Any, Formula] | None = None,
+        include: ModulePatterns = (),
+        exclude: ModulePatterns = (),
         strict: Strict = "warn",
         mode: Mode = "inference",
         optimizer: str | Callable[..., object] = "sgd",
@@ -102,6 +105,8 @@ class Profiler(Displayed):
             input_pattern: from a batch to the model's arguments (:func:`sweeprof.pattern_of`).
             forward: ``forward(model, *args, **kwargs)`` if a step is more than a call of the model.
             formulas: by module type or operator, for this model alone.
+            include: count and time only these modules and what is inside them: paths, globs (``layer1.*``), class names or classes.
+            exclude: neither count nor time these modules and what is inside them, likewise.
             strict: what to do about an operator without a formula: ``error``, ``warn`` or ``ignore``.
             mode: a step is a forward (``inference``), a whole training step (``training``) or a whole generation of text
                 (``generation``).
@@ -127,7 +132,7 @@ class Profiler(Displayed):
         session = LiveSession(
             backend=given_backend,
             protocol=protocol or Protocol(),
-            formulas=DEFAULTS if formulas is None else Formulas(formulas, DEFAULTS),
+            formulas=Formulas(formulas, DEFAULTS, ModuleSelection.of(include, exclude)),
             strict=strict,
             mode=mode,
             training_config=TrainingConfig(optimizer, loss),
@@ -600,6 +605,8 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
     metrics: str | Sequence[Entry] = "static",
     *,
     formulas: Mapping[Any, Formula] | None = None,
+    include: ModulePatterns = (),
+    exclude: ModulePatterns = (),
     strict: Strict = "warn",
     backend: str | Backend = "auto",
     device: str | None = None,
@@ -623,6 +630,8 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         metrics: the name of a metric set (``static``: what follows from shapes; ``full``: also times and everything else), or a
             list of metrics.
         formulas: by module type or operator, for this model alone.
+        include: count and time only these modules and what is inside them: paths, globs (``layer1.*``), class names or classes.
+        exclude: neither count nor time these modules and what is inside them, likewise.
         strict: what to do about an operator without a formula: ``error``, ``warn`` or ``ignore``.
         backend: name or object; ``auto`` takes the framework of the model.
         device: where to run; None where the model is.
@@ -659,6 +668,8 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         protocol=protocol,
         forward=forward,
         formulas=formulas,
+        include=include,
+        exclude=exclude,
         strict=strict,
         mode=mode or "inference",
         optimizer=optimizer,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sweeprof.display import Displayed, Rows
 from sweeprof.errors import Unsupported
-from sweeprof.results.layer_times import OUTSIDE, LayerTimes, TimingSummary, above
+from sweeprof.results.layer_times import OUTSIDE, LayerTimes, TimingSummary, above, is_below
 from sweeprof.results.record import Json, Stored
 from sweeprof.results.validation import damaged, validated
 
@@ -191,6 +191,9 @@ class LayerTable(Stored):
     """How accurate the times of the rows are; None if none were measured."""
     uncounted: str | None = None
     """Why the forward could not be counted, so that the rows have parameters and buffers only; None where it was counted."""
+    excluded: tuple[str, ...] = ()
+    """Paths of modules that were excluded before measuring, without those inside them: they have no rows, and are in no count.
+    Their time is part of that of the calls around them, and ``liveness`` is that of the whole forward."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", Rows(self.rows))
@@ -402,12 +405,19 @@ def forward_column(table: LayerTable) -> str:
 
 
 def flops_per_s(table: LayerTable, row: LayerRow) -> float | None:
-    """FLOPs of a row over its seconds of the forward; None where either is not known or it took no time that could be told."""
+    """Return FLOPs of a row over its seconds of the forward.
+
+    None where either is not known, where it took no time that could be told, or where excluded modules are part of the time.
+    """
+    if any(is_below(path, row.path) for path in table.excluded):
+        return None
     return _over(row.flops, getattr(row, forward_column(table)))
 
 
 def total_flops_per_s(table: LayerTable) -> float | None:
     """The same of the whole table."""
+    if any(is_below(path, row.path) for path in table.excluded for row in table.rows):
+        return None
     return _over(table.flops, total_seconds(table, forward_column(table)))
 
 

@@ -21,6 +21,7 @@ from sweeprof.backends.torch.quantization import with_quantized_weights
 from sweeprof.backends.torch.state import parameters_kept, unchanged
 from sweeprof.backends.torch.training import TorchTraining, count_built_training, training
 from sweeprof.counting.formulas import Formulas
+from sweeprof.counting.selection import EVERYTHING, ModuleSelection
 from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
@@ -48,6 +49,7 @@ class TorchBackend:
     gaps: ClassVar[Mapping[str, Gap]] = {
         "HasArtifact": Gap("makes no sense", "PyTorch runs the model's own code, and loads no file of it"),
     }
+    selects_modules: ClassVar[bool] = True
     precision_methods: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "fp32": ("convert",),
         "fp16": ("convert", "autocast"),
@@ -191,10 +193,10 @@ class TorchBackend:
             reason if self._variant().is_quantized else None,
         )
 
-    def watch(self, model: torch.nn.Module) -> TorchTrainingHooks:
+    def watch(self, model: torch.nn.Module, selection: ModuleSelection = EVERYTHING) -> TorchTrainingHooks:
         from sweeprof.backends.torch.training_hooks import TorchTrainingHooks
 
-        return TorchTrainingHooks(model)
+        return TorchTrainingHooks(model, selection)
 
     def layer_times(self, model: TorchModel, work: Work, protocol: Protocol) -> LayerTimes:
         from sweeprof.backends.torch.layer_times import layer_times

@@ -34,6 +34,7 @@ from sweeprof.backends.torch.model import as_shapes, on_device
 from sweeprof.backends.torch.state import MASK, ORIGINAL, children_of, modules_of, tensors_among, unchanged
 from sweeprof.counting.formulas import DEFAULTS, Args, Cost, FormulaFailed, Formulas, Kwargs
 from sweeprof.counting.parameters import Variable, added, summed
+from sweeprof.counting.selection import outermost
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import without_collection
 from sweeprof.results.layer_times import OUTSIDE, ROOT, above
@@ -78,7 +79,7 @@ def _of_tree(held: Held) -> ModuleWeights:
     own = {module: summed(tensors) for module, tensors in held.items()}
     subtree = dict(own)
     for module in reversed(held):  # children come after their parents
-        children = children_of(module)
+        children = [child for child in children_of(module) if child in held]
         if children:
             subtree[module] = added([own[module], *(subtree[child] for child in children)])
     return ModuleWeights(own, subtree)
@@ -94,7 +95,7 @@ def _of_graph(held: Held) -> ModuleWeights:
         own[module] = summed(fresh.values())
     subtree = {}
     for module in held:
-        below = {tensor.key: tensor for inner in modules_of(module) for tensor in held[inner]}
+        below = {tensor.key: tensor for inner in modules_of(module) for tensor in held.get(inner, ())}
         subtree[module] = summed(below.values())
     return ModuleWeights(own, subtree)
 
@@ -172,9 +173,10 @@ _NO_WEIGHTS = Weights()
 def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     """One row per call in the order of the calls; a list of modules comes before the first call below it."""
     declared = {c.module: c.counted.param_size for c in sites.calls if c.module is not None and c.counted is not None}
-    weights = inventory(sites.paths, declared)
+    kept = {module: names for module, names in sites.paths.items() if names[0] not in sites.excluded}
+    weights = inventory(kept, declared)
     called = {call.path for call in sites.calls}
-    waiting = {names[0]: module for module, names in sites.paths.items() if names[0] not in called}
+    waiting = {names[0]: module for module, names in kept.items() if names[0] not in called}
     lists = {path for path, module in waiting.items() if children_of(module)}
     position: dict[ModuleCall | None, int] = {}
     times: Counter[str] = Counter()
@@ -183,7 +185,10 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     def add(call: ModuleCall, module: torch.nn.Module, index: int) -> None:
         position[call] = len(rows)
         own = weights.own.pop(module, _NO_WEIGHTS)
-        rows.append(_row(call, module, own, weights.subtree.get(module), index, position.get(call.parent)))
+        around = call.parent
+        while around is not None and around.is_excluded:
+            around = around.parent
+        rows.append(_row(call, module, own, weights.subtree.get(module), index, position.get(around)))
 
     for call in sites.calls:
         for path in above(call.path)[1:] if lists else ():
@@ -195,7 +200,7 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
             times[call.path] += 1
     for path, module in waiting.items():
         add(ModuleCall(None, path, None), module, -1)
-    if sites.outside.operators:
+    if sites.outside.operators and not sites.outside.is_excluded:
         rows.append(_row(sites.outside, None, _NO_WEIGHTS, None, 0, None))
     return tuple(rows)
 
@@ -410,7 +415,8 @@ def _without_values(
     except FormulaFailed as failed:
         raise failed.error from None
     except Exception:  # the forward asks for values in Python too
-        return _weights_of(module, f"its forward needs values, and the model is on the meta device: {reason}")
+        missing = f"its forward needs values, and the model is on the meta device: {reason}"
+        return _weights_of(module, missing, formulas)
 
 
 def weights_alone(build: Build, reason: str) -> LayerTable:
@@ -422,10 +428,11 @@ def weights_alone(build: Build, reason: str) -> LayerTable:
     return _weights_of(made(build), reason)
 
 
-def _weights_of(module: torch.nn.Module, reason: str) -> LayerTable:
-    rows = rows_of(CallSites(module, DEFAULTS))
+def _weights_of(module: torch.nn.Module, reason: str, formulas: Formulas = DEFAULTS) -> LayerTable:
+    sites = CallSites(module, formulas)
+    rows = rows_of(sites)
     rows = tuple(replace(row, macs=None, flops=None, ops=None, act_bytes=None) for row in rows)
-    return LayerTable(rows, method="weights only", uncounted=reason)
+    return LayerTable(rows, method="weights only", uncounted=reason, excluded=outermost(sites.excluded))
 
 
 def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
@@ -464,6 +471,7 @@ def _count(  # how the mode treats what has no values
         method=method,
         operator_calls=mode.operator_calls,
         liveness=live.result(sum(tensor.numel() * tensor.itemsize for tensor in given)),
+        excluded=outermost(sites.excluded),
     )
 
 

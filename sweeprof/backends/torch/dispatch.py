@@ -207,7 +207,8 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         else:
             output = func(*args, **kwargs)
         cost = None
-        if not self._is_silent:
+        is_excluded = self._sites.is_excluded
+        if not self._is_silent and not is_excluded:
             self.operator_calls += 1
             if operator.cost is not None:
                 cost = operator.cost(args, kwargs, output)
@@ -217,7 +218,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if operator.allocates:
             self._live.saw(output)
         if self.recorder is not None and not self._is_silent:
-            is_free = cost is None and operator.is_covered
+            is_free = cost is None and operator.is_covered and not is_excluded
             written = _targets(operator, args, kwargs)
             self.recorder.ran(operator.name, (0, 0, 0) if is_free else cost, (args, kwargs), output, written)
         return output
@@ -251,15 +252,16 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 output = func(*args, **kwargs)
             elif written is None:
                 ran = False
-        figures = None if cost is None else cost(args, kwargs, output)
+        is_excluded = self._sites.is_excluded
+        figures = None if cost is None or is_excluded else cost(args, kwargs, output)
         if figures is not None:
             self.operator_calls += 1
             self._sites.count(name, figures, args, output)
-        elif not ran:
+        elif not ran and not is_excluded:
             self.operator_calls += 1
             self._sites.miss(name)
         self._live.saw(output)
-        if self.recorder is not None and (figures is not None or not ran):
+        if self.recorder is not None and (cost is not None or not ran):
             self.recorder.ran(name, figures, (args, kwargs), output, ())
         return output
 

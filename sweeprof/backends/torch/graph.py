@@ -136,6 +136,8 @@ class GraphRecorder:
                 nodes.append(node)
                 continue
             placed = replace(node, scope=call.path, call=numbers.get(call, 0), type=kind)
+            if call.is_excluded:
+                placed = replace(placed, macs=None, flops=None, ops=None, reason="the module is excluded")
             counted = call.counted
             if counted is not None:
                 known = {name for name in ("macs", "flops", "ops") if getattr(counted, name) is not None}
