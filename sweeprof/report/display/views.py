@@ -48,7 +48,7 @@ from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.lines import FunctionLines, Lines
 from sweeprof.results.measurement import Measurement, Measurements, MetricInfo
 from sweeprof.results.memory import Allocations, TensorDifference, TensorRow
-from sweeprof.results.operators import OperatorRow, Operators
+from sweeprof.results.operators import OperatorRow, Operators, OperatorTotal
 from sweeprof.results.record import Record, Warning
 from sweeprof.results.statistics import spread
 from sweeprof.results.verdicts import Difference, Differences
@@ -87,6 +87,8 @@ def _(rows: Rows) -> View:  # type: ignore[type-arg]
     first = rows[0]
     if isinstance(first, TensorRow):
         return _tensors(rows)
+    if isinstance(first, OperatorTotal):
+        return View(counted(len(rows), "operator"), (_totals_table(rows), _self_total(rows)))
     for kind, (noun, table_of) in _ROW_TABLES.items():
         if isinstance(first, kind):
             return View(counted(len(rows), noun), (table_of(rows),))
@@ -457,9 +459,52 @@ def _(operators: Operators) -> View:
         f"{scaled(operators.step_s, 's')} (mean of {counted(operators.steps, 'traced step')})"
     )
     column = operator_reports.time_column(operators.rows)
-    shown = dataclasses.replace(_operators_table(operators.top(TOP, column)), total=len(operators.rows))
+    shown = dataclasses.replace(
+        _operators_table(operators.top(TOP, column)), total=len(operators.rows), title="by module and shapes"
+    )
     reason = [f"No FLOPs: {operators.flops_reason}"] if operators.flops_reason else []
-    return View(title, (shown, *reason))
+    totals = operators.totals("device_self_s" if column == "device_self_s" else "self_s")
+    by_name = dataclasses.replace(_totals_table(totals[:TOP]), total=len(totals), title="by operator")
+    return View(title, (by_name, _self_total(totals), shown, *reason))
+
+
+def _totals_table(totals: Sequence[OperatorTotal]) -> ViewTable:
+    """Return the columns of torch.profiler's ``key_averages().table()``."""
+    has_device = any(total.device_self_s is not None for total in totals)
+    names = ["operator", "self %", "self", "total %", "total", "average", "calls"]
+    device_names = ["device self", "device total", "device average"] if has_device else []
+    rows: list[Cells] = []
+    for total in totals:
+        device = (total.device_self_s, total.device_total_s, None)
+        if total.device_total_s is not None:
+            device = (*device[:2], total.device_total_s / total.calls)
+        rows.append(
+            [
+                one_line(total.operator),
+                _share_cell(total.self_share),
+                ViewCell(scaled(total.self_s, "s"), total.self_s),
+                _share_cell(total.total_share),
+                ViewCell(scaled(total.total_s, "s"), total.total_s),
+                ViewCell(scaled(total.average_s, "s"), total.average_s),
+                *(
+                    MISSING if seconds is None else ViewCell(scaled(seconds, "s"), seconds)
+                    for seconds in device[: len(device_names)]
+                ),
+                ViewCell(number_text(total.calls, ""), total.calls),
+            ]
+        )
+    headings = [*names[:-1], *device_names, names[-1]]
+    return table(headings, rows, headings[1:])
+
+
+def _share_cell(share: float | None) -> ViewCell:
+    return ViewCell(MISSING) if share is None else ViewCell(f"{share:.1%}", share)
+
+
+def _self_total(totals: Sequence[OperatorTotal]) -> str:
+    """Return the own seconds of all operators of the step together."""
+    host = totals[0].step_self_s if totals else 0.0
+    return f"self time of all operators: {scaled(host, 's')}"
 
 
 def _operators_table(rows: Sequence[OperatorRow]) -> ViewTable:
@@ -543,7 +588,7 @@ def _(allocations: Allocations) -> View:
 
 
 def _tensors(rows: Sequence[TensorRow]) -> View:
-    return View(sums_text(rows), (_tensors_table(rows),))
+    return View(f"{counted(len(rows), 'tensor')}, {sums_text(rows)}", (_tensors_table(rows),))
 
 
 def _tensors_table(rows: Sequence[TensorRow], title: str = "") -> ViewTable:
