@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     )
     from sweeprof.measuring.generation_config import GenerationConfig
     from sweeprof.measuring.inputs import Inputs, TensorSpec, pattern_of
+    from sweeprof.measuring.profiled_function import ProfiledFunction
     from sweeprof.measuring.timing import Timing
     from sweeprof.measuring.training_config import TrainingConfig
     from sweeprof.metrics.evaluation import evaluation
     from sweeprof.metrics.metric import Estimate, Metric, Missing, metric, metric_group
     from sweeprof.profiling.layers import Layers
+    from sweeprof.profiling.profile_lines import profile_lines
     from sweeprof.profiling.profiler import Profile, Profiler, compare, profile
     from sweeprof.profiling.session import Data
     from sweeprof.profiling.training_loop import LoopSession, TrainingProfiler, session
@@ -86,6 +88,7 @@ _HOMES = {
     "Peaks": "sweeprof.results.peaks",
     "Problem": "sweeprof.errors",
     "Profile": "sweeprof.profiling.profiler",
+    "ProfiledFunction": "sweeprof.measuring.profiled_function",
     "Profiler": "sweeprof.profiling.profiler",
     "Protocol": "sweeprof.results.protocol",
     "TrainingConfig": "sweeprof.measuring.training_config",
@@ -112,6 +115,7 @@ _HOMES = {
     "operator_formula": "sweeprof.counting.formulas",
     "pattern_of": "sweeprof.measuring.inputs",
     "profile": "sweeprof.profiling.profiler",
+    "profile_lines": "sweeprof.profiling.profile_lines",
     "scaled": "sweeprof.report.scaled",
     "session": "sweeprof.profiling.training_loop",
     "side_by_side": "sweeprof.report.layers.side_by_side",
@@ -149,6 +153,7 @@ __all__ = [
     "Peaks",
     "Problem",
     "Profile",
+    "ProfiledFunction",
     "Profiler",
     "Protocol",
     "Record",
@@ -176,6 +181,7 @@ __all__ = [
     "operator_formula",
     "pattern_of",
     "profile",
+    "profile_lines",
     "scaled",
     "session",
     "side_by_side",

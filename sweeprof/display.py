@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, SupportsIndex, TypeVar, overload
 
 if TYPE_CHECKING:
     from sweeprof.report.display.view import View
+    from sweeprof.report.display.views import Lines
 
 T = TypeVar("T")
 
@@ -47,6 +48,13 @@ class Displayed:
         from sweeprof.report.display.views import view_of
 
         return view_of(self)
+
+
+def listing_of(lines: Lines) -> str:
+    """Return the source lines of functions with their times, then with their memory, as text."""
+    from sweeprof.report.display.views import listing
+
+    return listing(lines)
 
 
 class Rows(Displayed, tuple[T, ...]):

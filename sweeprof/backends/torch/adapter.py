@@ -25,6 +25,7 @@ from sweeprof.counting.selection import EVERYTHING, ModuleSelection
 from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.line_profile import AllocationMeter
 from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.measuring.timing import GenerationStep
 from sweeprof.measuring.training_config import TrainingConfig, Work
@@ -232,6 +233,16 @@ class TorchBackend:
         from sweeprof.backends.torch.lines import lines
 
         return lines(model, work, functions)
+
+    def allocation_meter(self, device: str) -> AllocationMeter:
+        """Return what reads the allocator of an accelerator while source lines run.
+
+        Raises:
+            Unsupported: this host has no such device, or its allocator keeps no statistics.
+        """
+        from sweeprof.backends.torch.lines import meter_of
+
+        return meter_of(device)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         # The CPU allocator raises a plain RuntimeError.

@@ -64,6 +64,23 @@ def _memory_on(device: torch.device) -> MeasureMemory:
     return partial(metered_memory, AcceleratorMeter(device))
 
 
+def meter_of(device: str) -> AcceleratorMeter:
+    """Return the meter of an accelerator by its name.
+
+    Raises:
+        Unsupported: this host has no such device, or its allocator keeps no statistics.
+    """
+    current = torch.accelerator.current_accelerator(check_available=True)
+    known = (
+        []
+        if current is None
+        else [current.type, *(f"{current.type}:{i}" for i in range(torch.accelerator.device_count()))]
+    )
+    if device not in known:
+        raise Unsupported(f"this host has no device {device!r}. Known: {', '.join(known) or 'no accelerator'}")
+    return AcceleratorMeter(torch.device(device))
+
+
 class AcceleratorMeter:
     """The caching allocator of a device, in blocks as it hands them out (multiples of 512 bytes on CUDA).
 

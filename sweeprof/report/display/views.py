@@ -490,7 +490,7 @@ def _totals_table(totals: Sequence[OperatorTotal]) -> ViewTable:
                     MISSING if seconds is None else ViewCell(scaled(seconds, "s"), seconds)
                     for seconds in device[: len(device_names)]
                 ),
-                ViewCell(number_text(total.calls, ""), total.calls),
+                ViewCell(operator_reports.calls_text(total.calls), total.calls),
             ]
         )
     headings = [*names[:-1], *device_names, names[-1]]
@@ -534,7 +534,15 @@ def _(lines: Lines) -> View:
     parts: list[str | ViewTable] = [_function_table(function, lines) for function in lines.functions]
     if lines.memory_reason is not None:
         parts.append(f"There is no memory by line: {lines.memory_reason}")
-    return View(f"Time by line over {counted(lines.steps, 'step')}, memory of {lines.device} in one more", tuple(parts))
+    memory = "" if lines.memory_reason is not None else f", memory of {lines.device}"
+    if memory and lines.span == "step":
+        memory += " in one more"
+    return View(f"Time by line over {line_reports.spans(lines)}{memory}", tuple(parts))
+
+
+def listing(lines: Lines) -> str:
+    """Return the times of all lines, then their memory, in full."""
+    return f"{line_reports.time_report(lines)}\n{line_reports.memory_report(lines)}"
 
 
 @view_of.register

@@ -496,3 +496,18 @@ def test_within_a_profiler_there_cannot_be_another() -> None:
     with profile(activities=[ProfilerActivity.CPU]), pytest.raises(Unsupported, match="there can be only one"):
         traced(mlp(), torch.randn(3, 8))
     assert traced(mlp(), torch.randn(3, 8)).rows
+
+
+def test_totals_have_the_calls_and_times_of_key_averages() -> None:
+    """The table of PyTorch's recipe on its profiler: ``prof.key_averages().table(sort_by="cpu_time_total")``."""
+    model, x = mlp().eval(), torch.randn(3, 8)
+    with torch.inference_mode(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        model(x)
+    expected = {average.key: average.count for average in profiler.key_averages()}
+    totals = traced(model, x).totals("total_s")
+    assert {total.operator: total.calls for total in totals} == expected
+    by_name = {total.operator: total for total in totals}
+    linear, addmm = by_name["aten::linear"], by_name["aten::addmm"]
+    assert linear.total_s >= linear.self_s + addmm.total_s
+    assert sum(total.self_s for total in totals) == pytest.approx(linear.step_self_s)
+    assert [total.total_s for total in totals] == sorted((total.total_s for total in totals), reverse=True)
