@@ -350,6 +350,16 @@ CAPABILITIES: tuple[type, ...] = (
 """What a backend has or declares a gap for."""
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceCheck:
+    """Whether one measurement of an accelerator works on this host."""
+
+    value: str | None
+    """What was measured; None if that failed."""
+    reason: str | None = None
+    """Why it failed."""
+
+
 GapKind = Literal["not implemented", "not possible upstream", "makes no sense"]
 
 LACKS = {

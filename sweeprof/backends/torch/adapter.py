@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from sweeprof.backends import Build, Gap
+from sweeprof.backends import Build, DeviceCheck, Gap
 from sweeprof.backends.precision import EARLIER_INT8, Precision, PrecisionMethod, checked_method
 from sweeprof.backends.torch.building import built, device_of
 from sweeprof.backends.torch.counting import count_built, in_inference, weights_alone
 from sweeprof.backends.torch.generation import generating
-from sweeprof.backends.torch.model import TorchModel, TorchVariant
+from sweeprof.backends.torch.model import TorchModel, TorchVariant, accelerators
 from sweeprof.backends.torch.quantization import with_quantized_weights
 from sweeprof.backends.torch.state import parameters_kept, unchanged
 from sweeprof.backends.torch.training import TorchTraining, count_built_training, training
@@ -100,12 +100,7 @@ class TorchBackend:
         }
 
     def devices(self) -> list[str]:
-        found = ["cpu"]
-        if torch.cuda.is_available():
-            found += ["cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-        if torch.backends.mps.is_available():
-            found.append("mps")
-        return found
+        return ["cpu", *accelerators()]
 
     def load(self, build: Build, device: str, channel_axis: int | None) -> TorchModel:
         variant = self._variant()
@@ -243,6 +238,12 @@ class TorchBackend:
         from sweeprof.backends.torch.lines import meter_of
 
         return meter_of(device)
+
+    def device_checks(self, device: str) -> Mapping[str, DeviceCheck]:
+        """Return by name which measurements of an accelerator work on this host."""
+        from sweeprof.backends.torch.device_checks import device_checks
+
+        return device_checks(device)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         # The CPU allocator raises a plain RuntimeError.

@@ -388,7 +388,7 @@ def test_on_an_accelerator_the_backward_runs_in_another_thread() -> None:
     found, entered = _attributed([step, forward, module, linear, backward, node, mm, adding])
     assert [(operator.path, operator.phase) for operator in found] == [("a", "forward"), *[("a", "backward")] * 3]
     assert entered == {"a": 1}
-    rows = module_under_test._rows(TorchTrace(found, entered, 1, 1e-4, b""), {}, on_device=True)
+    rows = module_under_test._rows(TorchTrace(found, entered, 1, 1e-4, b""), {}, torch.device("cuda"))
     times = {row.operator: (row.device_self_s, row.device_total_s) for row in rows}
     assert times["aten::mm"] == pytest.approx((5e-6, 5e-6))
     assert times[f"{NODE}AddmmBackward0"] == pytest.approx((0, 5e-6))
