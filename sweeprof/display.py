@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
 if TYPE_CHECKING:
     from sweeprof.report.display.view import View
-    from sweeprof.report.display.views import Lines
 
 T = TypeVar("T")
 
@@ -50,7 +49,7 @@ class Displayed:
         return view_of(self)
 
 
-def listing_of(lines: Lines) -> str:
+def listing_of(lines: Any) -> str:
     """Return the source lines of functions with their times, then with their memory, as text."""
     from sweeprof.report.display.views import listing
 

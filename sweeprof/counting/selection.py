@@ -34,7 +34,7 @@ class ModuleSelection:
         chosen = []
         for key, given in (("include", include), ("exclude", exclude)):
             patterns = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | type) else (given,)
-            wrong = [pattern for pattern in patterns if not isinstance(pattern, str | type)]
+            wrong = [one for one in patterns if not isinstance(one, str | type)]  # type: ignore[redundant-expr]
             if wrong:
                 raise UserError(
                     [Problem(key, wrong[0], "must be a path, a glob, a class or its name, or several of these.")]

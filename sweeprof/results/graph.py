@@ -132,11 +132,11 @@ class Graph(Stored):
     @property
     def macs(self) -> int:
         """Multiply-accumulates of the whole batch, as ``LayerTable.macs``."""
-        return sum(cost.macs or 0 for cost in (*self.nodes, *self.formulas))
+        return sum(node.macs or 0 for node in self.nodes) + sum(cost.macs or 0 for cost in self.formulas)
 
     @property
     def flops(self) -> int:
-        return sum(cost.flops or 0 for cost in (*self.nodes, *self.formulas))
+        return sum(node.flops or 0 for node in self.nodes) + sum(cost.flops or 0 for cost in self.formulas)
 
     @property
     def peak(self) -> GraphNode | None:

@@ -73,9 +73,7 @@ class GraphRecorder:
         """Tensors without a storage of their own, which are known by their identity."""
         self._weights: dict[int, str] = {}
         for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-            key = self._key(tensor)
-            if key is not None:
-                self._weights.setdefault(key, name)
+            self._weights.setdefault(self._key(tensor), name)
         for tensor in inputs:
             self._add("input", GraphNode(self._name("input"), "input", seconds_reason=None), [tensor], is_new=False)
 
@@ -110,9 +108,7 @@ class GraphRecorder:
         position = len(self._nodes)
         self._add(name, node, tensors_in(output))
         for tensor in written:
-            memory = self._known(tensor)
-            if memory is not None:
-                memory.writer = position
+            self._known(tensor).writer = position
         made = self._live.alive()
         active = [memory.maker for key, memory in self._memory.items() if key in made and memory.maker is not None]
         self._nodes[position] = replace(self._nodes[position], active=tuple(active), live_bytes=self._live.current)
@@ -140,9 +136,14 @@ class GraphRecorder:
                 placed = replace(placed, macs=None, flops=None, ops=None, reason="the module is excluded")
             counted = call.counted
             if counted is not None:
-                known = {name for name in ("macs", "flops", "ops") if getattr(counted, name) is not None}
-                reason = f"counted by the formula of {kind}" if known else node.reason
-                placed = replace(placed, reason=reason, **dict.fromkeys(known))
+                is_replaced = any(value is not None for value in (counted.macs, counted.flops, counted.ops))
+                placed = replace(
+                    placed,
+                    macs=node.macs if counted.macs is None else None,
+                    flops=node.flops if counted.flops is None else None,
+                    ops=node.ops if counted.ops is None else None,
+                    reason=f"counted by the formula of {kind}" if is_replaced else node.reason,
+                )
             nodes.append(placed)
         formulas = [
             ModuleCost(call.path, numbers[call], call.counted.macs, call.counted.flops, call.counted.ops)
@@ -162,31 +163,27 @@ class GraphRecorder:
         self._nodes.append(replace(node, outputs=outputs))
         self._calls.append(self._sites.current)
         for tensor in made:
-            memory = self._known(tensor, position if is_new else None)
-            if memory is not None:
-                memory.views[_place(tensor)] = position
+            self._known(tensor, position if is_new else None).views[_place(tensor)] = position
 
     def _described(self, tree: object) -> tuple[GraphTensor, ...]:
         found = []
         for tensor in tensors_in(tree):
             key = self._key(tensor)
-            memory = None if key is None else self._memory.get(key)
+            memory = self._memory.get(key)
             source = None
             if memory is not None:
                 source = max(memory.views.get(_place(tensor), -1), memory.writer)
                 if source < 0 and memory.views:  # another part of what a node made
                     source = max(memory.views.values())
-            weight = None if key is None else self._weights.get(key)
+            weight = self._weights.get(key)
             found.append(
                 GraphTensor(tuple(tensor.shape), dtype_name(tensor.dtype), weight, source if source != -1 else None)
             )
         return tuple(found)
 
-    def _known(self, tensor: torch.Tensor, maker: int | None = None) -> _Memory | None:
+    def _known(self, tensor: torch.Tensor, maker: int | None = None) -> _Memory:
         """Return what is known of a tensor's memory; if nothing is, ``maker`` made it."""
         key = self._key(tensor)
-        if key is None:
-            return None
         memory = self._memory.get(key)
         if memory is None:
             storage = tensor.untyped_storage() if tensor.layout == torch.strided else None
@@ -198,9 +195,9 @@ class GraphRecorder:
             self._memory[key] = memory
         return memory
 
-    def _key(self, tensor: torch.Tensor) -> int | None:
+    def _key(self, tensor: torch.Tensor) -> int:
         if tensor.layout == torch.strided:
-            return tensor.untyped_storage()._cdata
+            return int(tensor.untyped_storage()._cdata)
         return -id(tensor)
 
 

@@ -475,9 +475,8 @@ def _totals_table(totals: Sequence[OperatorTotal]) -> ViewTable:
     device_names = ["device self", "device total", "device average"] if has_device else []
     rows: list[Cells] = []
     for total in totals:
-        device = (total.device_self_s, total.device_total_s, None)
-        if total.device_total_s is not None:
-            device = (*device[:2], total.device_total_s / total.calls)
+        average = None if total.device_total_s is None else total.device_total_s / total.calls
+        device = (total.device_self_s, total.device_total_s, average)
         rows.append(
             [
                 one_line(total.operator),
