@@ -51,7 +51,7 @@ def library() -> Path:
 
 def register(path: Path) -> ctypes.CDLL:
     """Make it the accelerator of this process."""
-    torch.utils.rename_privateuse1_backend(NAME)
+    torch.utils.backend_registration.rename_privateuse1_backend(NAME)
     device = ctypes.CDLL(str(path))
     device.set_copy_seconds.argtypes = [ctypes.c_double]
     device.register_device()
@@ -64,7 +64,8 @@ def register(path: Path) -> ctypes.CDLL:
         "_is_in_bad_fork": lambda: False,
     }
     vars(module).update(functions)
-    torch._register_device_module(NAME, module)
+    register_module: Any = torch._register_device_module
+    register_module(NAME, module)
     return device
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.nn.utils import prune
+from torch.nn.utils import prune as untyped_prune
 
 import sweeprof
 from sweeprof.backends.torch.building import copied_to_meta
 from sweeprof.backends.torch.counting import count_layers
 from sweeprof.measuring.inputs import Inputs
+
+prune: Any = untyped_prune
 
 
 class ConvNet(nn.Module):
@@ -70,7 +73,7 @@ def test_kernel_stride_and_groups_of_layers() -> None:
     assert frame["is_trainable"].tolist() == [None, "True", None, None, "True"]
 
 
-def pruned_model() -> nn.Module:
+def pruned_model() -> nn.Sequential:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 6, 5), nn.Flatten(), nn.Linear(6 * 4 * 4, 10))
     # PyTorch's tutorial on pruning: 30 % of a layer's weights at random, its three smallest biases.
@@ -116,7 +119,9 @@ def pruned_model_without_values() -> nn.Module:
 
 def test_a_training_step_of_a_pruned_model_is_counted() -> None:
     dense = nn.Sequential(nn.Conv2d(3, 6, 5), nn.Flatten(), nn.Linear(6 * 4 * 4, 10))
-    counts = [sweeprof.Profiler(model, inputs=(1, 3, 8, 8)).seen("training") for model in (pruned_model(), dense)]
+    counts: list[Any] = [
+        sweeprof.Profiler(model, inputs=(1, 3, 8, 8)).seen("training") for model in (pruned_model(), dense)
+    ]
     assert counts[0].estimated is None
     assert (counts[0].forward_macs, counts[0].backward_macs) == (counts[1].forward_macs, counts[1].backward_macs)
 

@@ -123,7 +123,7 @@ def test_shared_weights_count_with_the_first_module_that_is_counted() -> None:
 
 
 class Strange(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Any:
         return torch.linalg.eigvals(x).abs()
 
 
@@ -150,7 +150,7 @@ def test_an_excluded_module_has_no_probe() -> None:
     model = lenet5.torch_model()
     selection = ModuleSelection.of((), ["tanh*", "Conv2d"])
     modules = ModuleProbes(model, lambda: 0.0, False, selection).modules
-    assert len(modules) == 1 + len(model) - 7
+    assert len(modules) == len(list(model.modules())) - 7
     assert not any(isinstance(module, nn.Tanh | nn.Conv2d) for module in modules)
 
 
@@ -161,8 +161,8 @@ def test_the_time_of_excluded_modules_stays_in_the_calls_around_them() -> None:
     assert [call.path for call in times.calls] == [OUTSIDE, ROOT, "0", "1"]
     layers = profiler.layers
     assert [row.path for row in layers.rows] == [ROOT, "0", "1"]
-    assert layers.rows[2].forward_self_s > 0
-    frame = layers.to_frame().set_index("path")
+    assert (layers.rows[2].forward_self_s or 0) > 0
+    frame: Any = layers.to_frame().set_index("path")
     assert frame.loc["0", "flops_per_s"] > 0
     assert frame.loc["1", "flops_per_s"] is None  # counts and time are not of the same operators
     assert "Excluded, and not counted: 1.0, 1.1; their time is part of that of the calls around them." in str(layers)
