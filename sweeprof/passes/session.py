@@ -21,10 +21,12 @@ from sweeprof.backends import (
     LoadedModel,
     Quantizes,
     ReportsSettings,
+    SelectsModules,
     Trains,
     lacking,
 )
 from sweeprof.counting.formulas import DEFAULTS, Formulas
+from sweeprof.counting.selection import ModuleSelection
 from sweeprof.datasets.sample import NOT_COUNTED
 from sweeprof.errors import DatasetError, Uncounted, UserError, choice_problem
 from sweeprof.measuring.generation_config import GenerationConfig
@@ -126,6 +128,16 @@ class Session(ABC):
     """What :attr:`Pass.first` of the running pass returned."""
     partial: PassResult | None = None
     """The part of its result that the last pass had before it raised, filled in by :meth:`run`."""
+
+    @property
+    def selection(self) -> ModuleSelection:
+        """The modules that are counted and timed."""
+        return self.formulas.selection
+
+    @property
+    def selects_natively(self) -> bool:
+        """True if the backend neither counts nor times excluded modules; else they are taken out of its results."""
+        return isinstance(self.backend, SelectsModules) and self.backend.selects_modules
 
     def check(self) -> None:
         """Raise :class:`UserError` for a setting that is not one of those allowed."""
@@ -243,12 +255,12 @@ class Session(ABC):
     def work(self, model: LoadedModel, inputs: Inputs) -> Work:
         """Return the step that is repeated: a forward, a whole training step or a whole generation."""
         if self.mode == "training":
-            return Work(model.put(inputs), self.targets(), self.training_config)
+            return Work(model.put(inputs), self.targets(), self.training_config, selection=self.selection)
         if self.mode == "generation":
             if not isinstance(self.backend, Generates):
                 raise lacking(self.backend, Generates)
             return Work(model.put(inputs), generation=self.generation_config)
-        return Work(model.put(inputs))
+        return Work(model.put(inputs), selection=self.selection)
 
     def generation_step(self, model: LoadedModel, work: Work) -> AbstractContextManager[GenerationStep]:
         """Within the context: the generation of a batch by the model."""

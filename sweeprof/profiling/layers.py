@@ -65,13 +65,13 @@ class Layers(LayerTable):
         """See :func:`sweeprof.report.layers.html.to_html`."""
         return html.to_html(self, inclusive=inclusive, title=title)
 
-    def to_latex(self, inclusive: bool = False) -> str:
+    def to_latex(self, inclusive: bool = False, columns: Sequence[str] | None = None) -> str:
         """See :func:`sweeprof.report.layers.tables.to_latex`."""
-        return tables.to_latex(self, inclusive=inclusive)
+        return tables.to_latex(self, columns, inclusive)
 
-    def to_markdown(self, inclusive: bool = False) -> str:
+    def to_markdown(self, inclusive: bool = False, columns: Sequence[str] | None = None) -> str:
         """See :func:`sweeprof.report.layers.tables.to_markdown`."""
-        return tables.to_markdown(self, inclusive=inclusive)
+        return tables.to_markdown(self, columns, inclusive)
 
     def namespace_tree(self, pool: Mapping[str, object] | None = None) -> str:
         """A nested dictionary as text, by default :meth:`timepool`; see

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sweeprof.backends import Backend
 from sweeprof.backends.lookup import backend_named, backend_of
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
+from sweeprof.counting.selection import ModulePatterns, ModuleSelection
 from sweeprof.datasets.auto import ModelInputs
 from sweeprof.display import Displayed
 from sweeprof.errors import (
@@ -39,9 +40,11 @@ from sweeprof.profiling.mappings import ComputedMetrics, KnownMetrics
 from sweeprof.profiling.progress import LOG, Progress
 from sweeprof.profiling.session import BuiltSession, Data, LiveSession
 from sweeprof.results.environment import host_columns
+from sweeprof.results.graph import Graph
 from sweeprof.results.layer_times import LayerTimes, Mode
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import Measurement, Measurements, shown_names
+from sweeprof.results.operators import Operators
 from sweeprof.results.protocol import Protocol
 from sweeprof.results.record import Json, PassName, Stored
 from sweeprof.results.validation import validated
@@ -80,6 +83,8 @@ class Profiler(Displayed):
         input_pattern: Callable[..., Inputs] | None = None,
         forward: Callable[..., object] | None = None,
         formulas: Mapping[Any, Formula] | None = None,
+        include: ModulePatterns = (),
+        exclude: ModulePatterns = (),
         strict: Strict = "warn",
         mode: Mode = "inference",
         optimizer: str | Callable[..., object] = "sgd",
@@ -103,6 +108,8 @@ class Profiler(Displayed):
             input_pattern: from a batch to the model's arguments (:func:`sweeprof.pattern_of`).
             forward: ``forward(model, *args, **kwargs)`` if a step is more than a call of the model.
             formulas: by module type or operator, for this model alone.
+            include: count and time only these modules and what is inside them: paths, globs (``layer1.*``), class names or classes.
+            exclude: neither count nor time these modules and what is inside them, likewise.
             strict: what to do about an operator without a formula: ``error``, ``warn`` or ``ignore``.
             mode: a step is a forward (``inference``), a whole training step (``training``) or a whole generation of text
                 (``generation``).
@@ -132,7 +139,7 @@ class Profiler(Displayed):
         session = LiveSession(
             backend=given_backend,
             protocol=protocol or Protocol(),
-            formulas=DEFAULTS if formulas is None else Formulas(formulas, DEFAULTS),
+            formulas=Formulas(formulas, DEFAULTS, ModuleSelection.of(include, exclude)),
             strict=strict,
             mode=mode,
             training_config=TrainingConfig(optimizer, loss),
@@ -228,6 +235,17 @@ class Profiler(Displayed):
             device=session.device_name(),
             host=host_columns({**session.settings.requested, **session.settings.in_effect}),
         )
+
+    @property
+    def graph(self) -> Graph:
+        """The operators of one forward as nodes and the tensors between them as edges, with times if operators have been traced.
+
+        Raises:
+            Exception: any error of the model's forward.
+        """
+        graph, operators = self.seen("graph"), self._results.get("operators")
+        assert isinstance(graph, Graph)
+        return graph.with_times(operators) if isinstance(operators, Operators) else graph
 
     @property
     def status(self) -> ComputedMetrics:
@@ -638,6 +656,11 @@ class Profile(Displayed, Mapping[str, Measurement]):
             raise Unsupported("the layers had not been counted when the profile was stored")
         return Layers.of(self._layers, self.setup.host)
 
+    @property
+    def graph(self) -> Graph:
+        """The operators of one forward as nodes and edges, see :attr:`sweeprof.Profiler.graph`."""
+        return self.profiler.graph
+
     def __getitem__(self, name: str) -> Measurement:
         return self.measurements[name]
 
@@ -723,6 +746,8 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
     metrics: str | Sequence[Entry] = "static",
     *,
     formulas: Mapping[Any, Formula] | None = None,
+    include: ModulePatterns = (),
+    exclude: ModulePatterns = (),
     strict: Strict = "warn",
     backend: str | Backend = "auto",
     device: str | None = None,
@@ -747,6 +772,8 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         metrics: the name of a metric set (``static``: what follows from shapes; ``full``: also times and everything else), or a
             list of metrics.
         formulas: by module type or operator, for this model alone.
+        include: count and time only these modules and what is inside them: paths, globs (``layer1.*``), class names or classes.
+        exclude: neither count nor time these modules and what is inside them, likewise.
         strict: what to do about an operator without a formula: ``error``, ``warn`` or ``ignore``.
         backend: name or object; ``auto`` takes the framework of the model.
         device: where to run, such as ``cpu``, ``gpu`` or ``cuda:1``; None where the model is.
@@ -784,6 +811,8 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         protocol=protocol,
         forward=forward,
         formulas=formulas,
+        include=include,
+        exclude=exclude,
         strict=strict,
         mode=mode or "inference",
         optimizer=optimizer,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sweeprof.backends import Analyzes, Borrows, Watches, lacking
 from sweeprof.backends.lookup import backend_of
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
+from sweeprof.counting.selection import ModulePatterns, ModuleSelection
 from sweeprof.display import Displayed
 from sweeprof.errors import Problem, Unsupported, UserError, choice_problem
 from sweeprof.report.display.fields import fields_table
@@ -34,14 +35,20 @@ class LoopSession(Displayed):
     Only probes are added to the model; :meth:`stop` removes them, also after an exception within ``with``.
     """
 
-    def __init__(self, model: object, formulas: Mapping[Any, Formula] | None = None) -> None:
+    def __init__(
+        self,
+        model: object,
+        formulas: Mapping[Any, Formula] | None = None,
+        include: ModulePatterns = (),
+        exclude: ModulePatterns = (),
+    ) -> None:
         """See :func:`session`."""
         backend = backend_of(model)
         if not isinstance(backend, Watches):
             raise lacking(backend, Watches)
         self._backend, self._model = backend, model
-        self._formulas = Formulas(formulas, DEFAULTS)
-        self._watch = backend.watch(model)
+        self._formulas = Formulas(formulas, DEFAULTS, ModuleSelection.of(include, exclude))
+        self._watch = backend.watch(model, self._formulas.selection)
         self._is_running = False
 
     def __view__(self) -> View:
@@ -105,12 +112,20 @@ class LoopSession(Displayed):
         return self._watch.iteration()
 
 
-def session(model: object, formulas: Mapping[Any, Formula] | None = None) -> LoopSession:
+def session(
+    model: object,
+    formulas: Mapping[Any, Formula] | None = None,
+    *,
+    include: ModulePatterns = (),
+    exclude: ModulePatterns = (),
+) -> LoopSession:
     """Time the layers of ``model`` in a loop of your own.
 
     Args:
         model: a model of a framework that sweeprof knows.
         formulas: by module type or operator, for this model alone.
+        include: count and time only these modules and what is inside them: paths, globs, class names or classes.
+        exclude: neither count nor time these modules and what is inside them, likewise.
 
     Raises:
         Unsupported: its framework does not support this.
@@ -122,7 +137,7 @@ def session(model: object, formulas: Mapping[Any, Formula] | None = None) -> Loo
         ...     loss.backward()
         >>> print(s.layers)
     """
-    return LoopSession(model, formulas)
+    return LoopSession(model, formulas, include, exclude)
 
 
 SECTIONS = ("flops_profiler", "pytorch_profiler")
@@ -164,6 +179,8 @@ class TrainingProfiler(Displayed):
         detailed: bool = True,
         output_file: str | Path | None = None,
         on_result: Callable[[Layers], object] | None = None,
+        include: ModulePatterns = (),
+        exclude: ModulePatterns = (),
         replicas: int = 1,
         model_parallel_size: int = 1,
     ) -> None:
@@ -177,6 +194,8 @@ class TrainingProfiler(Displayed):
             top: how many modules its lists of the largest have.
             detailed: whether the summary has the module tree.
             output_file: where the summary is written after the step; None: nowhere.
+            include: count and time only these modules and what is inside them: paths, globs, class names or classes.
+            exclude: neither count nor time these modules and what is inside them, likewise.
             on_result: called with the layers after the step, e.g. :func:`sweeprof.log_layers`.
             replicas: how many processes train on a batch each (data parallelism): for samples per second.
             model_parallel_size: over how many devices the model is split: for the totals of the whole model.
@@ -196,7 +215,7 @@ class TrainingProfiler(Displayed):
                 problems.append(Problem(name, value, f"is not a whole number of at least {least}."))
         if problems:
             raise UserError(problems)
-        self._session = LoopSession(model)
+        self._session = LoopSession(model, include=include, exclude=exclude)
         self.profile_step, self.depth, self.top, self.detailed = profile_step, depth, top, detailed
         self.replicas, self.model_parallel_size = replicas, model_parallel_size
         self.steps = 0

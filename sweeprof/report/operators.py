@@ -65,7 +65,7 @@ def cells_of(row: OperatorRow, share: float | None) -> dict[str, str]:
         "path": one_line(row.path),
         "operator": one_line(row.operator),
         "phase": row.phase,
-        "calls": significant(row.calls) if row.calls % 1 else str(int(row.calls)),
+        "calls": calls_text(row.calls),
         "device": "" if row.device_self_s is None else scaled(row.device_self_s, "s"),
         "share": "" if share is None else f"{share:.1%}",
         "self": scaled(row.self_s, "s"),
@@ -74,6 +74,11 @@ def cells_of(row: OperatorRow, share: float | None) -> dict[str, str]:
         "allocated": "" if row.allocated_bytes is None else scaled(row.allocated_bytes, "B"),
         "shapes": " ".join("×".join(map(str, shape)) for shape in row.input_shapes),
     }
+
+
+def calls_text(calls: float) -> str:
+    """Return a mean number of calls; one that is whole without decimals."""
+    return significant(calls) if calls % 1 else str(int(calls))
 
 
 def _field(value: object) -> Any:

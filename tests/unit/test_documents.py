@@ -116,7 +116,7 @@ def test_five_lines_for_your_model(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 @pytest.mark.usefixtures("_registrations_undone")
 def test_the_code_of_the_page_on_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path)  # an example writes a file
     namespace: dict[str, Any] = {"__name__": "my_script"}
     for code in blocks(ROOT / "docs" / "library.md", "python"):
         exec(code, namespace)

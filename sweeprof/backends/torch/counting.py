@@ -26,13 +26,15 @@ from sweeprof.backends.torch.dispatch import (
     MOST_CONSTANT_ELEMENTS,
     CountingMode,
     NotOnShapes,
+    Recorder,
     apart_from_others,
 )
 from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.model import as_shapes, on_device
-from sweeprof.backends.torch.state import children_of, modules_of, tensors_among, unchanged
+from sweeprof.backends.torch.state import MASK, ORIGINAL, children_of, modules_of, tensors_among, unchanged
 from sweeprof.counting.formulas import DEFAULTS, Args, Cost, FormulaFailed, Formulas, Kwargs
 from sweeprof.counting.parameters import Variable, added, summed
+from sweeprof.counting.selection import outermost
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import without_collection
 from sweeprof.results.layer_times import OUTSIDE, ROOT, above
@@ -77,7 +79,7 @@ def _of_tree(held: Held) -> ModuleWeights:
     own = {module: summed(tensors) for module, tensors in held.items()}
     subtree = dict(own)
     for module in reversed(held):  # children come after their parents
-        children = children_of(module)
+        children = [child for child in children_of(module) if child in held]
         if children:
             subtree[module] = added([own[module], *(subtree[child] for child in children)])
     return ModuleWeights(own, subtree)
@@ -93,14 +95,14 @@ def _of_graph(held: Held) -> ModuleWeights:
         own[module] = summed(fresh.values())
     subtree = {}
     for module in held:
-        below = {tensor.key: tensor for inner in modules_of(module) for tensor in held[inner]}
+        below = {tensor.key: tensor for inner in modules_of(module) for tensor in held.get(inner, ())}
         subtree[module] = summed(below.values())
     return ModuleWeights(own, subtree)
 
 
 def _tensors(module: torch.nn.Module, sizes: Mapping[str, float]) -> list[Variable]:
     found = [
-        _described(name, parameter, sizes, False)
+        _described(name, parameter, sizes, False)._replace(pruned=_pruned(module, name))
         for name, parameter in module._parameters.items()
         if parameter is not None and not is_lazy(parameter)
     ]
@@ -110,6 +112,14 @@ def _tensors(module: torch.nn.Module, sizes: Mapping[str, float]) -> list[Variab
     if _may_be_packed(type(module).__module__):
         found += [_described(name, packed, sizes, False) for name, packed in _packed(module)]
     return found
+
+
+def _pruned(module: torch.nn.Module, name: str) -> int | None:
+    """Return how many elements of a parameter the mask of ``torch.nn.utils.prune`` sets to zero; None for a mask without values."""
+    mask = module._buffers.get(f"{name.removesuffix(ORIGINAL)}{MASK}") if name.endswith(ORIGINAL) else None
+    if mask is None:
+        return 0
+    return None if mask.is_meta else mask.numel() - int(mask.count_nonzero())
 
 
 @cache
@@ -163,9 +173,10 @@ _NO_WEIGHTS = Weights()
 def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     """One row per call in the order of the calls; a list of modules comes before the first call below it."""
     declared = {c.module: c.counted.param_size for c in sites.calls if c.module is not None and c.counted is not None}
-    weights = inventory(sites.paths, declared)
+    kept = {module: names for module, names in sites.paths.items() if names[0] not in sites.excluded}
+    weights = inventory(kept, declared)
     called = {call.path for call in sites.calls}
-    waiting = {names[0]: module for module, names in sites.paths.items() if names[0] not in called}
+    waiting = {names[0]: module for module, names in kept.items() if names[0] not in called}
     lists = {path for path, module in waiting.items() if children_of(module)}
     position: dict[ModuleCall | None, int] = {}
     times: Counter[str] = Counter()
@@ -174,7 +185,10 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     def add(call: ModuleCall, module: torch.nn.Module, index: int) -> None:
         position[call] = len(rows)
         own = weights.own.pop(module, _NO_WEIGHTS)
-        rows.append(_row(call, module, own, weights.subtree.get(module), index, position.get(call.parent)))
+        around = call.parent
+        while around is not None and around.is_excluded:
+            around = around.parent
+        rows.append(_row(call, module, own, weights.subtree.get(module), index, position.get(around)))
 
     for call in sites.calls:
         for path in above(call.path)[1:] if lists else ():
@@ -186,7 +200,7 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
             times[call.path] += 1
     for path, module in waiting.items():
         add(ModuleCall(None, path, None), module, -1)
-    if sites.outside.operators:
+    if sites.outside.operators and not sites.outside.is_excluded:
         rows.append(_row(sites.outside, None, _NO_WEIGHTS, None, 0, None))
     return tuple(rows)
 
@@ -236,7 +250,24 @@ def _row(
         parent=parent,
         operators=operator_counts(call),
         arguments="" if module is None else arguments_of(module),
+        kernel_size=sizes_of(module, "kernel_size"),
+        stride=sizes_of(module, "stride"),
+        groups=_groups_of(module),
+        pruned=own.pruned,
     )
+
+
+def sizes_of(module: torch.nn.Module | None, name: str) -> tuple[int, ...]:
+    """Return the kernel size or stride of a module; empty for one that has none."""
+    value = vars(module).get(name) if module is not None else None
+    sizes = value if isinstance(value, tuple | list) else (value,)
+    are_sizes = all(isinstance(size, int) and not isinstance(size, bool) for size in sizes)
+    return tuple(sizes) if are_sizes else ()
+
+
+def _groups_of(module: torch.nn.Module | None) -> int | None:
+    value = vars(module).get("groups") if module is not None and sizes_of(module, "kernel_size") else None
+    return value if isinstance(value, int) else None
 
 
 __all__ = ["build_on_meta", "count_built", "count_layers", "in_inference"]
@@ -247,7 +278,13 @@ _FLEX_ATTENTION = {"_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG": True, "_validate_dev
 """Settings of torch's flex attention while it is counted: no warning that it is not compiled, and the meta device is allowed."""
 
 
-def count_built(build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS) -> LayerTable:
+Recording = Callable[[torch.nn.Module, CallSites, LiveBytes, list[torch.Tensor]], Recorder]
+"""Makes what notes the operators of one attempt, of the module and on the inputs that are counted in it."""
+
+
+def count_built(
+    build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS, recording: Recording | None = None
+) -> LayerTable:
     """The layers of the module that ``build`` makes, in inference mode: made on meta, or for real where that cannot be.
 
     Raises:
@@ -256,10 +293,10 @@ def count_built(build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS) -> 
     module = made(build)
     with without_collection(), apart_from_others():
         try:
-            return _over_shapes(in_inference(module), inputs, formulas)
+            return _over_shapes(in_inference(module), inputs, formulas, recording)
         except NotOnShapes:  # its forward needs values, which a module made on meta has not
             pass
-    return count_layers(in_inference(built(build)), inputs, formulas)
+    return count_layers(in_inference(built(build)), inputs, formulas, recording)
 
 
 def in_inference(module: torch.nn.Module) -> torch.nn.Module:
@@ -267,7 +304,9 @@ def in_inference(module: torch.nn.Module) -> torch.nn.Module:
     return module.eval() if any(inner.training for inner in modules_of(module)) else module
 
 
-def count_layers(module: torch.nn.Module, inputs: Inputs, formulas: Formulas = DEFAULTS) -> LayerTable:
+def count_layers(
+    module: torch.nn.Module, inputs: Inputs, formulas: Formulas = DEFAULTS, recording: Recording | None = None
+) -> LayerTable:
     """The layers of ``module`` for one step on ``inputs``, in the mode the module is in; it is left as it was found.
 
     First over shapes; then, for a forward that asks for values, for real. A module on the meta device has none: there, control
@@ -279,20 +318,23 @@ def count_layers(module: torch.nn.Module, inputs: Inputs, formulas: Formulas = D
     """
     with without_collection(), apart_from_others():
         try:
-            return _over_shapes(module, inputs, formulas)
+            return _over_shapes(module, inputs, formulas, recording)
         except NotOnShapes as error:
             reason = str(error)
         module = materialised(uncompiled(module), on_device(inputs, "meta"))
         device = device_of(module)
         if device is not None and device.type == "meta":
-            return _without_values(module, inputs, formulas, reason)
+            return _without_values(module, inputs, formulas, reason, recording)
         try:
-            return _count(module, on_device(inputs, device or "cpu"), formulas, f"{FOR_REAL}: {reason}")
+            method = f"{FOR_REAL}: {reason}"
+            return _count(module, on_device(inputs, device or "cpu"), formulas, method, recording=recording)
         except FormulaFailed as failed:
             raise failed.error from None
 
 
-def _over_shapes(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) -> LayerTable:
+def _over_shapes(
+    module: torch.nn.Module, inputs: Inputs, formulas: Formulas, recording: Recording | None = None
+) -> LayerTable:
     """The layers as counted over shapes.
 
     First on the module itself; then on a copy that is on the meta device altogether, for a forward that insists on one device, or
@@ -311,7 +353,9 @@ def _over_shapes(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) ->
             counted = copied_to_meta(module) if attempt.is_copy else module
             given = as_shapes(inputs, device_of(counted), attempt.zeros) if attempt.constants else shapes
             with _NumbersOffMeta() if attempt.is_copy and attempt.constants else nullcontext():
-                return _count(counted, given, formulas, attempt.method, constants=attempt.constants)
+                return _count(
+                    counted, given, formulas, attempt.method, constants=attempt.constants, recording=recording
+                )
         except FormulaFailed as failed:
             raise failed.error from None
         except Exception as error:  # a forward may raise anything when it meets a meta tensor
@@ -361,14 +405,18 @@ class _NumbersOffMeta(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _without_values(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, reason: str) -> LayerTable:
+def _without_values(
+    module: torch.nn.Module, inputs: Inputs, formulas: Formulas, reason: str, recording: Recording | None
+) -> LayerTable:
     """Return the table of a module on the meta device whose forward needs values: its weights, and counts as far as possible."""
     try:
-        return _count(module, as_shapes(inputs, None), formulas, ON_SHAPES, skips_branches=True)
+        given = as_shapes(inputs, None)
+        return _count(module, given, formulas, ON_SHAPES, skips_branches=True, recording=recording)
     except FormulaFailed as failed:
         raise failed.error from None
     except Exception:  # the forward asks for values in Python too
-        return _weights_of(module, f"its forward needs values, and the model is on the meta device: {reason}")
+        missing = f"its forward needs values, and the model is on the meta device: {reason}"
+        return _weights_of(module, missing, formulas)
 
 
 def weights_alone(build: Build, reason: str) -> LayerTable:
@@ -380,10 +428,11 @@ def weights_alone(build: Build, reason: str) -> LayerTable:
     return _weights_of(made(build), reason)
 
 
-def _weights_of(module: torch.nn.Module, reason: str) -> LayerTable:
-    rows = rows_of(CallSites(module, DEFAULTS))
+def _weights_of(module: torch.nn.Module, reason: str, formulas: Formulas = DEFAULTS) -> LayerTable:
+    sites = CallSites(module, formulas)
+    rows = rows_of(sites)
     rows = tuple(replace(row, macs=None, flops=None, ops=None, act_bytes=None) for row in rows)
-    return LayerTable(rows, method="weights only", uncounted=reason)
+    return LayerTable(rows, method="weights only", uncounted=reason, excluded=outermost(sites.excluded))
 
 
 def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
@@ -400,6 +449,7 @@ def _count(  # how the mode treats what has no values
     *,
     constants: int = CONSTANT_ELEMENTS,
     skips_branches: bool = False,
+    recording: Recording | None = None,
 ) -> LayerTable:
     on_shapes = not method.startswith(FOR_REAL)
     given = tensors_in((inputs.args, inputs.kwargs))
@@ -407,16 +457,21 @@ def _count(  # how the mode treats what has no values
     modules = list(sites.paths)
     protected = [tensor for tensor in tensors_among(modules) if not tensor.is_meta] if on_shapes else []
     live = LiveBytes(sites.where, [tensor for tensor in given if tensor.layout == torch.strided])
+    recorder = None if recording is None else recording(module, sites, live, given)
     mode = CountingMode(sites, live, formulas, on_shapes, protected, constants, skips_branches)
+    mode.recorder = recorder
     gradients = torch.inference_mode if on_shapes else torch.no_grad
     with unchanged(module, values=not on_shapes, modules=modules), gradients(), slow_paths(), sites.tracking(), mode:
-        inputs.call(module)
+        outputs = inputs.call(module)
+    if recorder is not None:
+        recorder.returned(outputs)
     return LayerTable(
         rows=rows_of(sites),
         uncovered=sites.uncovered,
         method=method,
         operator_calls=mode.operator_calls,
         liveness=live.result(sum(tensor.numel() * tensor.itemsize for tensor in given)),
+        excluded=outermost(sites.excluded),
     )
 
 

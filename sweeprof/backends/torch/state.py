@@ -14,6 +14,8 @@ import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
 
+ORIGINAL, MASK = "_orig", "_mask"
+"""The ends of the names by which ``torch.nn.utils.prune`` registers a parameter and its mask."""
 _CONTAINERS: frozenset[Any] = frozenset({dict, OrderedDict, list, set})
 
 
@@ -165,6 +167,17 @@ def tensors_among(modules: Iterable[torch.nn.Module]) -> list[torch.Tensor]:
         for tensor in held.values()
         if tensor is not None
     ]
+
+
+def masks_of(root: torch.nn.Module) -> list[torch.Tensor]:
+    """The pruning masks of a module and all below it."""
+    found = []
+    for module in modules_of(root):
+        for name in module._parameters:
+            mask = module._buffers.get(f"{name.removesuffix(ORIGINAL)}{MASK}") if name.endswith(ORIGINAL) else None
+            if mask is not None:
+                found.append(mask)
+    return found
 
 
 def _accelerators() -> list[int]:

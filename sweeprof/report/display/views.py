@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import singledispatch
 from typing import Any
 
@@ -43,12 +43,13 @@ from sweeprof.report.terminal import text as terminal_text
 from sweeprof.report.units import scaled, text_unit
 from sweeprof.report.verdict_summary import protocol_text
 from sweeprof.results.compare import Comparison, Row, compare_rows
+from sweeprof.results.graph import Graph, GraphEdge, GraphNode, GraphTensor, ModuleCost
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.lines import FunctionLines, Lines
 from sweeprof.results.measurement import Measurement, Measurements, MetricInfo
 from sweeprof.results.memory import Allocations, LayerMemory, TensorDifference, TensorRow
-from sweeprof.results.operators import OperatorRow, Operators
+from sweeprof.results.operators import OperatorRow, Operators, OperatorTotal
 from sweeprof.results.record import Record, Warning
 from sweeprof.results.statistics import spread
 from sweeprof.results.verdicts import Difference, Differences
@@ -84,14 +85,14 @@ def warning_lines(warnings: Iterable[Warning]) -> list[str]:
 def _(rows: Rows) -> View:  # type: ignore[type-arg]
     if not rows:
         return View("no rows")
-    if isinstance(rows[0], TensorRow):
+    first = rows[0]
+    if isinstance(first, TensorRow):
         return _tensors(rows)
-    if isinstance(rows[0], OperatorRow):
-        return View(counted(len(rows), "operator"), (operators_table(rows),))
-    if isinstance(rows[0], LayerRow):
-        return View(counted(len(rows), "layer"), (_layer_rows(rows),))
-    if isinstance(rows[0], Row):
-        return View(counted(len(rows), "row"), (_combinations(rows),))
+    if isinstance(first, OperatorTotal):
+        return View(counted(len(rows), "operator"), (_totals_table(rows), _self_total(rows)))
+    for kind, (noun, table_of) in _ROW_TABLES.items():
+        if isinstance(first, kind):
+            return View(counted(len(rows), noun), (table_of(rows),))
     return View(counted(len(rows), "row"), (rows_table(rows),))
 
 
@@ -351,6 +352,65 @@ def _levels_that_fit(drawn: list[TreeNode]) -> list[TreeNode]:
     return shown
 
 
+# Graphs
+
+
+@view_of.register
+def _(graph: Graph) -> View:
+    operators = [node for node in graph.nodes if node.kind == "operator"]
+    peak = graph.peak
+    found = [f"MACs {scaled(graph.macs, 'MAC')}", f"FLOPs {scaled(graph.flops, 'FLOP')}"]
+    if peak is not None:
+        found.append(
+            f"peak live {scaled(peak.live_bytes or 0, 'B')} at {one_line(peak.name)} in {one_line(peak.scope)}"
+        )
+    for cost in graph.formulas:
+        counts = ", ".join(f"{cost_name} {value:,}" for cost_name, value in _known_costs(cost))
+        found.append(f"by the formula of {one_line(cost.scope)}: {counts}")
+    title = f"{counted(len(operators), 'operator')}, {counted(len(graph.edges), 'edge')}, traced by {graph.method}"
+    return View(title, (_nodes_table(graph.nodes), " · ".join(found)))
+
+
+def _known_costs(cost: ModuleCost) -> list[tuple[str, int]]:
+    values = (("MACs", cost.macs), ("FLOPs", cost.flops), ("ops", cost.ops))
+    return [(name, value) for name, value in values if value is not None]
+
+
+def _nodes_table(nodes: Sequence[GraphNode]) -> ViewTable:
+    is_timed = any(node.seconds is not None for node in nodes)
+    names = ["node", "scope", "inputs", "weights", "outputs", "MACs", "active", "live", *(["time"] if is_timed else [])]
+    rows: list[Cells] = []
+    for node in nodes:
+        weights = [f"{one_line(tensor.weight or '')} {_tensor_text(tensor)}" for tensor in node.weights]
+        macs = MISSING if node.macs is None else ViewCell(scaled(node.macs, "MAC"), node.macs)
+        live = ViewCell("" if node.live_bytes is None else scaled(node.live_bytes, "B"), node.live_bytes)
+        row: Cells = [
+            ViewCell(one_line(node.name), note=node.reason or ""),
+            one_line(node.scope),
+            ", ".join(map(_tensor_text, node.inputs)),
+            ", ".join(weights),
+            ", ".join(map(_tensor_text, node.outputs)),
+            macs if node.kind == "operator" else "",
+            str(len(node.active)) if node.kind == "operator" else "",
+            live,
+        ]
+        if is_timed:
+            seconds = MISSING if node.seconds is None else ViewCell(scaled(node.seconds, "s"), node.seconds)
+            row.append(seconds if node.kind == "operator" else "")
+        rows.append(row)
+    return table(names, rows, ["MACs", "active", "live", "time"])
+
+
+def _edges_table(edges: Sequence[GraphEdge]) -> ViewTable:
+    rows = [[str(edge.source), str(edge.target), ", ".join(map(_tensor_text, edge.tensors))] for edge in edges]
+    return table(["source", "target", "tensors"], rows, ["source", "target"])
+
+
+def _tensor_text(tensor: GraphTensor) -> str:
+    shape = "×".join(map(str, tensor.shape)) or "scalar"
+    return f"{tensor.dtype}[{shape}]"
+
+
 @view_of.register
 def _(row: LayerRow) -> View:
     kept = "path type arguments call params trainable macs flops input_shapes output_shapes act_bytes forward_s backward_s".split()
@@ -406,9 +466,51 @@ def _(operators: Operators) -> View:
         f"{scaled(operators.step_s, 's')} (mean of {counted(operators.steps, 'traced step')})"
     )
     column = operator_reports.time_column(operators.rows)
-    shown = dataclasses.replace(operators_table(operators.top(TOP, column)), total=len(operators.rows))
+    shown = dataclasses.replace(
+        operators_table(operators.top(TOP, column)), total=len(operators.rows), title="by module and shapes"
+    )
     reason = [f"No FLOPs: {operators.flops_reason}"] if operators.flops_reason else []
-    return View(title, (shown, *reason))
+    totals = operators.totals("device_self_s" if column == "device_self_s" else "self_s")
+    by_name = dataclasses.replace(_totals_table(totals[:TOP]), total=len(totals), title="by operator")
+    return View(title, (by_name, _self_total(totals), shown, *reason))
+
+
+def _totals_table(totals: Sequence[OperatorTotal]) -> ViewTable:
+    """Return the columns of torch.profiler's ``key_averages().table()``."""
+    has_device = any(total.device_self_s is not None for total in totals)
+    names = ["operator", "self %", "self", "total %", "total", "average", "calls"]
+    device_names = ["device self", "device total", "device average"] if has_device else []
+    rows: list[Cells] = []
+    for total in totals:
+        average = None if total.device_total_s is None else total.device_total_s / total.calls
+        device = (total.device_self_s, total.device_total_s, average)
+        rows.append(
+            [
+                one_line(total.operator),
+                _share_cell(total.self_share),
+                ViewCell(scaled(total.self_s, "s"), total.self_s),
+                _share_cell(total.total_share),
+                ViewCell(scaled(total.total_s, "s"), total.total_s),
+                ViewCell(scaled(total.average_s, "s"), total.average_s),
+                *(
+                    MISSING if seconds is None else ViewCell(scaled(seconds, "s"), seconds)
+                    for seconds in device[: len(device_names)]
+                ),
+                ViewCell(operator_reports.calls_text(total.calls), total.calls),
+            ]
+        )
+    headings = [*names[:-1], *device_names, names[-1]]
+    return table(headings, rows, headings[1:])
+
+
+def _share_cell(share: float | None) -> ViewCell:
+    return ViewCell(MISSING) if share is None else ViewCell(f"{share:.1%}", share)
+
+
+def _self_total(totals: Sequence[OperatorTotal]) -> str:
+    """Return the own seconds of all operators of the step together."""
+    host = totals[0].step_self_s if totals else 0.0
+    return f"self time of all operators: {scaled(host, 's')}"
 
 
 def operators_table(rows: Sequence[OperatorRow], whole: float | None = None) -> ViewTable:
@@ -438,7 +540,15 @@ def _(lines: Lines) -> View:
     parts: list[str | ViewTable] = [_function_table(function, lines) for function in lines.functions]
     if lines.memory_reason is not None:
         parts.append(f"There is no memory by line: {lines.memory_reason}")
-    return View(f"Time by line over {counted(lines.steps, 'step')}, memory of {lines.device} in one more", tuple(parts))
+    memory = "" if lines.memory_reason is not None else f", memory of {lines.device}"
+    if memory and lines.span == "step":
+        memory += " in one more"
+    return View(f"Time by line over {line_reports.spans(lines)}{memory}", tuple(parts))
+
+
+def listing(lines: Lines) -> str:
+    """Return the times of all lines, then their memory, in full."""
+    return f"{line_reports.time_report(lines)}\n{line_reports.memory_report(lines)}"
 
 
 @view_of.register
@@ -508,7 +618,7 @@ def memory_table(rows: Sequence[LayerMemory], title: str = "") -> ViewTable:
 
 
 def _tensors(rows: Sequence[TensorRow]) -> View:
-    return View(sums_text(rows), (tensors_table(rows),))
+    return View(f"{counted(len(rows), 'tensor')}, {sums_text(rows)}", (tensors_table(rows),))
 
 
 def tensors_table(rows: Sequence[TensorRow], title: str = "") -> ViewTable:
@@ -546,3 +656,13 @@ def samples_text(samples: Sequence[float]) -> str:
     middle = number_text(statistics.median(samples), "s")
     noise = f", IQR {spread(samples):.0%} of the median" if len(samples) > 1 else ""
     return f"{middle} ({counted(len(samples), 'sample')}{noise})"
+
+
+_ROW_TABLES: dict[type, tuple[str, Callable[[Sequence[Any]], ViewTable]]] = {
+    OperatorRow: ("operator", operators_table),
+    LayerRow: ("layer", _layer_rows),
+    GraphNode: ("node", _nodes_table),
+    GraphEdge: ("edge", _edges_table),
+    Row: ("row", _combinations),
+}
+"""By the type of the rows: what one is called, and their table."""

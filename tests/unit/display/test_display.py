@@ -317,13 +317,14 @@ def test_passes_print_as_tables() -> None:
 
     operators = profiler.seen("operators")
     assert isinstance(operators, sweeprof.Operators)
-    (table,) = html_of(operators).tables
+    by_name, table = html_of(operators).tables
+    assert [cell.value for cell in by_name.column("total")] == [total.total_s for total in operators.totals()[:20]]
     top = operators.top(20)
     assert [cell.value for cell in table.column("self time")] == [row.self_s for row in top]
     assert [cell.value for cell in table.column("FLOPs")] == [row.flops for row in top]
     assert html_of(top[:2]).tables[0].rows == table.rows[:2]
     totals = html_of(operators.totals()).tables[0]
-    assert totals.column("self_s")[0].value == operators.totals()[0].self_s
+    assert totals.column("self")[0].value == operators.totals()[0].self_s
 
     allocations = profiler.seen("allocations")
     assert isinstance(allocations, sweeprof.Allocations)
