@@ -124,20 +124,9 @@ def _with_unit(measurement: Measurement) -> str:
     """Return the value with its interval, and with its unit also where reports have it in the header of the column."""
     text = value_text(measurement)
     unit = text_unit(measurement.name, measurement.unit)
-    is_shown = unit in (
-        "s",
-        "B",
-        "MAC",
-        "FLOP",
-        "FLOP/s",
-        "B/s",
-        "params",
-        "ratio",
-        "abs",
-        "share",
-        "",
-    ) or unit.endswith("/s")
-    return text if is_shown else f"{text} {unit}"
+    if unit in ("s", "B", "MAC", "FLOP", "FLOP/s", "B/s", "params", "ratio", "abs", "share", ""):
+        return text
+    return f"{text} ({one_line(unit)})" if unit.endswith("/s") else f"{text} {unit}"
 
 
 @view_of.register

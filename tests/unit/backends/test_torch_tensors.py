@@ -267,7 +267,7 @@ def test_the_readme_example_of_pytorch_memlab() -> None:
     optimizer.step()
     text = str(live_tensors(linear, optimizer, inputs))
     title, _, _, *rows = text.splitlines()
-    assert "tensors, in all" in title
+    assert "tensors, in total" in title
     assert "parameter 4 MiB, gradient 4 MiB, optimizer 4 MiB, input 2 MiB" in title
     names = [row.split("  ")[0] for row in rows]
     assert {"weight", "weight.grad", "optimizer.weight.momentum_buffer", "input[0]"} <= set(names)

@@ -71,7 +71,7 @@ def test_an_interrupted_sweep_is_sent_as_one(tmp_path: Path) -> None:
     folder = sweep(tmp_path, "a", LAB)
     note_ending(folder, "interrupted", "interrupted before it was measured")
     assert main([str(folder.path)]) == 0
-    assert got(folder) == [LAB, "interrupted", ["analysis: interrupted before it was measured"]]
+    assert got(folder) == [LAB, "interrupted", ["timing: interrupted before it was measured"]]
 
 
 def test_one_sweep_that_cannot_be_sent_keeps_no_other_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,8 @@ def described(
     architecture: str, task: str | None, generation: dict[str, Any], **sizes: int
 ) -> dict[str, tuple[int, ...]]:
     config = {} if architecture in ("t5", "whisper") else SMALL
-    found = inputs(architecture, None, task, sizes, config, {"prompt_length": None, "new_tokens": 4, **generation})
+    asked = {"prompt_length": None, "new_tokens": 4, **generation}
+    found = inputs(architecture, None, task, sizes, config, generation=asked)
     return {name: spec.shape for name, spec in found.inputs.items()}
 
 

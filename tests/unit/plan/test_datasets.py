@@ -83,7 +83,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["dataset=npz", "dataset.path={tmp}/a.npz", "dataset.layout=last"], ["dataset.layout: 'last' is not"]),
         (["dataset=npz", "dataset.path={tmp}/a.npz", "dataset.inputs=z"], ["/a.npz has no array 'z', but x, y"]),
         (["dataset=torch"], ["dataset.source._target_: None is missing: it must name a class or function."]),
-        (["dataset=torch", "dataset.source._target_=nowhere.Data"], ["dataset.source: 'nowhere.Data' cannot be"]),
+        (
+            ["dataset=torch", "dataset.source._target_=nowhere.Data"],
+            ["dataset.source._target_: 'nowhere.Data' cannot be"],
+        ),
     ],
 )
 def test_mistakes_in_data_are_reported_when_a_sweep_is_planned(
