@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sweeprof.backends import Backend
-from sweeprof.backends.lookup import backend_named, backend_of
+from sweeprof.backends.lookup import as_model, backend_named, backend_of, is_function
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
 from sweeprof.datasets.auto import ModelInputs
 from sweeprof.display import Displayed
@@ -79,6 +79,7 @@ class Profiler(Displayed):
         forward: Callable[..., object] | None = None,
         formulas: Mapping[Any, Formula] | None = None,
         strict: Strict = "warn",
+        reuse_counts: bool = True,
         mode: Mode = "inference",
         optimizer: str | Callable[..., object] = "sgd",
         loss: str | Callable[..., object] = "mean",
@@ -92,7 +93,8 @@ class Profiler(Displayed):
         """Set up a profiler; nothing is run yet.
 
         Args:
-            model: a model of a framework that sweeprof knows; it may be on the meta device.
+            model: a model of a framework that sweeprof knows; it may be on the meta device. Or any function of PyTorch's tensors:
+                the modules and parameters that it uses are those of the model.
             data: batches, or a mapping of splits to batches; the first batch is measured, all of ``test`` is evaluated.
             inputs: the arguments of the model, instead of the first batch (:meth:`sweeprof.Inputs.of`).
             backend: name or object; ``auto`` takes the framework of the model.
@@ -101,6 +103,7 @@ class Profiler(Displayed):
             forward: ``forward(model, *args, **kwargs)`` if a step is more than a call of the model.
             formulas: by module type or operator, for this model alone.
             strict: what to do about an operator without a formula: ``error``, ``warn`` or ``ignore``.
+            reuse_counts: copy the counts of a block to equal blocks that are called with equal shapes; False: count each of them.
             mode: a step is a forward (``inference``), a whole training step (``training``) or a whole generation of text
                 (``generation``).
             optimizer: for training steps: a name, or a function from the parameters to an optimizer.
@@ -119,6 +122,8 @@ class Profiler(Displayed):
         if units is not None and unit is None:
             raise UserError([Problem("units", units, "needs a unit, such as unit='tokens'.")])
         check_named(quality or {})
+        if backend in ("auto", "torch") and is_function(model):
+            model = as_model(model)
         given_backend = backend_of(model) if backend == "auto" else backend
         if isinstance(given_backend, str):
             given_backend = backend_named(given_backend)
@@ -140,6 +145,8 @@ class Profiler(Displayed):
             units=units,
         )
         session.check()
+        if not reuse_counts:
+            session.formulas = session.formulas.without_reuse()
         if quality:
             session.output_scores = partial(scores_of, quality, session.device_name(), data)
         self._set_up(session, progress, quality)
@@ -186,6 +193,8 @@ class Profiler(Displayed):
             ),
             progress=False,
         )
+        if not metrics.get("reuse_counts", True):
+            profiler.session.formulas = profiler.session.formulas.without_reuse()
         return profiler
 
     @property
@@ -583,6 +592,7 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
     *,
     formulas: Mapping[Any, Formula] | None = None,
     strict: Strict = "warn",
+    reuse_counts: bool = True,
     backend: str | Backend = "auto",
     device: str | None = None,
     forward: Callable[..., object] | None = None,
@@ -599,13 +609,15 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
     """Return the metrics of ``model`` called with ``inputs``; the model is not changed.
 
     Args:
-        model: a model of a framework that sweeprof knows; it may be on the meta device, where nothing is allocated.
+        model: a model of a framework that sweeprof knows; it may be on the meta device, where nothing is allocated. Or any function
+            of PyTorch's tensors: the modules and parameters that it uses are those of the model.
         inputs: a tensor; a tuple of positional arguments; a mapping of keyword arguments; a shape, ``(1, 3, 224, 224)``;
             or :class:`sweeprof.Inputs`. Tensors may be on the meta device.
         metrics: the name of a metric set (``static``: what follows from shapes; ``full``: also times and everything else), or a
             list of metrics.
         formulas: by module type or operator, for this model alone.
         strict: what to do about an operator without a formula: ``error``, ``warn`` or ``ignore``.
+        reuse_counts: copy the counts of a block to equal blocks that are called with equal shapes; False: count each of them.
         backend: name or object; ``auto`` takes the framework of the model.
         device: where to run; None where the model is.
         forward: ``forward(model, *args, **kwargs)`` if a step is more than a call of the model.
@@ -642,6 +654,7 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         forward=forward,
         formulas=formulas,
         strict=strict,
+        reuse_counts=reuse_counts,
         mode=mode or "inference",
         optimizer=optimizer,
         loss=loss,
