@@ -141,7 +141,13 @@ def _without_counts(row: LayerRow) -> LayerRow:
         output_shapes=(),
         subtree=Weights(),
         dtypes={},
-        **dict.fromkeys(
-            ("params", "trainable", "params_bytes", "buffers", "buffers_bytes", "macs", "flops", "ops", "act_bytes"), 0
-        ),
+        params=0,
+        trainable=0,
+        params_bytes=0,
+        buffers=0,
+        buffers_bytes=0,
+        macs=0,
+        flops=0,
+        ops=0,
+        act_bytes=0,
     )

@@ -316,8 +316,15 @@ class LayerTable(Stored):
             if index not in holding or not (row.operators or row.macs or row.flops or row.ops):
                 rows.append(row)
                 continue
-            nothing = {name: None if getattr(row, name) is None else 0 for name in ("macs", "flops", "ops")}
-            rows.append(dataclasses.replace(row, operators=(), **nothing))
+            rows.append(
+                dataclasses.replace(
+                    row,
+                    operators=(),
+                    macs=None if row.macs is None else 0,
+                    flops=None if row.flops is None else 0,
+                    ops=None if row.ops is None else 0,
+                )
+            )
             rows.append(
                 LayerRow(
                     path=FUNCTIONAL if row.path == ROOT else f"{row.path}.{FUNCTIONAL}",

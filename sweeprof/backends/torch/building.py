@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, UninitializedTensorMixin
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sweeprof.backends import Build
-from sweeprof.backends.torch.state import tensors_of
+from sweeprof.backends.torch.state import any_lazy, tensors_of
 from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.measuring.inputs import Inputs
 
@@ -60,7 +60,7 @@ def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
 
 def materialised(module: torch.nn.Module, inputs: Inputs) -> torch.nn.Module:
     """The module itself, or where it has lazy parameters a copy of it on meta that has met ``inputs``, also on meta."""
-    if not any(issubclass(kind, UninitializedTensorMixin) for kind in set(map(type, tensors_of(module)))):
+    if not any_lazy(tensors_of(module)):
         return module
     made = copied_to_meta(module)
     with torch.no_grad(), NoInitialisation():  # type: ignore[no-untyped-call]

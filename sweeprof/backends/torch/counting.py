@@ -100,7 +100,7 @@ def _by_kind(
     own: dict[torch.nn.Module, Weights] = {}
     subtree: dict[torch.nn.Module, Weights] = {}
     known: dict[Kind, tuple[Weights, Weights]] = {}
-    for module in reversed(modules):  # children come after their parents
+    for module in reversed(list(modules)):  # children come after their parents
         kind = kinds[module]
         found = None if kind is None else known.get(kind)
         if found is None:
@@ -485,6 +485,9 @@ def _count(  # how the mode treats what has no values
     if repeats is not None and repeats.were_wrong(changed):
         formulas = formulas.without_reuse()
         return _count(module, inputs, formulas, method, constants=constants, skips_branches=skips_branches)
+    structure.release()
+    sites.repeats = None
+    del repeats, restored
     return LayerTable(
         rows=rows_of(sites),
         uncovered=sites.uncovered,

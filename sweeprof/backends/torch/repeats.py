@@ -266,7 +266,7 @@ class Repeats:
         self._mode.operator_calls += run.operator_calls
         call.copy(source)
         if run.last > run.first:
-            copies = {source: call}
+            copies: dict[ModuleCall | None, ModuleCall] = {source: call}
             for inner in sites.calls[run.first : run.last]:
                 path = call.path + inner.path[begin:]
                 copy = copies[inner] = inner.at(path, self._module_at[path], copies[inner.parent])
@@ -304,7 +304,7 @@ def _new_tensor(tensor: _New, new: dict[int, torch.Tensor]) -> torch.Tensor:
         new[tensor.storage] = torch.empty((tensor.nbytes,), dtype=torch.uint8, device=_META)
     memory = new[tensor.storage].untyped_storage()
     made = torch.empty((0,), dtype=tensor.dtype, device=_META)
-    return made.set_(memory, tensor.offset, tensor.shape, tensor.stride)  # type: ignore[call-overload, no-any-return]
+    return made.set_(memory, tensor.offset, tensor.shape, tensor.stride)
 
 
 class _Position:
@@ -365,8 +365,8 @@ def _random_states() -> tuple[object, ...]:
     """Return the states of the generators of random numbers."""
     import numpy as np
 
-    name, keys, *rest = np.random.get_state(legacy=True)
-    return random.getstate(), bytes(torch.get_rng_state().numpy()), name, bytes(keys), *rest
+    numpy_state: Any = np.random.get_state(legacy=True)
+    return random.getstate(), bytes(torch.get_rng_state().numpy()), bytes(numpy_state[1]), *numpy_state[2:]
 
 
 def _has_global_hooks() -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
-from torch.nn.parameter import UninitializedTensorMixin, is_lazy
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 
 _CONTAINERS: frozenset[Any] = frozenset({dict, OrderedDict, list, set})
 
@@ -41,7 +41,7 @@ def unchanged(
     modules = list(attributes)
     changed: list[torch.nn.Module] = []
     tensors = tensors_among(modules)
-    if any(issubclass(kind, UninitializedTensorMixin) for kind in set(map(type, tensors))):
+    if any_lazy(tensors):
         tensors = [tensor for tensor in tensors if not is_lazy(tensor)]
     lazy: list[Any] = [inner for inner in modules if isinstance(inner, LazyModuleMixin)] if values else []
     lazy += [tensor for tensor in tensors_among(modules) if is_lazy(tensor)] if lazy else []
@@ -199,6 +199,11 @@ def tensors_among(modules: Iterable[torch.nn.Module]) -> list[torch.Tensor]:
     ]
 
 
+def any_lazy(tensors: Iterable[torch.Tensor]) -> bool:
+    """Return True if a parameter or buffer has no shape yet: ``is_lazy`` of each, a few times quicker."""
+    return any(issubclass(kind, UninitializedParameter | UninitializedBuffer) for kind in set(map(type, tensors)))
+
+
 def _accelerators() -> list[int]:
     return list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
 
@@ -206,12 +211,12 @@ def _accelerators() -> list[int]:
 class ModuleAttributes:
     """The attributes of a module, and what those that are plain containers held."""
 
-    __slots__ = ("_before", "_current", "_filled", "_held", "_own", "values")
+    __slots__ = ("_current", "_filled", "_held", "_names", "_own", "_values")
 
     def __init__(self, current: dict[str, Any]) -> None:
         self._current = current
-        self._before = current.copy()
-        self.values = values = list(current.values())
+        self._names = tuple(current)
+        self._values = values = tuple(current.values())  # smaller than a copy of the dictionary
         # A module sets its own attributes first, always the same; of these mostly three or four hold anything.
         is_usual = len(values) >= OWN_ATTRIBUTES and values[OWN_ATTRIBUTES - 1] is current.get("_modules", self)
         first = OWN_ATTRIBUTES if is_usual else 0
@@ -224,10 +229,10 @@ class ModuleAttributes:
     def restore(self) -> bool:
         """Put every one back that was exchanged, added or removed; returns True if there were any."""
         current = self._current
-        is_changed = len(current) != len(self.values) or not all(map(is_, current.values(), self.values))
+        is_changed = len(current) != len(self._values) or not all(map(is_, current.values(), self._values))
         if is_changed:
             current.clear()
-            current.update(self._before)
+            current.update(zip(self._names, self._values, strict=True))
         filled = list(filter(None, self._own))
         if len(filled) != len(self._filled) or not all(map(is_, filled, self._filled)):
             is_changed = True

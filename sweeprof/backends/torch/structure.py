@@ -6,14 +6,14 @@ import dis
 import enum
 import types
 from collections import Counter, OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from functools import cache
 from operator import itemgetter
 from typing import Any
 
 import torch
 
-from sweeprof.backends.torch.state import attributes_of
+from sweeprof.backends.torch.state import ModuleAttributes, attributes_of
 
 Kind = int
 """A number that modules share whose forward does the same for the same arguments."""
@@ -46,7 +46,7 @@ class Structure:
         paths: the modules with the paths by which they are held.
         """
         self.paths = paths
-        self.attributes = attributes_of(paths)
+        self.attributes: Mapping[torch.nn.Module, ModuleAttributes] = attributes_of(paths)
         self.kinds: dict[torch.nn.Module, Kind | None] = {}
         self.positions: dict[type, set[str]] = {}
         """Classes of modules that have such attributes."""
@@ -58,9 +58,14 @@ class Structure:
             self.kinds[module] = None if key is None else self._interned.setdefault(key, len(self._interned))
         self.frequency = Counter(kind for kind in self.kinds.values() if kind is not None)
 
+    def release(self) -> None:
+        """Free what only the forward needs."""
+        self.attributes = {}
+        self._interned.clear()
+
     def differs(self, module: torch.nn.Module) -> bool:
         """True if the module may have an attribute in which it differs from other modules of its kind."""
-        kind = type(module)
+        kind: Any = type(module)
         return kind in self.positions or (_unused(kind) is not None and not module.training)
 
     def objects_changed(self) -> bool:
@@ -74,7 +79,7 @@ class Structure:
         """Return what decides what a module does: its class, its attributes and its children; None if it cannot be compared."""
         attributes = vars(module)
         values = list(attributes.values())
-        kind = type(module)
+        kind: Any = type(module)
         if len(values) < len(_FIRST) or values[len(_FIRST) - 1] is not attributes.get("_modules"):
             return None
         if any(_hooks_of(attributes)) or "forward" in attributes or not _is_plain(kind):
@@ -126,7 +131,8 @@ class Structure:
         if type(value) is types.MethodType:
             return ("method", value.__func__) if value.__self__ is module else _DIFFERENT
         if isinstance(value, torch.Tensor):
-            return (_tensor_key(value) if value.is_meta else None) or _DIFFERENT
+            key = _tensor_key(value) if value.is_meta else None
+            return _DIFFERENT if key is None else key
         if isinstance(value, torch.nn.Module) or not hasattr(value, "__dict__"):
             return _DIFFERENT
         self._objects.setdefault(id(value), (value, tuple(vars(value).values())))
@@ -147,6 +153,9 @@ def _tensor_key(tensor: torch.Tensor) -> Hashable | None:
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad, tensor.is_meta or tensor.device
 
 
+_READS_ATTRIBUTES: Any = vars(torch.nn.Module)["__getattr__"]
+
+
 @cache
 def _unused(kind: type) -> str | None:
     """Return the name of the attribute that has no influence on a layer's forward in inference."""
@@ -162,7 +171,8 @@ def _is_plain(kind: type) -> bool:
 
     A class that decides itself how attributes are read is not plain either.
     """
-    if kind.__getattribute__ is not object.__getattribute__ or kind.__getattr__ is not torch.nn.Module.__getattr__:  # type: ignore[attr-defined]
+    reads: Any = kind
+    if reads.__getattribute__ is not object.__getattribute__ or reads.__getattr__ is not _READS_ATTRIBUTES:
         return False
     if issubclass(kind, torch.jit.ScriptModule):
         return False

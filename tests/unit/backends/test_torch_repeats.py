@@ -44,7 +44,7 @@ class Block(nn.Module):
         self.norm = nn.LayerNorm(8)
         self.extra = extra
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Any:
         RUNS.append("block")
         inner = self.second(self.first(self.norm(x)).relu_())
         if self.extra is not None:
@@ -89,7 +89,7 @@ def test_a_block_that_is_called_several_times_with_other_shapes_between() -> Non
 
 
 def test_weights_that_are_shared_count_once() -> None:
-    model = blocks()
+    model: Any = blocks()
     model[3].first.weight = model[0].first.weight
     table = counted(model)
     assert next(row for row in table.rows if row.path == "3.first").params == 16
@@ -185,7 +185,7 @@ def test_every_block_is_run_that_may_differ(extra: Callable[[Any, torch.Tensor],
 
 
 def test_blocks_with_an_attribute_that_differs_are_run() -> None:
-    model = blocks(lambda block, x: x.exp() if block.kind == "b" else x)
+    model: Any = blocks(lambda block, x: x.exp() if block.kind == "b" else x)
     for index, block in enumerate(model):
         block.kind = "ab"[index % 2]
     counted(model)
@@ -207,7 +207,7 @@ def test_a_memory_that_blocks_share_is_noticed() -> None:
         block.memory.step += 1
         return x.exp() if block.memory.step > 3 else x
 
-    model = blocks(stepping)
+    model: Any = blocks(stepping)
     for block in model:
         block.memory = memory
     table = count_layers(model.eval(), Inputs((TensorSpec((2, 8)),)))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -11,7 +14,7 @@ from support.peer_models import LeNet5, ResNet18C100
 from sweeprof.metrics.metric import builtin_metrics
 from sweeprof.profiling.layers import Layers
 
-MODELS = {
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "lenet5": (LeNet5, (1, 1, 32, 32)),
     "resnet18": (ResNet18C100, (2, 3, 32, 32)),
     "encoder": (lambda: nn.TransformerEncoderLayer(32, 4, batch_first=True), (2, 5, 32)),
@@ -66,7 +69,7 @@ def test_a_convention_that_does_not_exist_is_an_error() -> None:
 
 def test_what_a_module_does_outside_its_submodules() -> None:
     layers = layers_of("resnet18")
-    split = layers.with_functional()
+    split = Layers.of(layers.with_functional())
     for name in ("macs", "flops", "ops", "params", "act_bytes", "buffers"):
         assert getattr(split, name) == getattr(layers, name)
     block = next(row for row in split.rows if row.path == "layer1.0.(functional)")
@@ -92,7 +95,7 @@ def test_operators_of_a_module_with_those_of_the_modules_within_it() -> None:
             super().__init__()
             self.blocks = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x: torch.Tensor) -> Any:
             q, k, v = (block(x) for block in self.blocks)
             return (q @ k.transpose(-1, -2)).softmax(-1) @ v
 
