@@ -30,6 +30,10 @@ types: $(VENV)/.test-$(STAMP)
 docs: $(VENV)/.test-$(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 
+# Runs the tests that docs/features.csv names for each feature of the replaced profilers, and prints the table with their outcomes.
+features: $(VENV)/.test-$(STAMP)
+	$(BIN)/python docs/feature_table.py
+
 # The pictures of the README, from a run of the quickstart, which takes about two minutes; needs `make browser`.
 screenshots: $(VENV)/.test-$(STAMP)
 	$(BIN)/python docs/images/make.py

@@ -1,13 +1,15 @@
-"""Hooks of MkDocs: pages from the top of the repository, and lists that are generated from the code when the site is built.
+"""Hooks of MkDocs: pages from outside ``docs/``, and lists that are generated from the code when the site is built.
 
 A line ``<!-- generated: NAME -->`` of a page is replaced by the list NAME of :data:`GENERATED`.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from runpy import run_path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -17,21 +19,46 @@ from sweeprof.cli.run import help_text
 from sweeprof.metrics.metric import builtin_metrics
 
 ROOT = Path(__file__).parents[1]
-TOP_PAGES = {"index.md": "README.md", **{name: name for name in ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")}}
-"""Pages of the site that are files at the top of the repository."""
+OUTSIDE_PAGES = {
+    "index.md": "README.md",
+    "examples.md": "examples/README.md",
+    **{name: name for name in ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")},
+}
+"""Pages of the site that are files outside ``docs/``."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages of :data:`TOP_PAGES`; their links to ``docs/`` become links within it."""
-    for page, name in TOP_PAGES.items():
+    """Add the pages of :data:`OUTSIDE_PAGES`; their links to ``docs/`` and to each other become links within the site."""
+    for page, name in OUTSIDE_PAGES.items():
         text = (ROOT / name).read_text(encoding="utf-8")
-        files.append(File.generated(config, page, content=re.sub(r"(\]\(|src=\")docs/", r"\1", text)))
+        if page == "examples.md":
+            links = re.sub(r"\]\((\w+\.(py|ipynb))\)", r"](#\1)", text)
+            text = "\n".join([links, *example_sources()])
+        for target, linked in OUTSIDE_PAGES.items():
+            text = text.replace(f"]({linked})", f"]({target})")
+        files.append(File.generated(config, page, content=re.sub(r"(\]\(|src=\")(\.\./)*docs/", r"\1", text)))
     return files
 
 
+def example_sources() -> Iterator[str]:
+    """Return each example as a section, with what the links of the list to it need."""
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        yield from (f'## {path.name} {{ id="{path.name}" }}', "", "```python", path.read_text().rstrip(), "```", "")
+    for path in sorted((ROOT / "examples").glob("*.ipynb")):
+        yield from (f'## {path.name} {{ id="{path.name}" }}', "")
+        for cell in json.loads(path.read_text())["cells"]:
+            text = "".join(cell["source"])
+            yield from (("```python", text, "```", "") if cell["cell_type"] == "code" else (demoted(text), ""))
+
+
+def demoted(text: str) -> str:
+    """Return Markdown with its headings two levels lower."""
+    return re.sub(r"^#", "###", text, flags=re.M)
+
+
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Insert the generated lists, and point links to files at the top of the repository to their pages."""
-    for page_name, name in TOP_PAGES.items():
+    """Insert the generated lists, and point links to files outside ``docs/`` to their pages."""
+    for page_name, name in OUTSIDE_PAGES.items():
         markdown = re.sub(rf"(?<=\]\()((?:\.\./)*)\.\./{name}", rf"\1{page_name}", markdown)
     return re.sub(r"^<!-- generated: (\w+) -->$", lambda found: "\n".join(GENERATED[found[1]]()), markdown, flags=re.M)
 
@@ -57,4 +84,8 @@ def metric_table() -> Iterator[str]:
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-GENERATED: dict[str, Callable[[], Iterator[str]]] = {"command_line": command_line, "metrics": metric_table}
+GENERATED: dict[str, Callable[[], Iterator[str]]] = {
+    "command_line": command_line,
+    "metrics": metric_table,
+    "features": run_path(str(ROOT / "docs" / "feature_table.py"))["table"],
+}

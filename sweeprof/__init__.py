@@ -25,17 +25,21 @@ if TYPE_CHECKING:
     )
     from sweeprof.measuring.generation_config import GenerationConfig
     from sweeprof.measuring.inputs import Inputs, TensorSpec, pattern_of
+    from sweeprof.measuring.profiled_function import ProfiledFunction
     from sweeprof.measuring.timing import Timing
     from sweeprof.measuring.training_config import TrainingConfig
     from sweeprof.metrics.evaluation import evaluation
     from sweeprof.metrics.metric import Estimate, Metric, Missing, metric, metric_group
     from sweeprof.profiling.layers import Layers
+    from sweeprof.profiling.profile_lines import profile_lines
     from sweeprof.profiling.profiler import Profile, Profiler, compare, profile
+    from sweeprof.profiling.progress import set_logger
     from sweeprof.profiling.session import Data
     from sweeprof.profiling.training_loop import LoopSession, TrainingProfiler, session
     from sweeprof.report.layers.side_by_side import side_by_side
     from sweeprof.report.scaled import scaled
     from sweeprof.results.compare import Comparison
+    from sweeprof.results.graph import Graph, GraphEdge, GraphNode, GraphTensor
     from sweeprof.results.iteration import Iteration
     from sweeprof.results.layer_times import LayerTimes
     from sweeprof.results.layers import LayerRow, LayerTable, Training
@@ -63,6 +67,10 @@ _HOMES = {
     "Estimate": "sweeprof.metrics.metric",
     "Formulas": "sweeprof.counting.formulas",
     "GenerationConfig": "sweeprof.measuring.generation_config",
+    "Graph": "sweeprof.results.graph",
+    "GraphEdge": "sweeprof.results.graph",
+    "GraphNode": "sweeprof.results.graph",
+    "GraphTensor": "sweeprof.results.graph",
     "Inputs": "sweeprof.measuring.inputs",
     "Iteration": "sweeprof.results.iteration",
     "LayerRow": "sweeprof.results.layers",
@@ -81,6 +89,7 @@ _HOMES = {
     "Peaks": "sweeprof.results.peaks",
     "Problem": "sweeprof.errors",
     "Profile": "sweeprof.profiling.profiler",
+    "ProfiledFunction": "sweeprof.measuring.profiled_function",
     "Profiler": "sweeprof.profiling.profiler",
     "Protocol": "sweeprof.results.protocol",
     "TrainingConfig": "sweeprof.measuring.training_config",
@@ -107,8 +116,10 @@ _HOMES = {
     "operator_formula": "sweeprof.counting.formulas",
     "pattern_of": "sweeprof.measuring.inputs",
     "profile": "sweeprof.profiling.profiler",
+    "profile_lines": "sweeprof.profiling.profile_lines",
     "scaled": "sweeprof.report.scaled",
     "session": "sweeprof.profiling.training_loop",
+    "set_logger": "sweeprof.profiling.progress",
     "side_by_side": "sweeprof.report.layers.side_by_side",
     "tensor_difference": "sweeprof.results.memory",
 }
@@ -122,6 +133,10 @@ __all__ = [
     "Estimate",
     "Formulas",
     "GenerationConfig",
+    "Graph",
+    "GraphEdge",
+    "GraphNode",
+    "GraphTensor",
     "Inputs",
     "Iteration",
     "LayerRow",
@@ -140,6 +155,7 @@ __all__ = [
     "Peaks",
     "Problem",
     "Profile",
+    "ProfiledFunction",
     "Profiler",
     "Protocol",
     "Record",
@@ -167,8 +183,10 @@ __all__ = [
     "operator_formula",
     "pattern_of",
     "profile",
+    "profile_lines",
     "scaled",
     "session",
+    "set_logger",
     "side_by_side",
     "tensor_difference",
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, SupportsIndex, TypeVar, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
 if TYPE_CHECKING:
     from sweeprof.report.display.view import View
@@ -28,6 +29,13 @@ class Displayed:
     def __repr__(self) -> str:
         return str(self)
 
+    def to_text(self, path: str | Path | None = None) -> str:
+        """Return the text that ``print`` shows; with a ``path`` also write it to a file."""
+        text = str(self)
+        if path is not None:
+            Path(path).write_text(f"{text}\n", encoding="utf-8")
+        return text
+
     def _repr_html_(self) -> str:
         """Return the HTML that notebooks show."""
         from sweeprof.report.display.view import as_html
@@ -39,6 +47,13 @@ class Displayed:
         from sweeprof.report.display.views import view_of
 
         return view_of(self)
+
+
+def listing_of(lines: Any) -> str:
+    """Return the source lines of functions with their times, then with their memory, as text."""
+    from sweeprof.report.display.views import listing
+
+    return listing(lines)
 
 
 class Rows(Displayed, tuple[T, ...]):

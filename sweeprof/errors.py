@@ -84,6 +84,16 @@ def choice_problem(key: str, value: object, noun: str, known: Iterable[str]) -> 
     return Problem(key, value, f"is not {article} {noun}. {_known(value, options)}", nearest(str(value), options))
 
 
+def option_problem(key: str, option: str, known: Iterable[str]) -> Problem:
+    """Return the problem of a metric not having an ``option``; lists the options that it has."""
+    options = sorted(known)
+    return (
+        choice_problem(key, option, "option", options)
+        if options
+        else Problem(key, option, "is not an option: there is none.")
+    )
+
+
 def _known(value: object, options: Sequence[str]) -> str:
     """The sentence that lists ``options``; of a long list, those most like ``value``."""
     if len(", ".join(options)) <= _LISTED:

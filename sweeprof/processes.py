@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -65,6 +66,14 @@ class Connection:
         message: dict[str, Any] = json.loads(line)
         return message
 
+    def has_message(self) -> bool:
+        """True if something was sent, or the other side is gone."""
+        if b"\n" in self._unread:
+            return True
+        waiter = select.poll()
+        waiter.register(self.socket, select.POLLIN | select.POLLHUP)
+        return bool(waiter.poll(0))
+
     def messages(self) -> Iterator[dict[str, Any]]:
         """Yield every message until the other side is gone."""
         while (message := self.receive()) is not None:
@@ -109,6 +118,14 @@ class Child:
     def pid(self) -> int:
         """Process id."""
         return self._process.pid
+
+    def fileno(self) -> int:
+        """Return the descriptor of the connection, to be waited for."""
+        return self._connection.socket.fileno()
+
+    def has_message(self) -> bool:
+        """True if :meth:`receive` would not wait: something was sent, or the child is gone."""
+        return self._connection.has_message()
 
     def ask(self, message: Mapping[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
         """Send a message and return its answer.

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from sweeprof.backends.outputs import HostOutputs
 from sweeprof.counting.formulas import Formulas
+from sweeprof.counting.selection import EVERYTHING, ModuleSelection
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.generation_config import GenerationConfig
@@ -27,6 +28,7 @@ from sweeprof.measuring.timing import Clock, FusedStep, GenerationStep, Training
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.artifact import Artifact
 from sweeprof.results.generation import Generation
+from sweeprof.results.graph import Graph
 from sweeprof.results.iteration import Iteration
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
@@ -135,6 +137,13 @@ class Quantizes(Protocol):
 
 
 @runtime_checkable
+class SelectsModules(Protocol):
+    """A backend that neither counts nor times modules outside the selection of the formulas, the work or the training hooks."""
+
+    selects_modules: bool
+
+
+@runtime_checkable
 class ReportsSettings(Protocol):
     """A backend whose framework tells which of its settings are in effect; a model can change them."""
 
@@ -170,6 +179,14 @@ class AnalyzesTraining(Protocol):
 
     def analyze_training(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Training:
         """One training step of the model on ``inputs``."""
+
+
+@runtime_checkable
+class TracesGraph(Protocol):
+    """Can trace the operators of a forward and the tensors between them, over shapes."""
+
+    def graph(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Graph:
+        """The graph of one forward on ``inputs``, in inference mode."""
 
 
 @runtime_checkable
@@ -246,8 +263,8 @@ class AnalyzesGeneration(Protocol):
 class Watches(Protocol):
     """Can watch a model in a loop of the user's own."""
 
-    def watch(self, model: object) -> TrainingHooks:
-        """A watch on ``model``, not yet started."""
+    def watch(self, model: object, selection: ModuleSelection = EVERYTHING) -> TrainingHooks:
+        """A watch on ``model``, of the modules in ``selection``, not yet started."""
 
 
 @runtime_checkable
@@ -314,6 +331,7 @@ class ProfilesLines(Protocol):
 CAPABILITIES: tuple[type, ...] = (
     Analyzes,
     AnalyzesTraining,
+    TracesGraph,
     CountsItself,
     HasArtifact,
     Borrows,
@@ -332,11 +350,22 @@ CAPABILITIES: tuple[type, ...] = (
 """What a backend has or declares a gap for."""
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceCheck:
+    """Whether one measurement of an accelerator works on this host."""
+
+    value: str | None
+    """What was measured; None if that failed."""
+    reason: str | None = None
+    """Why it failed."""
+
+
 GapKind = Literal["not implemented", "not possible upstream", "makes no sense"]
 
 LACKS = {
     "Analyzes": "count layers",
     "AnalyzesTraining": "count a training step",
+    "TracesGraph": "trace the graph of a forward",
     "CountsItself": "be asked for a count of the framework's own",
     "HasArtifact": "tell the size of the file that its run-time loads",
     "Borrows": "profile a model in a caller's hands",

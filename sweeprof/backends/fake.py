@@ -127,6 +127,7 @@ class FakeBackend:
     gaps: ClassVar[Mapping[str, Gap]] = {
         "AnalyzesTraining": Gap("makes no sense", NOTHING_RUNS),
         "AnalyzesGeneration": Gap("makes no sense", NOTHING_RUNS),
+        "TracesGraph": Gap("makes no sense", NOTHING_RUNS),
         "CountsItself": Gap("makes no sense", "there is no framework that could count"),
         "HasArtifact": Gap("makes no sense", "a fake model has no file"),
         "Borrows": Gap("makes no sense", "a fake model has no state to restore"),

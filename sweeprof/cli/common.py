@@ -17,6 +17,7 @@ COMMANDS = {
     "collect": "compare the results of a sweep that runs, or ran, as jobs on a cluster",
     "sync": "send a sweep to MLflow again",
     "ui": "open a sweep in MLflow's interface",
+    "lines": "measure the source lines of a script's functions",
     "doctor": "check whether this machine can measure precisely",
     "prune": "remove old sweeps",
 }
@@ -47,9 +48,13 @@ def command_parser(name: str) -> Parser:
 
 def run_subcommand(name: str, arguments: Sequence[str]) -> int:
     """Run a subcommand; return its exit code."""
-    # DIR and uri=… of `sync` may have options between them.
-    options = command_parser(name).parse_intermixed_args(arguments)
-    code: int = importlib.import_module(f"sweeprof.cli.{name}").run(options)
+    module = importlib.import_module(f"sweeprof.cli.{name}")
+    parser = command_parser(name)
+    if getattr(module, "ENDS_WITH_A_COMMAND", False):  # whose options are not ours
+        options = parser.parse_args(arguments)
+    else:  # DIR and uri=… of `sync` may have options between them
+        options = parser.parse_intermixed_args(arguments)
+    code: int = module.run(options)
     return code
 
 

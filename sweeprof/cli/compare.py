@@ -141,7 +141,8 @@ def _write(given: argparse.Namespace, compared: Comparison, changes: Changes) ->
     print_changes(changes, title, out)
     try:
         if given.json:
-            data = {**compared.to_dict(), **dataclasses.asdict(changes), "headline": headline(changes)}
+            words = {"headline": headline(changes), "answer": str(changes.answer)}
+            data = {**compared.to_dict(), **dataclasses.asdict(changes), **words}
             write_json(Path(given.json), data)
         if given.markdown:
             write_atomically(Path(given.markdown), markdown(changes, title))

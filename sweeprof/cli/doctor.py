@@ -16,9 +16,10 @@ from rich.text import Text
 
 from sweeprof.cli.common import PIPED_WIDTH
 from sweeprof.cli.folder import add_output
+from sweeprof.doctor import device as devices
 from sweeprof.doctor import host, noise, software
 from sweeprof.doctor.host import Finding
-from sweeprof.errors import ExitCode
+from sweeprof.errors import ExitCode, Problem, UserError
 from sweeprof.run.locks import Holder, HostLock, this_process
 from sweeprof.terminal import console
 
@@ -30,6 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""
     parser.epilog = (
         "Prints this machine's hardware and noise, and what to change before you measure small differences.\n"
+    )
+    parser.add_argument(
+        "device",
+        nargs="?",
+        metavar="device=NAME",
+        help="also try the measurements of this accelerator, such as device=cuda",
     )
     parser.add_argument("--quick", action="store_true", help="import no framework, and measure noise briefly")
     parser.add_argument("--strict", action="store_true", help="exit with 2 if something would distort measurements")
@@ -46,7 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> ExitCode:
     """Run the subcommand; return the exit code."""
-    found = list(examine(options.quick, options.uri, options.output, options.locks))
+    device = None
+    if options.device is not None:
+        key, _, device = options.device.partition("=")
+        if key != "device" or not device:
+            raise UserError(
+                [Problem("doctor", options.device, "is not an argument: device=NAME, such as device=cuda.")]
+            )
+    found = list(examine(options.quick, options.uri, options.output, options.locks, device))
     if options.json:
         print(json.dumps([dataclasses.asdict(finding) for finding in found], indent=1))
     else:
@@ -54,7 +68,9 @@ def run(options: argparse.Namespace) -> ExitCode:
     return ExitCode.INCOMPLETE if options.strict and any(finding.distorts for finding in found) else ExitCode.OK
 
 
-def examine(quick: bool, uri: str | None, output: Path, locks: Path | None) -> Iterator[Finding]:
+def examine(
+    quick: bool, uri: str | None, output: Path, locks: Path | None, device: str | None = None
+) -> Iterator[Finding]:
     """Return all findings; measurements wait for the host lock.
 
     Raises:
@@ -64,6 +80,8 @@ def examine(quick: bool, uri: str | None, output: Path, locks: Path | None) -> I
     yield from software.versions()
     yield from host.processor()
     yield from host.gpus()
+    if device is not None:
+        yield from devices.device(device)
     yield from host.limits()
     yield from software.disk(output)
     yield from software.tracking(uri)

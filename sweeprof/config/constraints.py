@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
 
-from sweeprof.config.units import is_gpus, parse_minutes, parse_size
+from sweeprof.config.units import is_gpus, parse_minutes, parse_seconds, parse_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,7 @@ DURATION = number("is not a duration: seconds of at least 0.")
 NAME_OR_NULL = optional(matching("(?s).", "is not a name."))
 LIST_OF_METRICS = texts("a list of metrics such as [latency/forward, quality/accuracy]")
 METRICS = Constraint(lambda value: isinstance(value, list) and value != [], "is not a list of at least one metric.")
+TIME = Constraint(lambda value: parse_seconds(value) is not None, "is not a duration, such as 90s, 10min or 2h.")
 SIZE = Constraint(lambda value: parse_size(value) is not None, "is not a size, such as 2GiB.")
 FOLDER = Constraint(_is_folder, "is not the full path of a folder.")
 FOLDER_NAME = Constraint(

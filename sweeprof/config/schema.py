@@ -278,6 +278,14 @@ class ProtocolSettings:
         "Calibration kernel that is timed before each sample; auto: the one that resembles the model.",
         c.optional(c.choice("calibration kernel", ("auto", "convolution", "matmul"))),
     )
+    decide: str | None = _key(
+        PROTOCOL.decide,
+        "Stop the rounds of a combination as soon as these comparisons of its time are decided, from three rounds on: with its "
+        "baseline (baseline), of all pairs that differ only in the baseline's axes (pairs), or of the best of them with the others "
+        "(best). protocol.rounds is then the largest number, at most 50, and intervals allow for the repeated tests. null: measure "
+        "all rounds.",
+        c.optional(c.choice("comparison", ("baseline", "pairs", "best"))),
+    )
 
 
 @dataclass
@@ -581,6 +589,15 @@ class Config:
         renamed_from="jobs",
     )
     fail_fast: bool = _key(False, "true: the first trial that fails ends the sweep.", c.BOOLEAN, role=Role.TRIAL)
+    budget: str | None = _key(
+        None,
+        "Duration of the whole sweep, such as 10min or 2h: everything is measured once, and the rest of the time is spent on "
+        "comparisons that are not decided (protocol.decide, by default with the baseline, in up to 50 rounds); on a cluster the "
+        "node time of all tasks together. null: no limit.",
+        c.optional(c.TIME),
+        role=Role.TRIAL,
+        is_repeated=True,
+    )
 
     name: str | None = _key(
         None,

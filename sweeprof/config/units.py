@@ -8,6 +8,8 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB|kB|MB|GB|TB)?")
 _BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(min|h|d)")
 _MINUTES = {"min": 1, "h": 60, "d": 24 * 60}
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)")
+_SECONDS = {"s": 1, **{unit: 60 * minutes for unit, minutes in _MINUTES.items()}}
 
 
 def parse_size(value: object) -> int | None:
@@ -27,6 +29,12 @@ def parse_minutes(value: object) -> int | None:
     """
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     return (int(float(match[1]) * _MINUTES[match[2]]) or None) if match else None
+
+
+def parse_seconds(value: object) -> float | None:
+    """Return the seconds in a text such as ``90s``, ``10min`` or ``2h``; None for any other value."""
+    match = _TIME.fullmatch(value) if isinstance(value, str) else None
+    return (float(match[1]) * _SECONDS[match[2]] or None) if match else None
 
 
 def is_gpus(value: object) -> bool:

@@ -16,6 +16,8 @@ from sweeprof.metrics.select import select
 from sweeprof.model_sources.generate_arguments import OWN_KEYS
 from sweeprof.model_sources.generate_arguments import argument_problems as generate_problems
 from sweeprof.results.record import Json
+from sweeprof.results.statistics import MOST_SEQUENTIAL_ROUNDS
+from sweeprof.results.verdicts import MIN_ROUNDS
 
 WHERE = "where"
 """The key of a group of ``cluster.groups`` that selects combinations."""
@@ -38,6 +40,7 @@ def part_problems(name: str, part: Any) -> list[Problem]:
 
 def _further_problems(name: str, part: Any) -> Iterable[Problem]:
     further: dict[str, Callable[[Any], Iterable[Problem]]] = {
+        "protocol": _protocol_problems,
         "training": _training_problems,
         "generation": _generation_problems,
         "metrics": _metric_problems,
@@ -49,6 +52,23 @@ def _further_problems(name: str, part: Any) -> Iterable[Problem]:
         "cluster": _cluster_problems,
     }
     return further[name](part) if name in further else ()
+
+
+def _protocol_problems(protocol: Any) -> Iterator[Problem]:
+    if (
+        not isinstance(protocol, Mapping)
+        or protocol.get("decide") is None
+        or constraint_problems({"protocol": protocol})
+    ):
+        return
+    rounds = protocol.get("rounds")
+    if type(rounds) is int and not MIN_ROUNDS <= rounds <= MOST_SEQUENTIAL_ROUNDS:
+        allowed = f"with protocol.decide it must be from {MIN_ROUNDS} to {MOST_SEQUENTIAL_ROUNDS}."
+        yield Problem("protocol.rounds", rounds, f"is not a number of rounds that can decide: {allowed}")
+    if protocol.get("threshold") is None:
+        yield Problem(
+            "protocol.threshold", None, "is missing: without a threshold protocol.decide has nothing to decide."
+        )
 
 
 def _training_problems(training: Any) -> Iterator[Problem]:

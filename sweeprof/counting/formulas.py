@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from sweeprof.counting.selection import EVERYTHING, ModuleSelection
+
 Args = tuple[Any, ...]
 Kwargs = Mapping[str, Any]
 """Arguments of an operator."""
@@ -53,12 +55,24 @@ Formula = Callable[..., Cost]
 class Formulas:
     """Formulas by module type and by operator name; an inner set takes precedence over an outer one."""
 
-    def __init__(self, formulas: Mapping[Any, Formula] | None = None, outer: Formulas | None = None) -> None:
+    def __init__(
+        self,
+        formulas: Mapping[Any, Formula] | None = None,
+        outer: Formulas | None = None,
+        selection: ModuleSelection = EVERYTHING,
+    ) -> None:
+        """Args:
+        formulas: by module type or operator.
+        outer: those that hold where these have none.
+        selection: the modules that are counted.
+        """
         self._modules: dict[type, Formula] = {}
         self._operators: dict[str, Formula] = {}
         self._outer = outer
         self.reuse_counts = True
         """True: the counts of a block are copied to equal calls of interchangeable blocks."""
+        self.selection = selection
+        """The modules that are counted."""
         for key, formula in (formulas or {}).items():
             self.add(key, formula)
 

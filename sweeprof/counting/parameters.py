@@ -22,6 +22,8 @@ class Variable(NamedTuple):
     dtype: str
     trainable: bool
     is_buffer: bool
+    pruned: int | None = 0
+    """Elements that a pruning mask sets to zero; None where the mask has no values."""
 
 
 def summed(variables: Collection[Variable]) -> Weights:
@@ -29,10 +31,12 @@ def summed(variables: Collection[Variable]) -> Weights:
     if not variables:
         return _NONE
     params = trainable = buffers = 0
+    pruned: int | None = 0
     params_bytes: float = 0
     buffers_bytes: float = 0
     dtypes: dict[str, int] = {}
-    for _, elements, itemsize, dtype, is_trainable, is_buffer in variables:
+    for _, elements, itemsize, dtype, is_trainable, is_buffer, masked in variables:
+        pruned = _both(pruned, masked)
         if is_buffer:
             buffers += elements
             buffers_bytes += elements * itemsize
@@ -41,7 +45,7 @@ def summed(variables: Collection[Variable]) -> Weights:
             trainable += elements if is_trainable else 0
             params_bytes += elements * itemsize
             dtypes[dtype] = dtypes.get(dtype, 0) + elements
-    return Weights(params, trainable, _whole(params_bytes), buffers, _whole(buffers_bytes), dtypes)
+    return Weights(params, trainable, _whole(params_bytes), buffers, _whole(buffers_bytes), dtypes, pruned)
 
 
 def added(parts: Sequence[Weights]) -> Weights:
@@ -50,7 +54,9 @@ def added(parts: Sequence[Weights]) -> Weights:
     if len(parts) < 2:
         return parts[0] if parts else _NONE
     dtypes: dict[str, int] = {}
+    pruned: int | None = 0
     for part in parts:
+        pruned = _both(pruned, part.pruned)
         for dtype, elements in part.dtypes.items():
             dtypes[dtype] = dtypes.get(dtype, 0) + elements
     return Weights(
@@ -60,7 +66,12 @@ def added(parts: Sequence[Weights]) -> Weights:
         sum(part.buffers for part in parts),
         _whole(sum(part.buffers_bytes for part in parts)),
         dtypes,
+        pruned,
     )
+
+
+def _both(first: int | None, second: int | None) -> int | None:
+    return None if first is None or second is None else first + second
 
 
 def _whole(size: float) -> int | float:

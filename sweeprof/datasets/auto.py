@@ -83,6 +83,8 @@ class ModelInputs:
     """The number of token ids; None: it is not known, or the model takes no text."""
     sampling_rate: int | None = None
     """Of audio in Hz; None: it is not known, or the model takes no audio."""
+    batch_size: int | None = None
+    """The only batch size that the model takes; None: it takes any."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""

@@ -7,6 +7,7 @@ renamed, so that it is complete or does not exist.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -16,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import BufferedWriter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ from sweeprof.errors import DatasetError, Problem, UserError
 from sweeprof.paths import cache_folder
 from sweeprof.results.record import Json
 
-FORMAT = 1
+FORMAT = 2
 """Of an entry; part of every key."""
 HEADER_BYTES = 256
 """Of a ``.npy`` file: the shape is known when the last sample has been written, and then fits in."""
@@ -35,6 +36,8 @@ RUN_S = 7 * 24 * 3600
 DESCRIPTION = "entry.json"
 
 Array = npt.NDArray[Any]
+Varies = Literal["nothing", "length", "shape"]
+"""In what samples may differ: the length of their first axis, or their shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class CachedSamples:
     """Samples in the cache."""
 
     inputs: Any
-    """An array, a nested mapping or tuple of arrays, or a list of samples whose lengths differ."""
+    """An array, a nested mapping or tuple of arrays, or a list of samples whose shapes differ."""
     targets: Any
     channel_axis: int | None
 
@@ -88,13 +91,13 @@ class Cache:
         finally:
             lock.release()
 
-    def write(self, key: str, samples: Iterator[Sample], collates: bool) -> None:
+    def write(self, key: str, samples: Iterator[Sample], varies: Varies) -> None:
         """Write an entry, and remove the oldest ones if the cache is then too large; the caller holds the lock.
 
         Args:
             key: of the entry.
             samples: all of them.
-            collates: True if samples may have different lengths.
+            varies: in what samples may differ.
 
         Raises:
             DatasetError: there are no samples, or they do not go together.
@@ -105,7 +108,7 @@ class Cache:
             shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
             temporary.mkdir(parents=True)
         try:
-            self._fill(temporary, samples, collates)
+            self._fill(temporary, samples, varies)
             with self._writable():
                 shutil.rmtree(self.folder / "entries" / key, ignore_errors=True)  # a damaged one
                 temporary.rename(self.folder / "entries" / key)
@@ -113,8 +116,8 @@ class Cache:
             shutil.rmtree(temporary, ignore_errors=True)
         self._prune(key)
 
-    def _fill(self, folder: Path, samples: Iterator[Sample], collates: bool) -> None:
-        writer = _Writer(folder, collates)
+    def _fill(self, folder: Path, samples: Iterator[Sample], varies: Varies) -> None:
+        writer = _Writer(folder, varies)
         try:
             for sample in samples:
                 with self._writable():
@@ -196,7 +199,7 @@ def _size(path: Path) -> int:
 
 @dataclass(slots=True)
 class _Column:
-    """One array of all samples; those of different lengths are written one behind the other."""
+    """One array of all samples; those of different shapes are written one behind the other."""
 
     path: Path
     name: str
@@ -205,9 +208,9 @@ class _Column:
     """Of the first sample."""
     place: str
     """Of the first sample."""
-    collates: bool
+    varies: Varies
     file: BufferedWriter = field(init=False)
-    lengths: list[int] = field(default_factory=list)
+    shapes: list[tuple[int, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.file = self.path.open("wb")
@@ -218,34 +221,41 @@ class _Column:
         what = f"{self.name!r} of {place}" if self.name else place
         if array.dtype != self.dtype:
             raise DatasetError(f"{what} is of type {array.dtype}, and of {self.place} of type {self.dtype}")
-        if array.ndim != len(self.shape) or array.shape[1:] != self.shape[1:]:
-            raise DatasetError(f"{what} has the shape {array.shape}, and {self.place} has {self.shape}")
-        if array.ndim and len(array) != self.shape[0] and not self.collates:
-            advice = "dataset.collate=pad fills up samples of different lengths"
-            raise DatasetError(f"{what} has the length {len(array)}, and {self.place} has {self.shape[0]}: {advice}")
-        self.lengths.append(len(array) if array.ndim else 1)
+        if array.shape != self.shape and self.varies != "shape":
+            if array.ndim != len(self.shape) or array.shape[1:] != self.shape[1:]:
+                advice = "dataset.collate may name a function that makes a batch of samples of different shapes"
+                raise DatasetError(f"{what} has the shape {array.shape}, and {self.place} has {self.shape}: {advice}")
+            if self.varies == "nothing":
+                advice = "dataset.collate=pad fills up samples of different lengths"
+                raise DatasetError(
+                    f"{what} has the length {len(array)}, and {self.place} has {self.shape[0]}: {advice}"
+                )
+        if array.ndim != len(self.shape):
+            raise DatasetError(f"{what} has {array.ndim} axes, and {self.place} has {len(self.shape)}")
+        self.shapes.append(array.shape)
         self.file.write(np.ascontiguousarray(array).tobytes())
 
     def finish(self, are_listed: bool) -> Json:
         """Complete the file, and return its description; ``are_listed``: samples become items of a list."""
-        shape = (len(self.lengths), *self.shape)
-        if are_listed and self.shape:
-            shape = (sum(self.lengths), *self.shape[1:])
-            np.save(self.path.with_suffix(".lengths.npy"), np.asarray(self.lengths, np.int64))
+        shape: tuple[int, ...] = (len(self.shapes), *self.shape)
+        has_shapes = are_listed and bool(self.shape)
+        if has_shapes:
+            shape = (sum(map(math.prod, self.shapes)),)
+            np.save(self.path.with_suffix(".shapes.npy"), np.asarray(self.shapes, np.int64))
         described = f"{{'descr': {self.dtype.str!r}, 'fortran_order': False, 'shape': {shape!r}}}".encode("latin1")
         begin = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little")
         self.file.seek(0)
         self.file.write(begin + described.ljust(HEADER_BYTES - 11) + b"\n")
         self.file.flush()
         os.fsync(self.file.fileno())
-        return {"file": self.path.name, "are_lengths": are_listed and bool(self.shape)}
+        return {"file": self.path.name, "has_shapes": has_shapes}
 
 
 class _Writer:
     """Writes samples to the files of an entry."""
 
-    def __init__(self, folder: Path, collates: bool) -> None:
-        self._folder, self._collates = folder, collates
+    def __init__(self, folder: Path, varies: Varies) -> None:
+        self._folder, self._varies = folder, varies
         self._columns: dict[str, _Column] = {}
         self._first: Sample | None = None
         self.count = 0
@@ -258,7 +268,7 @@ class _Writer:
             for number, (name, array) in enumerate(leaves.items()):
                 path = self._folder / f"{number}.npy"
                 self._columns[name] = _Column(
-                    path, name.partition(".")[2], array.dtype, array.shape, sample.place, self._collates
+                    path, name.partition(".")[2], array.dtype, array.shape, sample.place, self._varies
                 )
         if set(leaves) != set(self._columns):
             ours, theirs = (", ".join(sorted(filter(None, names))) for names in (leaves, self._columns))
@@ -273,7 +283,7 @@ class _Writer:
         described: Json = {"format": FORMAT, "samples": self.count, "channel_axis": self._first.channel_axis}
         for part in ("inputs", "targets"):
             columns = {name: one for name, one in self._columns.items() if name.partition(".")[0] == part}
-            are_listed = any(len(set(column.lengths)) > 1 for column in columns.values())
+            are_listed = any(len(set(column.shapes)) > 1 for column in columns.values())
             files = {name: column.finish(are_listed) for name, column in columns.items()}
             tree = _described(getattr(self._first, part), part, files) if files else None
             described[part] = None if tree is None else {"are_listed": are_listed, "tree": tree}
@@ -304,8 +314,7 @@ def _restored(described: Json, folder: Path) -> Any:
     """Return the samples that an entry describes: arrays of all samples, or a list of samples."""
     if not described["are_listed"]:
         return _arrays(described["tree"], folder)
-    columns = _arrays(described["tree"], folder)
-    return _rows(columns)
+    return rows(_arrays(described["tree"], folder))
 
 
 def _arrays(tree: Json, folder: Path) -> Any:
@@ -315,17 +324,19 @@ def _arrays(tree: Json, folder: Path) -> Any:
         return tuple(_arrays(inner, folder) for inner in tree["tuple"])
     path = folder / tree["file"]
     array = np.load(path, mmap_mode="r").view(np.ndarray)
-    if not tree["are_lengths"]:
+    if not tree["has_shapes"]:
         return array
-    lengths = np.load(path.with_suffix(".lengths.npy"))
-    return np.split(array, np.cumsum(lengths)[:-1])
+    shapes = np.load(path.with_suffix(".shapes.npy"))
+    pieces = np.split(array, np.cumsum(shapes.prod(axis=1))[:-1])
+    return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
-def _rows(columns: Any) -> list[Any]:
+def rows(columns: Any) -> list[Any]:
+    """Return a list of samples for arrays of all samples, or a mapping or tuple of them."""
     if isinstance(columns, dict):
         names = list(columns)
-        listed = [_rows(columns[name]) for name in names]
+        listed = [rows(columns[name]) for name in names]
         return [dict(zip(names, row, strict=True)) for row in zip(*listed, strict=True)]
     if isinstance(columns, tuple):
-        return list(zip(*map(_rows, columns), strict=True))
+        return list(zip(*map(rows, columns), strict=True))
     return list(columns)

@@ -24,11 +24,12 @@ import numpy as np
 
 from sweeprof.datasets import Collate, Split, SplitName
 from sweeprof.datasets.auto import ModelInputs
-from sweeprof.datasets.cache import FORMAT, Cache, CachedSamples
+from sweeprof.datasets.cache import FORMAT, Cache, CachedSamples, Varies, rows
 from sweeprof.datasets.collate import Pad, stack
 from sweeprof.datasets.sample import NOT_COUNTED, Sample
 from sweeprof.datasets.user_code import made
 from sweeprof.errors import DatasetError, Problem, UserError, choice_problem
+from sweeprof.nested import named_leaves
 from sweeprof.processes import Child, child_environment
 from sweeprof.tracebacks import located_at
 
@@ -77,8 +78,8 @@ class Source(ABC):
         limit: number of samples; None: all.
         shuffle: True: take them in a random order, which is the same on every call.
         seed: of the order.
-        collate: ``pad``, arguments of :class:`~sweeprof.datasets.collate.Pad`, or a node with ``_target_``; None: all samples
-            have the same shape.
+        collate: ``pad``, arguments of :class:`~sweeprof.datasets.collate.Pad`, the dotted name of a function that makes a batch of
+            a list of samples, or a node with ``_target_`` of one; None: all samples have the same shape.
         transform: the dotted name of a function that is given the inputs of each sample, or a node with ``_target_`` of one.
         cache: folder for decoded samples; None: in the user's cache folder.
         cache_limit: bytes above which the samples that were used longest ago are removed from it.
@@ -96,7 +97,7 @@ class Source(ABC):
             reason = "is both the test and the training split; name another part."
             problems.append(Problem("dataset.train_split", options.get("train_split"), reason))
         collate = options.get("collate")
-        if isinstance(collate, str) and collate != "pad":
+        if isinstance(collate, str) and collate != "pad" and "." not in collate:
             problems.append(choice_problem("dataset.collate", collate, "way to collate", ["pad"]))
         problems += self.problems()
         if problems:
@@ -159,12 +160,17 @@ class Source(ABC):
         entry = self._entry(name)
         pad = self._collate()
         of_targets: Collate | None = None
+        inputs, targets = entry.inputs, entry.targets
         if isinstance(pad, Pad):
             of_targets = replace(pad, value=NOT_COUNTED, mask=None)
+        if pad is not None and not isinstance(inputs, list):  # they have one shape, and may still be padded to another
+            if isinstance(pad, Pad) and _is_per_token(targets, inputs):
+                targets = rows(targets)
+            inputs = rows(inputs)
         pass_as = "auto" if self.model is None else self.model.pass_as
         if pass_as == "keywords" and not isinstance(_first(entry.inputs), Mapping):
             pass_as = "auto"
-        return Split(entry.inputs, entry.targets, pad, of_targets, pass_as)
+        return Split(inputs, targets, pad, of_targets, pass_as)
 
     def prepare(self, name: SplitName) -> None:
         """Decode the samples of a split in this process, unless they are in the cache."""
@@ -173,7 +179,7 @@ class Source(ABC):
         if cache.read(key) is None:
             with cache.locked(key):
                 if cache.read(key) is None:
-                    cache.write(key, self.samples(name), self._collate() is not None)
+                    cache.write(key, self.samples(name), self._varies())
         cache.set_key_of_run(run_name(), self._config_key(name), key)
 
     def samples(self, name: SplitName) -> Iterator[Sample]:
@@ -213,16 +219,22 @@ class Source(ABC):
             return replace(sample, inputs={names[0]: sample.inputs})
         return sample
 
+    def _varies(self) -> Varies:
+        collate = self._collate()
+        if collate is None:
+            return "nothing"
+        return "length" if isinstance(collate, Pad) else "shape"
+
     def _collate(self) -> Collate | None:
         collate = self.options.get("collate")
         if collate is None:
             return self.padding()
         if isinstance(collate, Mapping) and "_target_" not in collate:
             return replace(self.padding() or Pad(), **collate)
-        if isinstance(collate, Mapping):
-            function: Collate = made(collate, "dataset.collate")
-            return function
-        return self.padding() or Pad()
+        if collate == "pad":
+            return self.padding() or Pad()
+        function: Collate = made(collate, "dataset.collate")
+        return function
 
     # The cache.
 
@@ -300,6 +312,12 @@ def _installed(package: str) -> str:
 
 def _first(values: Any) -> Any:
     return values[0] if isinstance(values, list) and values else values
+
+
+def _is_per_token(targets: Any, inputs: Any) -> bool:
+    """Return whether targets are one array whose second axis is as long as that of an array of the inputs."""
+    lengths = {leaf.shape[1] for leaf in named_leaves(inputs).values() if leaf.ndim > 1}
+    return getattr(targets, "ndim", 0) > 1 and targets.shape[1] in lengths
 
 
 def path_problems(path: str | None, noun: str) -> list[Problem]:

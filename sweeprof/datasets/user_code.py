@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from sweeprof.errors import Problem, UserError
+from sweeprof.targets import target_problems
 
 
 def made(node: str | Mapping[str, Any] | None, key: str) -> Any:
     """Return the function that a dotted name stands for, or the object that a node with ``_target_`` makes; None for None.
 
     Raises:
-        UserError: it cannot be found.
+        UserError: it cannot be found, or does not take these arguments.
         Exception: whatever the user's code raised.
     """
     from hydra.errors import InstantiationException
@@ -20,21 +21,19 @@ def made(node: str | Mapping[str, Any] | None, key: str) -> Any:
 
     if node is None:
         return None
+    if isinstance(node, str):
+        problems = target_problems(key, node, [])
+    else:
+        problems = node_problems(key, node)
+        if not problems:
+            arguments = [name for name in node if not str(name).startswith("_")]
+            problems = target_problems(f"{key}._target_", node["_target_"], arguments)
+    if problems:
+        raise UserError(problems)
     try:
-        if isinstance(node, str):
-            return get_object(node)
-        if "_target_" not in node:
-            raise UserError([Problem(f"{key}._target_", None, "is missing: it must name a class or function.")])
-        return instantiate(dict(node), _convert_="all")
+        return get_object(node) if isinstance(node, str) else instantiate(dict(node), _convert_="all")
     except InstantiationException as error:
-        if error.__cause__ is not None and not isinstance(error.__cause__, ImportError | AttributeError):
-            raise error.__cause__ from None
-        name = node if isinstance(node, str) else node["_target_"]
-        reason = str(error.__cause__ or error).strip().partition("\n")[0]
-        raise UserError([Problem(key, name, f"cannot be called: {reason}")]) from None
-    except (ImportError, AttributeError, ValueError) as error:
-        name = node if isinstance(node, str) else node["_target_"]
-        raise UserError([Problem(key, name, f"cannot be imported: {error}")]) from None
+        raise (error.__cause__ or error) from None
 
 
 def node_problems(key: str, node: Mapping[str, Any] | None) -> list[Problem]:

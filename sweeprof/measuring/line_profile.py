@@ -154,6 +154,8 @@ class LineMemory:
     peak: ByLine = field(default_factory=dict)
     reason: str | None = None
     """Why it could not be measured."""
+    times: Mapping[CodeType, Mapping[int, tuple[int, float]]] = field(default_factory=dict)
+    """Hits and seconds by line, where the lines were timed too; what reading the allocator costs is in them."""
 
 
 def host_memory(functions: Sequence[FunctionType], step: StepFunction) -> LineMemory:
@@ -239,7 +241,7 @@ def metered_memory(meter: AllocationMeter, functions: Sequence[FunctionType], st
         step()
     finally:
         sys.settrace(tracing)
-    return LineMemory(lines.allocated, lines.peak)
+    return LineMemory(lines.allocated, lines.peak, times=lines.times)
 
 
 @dataclass(slots=True)
@@ -251,6 +253,7 @@ class _Running:
     allocated: int
     begin: int
     highest: int
+    began_s: float
 
 
 class _MeteredLines:
@@ -260,6 +263,7 @@ class _MeteredLines:
         self._running: list[_Running] = []
         self.allocated: dict[CodeType, Counter[int]] = defaultdict(Counter)
         self.peak: dict[CodeType, Counter[int]] = defaultdict(Counter)
+        self.times: dict[CodeType, dict[int, tuple[int, float]]] = defaultdict(dict)
 
     def entered(self, frame: FrameType, event: str, _: object) -> TraceFunction | None:
         """The trace function of the thread: called for every function that begins or resumes."""
@@ -276,13 +280,17 @@ class _MeteredLines:
             self.allocated[line.code][line.number] += self._meter.allocated() - line.allocated
             peaks = self.peak[line.code]
             peaks[line.number] = max(peaks[line.number], line.highest - line.begin)
+            hits, seconds = self.times[line.code].get(line.number, (0, 0.0))
+            self.times[line.code][line.number] = (hits + 1, seconds + time.perf_counter() - line.began_s)
         if event == "line":
             self._begin(frame)
         return self._within
 
     def _begin(self, frame: FrameType) -> None:
         now = self._meter.current()
-        self._running.append(_Running(frame.f_code, frame.f_lineno, self._meter.allocated(), now, now))
+        self._running.append(
+            _Running(frame.f_code, frame.f_lineno, self._meter.allocated(), now, now, time.perf_counter())
+        )
 
     def _note_peak(self) -> None:
         """Add the peak to every line that is running, before the peak is reset for the next line."""
@@ -312,22 +320,31 @@ def watched(functions: Sequence[FunctionType], step: StepFunction, memory: Measu
     """
     times, steps = line_times(functions, step)
     allocations = memory(functions, step)
-    is_measured = allocations.reason is None
-    measured = []
-    for function in functions:
-        code = function.__code__
-        allocated, peak = allocations.allocated.get(code, {}), allocations.peak.get(code, {})
-        lines = []
-        for number, text in source_lines(function).items():
-            hits, seconds = times[code].get(number, (0, 0.0))
-            allocated_bytes, peak_bytes = allocated.get(number, 0), peak.get(number, 0)
-            if is_measured:
-                lines.append(Line(number, text, hits, seconds, allocated_bytes, peak_bytes))
-            else:
-                lines.append(Line(number, text, hits, seconds, None, None))
-        measured.append(FunctionLines(qualified(function), code.co_filename, code.co_firstlineno, tuple(lines)))
+    measured = [
+        function_lines(function, times[function.__code__], allocations, function.__code__) for function in functions
+    ]
     result = Lines(tuple(measured), steps, allocations.reason, device)
     return replace(result, files=reports(result))
+
+
+def function_lines(
+    function: FunctionType, times: Mapping[int, tuple[int, float]], memory: LineMemory, code: CodeType
+) -> FunctionLines:
+    """Return the lines of a function with their hits, seconds and bytes.
+
+    Args:
+        function: whose source is read.
+        times: hits and seconds by line number.
+        memory: of the lines; without figures where it was not measured.
+        code: by which the function is known in ``memory``.
+    """
+    allocated, peak = memory.allocated.get(code, {}), memory.peak.get(code, {})
+    lines = []
+    for number, text in source_lines(function).items():
+        hits, seconds = times.get(number, (0, 0.0))
+        bytes_of_line = (None, None) if memory.reason is not None else (allocated.get(number, 0), peak.get(number, 0))
+        lines.append(Line(number, text, hits, seconds, *bytes_of_line))
+    return FunctionLines(qualified(function), code.co_filename, code.co_firstlineno, tuple(lines))
 
 
 def line_times(functions: Sequence[FunctionType], step: StepFunction) -> tuple[Times, int]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
+from sweeprof.counting.selection import EVERYTHING, ModuleSelection
 from sweeprof.errors import UserError, choice_problem
 from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.results.layer_times import Mode
@@ -77,6 +78,8 @@ class Work:
     """None: no training."""
     generation: GenerationConfig | None = None
     """None: no generation."""
+    selection: ModuleSelection = EVERYTHING
+    """The modules that are timed, if layers are."""
 
     @property
     def mode(self) -> Mode:

@@ -30,6 +30,14 @@ def frozen(weights: LayerTable) -> int:
     return weights.params - weights.trainable
 
 
+@metric(name="params/pruned", unit="params", better=None)
+def pruned(weights: LayerTable) -> int | Missing:
+    """Parameters that a pruning mask (torch.nn.utils.prune) sets to zero; they are among the total."""
+    if weights.pruned is None:
+        return Missing("the model was built without values, which its pruning masks need")
+    return weights.pruned
+
+
 @metric(name="params/buffers", unit="params", better=None)
 def buffers(weights: LayerTable) -> int:
     """Elements of persistent state that no optimizer sees, such as the moving statistics of batch norms."""

@@ -9,7 +9,7 @@ from typing import TypedDict
 
 import yaml
 
-from sweeprof.errors import Problem, UserError, choice_problem
+from sweeprof.errors import Problem, UserError, choice_problem, option_problem
 from sweeprof.metrics.metric import FAMILIES, Metric, Selected, builtin_metrics
 from sweeprof.metrics.output_scores import SCORE, score_metric
 from sweeprof.passes.registry import passes
@@ -129,5 +129,5 @@ def _resolve(entry: Entry, trust: bool) -> list[Selected] | Problem:
     options = {key: value for key, value in entry.items() if key != "_target_"}
     for key in options:
         if any(key not in metric.options for metric in metrics):
-            return choice_problem(f"metrics.select {target}", key, "option", metrics[0].options)
+            return option_problem(f"metrics.select {target}", key, metrics[0].options)
     return [Selected(metric, options) for metric in metrics]

@@ -8,7 +8,10 @@ YAML file passes the settings of the source to these functions; ``docs/models.md
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -43,3 +46,46 @@ def check_sizes(sizes: Mapping[str, Any], known: Iterable[str]) -> None:
     problems = [key_problem(f"inputs.{name}", sizes[name], keys) for name in sizes if f"inputs.{name}" not in keys]
     if problems:
         raise UserError(problems)
+
+
+def check_arguments(arguments: Mapping[str, Any], build: Callable[[], object], module: str) -> None:
+    """Raise :class:`UserError` for an argument under ``model.arguments`` that the constructor of a torch model does not take.
+
+    The model is built on the meta device, which takes no memory. Whatever else goes wrong there is left to the trials.
+
+    Args:
+        arguments: of the constructor.
+        build: builds the model with them.
+        module: of the function that builds it, for the arguments that its class does take.
+    """
+    if not arguments:
+        return
+    torch = package("torch", "torch")
+    try:
+        with torch.device("meta"):
+            build()
+    except TypeError as error:
+        found = re.search(r"(\w+)(?:\.__init__)?\(\) got an unexpected keyword argument '(\w+)'", str(error))
+        if found is None or found[2] not in arguments:
+            return
+        called = getattr(sys.modules.get(module), found[1], None)
+        known = [] if called is None else _names_of_arguments(called)
+        problem = choice_problem(f"model.arguments.{found[2]}", found[2], f"argument of {found[1]}", known)
+        raise UserError([problem]) from None
+    except Exception:  # a model may read values, which the meta device does not have
+        return
+
+
+def check_names_of_arguments(key: str, arguments: Iterable[str], called: Callable[..., object], name: str) -> None:
+    """Raise :class:`UserError` for every argument under ``key`` that a function or a class does not take."""
+    known = _names_of_arguments(called)
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in inspect.signature(called).parameters.values()):
+        return
+    unknown = [argument for argument in arguments if argument not in known]
+    if unknown:
+        raise UserError([choice_problem(f"{key}.{one}", one, f"argument of {name}", known) for one in unknown])
+
+
+def _names_of_arguments(called: Callable[..., object]) -> list[str]:
+    parameters = inspect.signature(called).parameters.values()
+    return [one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]

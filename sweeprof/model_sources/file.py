@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from sweeprof.datasets.auto import ArraySpec, ModelInputs
 from sweeprof.errors import Problem, UserError
@@ -15,6 +16,17 @@ if TYPE_CHECKING:
     import torch
 
 SUFFIXES = (".onnx", ".keras", ".tflite", ".pt2")
+
+
+@dataclass(frozen=True, slots=True)
+class _Array:
+    """An input of a model, as its file describes it."""
+
+    shape: Sequence[int | str]
+    """With the batch axis; a side that the file leaves open is its name."""
+    dtype: str
+    rows: int | None = None
+    """Of the table in which the numbers are looked up; None: it is not known."""
 
 
 def _existing(path: str) -> Path:
@@ -43,7 +55,10 @@ def torch_module(path: str) -> torch.nn.Module:
 
 
 def inputs(path: str, sizes: Mapping[str, Any]) -> ModelInputs:
-    """Return the description of the model's inputs: sizes with a name, such as ``sequence``, are those of ``inputs.NAME``."""
+    """Return the description of the model's inputs: sizes with a name, such as ``sequence``, are those of ``inputs.NAME``.
+
+    Whole numbers are below the number of rows of the table in which the model looks them up; masks are ones.
+    """
     file = _existing(path)
     readers = {".onnx": _onnx_inputs, ".keras": _keras_inputs, ".tflite": _tflite_inputs, ".pt2": _exported_inputs}
     return readers[file.suffix](file, sizes)
@@ -52,37 +67,58 @@ def inputs(path: str, sizes: Mapping[str, Any]) -> ModelInputs:
 def _onnx_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:
     graph = package("onnx", "onnxruntime").load(str(file), load_external_data=False).graph
     helper = package("onnx.helper", "onnxruntime")
+    tables = {weight.name: weight.dims[0] for weight in graph.initializer if weight.dims}
+    same = {value.name: value.name for value in graph.input}
+    rows: dict[str, int] = {}
+    for node in graph.node:
+        if node.op_type in ("Cast", "Identity") and node.input[0] in same:
+            same[node.output[0]] = same[node.input[0]]
+        elif node.op_type == "Gather" and node.input[0] in tables and node.input[1] in same:
+            axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+            if axis == 0:
+                name, table = same[node.input[1]], tables[node.input[0]]
+                rows[name] = min(table, rows.get(name, table))
     weights = {weight.name for weight in graph.initializer}
-    shapes: dict[str, Sequence[int | str]] = {}
-    dtypes: dict[str, str] = {}
+    arrays = {}
     for value in graph.input:
         if value.name in weights:
             continue
         tensor = value.type.tensor_type
-        shapes[value.name] = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in tensor.shape.dim]
-        dtypes[value.name] = str(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
-    return _described(shapes, dtypes, sizes)
+        shape = [
+            dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"size_{axis}"
+            for axis, dim in enumerate(tensor.shape.dim)
+        ]
+        dtype = str(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+        arrays[value.name] = _Array(shape, dtype, rows.get(value.name))
+    return _described(arrays, sizes, has_fixed_batch=True)
 
 
 def _keras_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:
     model = keras_model(str(file))
-    shapes = {
-        tensor.name: [f"size_{axis}" if side is None else side for axis, side in enumerate(tensor.shape)]
+    embedding = package("keras.layers", "tensorflow").Embedding
+    rows = {
+        layer.input.name: layer.input_dim
+        for layer in model.layers
+        if isinstance(layer, embedding) and any(layer.input is tensor for tensor in model.inputs)
+    }
+    arrays = {
+        tensor.name: _Array(
+            [f"size_{axis}" if side is None else side for axis, side in enumerate(tensor.shape)],
+            tensor.dtype,
+            rows.get(tensor.name),
+        )
         for tensor in model.inputs
     }
-    return _described(shapes, {tensor.name: tensor.dtype for tensor in model.inputs}, sizes)
+    return _described(arrays, sizes)
 
 
 def _tflite_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:
     interpreter = package("ai_edge_litert.interpreter", "litert").Interpreter(model_path=str(file))
-    details = interpreter.get_input_details()
-    shapes = {
-        detail["name"]: [
-            f"size_{axis}" if side == -1 else int(side) for axis, side in enumerate(detail["shape_signature"])
-        ]
-        for detail in details
-    }
-    return _described(shapes, {detail["name"]: detail["dtype"].__name__ for detail in details}, sizes)
+    arrays = {}
+    for detail in interpreter.get_input_details():
+        shape = [f"size_{axis}" if side == -1 else int(side) for axis, side in enumerate(detail["shape_signature"])]
+        arrays[detail["name"]] = _Array(shape, detail["dtype"].__name__)
+    return _described(arrays, sizes)
 
 
 def _exported_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:
@@ -91,28 +127,54 @@ def _exported_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:
     signature = program.module_call_graph[0].signature
     names = [*signature.forward_arg_names] if signature.forward_arg_names else [str(i) for i in range(len(args))]
     tensors = {**dict(zip(names, args, strict=False)), **kwargs}
-    shapes = {name: [int(side) for side in tensor.shape] for name, tensor in tensors.items()}
-    dtypes = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()}
-    return _described(shapes, dtypes, sizes, "keywords" if kwargs else "positional")
+    nodes = {node.name: node for node in program.graph.nodes}
+    placeholders = [nodes[name] for name in program.graph_signature.user_inputs]
+    rows = {
+        node.args[1]: int(node.args[0].meta["val"].shape[0])
+        for node in program.graph.nodes
+        if str(node.target) == "aten.embedding.default"
+    }
+    arrays, defaults = {}, {}
+    for (name, tensor), placeholder in zip(tensors.items(), placeholders, strict=True):
+        shape: list[int | str] = []
+        for axis, side in enumerate(placeholder.meta["val"].shape):
+            shape.append(side if isinstance(side, int) else f"size_{axis}")
+            if axis and not isinstance(side, int):
+                defaults[f"size_{axis}"] = int(tensor.shape[axis])
+        arrays[name] = _Array(shape, str(tensor.dtype).removeprefix("torch."), rows.get(placeholder))
+    return _described(arrays, {**defaults, **sizes}, "keywords" if kwargs else "positional", has_fixed_batch=True)
 
 
 def _described(
-    shapes: Mapping[str, Sequence[int | str]],
-    dtypes: Mapping[str, str],
+    arrays: Mapping[str, _Array],
     sizes: Mapping[str, Any],
-    pass_as: str = "keywords",
+    pass_as: Literal["keywords", "positional"] = "keywords",
+    has_fixed_batch: bool = False,
 ) -> ModelInputs:
-    """Return the description; the first axis of every input is the batch, and a size without a number is one of ``sizes``."""
-    symbols = {side: None for shape in shapes.values() for side in shape[1:] if isinstance(side, str)}
+    """Return the description; the first axis of every input is the batch, and a side without a number is one of ``sizes``.
+
+    Args:
+        arrays: the inputs by their names.
+        sizes: the config's ``inputs``, and defaults.
+        pass_as: how the model takes them.
+        has_fixed_batch: True if the model takes no other batch than that of its file, where that is a number.
+    """
+    symbols = {side: None for array in arrays.values() for side in array.shape[1:] if isinstance(side, str)}
     check_sizes(sizes, symbols)
     missing = [symbol for symbol in symbols if symbol not in sizes]
     if missing:
         keys = " ".join(f"inputs.{symbol}=…" for symbol in missing)
         raise UserError([Problem("inputs", dict(sizes), f"lacks sizes that the file leaves open: add {keys}")])
     specs = {}
-    for name, shape in shapes.items():
-        sides = tuple(size(sizes, side, 1) if isinstance(side, str) else int(side) for side in shape[1:])
-        is_float = dtypes[name].startswith(("float", "bfloat"))
-        specs[name] = ArraySpec(sides, dtypes[name], high=None if is_float else 2)
+    for name, array in arrays.items():
+        shape = tuple(size(sizes, side, 1) if isinstance(side, str) else int(side) for side in array.shape[1:])
+        if array.dtype.startswith(("float", "bfloat", "complex")):
+            specs[name] = ArraySpec(shape, array.dtype)
+        elif name.lower().endswith("mask"):
+            specs[name] = ArraySpec(shape, array.dtype, low=1)
+        else:
+            specs[name] = ArraySpec(shape, array.dtype, high=array.rows or 2)
     used = {symbol: int(sizes[symbol]) for symbol in symbols}
-    return ModelInputs(specs, "positional" if pass_as == "positional" else "keywords", sizes=used)
+    batches = {array.shape[0] for array in arrays.values() if array.shape and isinstance(array.shape[0], int)}
+    only = min(batches) if has_fixed_batch and batches else None
+    return ModelInputs(specs, pass_as, sizes=used, batch_size=only)

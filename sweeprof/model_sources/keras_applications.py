@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sweeprof.datasets.auto import ArraySpec, ImagePreprocessing, ModelInputs
-from sweeprof.model_sources import check_sizes, known_name, package, size
+from sweeprof.errors import Problem, UserError
+from sweeprof.model_sources import check_names_of_arguments, check_sizes, known_name, package, size
 
 if TYPE_CHECKING:
     import keras
@@ -60,14 +62,19 @@ def build(
     return model
 
 
-def inputs(name: str, sizes: Mapping[str, Any], arguments: Mapping[str, Any] | None = None) -> ModelInputs:
+def inputs(
+    name: str, sizes: Mapping[str, Any], arguments: Mapping[str, Any] | None = None, weights: str | None = None
+) -> ModelInputs:
     """Return the description of the model's inputs: images of ``inputs.image_size`` pixels on each side, channels first.
 
     A backend moves the channels to the end, where the model expects them.
     """
-    known_name("model.name", name, names(), "model of keras.applications")
+    builder = _builder(name)
     check_sizes(sizes, ["image_size"])
     given = dict(arguments or {})
+    check_names_of_arguments("model.arguments", given, builder, name)
+    if weights not in (None, "imagenet") and not Path(str(weights)).expanduser().is_file():
+        raise UserError([Problem("model.weights", weights, "is neither a file nor imagenet.")])
     shape = given.get("input_shape")
     image_size = size(sizes, "image_size", SIZES.get(name, 224) if shape is None else int(shape[0]))
     channels = 3 if shape is None else int(shape[-1])

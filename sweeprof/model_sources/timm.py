@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from sweeprof.datasets.auto import ArraySpec, ImagePreprocessing, ModelInputs
 from sweeprof.datasets.pictures import INTERPOLATIONS
-from sweeprof.model_sources import check_sizes, known_name, package, size
+from sweeprof.model_sources import check_arguments, check_sizes, known_name, package, size
 from sweeprof.model_sources.torchvision import import_torchvision
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ def inputs(name: str, sizes: Mapping[str, Any], arguments: Mapping[str, Any] | N
     check_sizes(sizes, ["image_size"])
     config = timm.get_pretrained_cfg(name)
     given = arguments or {}
+    module = timm.model_entrypoint(name.partition(".")[0]).__module__
+    check_arguments(given, partial(build, name, sizes, given), module)
     channels, side, _ = (3, 224, 224) if config is None else config.input_size
     image_size = size(sizes, "image_size", given.get("img_size", side))
     shape = (int(given.get("in_chans", channels)), int(image_size), int(image_size))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from sweeprof.datasets import packages
 from sweeprof.datasets.auto import ArraySpec, ImagePreprocessing, ModelInputs
 from sweeprof.errors import Problem, UserError
-from sweeprof.model_sources import check_sizes, known_name, package, size
+from sweeprof.model_sources import check_arguments, check_sizes, known_name, package, size
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +46,9 @@ def build(name: str, arguments: Mapping[str, Any] | None = None, weights: str | 
     return model
 
 
-def inputs(name: str, sizes: Mapping[str, Any], arguments: Mapping[str, Any] | None = None) -> ModelInputs:
+def inputs(
+    name: str, sizes: Mapping[str, Any], arguments: Mapping[str, Any] | None = None, weights: str | None = None
+) -> ModelInputs:
     """Return the description of the model's inputs: images of ``inputs.image_size``, or clips of ``inputs.frames`` images."""
     known_name("model.name", name, names(), "model of torchvision")
     models = package("torchvision.models", "torchvision")
@@ -53,7 +56,12 @@ def inputs(name: str, sizes: Mapping[str, Any], arguments: Mapping[str, Any] | N
     if ".detection" in kind or ".optical_flow" in kind:
         reason = "takes lists of images or pairs of them: write a dataset of your own for it, see docs/data.md."
         raise UserError([Problem("dataset", "auto", f"has no description of {name}'s inputs, which {reason}")])
-    transforms = models.get_model_weights(name).DEFAULT.transforms()
+    check_arguments(arguments or {}, partial(build, name, arguments), kind)
+    offered = models.get_model_weights(name)
+    if weights is not None:
+        known = ["DEFAULT", *(one.name for one in offered)]
+        known_name("model.weights", weights.removeprefix(f"{offered.__name__}."), known, f"name of weights of {name}")
+    transforms = offered.DEFAULT.transforms()
     crop = getattr(transforms, "crop_size", None) or getattr(transforms, "resize_size", None)
     side = crop[0] if isinstance(crop, list | tuple) else crop
     is_video = ".video" in kind

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweeprof.datasets.auto import ArraySpec, ImagePreprocessing, Interpolation, ModelInputs
-from sweeprof.errors import Problem, UserError, key_problem
-from sweeprof.model_sources import check_sizes, known_name, package, size
+from sweeprof.errors import Problem, Unsupported, UserError, choice_problem, key_problem
+from sweeprof.model_sources import check_arguments, check_names_of_arguments, check_sizes, known_name, package, size
 from sweeprof.model_sources.generate_arguments import NEW_TOKENS, OWN_KEYS, check_generate
 from sweeprof.model_sources.torchvision import import_torchvision
 
@@ -41,6 +42,8 @@ TASKS = {
     "speech-to-characters": "AutoModelForCTC",
 }
 """The class that loads the model for a task, by transformers' names of the tasks where it has them."""
+DTYPES = ("float32", "float16", "bfloat16", "float64", "auto")
+"""Data types of weights; ``auto``: as saved."""
 SEQUENCE_LENGTH = 128
 DECODER_LENGTH = 32
 IMAGE_SIZE = 224
@@ -121,7 +124,7 @@ def build(  # noqa: PLR0913, PLR0917  # one argument for each setting of conf/mo
     arguments: Mapping[str, Any] | None = None,
     dtype: str | None = None,
     attn_implementation: str | None = None,
-    peft: Any = None,
+    peft: Mapping[str, Any] | None = None,
 ) -> torch.nn.Module:
     """Return the model.
 
@@ -133,7 +136,10 @@ def build(  # noqa: PLR0913, PLR0917  # one argument for each setting of conf/mo
         arguments: further arguments of ``from_config`` or ``from_pretrained``.
         dtype: of the weights, such as ``bfloat16``; None: as saved, or float32.
         attn_implementation: ``eager``, ``sdpa``, ``flash_attention_2``; None: transformers chooses.
-        peft: a configuration of peft, such as ``peft.LoraConfig``, by which adapters are added.
+        peft: the node of a configuration of peft, with the ``_target_`` ``peft.LoraConfig``, by which adapters are added.
+
+    Raises:
+        Unsupported: the model does not have this implementation of attention, or its package is not installed.
     """
     settings = {"use_cache": False, **(config or {})}
     found = _model(architecture, path, task, settings if path is None else dict(config or {}))
@@ -142,35 +148,113 @@ def build(  # noqa: PLR0913, PLR0917  # one argument for each setting of conf/mo
         given["dtype"] = dtype
     if attn_implementation is not None:
         given["attn_implementation"] = attn_implementation
-    if path is not None:
-        model = found.kind.from_pretrained(path, config=found.config, **given)  # type: ignore[attr-defined]
-    elif found.auto is found.kind:
-        model = found.kind._from_config(found.config, **given)
-    else:
-        model = found.auto.from_config(found.config, **given)
-    made: torch.nn.Module = model if peft is None else package("peft", "peft").get_peft_model(model, peft)
-    return made
+    with _as_unsupported(attn_implementation):
+        model = _from_config(found, given) if path is None else _from_saved(found, path, given)
+    return model if peft is None else _with_adapters(model, peft)
 
 
-def inputs(
+def _from_saved(found: _Model, path: str, given: Mapping[str, Any]) -> Any:
+    """Return the model with the weights that are saved in a folder, or are on the hub."""
+    return found.kind.from_pretrained(path, config=found.config, **given)  # type: ignore[attr-defined]
+
+
+def _from_config(found: _Model, given: Mapping[str, Any]) -> Any:
+    """Return the model with random weights."""
+    if found.auto is found.kind:
+        return found.kind._from_config(found.config, **given)
+    return found.auto.from_config(found.config, **given)
+
+
+@contextmanager
+def _as_unsupported(attn_implementation: str | None) -> Iterator[None]:
+    """Raise :class:`Unsupported` where a model does not have an implementation of attention."""
+    try:
+        yield
+    except (ValueError, ImportError) as error:
+        text = str(error)
+        if attn_implementation is None or "attention" not in text.lower():
+            raise
+        reason = text.strip().partition("\n")[0].partition(". ")[0]
+        raise Unsupported(f"model.attn_implementation={attn_implementation}: {reason}") from None
+
+
+def _with_adapters(model: torch.nn.Module, node: Mapping[str, Any]) -> torch.nn.Module:
+    """Return the model with the adapters of peft; imports peft, after the packages that it imports itself."""
+    peft = package("peft", "peft")
+    target = str(node.get("_target_"))
+    module_name, _, name = target.rpartition(".")
+    try:
+        made = getattr(import_module(module_name), name)
+    except (ImportError, ValueError, AttributeError):
+        configs = [f"peft.{one}" for one in vars(peft) if one.endswith("Config") and one != "PeftConfig"]
+        raise UserError([choice_problem("model.peft._target_", target, "configuration of peft", configs)]) from None
+    arguments = {key: value for key, value in node.items() if key != "_target_"}
+    check_names_of_arguments("model.peft", arguments, made, target)
+    try:
+        adapted: torch.nn.Module = peft.get_peft_model(model, made(**arguments))
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            [Problem("model.peft", target, f"does not fit {type(model).__name__}: {str(error).rstrip('.')}.")]
+        ) from None
+    return adapted
+
+
+def _check_settings(
+    found: _Model,
+    arguments: Mapping[str, Any],
+    dtype: str | None,
+    attn_implementation: str | None,
+    peft: Mapping[str, Any] | None,
+) -> None:
+    """Check the settings of a model that are not in its configuration; builds the model on the meta device.
+
+    Raises:
+        UserError: there is no such data type, implementation of attention or argument, or peft does not take the model.
+        Unsupported: the model does not have this implementation of attention, or its package is not installed.
+    """
+    if dtype is not None:
+        known_name("model.dtype", dtype, DTYPES, "data type of weights")
+    given: dict[str, Any] = {}
+    if attn_implementation is not None:
+        attentions = import_module("transformers.modeling_utils").ALL_ATTENTION_FUNCTIONS.valid_keys()
+        if "/" not in attn_implementation:  # a kernel of the hub
+            known_name("model.attn_implementation", attn_implementation, {"eager", *attentions}, "kind of attention")
+        given["attn_implementation"] = attn_implementation
+    if arguments:
+        check_arguments(arguments, lambda: _from_config(found, arguments), found.kind.__module__)
+    if not given and peft is None:
+        return
+    with _as_unsupported(attn_implementation), import_module("torch").device("meta"):
+        model = _from_config(found, given)
+        if peft is not None:
+            _with_adapters(model, peft)
+
+
+def inputs(  # noqa: PLR0913, PLR0917  # one argument for each setting of conf/model/transformers.yaml
     architecture: str | None,
     path: str | None,
     task: str | None,
     sizes: Mapping[str, Any],
     config: Mapping[str, Any] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    dtype: str | None = None,
+    attn_implementation: str | None = None,
+    peft: Mapping[str, Any] | None = None,
     generation: Mapping[str, Any] | None = None,
 ) -> ModelInputs:
     """Return the description of the model's inputs, as its configuration and the signature of its forward tell them.
 
     Args:
-        architecture, path, task, config: as of :func:`build`.
+        architecture, path, task, config, arguments, dtype, attn_implementation, peft: as of :func:`build`; they are checked.
         sizes: the config's ``inputs``.
         generation: the config's ``generation`` in mode=generation; its prompt is the text that the model, or its encoder, is given.
 
     Raises:
-        UserError: a size or an argument of the generation is not one of this model.
+        UserError: a size, an argument of the generation or another setting is not one of this model.
+        Unsupported: the model does not have this implementation of attention, or its package is not installed.
     """
     found = _model(architecture, path, task, dict(config or {}))
+    _check_settings(found, {} if path is not None else arguments or {}, dtype, attn_implementation, peft)
     length = None if generation is None else generation.get("prompt_length")
     if length is not None and sizes.get("sequence_length", length) != length:
         allowed = f"differs from generation.prompt_length={length}: give only one of the two."
@@ -358,6 +442,9 @@ class _Description:
             return
         longest = _first(encoder, "max_source_positions", "max_length")
         frames = self._size("audio_frames", 2 * (longest or 1500) if name == "input_features" else longest or 1024)
+        if self._config.model_type == "whisper" and longest is not None and frames != 2 * longest:
+            fixed = f"is not the length that this model takes: 2 · model.config.max_source_positions = {2 * longest}."
+            raise UserError([Problem("inputs.audio_frames", frames, fixed)])
         mels = bins or _first(encoder, "input_feat_per_channel", "feature_size") or 80
         is_frames_last = name == "input_features" and not hasattr(encoder, "input_feat_per_channel")
         self._specs[name] = ArraySpec((mels, frames) if is_frames_last else (frames, mels))

@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import cast
 
 from sweeprof.backends import LoadedModel, MeasuresMemory
 from sweeprof.errors import Unsupported
@@ -47,7 +48,7 @@ def run(session: Session, backend: MeasuresMemory) -> Memory:
     """Return the resident memory of this process before, while and after the model is loaded, and while it steps."""
     if not session.owns_process:
         raise Unsupported("resident memory is that of a whole process; a sweep gives each trial its own")
-    added, not_added = _added(session, backend)
+    added, not_added = cast(tuple[int | None, str | None], session.measured_first)
     inputs = session.inputs()
     meter = backend.memory_meter()
     interference.restore()
@@ -65,17 +66,20 @@ def run(session: Session, backend: MeasuresMemory) -> Memory:
         return Memory(baseline, loaded, max(highest, stepping), MEMORY_STEPS, stepping, added, not_added)
 
 
-def _added(session: Session, backend: MeasuresMemory) -> tuple[int | None, str | None]:
+def added_memory(session: Session, backend: MeasuresMemory) -> tuple[int | None, str | None]:
     """Return what the model and its step add to a process that has the framework, or why that was not measured.
 
     It is measured in a child of this process, where freed memory leaves the resident set at once: with the usual settings the C
     library keeps some of it, more or less by chance, which belongs in the total only.
     """
+    if not session.owns_process:
+        return None, "it is that of a whole process"
     device = session.device_name()
     if device != "cpu":
         return None, f"the model is on {device}: memory/cuda_allocated_peak_bytes is its memory there"
 
     def measured() -> int:
+        session.set_up()
         inputs = session.inputs()
         meter = backend.memory_meter()
         meter.give_back_freed()
@@ -128,6 +132,7 @@ PASS = Pass(
     name="memory",
     order=90,
     run=run,
+    first=added_memory,
     read=Memory.from_dict,
     kind="once",
     capability=MeasuresMemory,

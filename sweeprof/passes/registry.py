@@ -81,6 +81,9 @@ class Pass(Generic[Result_co]):
     """True if nothing else may use the device, or measure on the host, while it runs."""
     provides: tuple[Parameter, ...] = ()
     """The parameters of metric functions that can be taken from its result; empty: one with the name of the pass."""
+    first: Callable[[Session, Any], object] | None = None
+    """Called like :attr:`run`, before the framework is set up and starts threads; ``run`` finds its result in
+    :attr:`Session.measured_first`. None: there is nothing to do first."""
     pair: Callable[[tuple[Any, ...], Callable[[], tuple[Any, ...]]], tuple[Result_co, ...]] | None = None
     """Of the kind ``rounds``: given the results of a combination and a function that reads those of its baseline, returns the
     former with what a comparison needs of the latter."""

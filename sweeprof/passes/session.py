@@ -21,10 +21,12 @@ from sweeprof.backends import (
     LoadedModel,
     Quantizes,
     ReportsSettings,
+    SelectsModules,
     Trains,
     lacking,
 )
 from sweeprof.counting.formulas import DEFAULTS, Formulas
+from sweeprof.counting.selection import ModuleSelection
 from sweeprof.datasets.sample import NOT_COUNTED
 from sweeprof.errors import DatasetError, Uncounted, UserError, choice_problem
 from sweeprof.measuring.generation_config import GenerationConfig
@@ -122,8 +124,20 @@ class Session(ABC):
     """Those of the framework while the model ran, filled in by :meth:`run`."""
     warnings: list[Warning] = field(default_factory=list)
     """Warnings about the data, filled in by :meth:`run`."""
+    measured_first: object = None
+    """What :attr:`Pass.first` of the running pass returned."""
     partial: PassResult | None = None
     """The part of its result that the last pass had before it raised, filled in by :meth:`run`."""
+
+    @property
+    def selection(self) -> ModuleSelection:
+        """The modules that are counted and timed."""
+        return self.formulas.selection
+
+    @property
+    def selects_natively(self) -> bool:
+        """True if the backend neither counts nor times excluded modules; else they are taken out of its results."""
+        return isinstance(self.backend, SelectsModules) and self.backend.selects_modules
 
     def check(self) -> None:
         """Raise :class:`UserError` for a setting that is not one of those allowed."""
@@ -143,18 +157,27 @@ class Session(ABC):
         """
         requested_pass = passes()[pass_name]
         self.partial = None
+        missing = requested_pass.capability
+        if missing is not None and isinstance(self.backend, missing):
+            missing = None
+        if requested_pass.first is not None and missing is None:
+            self.measured_first = requested_pass.first(self, self.backend)
+        self.set_up()
+        try:
+            if missing is not None:
+                raise lacking(self.backend, missing)
+            return requested_pass.run(self, self.backend)
+        finally:
+            self.settings.end(self._settings_now())
+
+    def set_up(self) -> None:
+        """Set up the framework and the backend for the model's inputs."""
         self.prepare()
         self.settings.begin(self._settings_now(), self.configured_settings())
         if isinstance(self.backend, Expects):
             self.backend.expect(self.inputs())
         if isinstance(self.backend, Quantizes):
             self.backend.ranges_from(self.samples)
-        try:
-            if requested_pass.capability is not None and not isinstance(self.backend, requested_pass.capability):
-                raise lacking(self.backend, requested_pass.capability)
-            return requested_pass.run(self, self.backend)
-        finally:
-            self.settings.end(self._settings_now())
 
     def configured_settings(self) -> Mapping[str, object]:
         """Return the settings that a config requests, by the names that the backend gives them; none if there is no config."""
@@ -232,12 +255,12 @@ class Session(ABC):
     def work(self, model: LoadedModel, inputs: Inputs) -> Work:
         """Return the step that is repeated: a forward, a whole training step or a whole generation."""
         if self.mode == "training":
-            return Work(model.put(inputs), self.targets(), self.training_config)
+            return Work(model.put(inputs), self.targets(), self.training_config, selection=self.selection)
         if self.mode == "generation":
             if not isinstance(self.backend, Generates):
                 raise lacking(self.backend, Generates)
             return Work(model.put(inputs), generation=self.generation_config)
-        return Work(model.put(inputs))
+        return Work(model.put(inputs), selection=self.selection)
 
     def generation_step(self, model: LoadedModel, work: Work) -> AbstractContextManager[GenerationStep]:
         """Within the context: the generation of a batch by the model."""

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
-from sweeprof.backends import Analyzes, AnalyzesGeneration, AnalyzesTraining, CountsItself, HasArtifact, ListsWeights
+from sweeprof.backends import (
+    Analyzes,
+    AnalyzesGeneration,
+    AnalyzesTraining,
+    CountsItself,
+    HasArtifact,
+    ListsWeights,
+    TracesGraph,
+)
+from sweeprof.counting.selection import outermost
 from sweeprof.errors import Unsupported
 from sweeprof.passes.registry import Parameter, Pass
 from sweeprof.passes.session import Session
 from sweeprof.results.artifact import Artifact
 from sweeprof.results.generation import Generation
+from sweeprof.results.graph import Graph
+from sweeprof.results.layer_times import OUTSIDE
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.operators import OwnCounts
 from sweeprof.tracebacks import described
@@ -26,11 +38,21 @@ def run_analysis(session: Session, backend: Analyzes) -> LayerTable:
         except Exception as error:
             if isinstance(backend, ListsWeights):
                 with suppress(Exception):  # a builder that raises is the error that is reported already
-                    session.partial = backend.weights(build, described(error))
+                    session.partial = _selected(session, backend.weights(build, described(error)))
             raise
+    table = _selected(session, table)
     session.partial = table
     session.check_counted(table.uncovered)
     return table
+
+
+def _selected(session: Session, table: LayerTable) -> LayerTable:
+    """Return the table without the modules that the session excludes, where the backend has counted them all the same."""
+    if session.selection.is_everything or session.selects_natively:
+        return table
+    excluded = session.selection.excluded({row.path: row.type for row in table.rows if row.path != OUTSIDE})
+    kept = table.where(lambda row: row.path not in excluded)
+    return replace(kept, excluded=outermost(excluded))
 
 
 def counted(table: LayerTable) -> LayerTable:
@@ -38,6 +60,12 @@ def counted(table: LayerTable) -> LayerTable:
     if table.uncounted is not None:
         raise Unsupported(table.uncounted)
     return table
+
+
+def run_graph(session: Session, backend: TracesGraph) -> Graph:
+    """Return the operators of one forward, and the tensors that pass between them."""
+    with session.described() as (build, channel_axis), session.timed("measure"):
+        return backend.graph(build, session.inputs(), channel_axis, session.formulas)
 
 
 def run_training(session: Session, backend: AnalyzesTraining) -> Training:
@@ -81,6 +109,7 @@ ANALYSIS = Pass(
     capability=Analyzes,
     provides=(Parameter("layers", counted), Parameter("weights", needs_success=False)),
 )
+GRAPH = Pass(name="graph", order=15, run=run_graph, read=Graph.from_dict, kind="exact", capability=TracesGraph)
 TRAINING = Pass(
     name="training", order=20, run=run_training, read=Training.from_dict, kind="exact", capability=AnalyzesTraining
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sweeprof.backends import ProfilesLines, TimesLayers, TracesOperators, TracksAllocations
 from sweeprof.passes.registry import Pass
 from sweeprof.passes.session import Session
-from sweeprof.results.layer_times import LayerTimes
+from sweeprof.results.layer_times import OUTSIDE, LayerTimes
 from sweeprof.results.lines import Lines
 from sweeprof.results.memory import Allocations
 from sweeprof.results.operators import Operators
@@ -14,7 +14,11 @@ from sweeprof.results.operators import Operators
 def run_layer_times(session: Session, backend: TimesLayers) -> LayerTimes:
     """Return the times of every call of every layer, from steps with and without probes in alternation."""
     with session.working() as (model, work):
-        return backend.layer_times(model, work, session.protocol)
+        times = backend.layer_times(model, work, session.protocol)
+    if session.selection.is_everything or session.selects_natively:
+        return times
+    modules = {call.path: call.type for call in times.calls if call.path != OUTSIDE}
+    return times.without(session.selection.excluded(modules))
 
 
 def run_operators(session: Session, backend: TracesOperators) -> Operators:

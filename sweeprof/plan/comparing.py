@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweeprof.errors import Damaged
-from sweeprof.metrics.metric import Metric
-from sweeprof.passes.registry import exclusive_passes
+from sweeprof.metrics.metric import Metric, Selected
+from sweeprof.passes.registry import exclusive_passes, pass_named
 from sweeprof.plan.plan import Axes, Combination, Plan
 from sweeprof.report.selection import metric_names, with_selection
 from sweeprof.results.compare import Comparison, comparison_from
@@ -48,14 +48,35 @@ def thresholds_of(plan: Plan, metrics: Sequence[MetricInfo]) -> dict[str, float]
 
 
 def protocol_of(combinations: Sequence[Combination]) -> Json:
-    """Return the different numbers of rounds, ways of interleaving and kernels of the combinations."""
+    """Return the different numbers of rounds, ways of interleaving, kernels and rules for stopping of the combinations."""
     protocols = [c.config["protocol"] for c in combinations]
-    found: Axes = {"rounds": [], "interleave": [], "kernel": []}
+    found: Axes = {"rounds": [], "interleave": [], "kernel": [], "decide": []}
     for protocol in protocols:
         for key, values in found.items():
             if protocol.get(key) not in values:
                 values.append(protocol.get(key))
     return {key: [value for value in values if value is not None] for key, values in found.items()}
+
+
+def most_rounds(config: Json) -> int:
+    """Return the largest number of rounds of a combination whose protocol stops when its verdicts are decided; 0 if it is fixed."""
+    protocol = config["protocol"]
+    return int(protocol["rounds"]) if protocol.get("decide") else 0
+
+
+def deciding_metric(metrics: Sequence[Selected], mode: object) -> Selected | None:
+    """Return the metric whose verdicts stop the rounds of a combination: the time of its step, else the first measured in rounds.
+
+    None if the sweep measures nothing in rounds of which one direction is better.
+    """
+    in_rounds = [
+        entry
+        for entry in metrics
+        if entry.metric.info.better and any(pass_named(name).kind == "rounds" for name in entry.metric.passes)
+    ]
+    steps = ("latency/iteration",) if mode == "training" else ("latency/forward", "generation/latency")
+    named = {entry.metric.info.name: entry for entry in in_rounds}
+    return next((named[name] for name in steps if name in named), next(iter(in_rounds), None))
 
 
 def compares_outputs(combinations: Sequence[Combination], tolerance: float | None, metrics: Sequence[Metric]) -> bool:

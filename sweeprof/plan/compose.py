@@ -215,6 +215,7 @@ class Composer:
             order_seed=int(self.config.seed.order),
             parallel_trials=int(self.config.parallel_trials),
             fail_fast=bool(self.config.fail_fast),
+            budget=self.config.budget,
             compare=ComparisonSettings(
                 thresholds=self._plain("compare.thresholds"),
                 tolerance=self.config.compare.tolerance,

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sweeprof.errors import Problem, UserError, WorkerError, nearest
+from sweeprof.errors import Problem, Unsupported, UserError, WorkerError, nearest
 from sweeprof.measuring.instantiate import instantiate, located
 from sweeprof.plan.plan import Combination, identity
 from sweeprof.processes import Child, child_environment, inherited_connection
@@ -26,6 +26,8 @@ GENERATED, DESCRIBED = "inputs", "model_inputs"
 """The key of a dataset for the description of the model's inputs: of ``dataset=auto``, which needs it, and of other datasets."""
 ANSWER_S = 180.0
 """How long describing the inputs of all models may take: a file may be large, and a package slow to import."""
+UNSUPPORTED = "unsupported"
+"""In place of a description, the key of the reason why a model cannot be built as the config says."""
 WILDCARDS = "*?["
 GENERATION = "generation"
 """The argument of a function that describes inputs by which it learns of mode=generation: the config's ``generation``."""
@@ -129,6 +131,8 @@ def _filled(combination: Combination, descriptions: dict[str, Json]) -> Combinat
     description = None if key is None or node is None else descriptions[_key(node)]
     if key is None or description is None:
         return combination
+    if UNSUPPORTED in description:
+        return dataclasses.replace(combination, unsupported=combination.unsupported or description[UNSUPPORTED])
     argument, targets = description["targets_argument"], description["targets"]
     is_own_loss = combination.config["mode"] == "training" and combination.config["training"]["loss"] == "own"
     if key == GENERATED and is_own_loss and argument is not None and targets is not None:
@@ -141,7 +145,15 @@ def _filled(combination: Combination, descriptions: dict[str, Json]) -> Combinat
             axis.startswith("inputs.") and value is None
         ):  # the default of this model, in a sweep that sets it for others
             axes[axis] = description["sizes"].get(axis.removeprefix("inputs."))
-    return dataclasses.replace(combination, id=identity(config), axes=axes, config=config)
+    unsupported = combination.unsupported or _batch_reason(config["batch_size"], description["batch_size"])
+    return dataclasses.replace(combination, id=identity(config), axes=axes, config=config, unsupported=unsupported)
+
+
+def _batch_reason(batch_size: int, only: int | None) -> str | None:
+    """Return why a model does not take a batch size; None if it does."""
+    if only is None or batch_size == only:
+        return None
+    return f"the model takes batches of {only} only: batch_size={only}"
 
 
 def matching_names(pattern: str, names: Json | None) -> list[str]:
@@ -199,7 +211,7 @@ def _tried(problems: list[Problem], call: Callable[[], object]) -> object:
 
 
 def _description(node: Json) -> Json:
-    """Return the description of a model's inputs.
+    """Return the description of a model's inputs, or why the model is unsupported.
 
     Raises:
         UserError: a prompt has a length, and the model's source describes no prompts.
@@ -211,7 +223,13 @@ def _description(node: Json) -> Json:
             allowed = "has no effect: the source of this model does not describe prompts. Set inputs.* instead."
             raise UserError([Problem(PROMPT_LENGTH, generation["prompt_length"], allowed)])
         node = {key: value for key, value in node.items() if key != GENERATION}
-    described: Json = instantiate(node).to_dict()
+    try:
+        described: Json = instantiate(node).to_dict()
+    except Exception as error:  # Hydra wraps what a source raises
+        cause = original(error)
+        if isinstance(cause, Unsupported):
+            return {UNSUPPORTED: str(cause)}
+        raise
     return described
 
 

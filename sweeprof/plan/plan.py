@@ -13,11 +13,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from sweeprof.config.schema import EARLIER_INTERLEAVE, IDENTITY, LimitSettings
 from sweeprof.errors import Damaged
 from sweeprof.passes.registry import exclusive_passes, pass_named, passes
+from sweeprof.plan.order import pair_key, spread
 from sweeprof.results.compare import Excluded
 from sweeprof.results.record import MOST_ROUNDS, Json, PassName, check_id, check_version
 from sweeprof.results.validation import damaged, validated
@@ -113,6 +115,8 @@ class Plan:
     """Maximum number of trials that a shard runs at once, if their passes do not measure the device."""
     fail_fast: bool = False
     """True if the first trial that fails ends the sweep."""
+    budget: str | None = None
+    """Duration of the whole sweep, such as ``10min``; None: no limit."""
     cluster: Json = field(default_factory=dict)
     """Of a sweep on a cluster: its ``settings``, and the ``resources`` of each shard's task."""
     compare: ComparisonSettings = field(default_factory=ComparisonSettings)
@@ -292,8 +296,9 @@ def _essence(node: object) -> object:
     # So that a combination keeps its id.
     if kept.get("interleave") == "samples":
         kept["interleave"] = EARLIER_INTERLEAVE
-    if kept.get("precision_method", "") is None:
-        del kept["precision_method"]
+    for name in ("precision_method", "decide"):
+        if kept.get(name, "") is None:
+            del kept[name]
     if kept.get("precision") == "fp32" and kept.get("framework") in _WITHOUT_PRECISION:
         del kept["precision"]
         if kept["framework"] == "litert":
@@ -326,22 +331,27 @@ def trial_groups(
 ) -> list[TrialGroup]:
     """Every trial of a shard in the order of execution.
 
-    Passes that do not measure the device come first, then passes that measure it once, each by combination. Then the rounds
-    of the timing pass: each times every combination once, in a different order, so that a drift of the machine affects all
-    combinations alike. If the protocol interleaves samples, combinations that share a baseline are in one group.
+    The first round of the timing pass comes first, spread over the axes: after it every combination has a result. Then passes
+    that measure the device once, then passes that do not measure it, each by combination. Then the other rounds of the timing
+    pass: each times every combination once, in a different order, so that a drift of the machine affects all combinations
+    alike. If the protocol interleaves samples, combinations that share a baseline are in one group.
     """
-    able = [c for c in combinations if c.unsupported is None]
+    planned = [c for c in combinations if c.unsupported is None]
+    able = [planned[position] for position in spread([c.axes for c in planned], baseline, seed)]
     once = [name for name in passes if pass_named(name).kind != "rounds"]
     aside = [(Trial(c.id, name),) for c in able for name in once if name not in exclusive_passes()]
     alone = [(Trial(c.id, name),) for c in able for name in once if name in exclusive_passes()]
-    in_rounds = [name for name in passes if name not in once]
-    rounds = [bout for name in in_rounds for bout in _interleaved(able, name, baseline, random.Random(seed))]
-    return [*aside, *alone, *rounds]
+    rounds = [list(_rounds(able, name, baseline, seed)) for name in passes if name not in once]
+    first = [group for groups in rounds for group in groups[:1]]
+    others = [group for groups in rounds for group in groups[1:]]
+    return [*chain(*first), *alone, *aside, *chain(*others)]
 
 
-def _interleaved(
-    combinations: Sequence[Combination], pass_name: PassName, baseline: Mapping[str, object], shuffler: random.Random
-) -> Iterator[TrialGroup]:
+def _rounds(
+    combinations: Sequence[Combination], pass_name: PassName, baseline: Mapping[str, object], seed: int
+) -> Iterator[list[TrialGroup]]:
+    """Yield the trial groups of each round of a pass; those of the first round in the order of the combinations."""
+    shuffler = random.Random(seed)
     rounds = {c.id: int(c.config["protocol"]["rounds"]) for c in combinations}
     together: dict[str, list[str]] = {}
     for c in combinations:
@@ -350,20 +360,11 @@ def _interleaved(
     for round in range(max(rounds.values(), default=0)):
         groups = [[id for id in group if round < rounds[id]] for group in together.values()]
         groups = [group for group in groups if group]
-        shuffler.shuffle(groups)
+        if round:
+            shuffler.shuffle(groups)
         for group in groups:
             shuffler.shuffle(group)
-            yield tuple(Trial(id, pass_name, round) for id in group)
-
-
-def pair_key(axes: Mapping[str, object], baseline: Mapping[str, object]) -> str:
-    """Return the text that is equal for combinations that share a baseline."""
-    return json.dumps({key: value for key, value in axes.items() if key not in baseline}, sort_keys=True, default=str)
-
-
-def estimated_seconds(plan: Plan) -> float:
-    """Roughly how long the plan takes: what the protocols ask for, and a second per process for what surrounds it."""
-    return sum(expected_seconds(c, name) for c in plan.combinations if c.unsupported is None for name in plan.passes)
+        yield [tuple(Trial(id, pass_name, round) for id in group) for group in groups]
 
 
 def expected_seconds(combination: Combination, pass_name: PassName) -> float:

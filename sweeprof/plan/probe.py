@@ -6,10 +6,8 @@ The driver imports neither user code nor frameworks; a crash or a hang of an imp
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import inspect
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +23,8 @@ from sweeprof.plan.plan import Combination
 from sweeprof.plan.process_environment import environment
 from sweeprof.processes import Child, child_environment, inherited_connection
 from sweeprof.results.record import Json
-from sweeprof.tracebacks import described, original
+from sweeprof.targets import target_problems
+from sweeprof.tracebacks import original
 
 PROBE_S = 120.0
 DATASETS_S = 30.0
@@ -120,50 +119,6 @@ def _asked(question: Json, variables: Mapping[str, str], then: Json | None = Non
     return [Problem(**problem) for problem in answered["problems"]]
 
 
-def target_problems(key: str, target: str, arguments: Iterable[str]) -> list[Problem]:
-    """Return the problems of a ``_target_`` and the names of its arguments; imports it."""
-    problem = target_problem(key, target)
-    if problem is not None:
-        return [problem]
-    module_name, _, attribute = target.rpartition(".")
-    try:
-        signature = inspect.signature(getattr(importlib.import_module(module_name), attribute))
-    except (TypeError, ValueError):  # what is written in C need not have one
-        return []
-    return [
-        choice_problem(key.removesuffix("._target_"), name, f"argument of {target}", signature.parameters)
-        for name in arguments
-        if not _accepts(signature, name)
-    ]
-
-
-def _accepts(signature: inspect.Signature, name: str) -> bool:
-    try:
-        signature.bind_partial(**{name: None})
-    except TypeError:
-        return False
-    return True
-
-
-def target_problem(key: str, target: str) -> Problem | None:
-    """Return the problem of a ``_target_``; None if it can be called. Imports it."""
-    module_name, _, attribute = target.rpartition(".")
-    if not module_name:
-        return Problem(key, target, "is not the dotted name of a class or function, such as my_package.MyNet.")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # importing user code may raise anything
-        return Problem(key, target, f"cannot be imported: {described(error)}.")
-    if not hasattr(module, attribute):
-        names = [name for name in dir(module) if not name.startswith("_")]
-        found = choice_problem(key, attribute, "name", names)
-        return Problem(key, target, f"cannot be imported: {module_name} has no '{attribute}'.", found.nearest)
-    if not callable(getattr(module, attribute)):
-        kind = type(getattr(module, attribute)).__name__
-        return Problem(key, target, f"is a {kind}, which cannot be called; name a class or a function.")
-    return None
-
-
 def dataset_problems(node: Json) -> list[Problem]:
     """Return the problems of what a dataset returns; errors that it raises are left to the trials, which may run elsewhere."""
     try:
@@ -176,9 +131,18 @@ def dataset_problems(node: Json) -> list[Problem]:
         if isinstance(cause, UserError) and cause.problems:
             return list(cause.problems)
         if isinstance(cause, DatasetError):
-            text = str(cause).rstrip(".")
-            return [Problem("dataset", node["_target_"], f"returns data that a model cannot be measured on: {text}.")]
+            key, value = _given_data(node)
+            return [Problem(key, value, f"has data that a model cannot be measured on: {str(cause).rstrip('.')}.")]
     return []
+
+
+def _given_data(node: Json) -> tuple[str, object]:
+    """Return the key by which the user chose the data, and its value."""
+    if node.get("path") is not None:
+        return "dataset.path", node["path"]
+    if isinstance(node.get("source"), Mapping):
+        return "dataset.source._target_", node["source"].get("_target_")
+    return "dataset", node["_target_"]
 
 
 def device_problem(backend: Json, device: str) -> Problem | None:

@@ -13,7 +13,8 @@ from sweeprof.config.schema import IDENTITY, RESOURCES
 from sweeprof.config.units import parse_minutes, parse_size
 from sweeprof.config.validation import WHERE
 from sweeprof.errors import Problem, UserError
-from sweeprof.plan.plan import Axes, Combination, expected_seconds, pair_key
+from sweeprof.plan.order import pair_key
+from sweeprof.plan.plan import Axes, Combination, expected_seconds
 from sweeprof.plan.shape import Rule, read_rules
 from sweeprof.results.record import Json, PassName
 

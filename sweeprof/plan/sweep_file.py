@@ -39,6 +39,7 @@ from sweeprof.plan.resolve import Items, Resolver
 from sweeprof.plan.shape import Rule, Shape, read_rules, read_shape
 from sweeprof.results.compare import Excluded
 from sweeprof.results.record import Json
+from sweeprof.results.statistics import MOST_SEQUENTIAL_ROUNDS
 
 
 @dataclass
@@ -148,7 +149,10 @@ class Section:
     @cached_property
     def resolver(self) -> Resolver:
         """Composes the configs of its points."""
+        finish: dict[str, Callable[[Json, tuple[str, ...]], Json]]
         finish = {"model": self._own_model, "dataset": self._own_dataset}
+        if self.config.budget is not None:
+            finish["protocol"] = _within_budget
         return Resolver(self.groups.loader, self.config, self._fixed, finish)
 
     def sizes(self) -> list[tuple[int, str]]:
@@ -398,3 +402,10 @@ def _without_builder(backend: Mapping[str, object], model: Mapping[str, object])
     except Unsupported as error:
         return str(error)
     return None
+
+
+def _within_budget(protocol: Json, _: tuple[str, ...]) -> Json:
+    """Return the protocol of a sweep with a budget: rounds until its comparisons are decided, or until the time is used up."""
+    if protocol.get("decide") is not None:
+        return protocol
+    return {**protocol, "decide": "baseline", "rounds": MOST_SEQUENTIAL_ROUNDS}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from sweeprof.profiling import conventions
 from sweeprof.report.layers import aggregate, by_module, html, tables, text
 from sweeprof.results.layers import LayerTable
 
 if TYPE_CHECKING:
+    import pandas
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -20,10 +21,23 @@ if TYPE_CHECKING:
 class Layers(LayerTable):
     """The layers of a model, from :attr:`sweeprof.Profile.layers`; ``print`` shows them as a tree."""
 
+    NOT_STORED: ClassVar[tuple[str, ...]] = ("host",)
+    host: Mapping[str, str | int] = field(default_factory=dict, repr=False)
+    """The host on which they were profiled, by the columns of :meth:`to_frame`."""
+
     @classmethod
-    def of(cls, table: LayerTable) -> Layers:
+    def of(cls, table: LayerTable, host: Mapping[str, str | int] | None = None) -> Layers:
         """Return the same table with methods to display and export it."""
-        return cls(**{spec.name: getattr(table, spec.name) for spec in fields(LayerTable)})
+        return cls(**{spec.name: getattr(table, spec.name) for spec in fields(LayerTable)}, host=host or {})
+
+    def to_frame(self, host: bool = False) -> pandas.DataFrame:
+        """Return a row per layer; shares are of the table's total, 0..1.
+
+        Args:
+            host: also columns that describe the host, ``host_name``, ``host_cpu``, ``host_threads`` …, the same in each row.
+        """
+        frame = LayerTable.to_frame(self)
+        return frame.assign(**self.host) if host else frame
 
     # Each is a function of a LayerTable, documented where it is defined.
     tree = text.tree
@@ -44,8 +58,8 @@ class Layers(LayerTable):
         path: str | Path | None = None,
         figsize: tuple[float, float] | None = None,
     ) -> tuple[Figure, Axes]:
-        """Times as stacked bars per depth, see :func:`sweeprof.report.pictures.layers.stacked`."""
-        from sweeprof.report.pictures.layers import stacked  # with matplotlib, which nothing else here needs
+        """Times as stacked bars per depth, see :func:`sweeprof.report.pictures.stacked.stacked`."""
+        from sweeprof.report.pictures.stacked import stacked  # with matplotlib, which nothing else here needs
 
         return stacked(self, channels, direction, path, figsize)
 
@@ -53,13 +67,13 @@ class Layers(LayerTable):
         """See :func:`sweeprof.report.layers.html.to_html`."""
         return html.to_html(self, inclusive=inclusive, title=title)
 
-    def to_latex(self, inclusive: bool = False) -> str:
+    def to_latex(self, inclusive: bool = False, columns: Sequence[str] | None = None) -> str:
         """See :func:`sweeprof.report.layers.tables.to_latex`."""
-        return tables.to_latex(self, inclusive=inclusive)
+        return tables.to_latex(self, columns, inclusive)
 
-    def to_markdown(self, inclusive: bool = False) -> str:
+    def to_markdown(self, inclusive: bool = False, columns: Sequence[str] | None = None) -> str:
         """See :func:`sweeprof.report.layers.tables.to_markdown`."""
-        return tables.to_markdown(self, inclusive=inclusive)
+        return tables.to_markdown(self, columns, inclusive)
 
     def namespace_tree(self, pool: Mapping[str, object] | None = None) -> str:
         """A nested dictionary as text, by default :meth:`timepool`; see

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sweeprof.backends import Backend
 from sweeprof.backends.lookup import as_model, backend_named, backend_of, is_function
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
+from sweeprof.counting.selection import ModulePatterns, ModuleSelection
 from sweeprof.datasets.auto import ModelInputs
 from sweeprof.display import Displayed
 from sweeprof.errors import (
@@ -22,6 +24,7 @@ from sweeprof.errors import (
     Unsupported,
     UserError,
     choice_problem,
+    option_problem,
 )
 from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
@@ -36,13 +39,15 @@ from sweeprof.passes.session import Session, Strict
 from sweeprof.profiling.mappings import ComputedMetrics, KnownMetrics
 from sweeprof.profiling.progress import LOG, Progress
 from sweeprof.profiling.session import BuiltSession, Data, LiveSession
-from sweeprof.report.cells import one_line
-from sweeprof.report.units import scaled
+from sweeprof.results.environment import host_columns
+from sweeprof.results.graph import Graph
 from sweeprof.results.layer_times import LayerTimes, Mode
 from sweeprof.results.layers import LayerTable
-from sweeprof.results.measurement import Measurement, Measurements
+from sweeprof.results.measurement import Measurement, Measurements, shown_names
+from sweeprof.results.operators import Operators
 from sweeprof.results.protocol import Protocol
-from sweeprof.results.record import PassName
+from sweeprof.results.record import Json, PassName, Stored
+from sweeprof.results.validation import validated
 from sweeprof.results.verdicts import Differences, differences
 
 if TYPE_CHECKING:
@@ -78,6 +83,8 @@ class Profiler(Displayed):
         input_pattern: Callable[..., Inputs] | None = None,
         forward: Callable[..., object] | None = None,
         formulas: Mapping[Any, Formula] | None = None,
+        include: ModulePatterns = (),
+        exclude: ModulePatterns = (),
         strict: Strict = "warn",
         reuse_counts: bool = True,
         mode: Mode = "inference",
@@ -89,6 +96,7 @@ class Profiler(Displayed):
         units: float | Callable[[Any], float] | None = None,
         quality: Mapping[str, object] | None = None,
         progress: bool | None = None,
+        verbose: bool = False,
     ) -> None:
         """Set up a profiler; nothing is run yet.
 
@@ -98,10 +106,12 @@ class Profiler(Displayed):
             data: batches, or a mapping of splits to batches; the first batch is measured, all of ``test`` is evaluated.
             inputs: the arguments of the model, instead of the first batch (:meth:`sweeprof.Inputs.of`).
             backend: name or object; ``auto`` takes the framework of the model.
-            device: where to run; None where the model is.
+            device: where to run, such as ``cpu``, ``gpu`` or ``cuda:1``; None where the model is.
             input_pattern: from a batch to the model's arguments (:func:`sweeprof.pattern_of`).
             forward: ``forward(model, *args, **kwargs)`` if a step is more than a call of the model.
             formulas: by module type or operator, for this model alone.
+            include: count and time only these modules and what is inside them: paths, globs (``layer1.*``), class names or classes.
+            exclude: neither count nor time these modules and what is inside them, likewise.
             strict: what to do about an operator without a formula: ``error``, ``warn`` or ``ignore``.
             reuse_counts: copy the counts of a block to equal blocks that are called with equal shapes; False: count each of them.
             mode: a step is a forward (``inference``), a whole training step (``training``) or a whole generation of text
@@ -114,10 +124,14 @@ class Profiler(Displayed):
             units: in a batch, a number or a function that returns it from the inputs; None: tokens by the attention mask.
             quality: further metrics ``quality/NAME`` of the split ``test``: an object of torchmetrics or another one with
                 ``update`` and ``compute``, a function of all outputs and targets, or a mapping as in a config's ``quality.NAME``.
-            progress: show the running pass in a line on stderr or in a notebook; None: only on a terminal and in a notebook.
+            progress: show the running pass and a bar in a line on stderr or in a notebook; None: only on a terminal and in a
+                notebook.
+            verbose: print each pass with its duration, and warnings about results, on stderr; see also
+                :func:`sweeprof.set_logger`.
 
         Raises:
-            UserError: the framework of the model is unknown, or an argument is invalid.
+            UserError: the framework of the model is unknown, or an argument is invalid, such as a device that this host does not
+                have.
         """
         if units is not None and unit is None:
             raise UserError([Problem("units", units, "needs a unit, such as unit='tokens'.")])
@@ -130,7 +144,7 @@ class Profiler(Displayed):
         session = LiveSession(
             backend=given_backend,
             protocol=protocol or Protocol(),
-            formulas=DEFAULTS if formulas is None else Formulas(formulas, DEFAULTS),
+            formulas=Formulas(formulas, DEFAULTS, ModuleSelection.of(include, exclude)),
             strict=strict,
             mode=mode,
             training_config=TrainingConfig(optimizer, loss),
@@ -149,17 +163,18 @@ class Profiler(Displayed):
             session.formulas = session.formulas.without_reuse()
         if quality:
             session.output_scores = partial(scores_of, quality, session.device_name(), data)
-        self._set_up(session, progress, quality)
+        self._set_up(session, Progress(progress, verbose), quality)
 
-    def _set_up(self, session: Session, progress: bool | None, quality: Mapping[str, object] | None = None) -> None:
+    def _set_up(self, session: Session, progress: Progress, quality: Mapping[str, object] | None = None) -> None:
         self.session = session
-        self._progress = Progress(progress)
+        self._progress = progress
         self._quality = quality or {}
         self._registered: dict[str, Metric] = {f"quality/{name}": score_metric(name) for name in self._quality}
         self._overriding: set[str] = set()
         self._results: dict[PassName, PassResult | Missing] = {}
         self._computed: dict[tuple[str, str], Measurement] = {}
         self._newest = Measurements()
+        self._newest_options: dict[str, Options] = {}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Profiler:
@@ -191,7 +206,7 @@ class Profiler(Displayed):
                 seed=config["seed"]["weights"],
                 describe_inputs=_unchecked_description(config),
             ),
-            progress=False,
+            Progress(is_shown=False),
         )
         if not metrics.get("reuse_counts", True):
             profiler.session.formulas = profiler.session.formulas.without_reuse()
@@ -206,9 +221,40 @@ class Profiler(Displayed):
         """
         from sweeprof.profiling.layers import Layers  # with the report's templates, which a worker has no use for
 
-        table, times = self.seen("analysis"), self._results.get("layer_times")
-        assert isinstance(table, LayerTable)
-        return Layers.of(table.with_times(times) if isinstance(times, LayerTimes) else table)
+        self.seen("analysis")
+        assert self.counted_layers is not None
+        return Layers.of(self.counted_layers, self._setup().host)
+
+    @property
+    def counted_layers(self) -> LayerTable | None:
+        """The layers if they have been counted, with their times if these have been measured."""
+        table, times = self._results.get("analysis"), self._results.get("layer_times")
+        if not isinstance(table, LayerTable):
+            return None
+        return table.with_times(times) if isinstance(times, LayerTimes) else table
+
+    def _setup(self) -> Setup:
+        """Return what is measured, and where."""
+        session = self.session
+        model = session.caller_model()
+        return Setup(
+            model="a model that is built for each pass" if model is None else type(model).__name__,
+            mode=session.mode,
+            backend=type(session.backend).__name__,
+            device=session.device_name(),
+            host=host_columns({**session.settings.requested, **session.settings.in_effect}),
+        )
+
+    @property
+    def graph(self) -> Graph:
+        """The operators of one forward as nodes and the tensors between them as edges, with times if operators have been traced.
+
+        Raises:
+            Exception: any error of the model's forward.
+        """
+        graph, operators = self.seen("graph"), self._results.get("operators")
+        assert isinstance(graph, Graph)
+        return graph.with_times(operators) if isinstance(operators, Operators) else graph
 
     @property
     def status(self) -> ComputedMetrics:
@@ -232,7 +278,8 @@ class Profiler(Displayed):
         with self._progress.running(pass_name):
             result = self.session.run(pass_name)
         for warning in getattr(result, "warnings", ()):
-            LOG.warning("%s: %s: %s; %s", pass_name, warning.code, warning.text, warning.advice)
+            text = f"{pass_name}: {warning.code}: {warning.text}; {warning.advice}"
+            self._progress.log(logging.WARNING, text)
         return result
 
     def register(self, metric: Metric | Sequence[Metric], *, override: bool = False) -> None:
@@ -270,13 +317,9 @@ class Profiler(Displayed):
             UserError: there is no such metric, or it has no such option.
         """
         selected = self._selected(name, options)
-        key = _key(selected)
         if recompute:
             self._forget(name)
-        if key not in self._computed:
-            self._compute([selected])
-        self._newest[name] = self._computed[key]
-        return self._computed[key]
+        return self._computed_of([selected])[selected.metric.info.name]
 
     def compute_all(
         self,
@@ -284,8 +327,8 @@ class Profiler(Displayed):
         *,
         recompute: bool = False,
         options: Mapping[str, Options] | None = None,
-    ) -> Measurements:
-        """Return several metrics.
+    ) -> Profile:
+        """Return several metrics, which ``print`` shows as a table.
 
         Args:
             metrics: a metric set by name (``static``, ``full``), names, or None for every metric that is registered or built in.
@@ -305,10 +348,27 @@ class Profiler(Displayed):
         if recompute:
             for name, _ in names:
                 self._forget(name)
+        measurements = self._computed_of(selected)
+        definitions = {entry.metric.info.name: entry.metric.info.definition for entry in selected}
+        used = {entry.metric.info.name: dict(entry.options) for entry in selected if entry.options}
+        return Profile(measurements, self._setup(), definitions, used, self)
+
+    def _computed_of(self, selected: Sequence[Selected]) -> dict[str, Measurement]:
+        """Return the measurements of metrics, which are computed unless they have been; they are the newest from now on."""
         self._compute([entry for entry in selected if _key(entry) not in self._computed])
-        measurements = Measurements((entry.metric.info.name, self._computed[_key(entry)]) for entry in selected)
+        measurements = {entry.metric.info.name: self._computed[_key(entry)] for entry in selected}
         self._newest.update(measurements)
+        self._newest_options.update({entry.metric.info.name: entry.options for entry in selected})
         return measurements
+
+    def _measurements(self, wanted: Mapping[str, Options]) -> dict[str, Measurement]:
+        """Return the metrics with these options that this profiler can compute."""
+        selected = []
+        for name, options in wanted.items():
+            is_score = name.partition(".")[0].removeprefix("quality/") in self._quality
+            if name in self.metrics or is_score:
+                selected.append(self._selected(name, options))
+        return self._computed_of(selected)
 
     def clone(
         self, *, model: object = None, data: Iterable[object] | Data | None = None, inputs: object = None
@@ -339,12 +399,14 @@ class Profiler(Displayed):
             units=session.units,
             quality=self._quality,
             progress=self._progress.is_shown,
+            verbose=self._progress.is_verbose,
         )
         clone.session.formulas = session.formulas
         clone._registered, clone._overriding = dict(self._registered), set(self._overriding)
         if model is None and data is None and inputs is None:
             clone._results, clone._computed = dict(self._results), dict(self._computed)
             clone._newest = Measurements(self._newest)
+            clone._newest_options = dict(self._newest_options)
         return clone
 
     def __view__(self) -> View:
@@ -366,8 +428,8 @@ class Profiler(Displayed):
 
     @staticmethod
     def compare(baseline: Profiler, candidate: Profiler) -> Differences:
-        """Return the metrics that both have computed, side by side; see :func:`sweeprof.compare`."""
-        return differences(baseline.status, candidate.status)
+        """Return the metrics of both side by side; see :func:`sweeprof.compare`."""
+        return compare(baseline, candidate)
 
     def _names(self, metrics: str | Sequence[Entry] | None) -> list[tuple[str, Options]]:
         if metrics is None:
@@ -391,9 +453,9 @@ class Profiler(Displayed):
         if name not in known:
             raise UserError([choice_problem("metrics", name, "metric", known)])
         metric = known[name]
-        for option in options:
-            if option not in metric.options:
-                raise UserError([choice_problem(name, option, "option", metric.options)])
+        problems = [option_problem(name, option, metric.options) for option in options if option not in metric.options]
+        if problems:
+            raise UserError(problems)
         return Selected(metric, dict(options))
 
     def _compute(self, selected: Sequence[Selected]) -> None:
@@ -529,21 +591,84 @@ def _unchecked_description(config: Mapping[str, Any]) -> Callable[[], ModelInput
     return None if node is None or is_given else builder(node)
 
 
-PLACES = ("layer", "line", "operator")
-"""Details that say where a value was found."""
+@dataclass(frozen=True, slots=True)
+class Setup(Stored):
+    """What was measured, and where."""
+
+    model: str
+    """The name of its class."""
+    mode: Mode
+    backend: str
+    device: str
+    host: Mapping[str, str | int] = field(default_factory=dict)
+    """Columns of :meth:`Profile.to_frame`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Profile(Displayed, Mapping[str, Measurement]):
-    """Measurements by metric name, and the layers of the model."""
+class _Saved(Stored):
+    """The data of :meth:`Profile.to_dict`."""
 
-    measurements: Measurements
-    profiler: Profiler
+    setup: Setup
+    measurements: Mapping[str, Measurement]
+    definitions: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    layers: LayerTable | None = None
+
+
+class Profile(Displayed, Mapping[str, Measurement]):
+    """Measurements by metric name, and the layers of the model; ``print`` shows them as a table."""
+
+    def __init__(
+        self,
+        measurements: Mapping[str, Measurement],
+        setup: Setup,
+        definitions: Mapping[str, str],
+        options: Mapping[str, Options],
+        profiler: Profiler | None = None,
+        layers: LayerTable | None = None,
+    ) -> None:
+        """Made by :func:`sweeprof.profile`, :meth:`sweeprof.Profiler.compute_all` and :meth:`from_dict`."""
+        self.measurements = Measurements(measurements)
+        self.setup = setup
+        """Model, mode, backend, device and host."""
+        self.definitions = definitions
+        """What each metric is, in one sentence."""
+        self.options = options
+        """The options of the metrics that were computed with any, by name."""
+        self._profiler, self._layers = profiler, layers
+        self._has_notes = False
+
+    @property
+    def profiler(self) -> Profiler:
+        """The profiler that measured; it has the results of the passes.
+
+        Raises:
+            Unsupported: the profile was read by :meth:`from_dict`.
+        """
+        if self._profiler is None:
+            raise Unsupported("a profile that was stored has no profiler")
+        return self._profiler
 
     @property
     def layers(self) -> Layers:
-        """The layers of the model."""
-        return self.profiler.layers
+        """The layers of the model.
+
+        Raises:
+            Unsupported: the profile was read by :meth:`from_dict`, and had no layers when it was stored.
+            Exception: any error of the model's forward.
+        """
+        from sweeprof.profiling.layers import Layers  # with the report's templates
+
+        if self._profiler is not None:
+            return self._profiler.layers
+        if self._layers is None:
+            raise Unsupported("the layers had not been counted when the profile was stored")
+        return Layers.of(self._layers, self.setup.host)
+
+    @property
+    def graph(self) -> Graph:
+        """The operators of one forward as nodes and edges, see :attr:`sweeprof.Profiler.graph`."""
+        return self.profiler.graph
 
     def __getitem__(self, name: str) -> Measurement:
         return self.measurements[name]
@@ -554,35 +679,74 @@ class Profile(Displayed, Mapping[str, Measurement]):
     def __len__(self) -> int:
         return len(self.measurements)
 
-    def __str__(self) -> str:
-        """One line per metric: value with its unit, or the reason why there is none."""
-        width = max(map(len, self), default=0)
-        lines = []
-        for name, measurement in self.items():
-            text = f"– ({one_line(measurement.reason or '')})"
-            if measurement.value is not None:
-                text = scaled(measurement.value, measurement.unit)
-                if measurement.unit != self.profiler.metrics[name].info.unit:  # it is that of the workload
-                    text += f" ({measurement.unit})"
-                places = [one_line(str(measurement.detail[key])) for key in PLACES if measurement.detail.get(key)]
-                text = " at ".join([text, *places[:1]])
-            lines.append(f"{one_line(name):<{width}}  {text}")
-        return "\n".join(lines)
-
     def __view__(self) -> View:
         from sweeprof.report.display.view import View
-        from sweeprof.report.display.views import counted, measurements_table
+        from sweeprof.report.display.views import counted, definition_lines, measurements_table
 
-        model = type(self.profiler.session.caller_model()).__name__
-        return View(f"{model}: {counted(len(self), 'metric')}", (measurements_table(self),))
+        notes = definition_lines(self, self.definitions) if self._has_notes else []
+        return View(f"{self.setup.model}: {counted(len(self), 'metric')}", (measurements_table(self), *notes))
 
-    def to_frame(self) -> pandas.DataFrame:
-        """Return a row per metric: its value in the base unit, or the reason why there is none."""
+    def to_html(self) -> str:
+        """Return the table as an HTML fragment."""
+        return self._repr_html_()
+
+    def shown(self, order: Sequence[str] = (), exclude: Sequence[str] = (), *, notes: bool = False) -> Profile:
+        """Return the profile to be printed or shown as HTML.
+
+        Args:
+            order: names, or patterns such as ``latency/*``, of the metrics that come first; the others follow.
+            exclude: names or patterns of the metrics that are left out.
+            notes: also show the definition of each metric.
+
+        Raises:
+            UserError: a name or pattern fits no metric.
+
+        Example:
+            >>> print(profile.shown(order=["latency/*"], exclude=["size/*"], notes=True))
+        """
+        names = shown_names(self, order, exclude)
+        chosen = {name: self.measurements[name] for name in names}
+        shown = Profile(chosen, self.setup, self.definitions, self.options, self._profiler, self._layers)
+        shown._has_notes = notes
+        return shown
+
+    def to_frame(self, host: bool = False) -> pandas.DataFrame:
+        """Return a row per metric: its value in the base unit, or the reason why there is none.
+
+        Args:
+            host: also columns that describe the host, ``host_name``, ``host_cpu``, ``host_threads`` …, the same in each row.
+        """
         import pandas
 
         columns = ("name", "value", "unit", "estimator", "reason")
         lines = [{column: getattr(m, column) for column in columns} for m in self.measurements.values()]
-        return pandas.DataFrame(lines, columns=columns, dtype=object)  # counts stay whole, what is missing stays None
+        # Counts stay whole, what is missing stays None.
+        frame = pandas.DataFrame(lines, columns=columns, dtype=object)
+        return frame.assign(**self.setup.host) if host else frame
+
+    def to_dict(self) -> Json:
+        """Return plain JSON data: measurements, definitions, the setup, and the layers if these have been counted.
+
+        Example:
+            >>> Path("profile.json").write_text(json.dumps(profile.to_dict()))
+        """
+        table = self._layers if self._profiler is None else self._profiler.counted_layers
+        return _Saved(self.setup, self.measurements, self.definitions, self.options, table).to_dict()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, object]) -> Profile:
+        """Return the profile that :meth:`to_dict` made, to be printed and compared.
+
+        Raises:
+            Damaged: it is other data.
+
+        Example:
+            >>> before = sweeprof.Profile.from_dict(json.loads(Path("profile.json").read_text()))
+            >>> print(sweeprof.compare(before, profile))
+        """
+        saved = validated(_Saved, data)
+        layers = None if saved.layers is None else LayerTable.from_dict(cast("Mapping[str, object]", data["layers"]))
+        return cls(saved.measurements, saved.setup, saved.definitions, saved.options, None, layers)
 
 
 def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
@@ -591,6 +755,8 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
     metrics: str | Sequence[Entry] = "static",
     *,
     formulas: Mapping[Any, Formula] | None = None,
+    include: ModulePatterns = (),
+    exclude: ModulePatterns = (),
     strict: Strict = "warn",
     reuse_counts: bool = True,
     backend: str | Backend = "auto",
@@ -605,6 +771,7 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
     unit: str | None = None,
     units: float | Callable[[Any], float] | None = None,
     progress: bool | None = None,
+    verbose: bool = False,
 ) -> Profile:
     """Return the metrics of ``model`` called with ``inputs``; the model is not changed.
 
@@ -616,10 +783,12 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         metrics: the name of a metric set (``static``: what follows from shapes; ``full``: also times and everything else), or a
             list of metrics.
         formulas: by module type or operator, for this model alone.
+        include: count and time only these modules and what is inside them: paths, globs (``layer1.*``), class names or classes.
+        exclude: neither count nor time these modules and what is inside them, likewise.
         strict: what to do about an operator without a formula: ``error``, ``warn`` or ``ignore``.
         reuse_counts: copy the counts of a block to equal blocks that are called with equal shapes; False: count each of them.
         backend: name or object; ``auto`` takes the framework of the model.
-        device: where to run; None where the model is.
+        device: where to run, such as ``cpu``, ``gpu`` or ``cuda:1``; None where the model is.
         forward: ``forward(model, *args, **kwargs)`` if a step is more than a call of the model.
         mode: a step is a forward (``inference``), a whole training step (``training``) or a whole generation of text
             (``generation``); None: as the metric set says, else ``inference``.
@@ -630,10 +799,11 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         functions: dotted names of the functions whose source lines are profiled; none: the model's own forward.
         unit: of the work of a step, a noun in the plural such as ``tokens``; None: samples.
         units: in a batch, a number or a function that returns it from the inputs; None: tokens by the attention mask.
-        progress: show the running pass in a line on stderr or in a notebook; None: only on a terminal and in a notebook.
+        progress: show the running pass and a bar in a line on stderr or in a notebook; None: only on a terminal and in a notebook.
+        verbose: print each pass with its duration, and warnings about results, on stderr; see also :func:`sweeprof.set_logger`.
 
     Raises:
-        UserError: a name is not known, or ``mode`` is not that of the metric set.
+        UserError: a name is not known, ``mode`` is not that of the metric set, or this host does not have the device.
         Uncounted: an operator has no formula, and ``strict`` is ``error``.
         Exception: whatever the model raised.
 
@@ -653,6 +823,8 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         protocol=protocol,
         forward=forward,
         formulas=formulas,
+        include=include,
+        exclude=exclude,
         strict=strict,
         reuse_counts=reuse_counts,
         mode=mode or "inference",
@@ -663,17 +835,58 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         unit=unit,
         units=units,
         progress=progress,
+        verbose=verbose,
     )
-    return Profile(profiler.compute_all(metrics), profiler)
+    return profiler.compute_all(metrics)
 
 
 def compare(
     baseline: Mapping[str, Measurement] | Profiler, candidate: Mapping[str, Measurement] | Profiler
 ) -> Differences:
-    """Return every metric of two profiles side by side, in base units.
+    """Return every metric of two models side by side, in base units; each is a profiler, a profile or a mapping of measurements.
 
-    A metric that only one of them has keeps its row, with a reason.
+    A metric that only one of them has computed is computed by the other, too, with the same options; where both have computed it
+    with different options, the candidate computes it with those of the baseline. A metric that only one of them can have keeps its
+    row, with a reason.
+
+    Example:
+        >>> print(sweeprof.compare(baseline=profiler, candidate=profiler.clone(model=student)))
     """
-    before = baseline.status if isinstance(baseline, Profiler) else baseline
-    after = candidate.status if isinstance(candidate, Profiler) else candidate
-    return differences(before, after)
+    first, second = _Side.of(baseline), _Side.of(candidate)
+    second.complete(first, are_options_replaced=True)
+    first.complete(second)
+    return differences(first.measurements, second.measurements, {**second.definitions, **first.definitions})
+
+
+@dataclass(slots=True)
+class _Side:
+    """One of the two sides of a comparison."""
+
+    measurements: dict[str, Measurement]
+    options: Mapping[str, Options] | None = None
+    """With which the metrics were computed, by name; None: unknown."""
+    definitions: Mapping[str, str] = field(default_factory=dict)
+    profiler: Profiler | None = None
+    """Computes further metrics; None: nothing does."""
+
+    @classmethod
+    def of(cls, side: Mapping[str, Measurement] | Profiler) -> _Side:
+        """Return the side of what a caller compares."""
+        if isinstance(side, Profile):
+            return cls(dict(side), side.options, side.definitions, side._profiler)
+        if isinstance(side, Profiler):
+            definitions = {name: metric.info.definition for name, metric in side.metrics.items()}
+            return cls(dict(side.status), dict(side._newest_options), definitions, side)
+        return cls(dict(side))
+
+    def complete(self, other: _Side, *, are_options_replaced: bool = False) -> None:
+        """Compute the metrics that only the other side has, or also those that it has with other options."""
+        if self.profiler is None:
+            return
+        wanted = {}
+        for name in other.measurements:
+            options = (other.options or {}).get(name, {})
+            own = (self.options or {}).get(name, {})
+            if name not in self.measurements or (are_options_replaced and other.options is not None and own != options):
+                wanted[name] = options
+        self.measurements.update(self.profiler._measurements(wanted))

@@ -243,6 +243,26 @@ class LiveSession(Session):
     def prepare(self) -> None:
         """Nothing: threads and seeds are the caller's."""
 
+    def check(self) -> None:
+        Session.check(self)
+        if self.device is not None:
+            self.device = self._checked_device(str(self.device))
+
+    def _checked_device(self, name: str) -> str:
+        """Return the device by sweeprof's name, in which ``gpu`` is ``cuda`` and capitals make no difference.
+
+        Raises:
+            UserError: this host does not offer it to the framework.
+        """
+        kind, colon, number = name.lower().partition(":")
+        device = {"gpu": "cuda"}.get(kind, kind) + colon + number
+        own = [self.backend.device_of(self.model)] if isinstance(self.backend, Borrows) else []
+        offered = list(dict.fromkeys([*self.backend.devices(), *own]))
+        if device not in offered:
+            problem = choice_problem("device", device, "device of this host", offered)
+            raise UserError([replace(problem, value=name)])
+        return device
+
     def device_name(self) -> str:
         if self.device is None and isinstance(self.backend, Borrows):
             return self.backend.device_of(self.model)

@@ -6,6 +6,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from sweeprof.backends import Analyzes, Borrows, Watches, lacking
 from sweeprof.backends.lookup import backend_of
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
+from sweeprof.counting.selection import ModulePatterns, ModuleSelection
 from sweeprof.display import Displayed
-from sweeprof.errors import Problem, Unsupported, UserError
+from sweeprof.errors import Problem, Unsupported, UserError, choice_problem
 from sweeprof.report.display.fields import fields_table
 from sweeprof.report.display.view import View
 from sweeprof.report.display.views import counted
@@ -33,14 +35,20 @@ class LoopSession(Displayed):
     Only probes are added to the model; :meth:`stop` removes them, also after an exception within ``with``.
     """
 
-    def __init__(self, model: object, formulas: Mapping[Any, Formula] | None = None) -> None:
+    def __init__(
+        self,
+        model: object,
+        formulas: Mapping[Any, Formula] | None = None,
+        include: ModulePatterns = (),
+        exclude: ModulePatterns = (),
+    ) -> None:
         """See :func:`session`."""
         backend = backend_of(model)
         if not isinstance(backend, Watches):
             raise lacking(backend, Watches)
         self._backend, self._model = backend, model
-        self._formulas = Formulas(formulas, DEFAULTS)
-        self._watch = backend.watch(model)
+        self._formulas = Formulas(formulas, DEFAULTS, ModuleSelection.of(include, exclude))
+        self._watch = backend.watch(model, self._formulas.selection)
         self._is_running = False
 
     def __view__(self) -> View:
@@ -104,12 +112,20 @@ class LoopSession(Displayed):
         return self._watch.iteration()
 
 
-def session(model: object, formulas: Mapping[Any, Formula] | None = None) -> LoopSession:
+def session(
+    model: object,
+    formulas: Mapping[Any, Formula] | None = None,
+    *,
+    include: ModulePatterns = (),
+    exclude: ModulePatterns = (),
+) -> LoopSession:
     """Time the layers of ``model`` in a loop of your own.
 
     Args:
         model: a model of a framework that sweeprof knows.
         formulas: by module type or operator, for this model alone.
+        include: count and time only these modules and what is inside them: paths, globs, class names or classes.
+        exclude: neither count nor time these modules and what is inside them, likewise.
 
     Raises:
         Unsupported: its framework does not support this.
@@ -121,7 +137,7 @@ def session(model: object, formulas: Mapping[Any, Formula] | None = None) -> Loo
         ...     loss.backward()
         >>> print(s.layers)
     """
-    return LoopSession(model, formulas)
+    return LoopSession(model, formulas, include, exclude)
 
 
 SECTIONS = ("flops_profiler", "pytorch_profiler")
@@ -136,6 +152,8 @@ OPTIONS = {
     "output_file": "output_file",
 }
 """The parameter of :class:`TrainingProfiler` for each setting; of two for one parameter the later one counts."""
+IGNORED = ("recompute_fwd_factor",)
+"""Settings without a counterpart: forwards that are recomputed in the backward are measured."""
 
 
 class TrainingProfiler(Displayed):
@@ -161,6 +179,8 @@ class TrainingProfiler(Displayed):
         detailed: bool = True,
         output_file: str | Path | None = None,
         on_result: Callable[[Layers], object] | None = None,
+        include: ModulePatterns = (),
+        exclude: ModulePatterns = (),
         replicas: int = 1,
         model_parallel_size: int = 1,
     ) -> None:
@@ -174,6 +194,8 @@ class TrainingProfiler(Displayed):
             top: how many modules its lists of the largest have.
             detailed: whether the summary has the module tree.
             output_file: where the summary is written after the step; None: nowhere.
+            include: count and time only these modules and what is inside them: paths, globs, class names or classes.
+            exclude: neither count nor time these modules and what is inside them, likewise.
             on_result: called with the layers after the step, e.g. :func:`sweeprof.log_layers`.
             replicas: how many processes train on a batch each (data parallelism): for samples per second.
             model_parallel_size: over how many devices the model is split: for the totals of the whole model.
@@ -193,7 +215,7 @@ class TrainingProfiler(Displayed):
                 problems.append(Problem(name, value, f"is not a whole number of at least {least}."))
         if problems:
             raise UserError(problems)
-        self._session = LoopSession(model)
+        self._session = LoopSession(model, include=include, exclude=exclude)
         self.profile_step, self.depth, self.top, self.detailed = profile_step, depth, top, detailed
         self.replicas, self.model_parallel_size = replicas, model_parallel_size
         self.steps = 0
@@ -210,7 +232,7 @@ class TrainingProfiler(Displayed):
         """Return the profiler that ``flops_profiler`` of a DeepSpeed config describes; None if it is not enabled.
 
         Read are ``enabled``, ``profile_step``, ``module_depth`` (or ``profile_depth``), ``top_modules`` (or ``profile_top_num``),
-        ``detailed`` and ``output_file``.
+        ``detailed`` and ``output_file``. In the older form ``"pytorch_profiler": true`` the settings stand beside it, at the top.
 
         Args:
             model: the model that the loop trains.
@@ -227,13 +249,29 @@ class TrainingProfiler(Displayed):
                 raise UserError([Problem("config", str(config), f"cannot be read: {error}.")]) from None
         if not isinstance(config, Mapping):
             raise UserError([Problem("config", type(config).__name__, "is not the mapping of a DeepSpeed config.")])
-        section: object = next((config[name] for name in SECTIONS if name in config), {})
+        name = next((name for name in SECTIONS if name in config), SECTIONS[0])
+        section: object = config.get(name, False)
+        if isinstance(section, bool):
+            section = {
+                "enabled": section,
+                **{key: value for key, value in config.items() if key.startswith("profile_")},
+            }
         if not isinstance(section, Mapping):
-            raise UserError([Problem(SECTIONS[0], section, "is not a mapping of settings.")])
+            raise UserError([Problem(name, section, "is neither a mapping of settings nor true or false.")])
+        known = ("enabled", *OPTIONS, *IGNORED)
+        unknown = [
+            choice_problem(name, key, "setting of DeepSpeed's profiler", known) for key in section if key not in known
+        ]
+        if unknown:
+            raise UserError(unknown)
         if not section.get("enabled", False):
             return None
         arguments = {name: section[key] for key, name in OPTIONS.items() if section.get(key) is not None}
-        return cls(model, **{**arguments, **settings})
+        try:
+            return cls(model, **{**arguments, **settings})
+        except UserError as error:  # which names the parameters of the constructor
+            keys = {name: key for key, name in OPTIONS.items() if key in section and name not in settings}
+            raise UserError([replace(one, key=keys.get(one.key, one.key)) for one in error.problems]) from None
 
     @contextmanager
     def step(self) -> Iterator[None]:

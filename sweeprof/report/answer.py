@@ -19,7 +19,6 @@ from sweeprof.report.units import scaled, text_unit
 from sweeprof.report.verdict_summary import candidate_name, combination_namer, percent
 from sweeprof.results.compare import MIN_ROUNDS, Cell, Comparison, Row
 from sweeprof.results.measurement import MetricInfo
-from sweeprof.results.statistics import MOST_ROUNDS
 from sweeprof.results.verdicts import Verdict
 
 Confidence = Literal["high", "medium", "low"]
@@ -29,6 +28,7 @@ NOTICEABLE = 0.1
 """Where a comparison has no threshold, a smaller relative difference is called equal."""
 FACTOR = 1.2
 """From this ratio on a difference is told as a factor, below it in percent."""
+HOUR_S = 3600.0
 MOST_NAMES = 4
 """Sides that are named where all are equal."""
 MOST_EXCEPTIONS = 2
@@ -102,6 +102,7 @@ def answer(comparison: Comparison) -> Answer:
         sentences.append(_compared(comparison, metric, cases))
     elif not sentences:
         sentences.append(_best(comparison, metric))
+    sentences += _lacking(comparison)
     text = " ".join(sentences)
     if not cases:
         return Answer(text, counts)
@@ -214,8 +215,7 @@ def _two_sides(comparison: Comparison, metric: MetricInfo, base: str, other: str
     wins, losses = (better, worse) if other_wins else (worse, better)
     if len(cases) == 1:
         return f"{winner} is {_amount(overall)} {_word(metric, True)} than {loser}."
-    extent = f"all {len(cases)}" if len(wins) == len(cases) else f"{len(wins)} of {len(cases)}"
-    parts = [f"{winner} is {_word(metric, True)} than {loser} in {extent} cases"]
+    parts = [f"{winner} is {_word(metric, True)} than {loser} in {_extent(len(wins), len(cases))} cases"]
     if other_wins == (overall < 1):
         parts[0] += f", {_amount(overall)} overall"
     parts += _exceptions(comparison, metric, loser, losses)
@@ -224,13 +224,20 @@ def _two_sides(comparison: Comparison, metric: MetricInfo, base: str, other: str
     return "; ".join(parts) + "."
 
 
+def _extent(count: int, total: int) -> str:
+    """Return ``both``, ``all 9`` or ``7 of 9``."""
+    if count < total:
+        return f"{count} of {total}"
+    return "both" if total == 2 else f"all {total}"
+
+
 def _no_difference(
     comparison: Comparison, metric: MetricInfo, sides: Sequence[str], cases: Sequence[_Case], total: int
 ) -> str:
     """Return the finding where no case of ``total`` has a difference that counts."""
     who = f"All {len(sides)}" if len(sides) > MOST_NAMES else f"{', '.join(sides[:-1])} and {sides[-1]}"
     adjective = "equally fast" if metric.name in STEPS else "equal"
-    where = "" if total == 1 else f" in all {total} cases"
+    where = "" if total == 1 else f" in {_extent(total, total)} cases"
     if not all(case.is_certain for case in cases):
         return f"{who} are about {adjective}{where}."
     threshold = comparison.threshold_of(metric_of(cases[0].row, metric))
@@ -277,7 +284,7 @@ def _many_sides(comparison: Comparison, metric: MetricInfo, base: str, sides: di
     total = len(by_baseline)
     extent = f"of {len(overall)}"
     if total > 1:
-        extent += f" in {'all' if len(winners[winner]) == total else f'{len(winners[winner])} of'} {total} cases"
+        extent += f" in {_extent(len(winners[winner]), total)} cases"
     parts = [f"{winner} is the {_word(metric, True, is_most=True)} {extent}"]
     if winner != base:
         count = len(sides[winner])
@@ -350,6 +357,33 @@ def _since(comparison: Comparison, cases: Sequence[_Case], metric: MetricInfo | 
             others.append(f"{metric_title(info, comparison.rows)} in {count}")
     if others:
         yield f"Also worse: {', '.join(others)}."
+
+
+def _lacking(comparison: Comparison) -> Iterator[str]:
+    """Return which sides of a comparison have no result at all; since another sweep, which results are gone."""
+    if comparison.against is not None:
+        tell = combination_namer(comparison)
+        failed = [row for row in comparison.rows if row.baseline_has_values and not row.has_values]
+        if failed:
+            verb = "has" if len(failed) == 1 else "have"
+            yield f"{_combinations(len(failed))} {verb} no result any more ({tell(failed[0].axes)}: {failed[0].status})."
+        absent = comparison.against.absent
+        if absent:
+            verb = "is" if len(absent) == 1 else "are"
+            yield f"{_combinations(len(absent))} {verb} missing ({tell(absent[0])})."
+    elif comparison.baseline:
+        sides: dict[str, list[Row]] = {}
+        for row in comparison.rows:
+            sides.setdefault(candidate_name(comparison, row), []).append(row)
+        for name, rows in sides.items():
+            if name and not any(row.has_values for row in rows):
+                statuses = Counter(row.status for row in rows)
+                counts = ", ".join(f"{number} {status}" for status, number in statuses.items())
+                yield f"{name} has no result ({counts})."
+
+
+def _combinations(count: int) -> str:
+    return "1 combination" if count == 1 else f"{count} combinations"
 
 
 def _day(created: str, now: str) -> str:
@@ -439,7 +473,7 @@ def _confidence(comparison: Comparison, cases: Sequence[_Case]) -> tuple[Confide
         rounds = min(min(len(case.cell.measurement.rounds), case.cell.base_rounds or MIN_ROUNDS) for case in few)
         reasons.append(f"{rounds} {'round' if rounds == 1 else 'rounds'}" + _share(len(few), cases))
     if codes["interval_crosses_threshold"]:
-        reasons.append(f"{codes['interval_crosses_threshold']} too close to the threshold")
+        reasons.append("interval too wide" + _share(codes["interval_crosses_threshold"], cases))
     if codes["different_environment"]:
         reasons.append(f"{codes['different_environment']} measured in another environment")
     if codes["no_threshold"]:
@@ -449,15 +483,20 @@ def _confidence(comparison: Comparison, cases: Sequence[_Case]) -> tuple[Confide
     others = len(open_cases) - sum(codes[code] for code in _TOLD)
     if others:
         reasons.append(f"{others} not certain")
-    noisy = sum(any(warning.code in NOISE for warning in row.warnings) for row in comparison.rows)
-    noisy = noisy or sum(
-        any(warning.code in NOISE for cell in row.cells.values() for warning in cell.measurement.warnings)
-        for row in comparison.rows
-    )
+    noisy = _noisy(comparison)
     if noisy:
         reasons.append(f"{noisy} noisy {'row' if noisy == 1 else 'rows'}")
     is_half_certain = 2 * len(open_cases) <= len(cases)
     return "medium" if is_half_certain else "low", tuple(reasons)
+
+
+def _noisy(comparison: Comparison) -> int:
+    """Return the number of rows whose times scatter."""
+    return sum(
+        any(warning.code in NOISE for warning in row.warnings)
+        or any(warning.code in NOISE for cell in row.cells.values() for warning in cell.measurement.warnings)
+        for row in comparison.rows
+    )
 
 
 _TOLD = ("too_few_rounds", "interval_crosses_threshold", "different_environment", "no_threshold", "measured_once")
@@ -473,19 +512,48 @@ def _advice(comparison: Comparison, cases: Sequence[_Case]) -> str:
     open_cells = [case.cell for case in cases if not case.is_certain]
     codes = Counter(cell.verdict_reason for cell in open_cells)
     advice = ""
-    if any(row.is_incomplete for row in comparison.rows):
+    if comparison.running is not None:
+        advice = "The sweep continues; sweeprof report DIR shows its present state."
+    elif any(row.is_incomplete for row in comparison.rows):
         advice = "Measure what is missing: resume=last."
     elif codes["too_few_rounds"] or codes["no_threshold"]:
         is_other_side = all(len(cell.measurement.rounds) >= MIN_ROUNDS for cell in open_cells)
         subject = "Measure the other sweep" if comparison.against is not None and is_other_side else "Run"
         advice = f"{subject} again with protocol=default."
+    elif codes["interval_crosses_threshold"] and comparison.protocol.get("budget"):
+        advice = _with_another_hour(comparison, cases)
     elif codes["interval_crosses_threshold"]:
-        needed = [cell.rounds_needed for cell in open_cells if cell.verdict_reason == "interval_crosses_threshold"]
-        known = [rounds for rounds in needed if rounds is not None]
-        rest = "" if len(known) == len(needed) else " for most of them"
-        advice = f"More than {MOST_ROUNDS} rounds of this spread would be needed to settle it."
-        if known:
-            advice = f"About {max(known)} rounds would settle it{rest}: protocol.rounds={max(known)}."
+        advice = _less_spread(comparison)
     elif codes["different_environment"]:
         advice = "Measure both on one host."
     return advice
+
+
+def _with_another_hour(comparison: Comparison, cases: Sequence[_Case]) -> str:
+    """Return how many of the comparisons that are not decided further rounds would decide, the shortest first, within an hour."""
+    rows = {row.combination_id: row for row in comparison.rows}
+    seconds = []
+    for case in cases:
+        if case.cell.rounds_needed is not None:
+            further = max(1, case.cell.rounds_needed - case.row.rounds_complete)
+            base = rows.get(case.row.baseline_id or "")
+            seconds.append(further * (case.row.round_s + (base.round_s if base else 0.0)))
+    open_count = sum(not case.is_certain for case in cases)
+    settled, spent = 0, 0.0
+    for cost in sorted(seconds):
+        spent += cost
+        if spent > HOUR_S:
+            break
+        settled += 1
+    if not settled:
+        return "Another hour would settle none of them."
+    which = "it" if open_count == 1 else f"about {settled} of the {open_count} that are not decided"
+    return f"Another hour would settle {which}: resume=last budget=1h."
+
+
+def _less_spread(comparison: Comparison) -> str:
+    """Return how to measure again with narrower intervals."""
+    again = "again with protocol=decide"
+    if comparison.against is not None or any(comparison.protocol.get("decide") or ()):
+        again = f"again with protocol.rounds={min(50, 2 * max(comparison.protocol.get('rounds') or [MIN_ROUNDS]))}"
+    return f"Wait until the machine is idle and run {again}." if _noisy(comparison) else f"Run {again}."

@@ -18,7 +18,7 @@ MISSING = "–"
 """Stands where there is no value: never a zero, never NaN."""
 
 UNCLEAR = "~"
-"""Marks a ratio that is not called; the footnotes say why."""
+"""Marks a ratio whose verdict is undecided; the footnotes give the reason."""
 
 _CONTROL = re.compile(f"[{CONTROL}]+")
 _NAMES = ("layer", "operator", "line")
@@ -106,7 +106,7 @@ def reason_of(row: Row, metric: str) -> str:
     """Return the reason why :func:`value_of` is None."""
     cell = row.cells.get(metric)
     if cell is None:
-        return "not asked for in this combination"
+        return "not requested for this combination"
     if cell.measurement.value is not None:
         return f"not a finite number: {cell.measurement.value}"
     return one_line(cell.measurement.reason or row.reason or "no reason was given")

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sweeprof.report.answer import Answer, answer
 from sweeprof.report.cells import one_line, ratio_text, reason_of
 from sweeprof.report.columns import metric_title
 from sweeprof.report.markdown import Comment, sanitised
@@ -48,6 +49,8 @@ class SweepChange:
 class Changes:
     """Everything that a comparison of two sweeps says."""
 
+    answer: Answer
+    """The comparison in words."""
     lines: tuple[str, ...]
     """Lines about the two sweeps, and changes of settings and environment."""
     changes: tuple[SweepChange, ...]
@@ -70,7 +73,7 @@ def changes_of(new: Comparison, metrics: Sequence[MetricInfo]) -> Changes:
     counts: Counter[str] = Counter(change.kind for change in found)
     counted = {"same": same, **counts}
     remarks = tuple(text for text in (protocol_text(new, with_intervals=False), tests_text(new)) if text)
-    return Changes(tuple(against_lines(new)), tuple(found), counted, remarks)
+    return Changes(answer(new), tuple(against_lines(new)), tuple(found), counted, remarks)
 
 
 def _changes(new: Comparison, metrics: Sequence[MetricInfo]) -> Iterator[SweepChange]:
@@ -139,8 +142,10 @@ def headline(changes: Changes) -> str:
 
 
 def print_changes(changes: Changes, title: str, out: Console) -> None:
-    """Print what changed, what is worse first."""
-    out.print(Text(title, style="bold"), soft_wrap=True)
+    """Print the answer in words, then what changed, what is worse first."""
+    out.print(Text(changes.answer.finding, style="bold"))
+    out.print(Text(changes.answer.rest))
+    out.print(Text(title), soft_wrap=True)
     for line in changes.lines:
         out.print(Text(line, style="dim"), soft_wrap=True)
     for kind in KINDS:
@@ -169,7 +174,8 @@ def _cells(change: SweepChange) -> tuple[str, ...]:
 def markdown(changes: Changes, title: str) -> str:
     """The same as GitHub Markdown, short enough for a comment or the summary of a job."""
     comment = Comment("the file of `--json`")
-    comment.add(f"**{sanitised(title, 300)}: {headline(changes)}.**")
+    comment.add(f"**{sanitised(changes.answer.finding, 2000)}** {sanitised(changes.answer.rest, 2000)}")
+    comment.add(f"{sanitised(title, 300)}: {headline(changes)}.")
     comment.add("\n".join(f"- {sanitised(line, 300)}" for line in changes.lines))
     for line in changes.remarks:
         comment.add(sanitised(line, 1000))

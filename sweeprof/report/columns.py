@@ -18,14 +18,26 @@ _HEADLINE: dict[str, tuple[str, int]] = {
     "latency/forward": ("latency", 1),
     "latency/backward": ("backward", 4),
     "latency/update": ("update", 8),
-    "throughput/samples_per_s": ("throughput", 3),
+    "generation/latency": ("generation latency", 2),
+    "generation/time_to_first_token": ("first token", 1),
+    "generation/time_per_token": ("time per token", 1),
+    "generation/time_per_token_p90": ("p90 per token", 8),
+    "generation/time_per_token_p95": ("p95 per token", 9),
+    "generation/time_per_token_p99": ("p99 per token", 9),
+    "generation/first_gap": ("first gap", 8),
+    "generation/prefill_throughput": ("prefill", 4),
+    "generation/decode_throughput": ("decode", 3),
+    "generation/kv_cache_bytes": ("KV cache", 5),
+    "loading/samples_per_s": ("loaded samples", 1),
+    "loading/first_batch": ("first batch", 2),
+    "throughput/samples_per_s": ("throughput", 4),
     "rate/mfu": ("share of peak FLOP/s", 8),
     "rate/mfu_train": ("training share of peak FLOP/s", 8),
     "layers/slowest_self_s": ("slowest layer", 8),
     "operators/self_s": ("operator time", 9),
     "lines/slowest_share": ("slowest line", 9),
     "lines/largest_bytes": ("largest line memory", 9),
-    "memory/added_bytes": ("added memory", 6),
+    "memory/added_bytes": ("added memory", 3),
     "memory/rss_peak_bytes": ("peak memory", 7),
     "memory/alloc_peak_bytes": ("peak allocated", 6),
     "memory/cuda_allocated_peak_bytes": ("peak GPU memory", 6),
@@ -50,10 +62,14 @@ _TITLES = {
     "latency/d2h": "device to host",
     "latency/total": "latency with transfers",
     "latency/evaluate": "evaluation",
+    "rate/mfu_prefill": "prefill share of peak FLOP/s",
+    "rate/mbu_decode": "decode share of bandwidth",
     "rate/flops_per_s": "FLOP/s",
     "rate/backward_flops_per_s": "backward FLOP/s",
     "rate/flops_per_s_train": "training FLOP/s",
     "compute/flops": "FLOPs",
+    "compute/macs_prefill": "prefill MACs",
+    "compute/macs_decode": "MACs/token",
     "params/trainable": "trainable",
     "layers/forward_covered": "forward explained",
     "layers/backward_covered": "backward explained",
@@ -77,7 +93,7 @@ _TITLES = {
 }
 """Of metrics that a table shows only where it would have next to nothing else."""
 _FEW, _FILLING_RANK = 4, 7
-_RATIO_RANK, _USER_RANK = 2, 5
+_RATIO_RANK, _USER_RANK, _WITHOUT_VALUES_RANK = 2, 5, 11
 _BUILT_IN = (
     *("params", "size", "compute", "latency", "throughput", "rate", "layers"),
     *("operators", "memory", "lines", "quality"),
@@ -97,6 +113,7 @@ SAMPLES_PER_S = "throughput/samples_per_s"
 _PER_S = re.compile(r"throughput/\w+_per_s")
 _TO_ITSELF = "quality/agreement"
 """Is a difference to the baseline already; within a sweep the baseline's own is none, which is no better."""
+_PRECISION = "backend.precision"
 _ARROWS: dict[Better, str] = {"lower": " ↓", "higher": " ↑", None: ""}
 
 
@@ -155,7 +172,9 @@ def shown_metrics(comparison: Comparison) -> list[MetricInfo]:
 def _is_own(metric: str) -> bool:
     """True for a metric of the user."""
     family = metric.partition("/")[0]
-    return family not in _BUILT_IN or (family == "quality" and metric not in (*_HEADLINE, *_NOT_HEADLINE))
+    return metric not in _HEADLINE and (
+        family not in _BUILT_IN or (family == "quality" and metric not in _NOT_HEADLINE)
+    )
 
 
 def called_metrics(comparison: Comparison) -> list[MetricInfo]:
@@ -213,7 +232,7 @@ def rounds_column() -> Column:
 def metric_columns(info: MetricInfo, rows: Sequence[Row], baseline: str) -> list[Column]:
     """The column of a metric, and that of its ratio to the baseline where the metric has one."""
     name, arrow = metric_title(info, rows), _ARROWS[info.better]
-    columns = [Column(info.name, "value", name + arrow, _rank(info.name), hint=one_line(info.definition))]
+    columns = [Column(info.name, "value", name + arrow, _rank(info.name, rows), hint=one_line(info.definition))]
     compared = _compared(rows)
     if info.name in compared and any(row.cells[info.name].ratio is not None for row in rows if info.name in row.cells):
         of = f"{name} " if len(compared) > 1 else ""
@@ -222,7 +241,11 @@ def metric_columns(info: MetricInfo, rows: Sequence[Row], baseline: str) -> list
     return columns
 
 
-def _rank(metric: str) -> int:
+def _rank(metric: str, rows: Sequence[Row]) -> int:
+    if not _any(rows, metric):
+        return _WITHOUT_VALUES_RANK
+    if metric == _TO_ITSELF and len({str(row.axes.get(_PRECISION)) for row in rows}) > 1:
+        return _RATIO_RANK  # a faster precision is of use only where the outputs agree
     if metric in _HEADLINE or is_throughput(metric):
         return _HEADLINE.get(metric, _HEADLINE[SAMPLES_PER_S])[1]
     return _FILLING_RANK if metric in _TITLES else _USER_RANK

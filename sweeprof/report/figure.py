@@ -1,4 +1,4 @@
-"""Pictures as plain data, whatever draws them: matplotlib in ``images.py``, plotly through ``pictures/interactive.py``."""
+"""Pictures as plain data, which ``pictures/interactive.py`` turns into figures of plotly; and their colours."""
 
 from __future__ import annotations
 
@@ -28,10 +28,13 @@ def backend_colours(names: Iterable[str]) -> dict[str, str]:
     return {name: PALETTE[place] if place < len(PALETTE) else OTHER_COLOUR for place, name in places}
 
 
-def model_look(name: str, names: Sequence[str]) -> tuple[Dash, Marker]:
-    """The dash and the marker of one model among ``names``; they begin again where they run out."""
-    place = list(names).index(name)
-    return DASHES[place % len(DASHES)], MARKERS[place % len(MARKERS)]
+def ink_on(colour: str) -> str:
+    """White or nearly black, whichever stands out more on ``#rrggbb`` (WCAG's relative luminance)."""
+    channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    # Contrast to white and to #1f2328, whose own luminance is 0.017.
+    return "#ffffff" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.067 else "#1f2328"
 
 
 BarDirection = Literal["vertical", "horizontal"]
@@ -44,8 +47,6 @@ class Axis:
 
     title: str
     log: bool = False
-    ticks: tuple[float, ...] = ()
-    """Where to label it; empty leaves that to the drawing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +55,12 @@ class Series:
 
     name: str
     colour: str
-    dash: Dash
-    marker: Marker
     x: tuple[float, ...]
-    y: tuple[float | None, ...]
-    """None where a row is missing: the line has a gap there."""
-    low: tuple[float | None, ...]
-    """Lower end of the 95 % interval; None where there is none."""
-    high: tuple[float | None, ...]
+    y: tuple[float, ...]
     labels: tuple[str, ...]
     """The hover text of each point."""
+    dash: Dash = "solid"
+    marker: Marker = "circle"
     lines: bool = True
     points: bool = True
     steps: bool = False

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import gzip
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 
 from sweeprof.report.cells import axes_text, axis_text, one_line, shortened
 from sweeprof.report.explore.charts import charts
@@ -41,6 +42,7 @@ def html(
     details: Mapping[str, object] = _NO_DETAILS,
     left_out: int = 0,
     samples: Samples = _NO_SAMPLES,
+    saved: Sequence[Comparison] = (),
 ) -> str:
     """The report: about 2 MB where anything is drawn, as it carries the library that draws.
 
@@ -51,11 +53,12 @@ def html(
         details: what :func:`sweeprof.report.pictures.details.details` gives.
         left_out: how many further combinations have their layers and details in files alone.
         samples: raw samples by combination id, see :func:`sweeprof.report.explore.data.thinned_samples`.
+        saved: the same sweep compared with others, which the reader can choose as baselines.
     """
     is_detailed = bool(details.get("combinations"))
     count = len(comparison.rows)
     is_whole = count <= MOST_WRITTEN and count * len(comparison.metrics) <= MOST_FIGURES
-    data = page_data(comparison, samples, is_whole)
+    data = page_data(comparison, samples, is_whole, saved)
     shown = charts(data, comparison.pareto) if plotted else {"figures": {}}
     own = data["baselines"][0]
     return render(
@@ -114,6 +117,7 @@ def _glance(comparison: Comparison) -> dict[str, dict[str, tuple[str, str]]]:
     return found
 
 
+@cache  # which takes half a second, and a sweep that runs writes its page more than once
 def _plotly() -> str:
     """Plotly's own file as the page carries it: two fifths of its size; ``drawing.js`` unpacks it."""
     from plotly.offline import get_plotlyjs

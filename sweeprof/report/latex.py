@@ -120,7 +120,7 @@ def _caption(comparison: Comparison, table: ReportTable) -> str:
         f"Bold is the best {label}" if (label := _measured_of(table)) else "",
     ]
     if any(entry.text.endswith("~") for line in table.lines[:MOST_LINES] for entry in line.entries):
-        parts.append("~ is called neither better nor worse")
+        parts.append("~: undecided")
     return " ".join(f"{_text(part)}." for part in parts if part)
 
 

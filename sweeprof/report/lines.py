@@ -17,32 +17,36 @@ def reports(lines: Lines) -> dict[str, bytes]:
 
 def time_report(lines: Lines) -> str:
     """Hits, time, time per hit and share of the function for every line."""
-    steps = f"{lines.steps} {'step' if lines.steps == 1 else 'steps'}"
+    is_metered = lines.span != "step" and lines.device != "cpu"
+    method = "together with memory" if is_metered else "by line_profiler"
+    meter = "measuring" if is_metered else "line_profiler"
     intro = [
-        f"Time by line over {steps}, measured by line_profiler.",
-        "time: of the line and all that it calls; what line_profiler itself costs for each hit is in it.",
+        f"Time by line over {spans(lines)}, measured {method}.",
+        f"time: of the line and all that it calls; what {meter} itself costs for each hit is in it.",
         "share: of the time of its function.",
     ]
     if lines.device != "cpu":
         intro.append(
             f"It is the host's time: {lines.device} may still be at work on what a line asked for when the next begins."
         )
-    return _text(intro, lines, ("line", "hits", "time", "per hit", "share"), times_of, lambda f: _spent(f, lines.steps))
+    return _text(intro, lines, ("line", "hits", "time", "per hit", "share"), times_of, lambda f: _spent(f, lines))
 
 
 def memory_report(lines: Lines) -> str:
     """Bytes allocated and bytes at the peak for every line."""
     if lines.memory_reason is not None:
         return f"There is no memory by line: {lines.memory_reason}\n"
+    whole = "the step" if lines.span == "step" else "a call"
+    where = "one step" if lines.span == "step" else spans(lines)
     if lines.device == "cpu":
         intro = [
-            "Memory by line in one step, measured by memray: tensors, Python's objects and whatever else the process allocates.",
+            f"Memory by line in {where}, measured by memray: tensors, Python's objects and whatever else the process allocates.",
             "allocated: by the line and all that it calls, released or not.",
-            "at peak: what of it was alive when the allocations of the step were at their highest.",
+            f"at peak: what of it was alive when the allocations of {whole} were at their highest.",
         ]
     else:
         intro = [
-            f"Memory of {lines.device} by line in one step, read from its allocator.",
+            f"Memory of {lines.device} by line in {where}, read from its allocator.",
             "allocated: by the line and all that it calls, released or not.",
             "at peak: how far memory rose above where it was when the line began, in the worst of its runs.",
         ]
@@ -67,8 +71,14 @@ def _text(
     return "\n".join(parts) + "\n"
 
 
-def _spent(function: FunctionLines, steps: int) -> list[str]:
-    return [f"{scaled(function.seconds, 's')} in all, {scaled(function.seconds / steps, 's')} a step"]
+def spans(lines: Lines) -> str:
+    """Return how many steps, calls or runs were measured, e.g. ``3 calls``."""
+    return f"{lines.steps} {lines.span}{'' if lines.steps == 1 else 's'}"
+
+
+def _spent(function: FunctionLines, lines: Lines) -> list[str]:
+    each = "" if lines.span == "run" else f", {scaled(function.seconds / max(1, lines.steps), 's')} per {lines.span}"
+    return [f"{scaled(function.seconds, 's')} in total{each}"]
 
 
 def times_of(function: FunctionLines, line: Line) -> LineRow:

@@ -15,6 +15,15 @@ from sweeprof.results.operators import FRAME_COLUMNS, OperatorRow, Operators
 _ON_HOST = "path operator phase calls self share total flops allocated shapes".split()
 _ON_DEVICE = "path operator phase calls device share self total flops allocated shapes".split()
 _TEXTS = {"path", "operator", "phase", "shapes"}
+TITLES = {
+    "path": "module",
+    "device": "accelerator time",
+    "self": "self time",
+    "total": "total time",
+    "flops": "FLOPs",
+    "shapes": "input shapes",
+}
+"""Titles of columns in tables to read; others are their names."""
 
 
 def to_csv(operators: Operators) -> str:
@@ -46,9 +55,8 @@ def time_column(rows: Sequence[OperatorRow]) -> str:
 
 
 def columns_of(rows: Sequence[OperatorRow]) -> list[str]:
-    """Return the columns of rows that are shown without their share of all."""
-    shown = _ON_DEVICE if time_column(rows) == "device_self_s" else _ON_HOST
-    return [name for name in shown if name != "share"]
+    """Return the columns of rows."""
+    return _ON_DEVICE if time_column(rows) == "device_self_s" else _ON_HOST
 
 
 def cells_of(row: OperatorRow, share: float | None) -> dict[str, str]:
@@ -57,7 +65,7 @@ def cells_of(row: OperatorRow, share: float | None) -> dict[str, str]:
         "path": one_line(row.path),
         "operator": one_line(row.operator),
         "phase": row.phase,
-        "calls": significant(row.calls) if row.calls % 1 else str(int(row.calls)),
+        "calls": calls_text(row.calls),
         "device": "" if row.device_self_s is None else scaled(row.device_self_s, "s"),
         "share": "" if share is None else f"{share:.1%}",
         "self": scaled(row.self_s, "s"),
@@ -66,6 +74,11 @@ def cells_of(row: OperatorRow, share: float | None) -> dict[str, str]:
         "allocated": "" if row.allocated_bytes is None else scaled(row.allocated_bytes, "B"),
         "shapes": " ".join("×".join(map(str, shape)) for shape in row.input_shapes),
     }
+
+
+def calls_text(calls: float) -> str:
+    """Return a mean number of calls; one that is whole without decimals."""
+    return significant(calls) if calls % 1 else str(int(calls))
 
 
 def _field(value: object) -> Any:

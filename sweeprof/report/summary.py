@@ -60,7 +60,14 @@ def headline(comparison: Comparison) -> str:
     incomplete = sum(row.status == "ok" and bool(row.failures) for row in comparison.rows)
     if incomplete:
         measured += f", {incomplete} of them incompletely"
-    return "; ".join([measured, ", ".join(f"{number} {status}" for status, number in counts.items())]).rstrip("; ")
+    parts = [measured]
+    running = comparison.running
+    if running is not None:
+        parts = [f"running: {running.done:,} of {running.planned:,} trials have ended", measured]
+        if "skipped" in counts:
+            counts["not begun"] = counts.pop("skipped")
+    parts.append(", ".join(f"{number} {status}" for status, number in counts.items()))
+    return "; ".join(filter(None, parts))
 
 
 def best_rows(comparison: Comparison) -> list[Best]:
@@ -102,7 +109,7 @@ def where(row: Row, axes: Sequence[str]) -> str:
 
 
 def footnotes(comparison: Comparison) -> list[Footnote]:
-    """Verdicts that could not be called, figures that are missing, and warnings with their advice; each kind once."""
+    """Undecided verdicts, figures that are missing, and warnings with their advice; each kind once."""
     rows: Counter[_Group] = Counter()
     infos, settling = shown_metrics(comparison), settling_text(comparison)
     first: dict[_Group, str] = {}
@@ -149,7 +156,7 @@ def _incomplete(comparison: Comparison) -> Iterator[Footnote]:
     """One note per reason why rows have fewer rounds or passes than planned."""
     reasons = Counter(f"{row.status}: {one_line(row.reason or '')}" for row in comparison.rows if row.is_incomplete)
     for reason, rows in reasons.items():
-        yield Footnote("incomplete", rows, reason, _RESUME)
+        yield Footnote("incomplete", rows, reason, _RESUME if comparison.running is None else _CONTINUES)
 
 
 def _remarks(
@@ -169,23 +176,24 @@ def _remarks(
 
 _UNCALLED = ("unclear", "not_comparable")
 _RESUME = "measure what is missing: resume=DIR"
+_CONTINUES = "the sweep measures what is missing"
 
 
 def _uncalled(
     comparison: Comparison, row: Row, cell: Cell, threshold: float | None, settling: str
 ) -> tuple[str, str, str]:
-    """Code, text and advice for a value that is not called better, worse or the same."""
+    """Code, text and advice for a value without a verdict better, worse or same."""
     code = cell.verdict_reason or cell.verdict or "unclear"
     if code == "no_threshold":
-        text = f"{UNCLEAR} there is no threshold from which a difference is called better or worse"
+        text = f"{UNCLEAR} undecided: there is no threshold"
         return code, text, "set compare.thresholds, or use protocol=default"
     if code == "too_few_rounds":
         text, advice = _too_few_rounds(comparison, cell)
-        return code, f"{UNCLEAR} not called better or worse: {text}", advice
+        return code, f"{UNCLEAR} undecided: {text}", advice
     if code == "interval_crosses_threshold":
         # Of metrics with different thresholds the note is one.
         margin = "" if threshold is None or comparison.thresholds else f" of {percent(threshold)}"
-        text = f"{UNCLEAR} not called better or worse: the 95 % interval of the ratio crosses the threshold{margin}"
+        text = f"{UNCLEAR} undecided: the 95 % interval of the ratio crosses the threshold{margin}"
         return code, text, settling
     if code == "different_environment":
         message = ", ".join(
@@ -197,7 +205,7 @@ def _uncalled(
             _same_environment(comparison, row),
         )
     advice = _ADVICE.get(code, "")
-    return code, f"{UNCLEAR} not called better or worse: {REASONS.get(code, one_line(code))}", advice
+    return code, f"{UNCLEAR} undecided: {REASONS.get(code, one_line(code))}", advice
 
 
 _ADVICE = {
@@ -215,16 +223,14 @@ def _too_few_rounds(comparison: Comparison, cell: Cell) -> tuple[str, str]:
     is_interrupted = min(planned) >= MIN_ROUNDS
     more = f"at least {MIN_ROUNDS} rounds, e.g. protocol=default"
     if own < MIN_ROUNDS:
-        advice = "measure the missing rounds: resume=DIR" if is_interrupted else f"measure {more}"
-        return f"{_rounds(own)} cannot tell a difference from chance", advice
+        resume = "measure the missing rounds: resume=DIR" if comparison.running is None else _CONTINUES
+        advice = resume if is_interrupted else f"measure {more}"
+        return f"{_rounds(own)} cannot distinguish a difference from chance", advice
     if base is not None and base < MIN_ROUNDS:
         if comparison.against is not None:
             return f"the other sweep has only {_rounds(base)}", f"measure the other sweep again with {more}"
-        advice = (
-            "measure the baseline's missing rounds: resume=DIR"
-            if is_interrupted
-            else f"measure the baseline with {more}"
-        )
+        resume = "measure the baseline's missing rounds: resume=DIR" if comparison.running is None else _CONTINUES
+        advice = resume if is_interrupted else f"measure the baseline with {more}"
         return f"the baseline has only {_rounds(base)}", advice
     text = f"fewer than {MIN_ROUNDS} of its rounds were measured together with the baseline's"
     return text, "measure both again, in a sweep of their own"

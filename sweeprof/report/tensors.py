@@ -61,7 +61,7 @@ def _left_out(rows: Sequence[TensorRow], top: int | None) -> list[str]:
 
 
 def sums_text(rows: Sequence[TensorRow]) -> str:
-    """Return the bytes in all and by kind."""
+    """Return the bytes in total and by kind."""
     found = bytes_by_kind(rows)
     parts = ", ".join(f"{kind} {scaled(size, 'B')}" for kind, size in found.items())
-    return f"in all {scaled(sum(found.values()), 'B')}" + (f": {parts}" if parts else "")
+    return f"in total {scaled(sum(found.values()), 'B')}" + (f": {parts}" if parts else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.cells import cell_len, set_cell_size
@@ -25,6 +25,8 @@ from sweeprof.terminal import console
 _GAP = 2
 _AXIS_LIMIT = 24
 """Cells that one axis value may take; longer names lose their end."""
+_MAIN_RANK = 3
+"""Up to this rank a column is worth more than the interval of a value that has a ratio with an interval."""
 _NARROWEST = 20
 _STYLES = {"better": "green", "worse": "yellow", "unclear": "dim", "not_comparable": "dim", "same": "", None: ""}
 _FAILED = "red"
@@ -36,7 +38,10 @@ _ASCII = str.maketrans(
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A rich renderable: the answer, one table per model, errors with their locations and logs, notes."""
+    """A rich renderable: the answer, one table per model, errors with their locations and logs, notes.
+
+    On a terminal that is not high enough for all of it, the answer is repeated at the end.
+    """
 
     comparison: Comparison
     folder: Path | None = None
@@ -44,32 +49,44 @@ class Report:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(options.max_width, _NARROWEST)
+        height = 0
         for text in self._parts(width):
-            if options.ascii_only:
-                text.plain = text.plain.translate(_ASCII).encode("ascii", "replace").decode()
-            yield text
+            height += len(text.wrap(console, options.max_width))
+            yield _encodable(text, options)
+        if console.is_terminal and height > console.height:
+            # The first lines are out of sight.
+            yield Text()
+            for text in self._answer():
+                yield _encodable(text, options)
 
-    def _parts(self, width: int) -> Iterator[Text]:
+    def _answer(self) -> Iterator[Text]:
         found = answer(self.comparison)
         yield Text(found.finding, style="bold")
         yield Text(found.rest)
+
+    def _parts(self, width: int) -> Iterator[Text]:
+        yield from self._answer()
         protocol = protocol_text(self.comparison)
         if protocol:
             yield Text(protocol, style="dim")
+        notes: dict[str, None] = {}
         for table in tables(self.comparison):
             yield Text()
-            yield from _table(table, width)
+            lines, note = _table(table, width)
+            yield from lines
+            notes[note] = None
+        yield from (Text(note, style="dim") for note in notes if note)
         for section in sections(self.comparison):
             yield Text()
             yield Text(section.title, style="bold")
             yield from map(Text, section.lines)
         yield from self._errors()
-        notes = footnotes(self.comparison)
-        if notes:
+        found = footnotes(self.comparison)
+        if found:
             yield Text()
-        for note in notes:
-            where = f"{note.code} in {note.rows} {'row' if note.rows == 1 else 'rows'}: "
-            yield Text.assemble((where, "bold dim"), (" – ".join(t for t in (note.text, note.advice) if t), "dim"))
+        for one in found:
+            where = f"{one.code} in {one.rows} {'row' if one.rows == 1 else 'rows'}: "
+            yield Text.assemble((where, "bold dim"), (" – ".join(t for t in (one.text, one.advice) if t), "dim"))
         for item in self.comparison.excluded:
             yield Text(f"excluded: {axes_text(item.axes)} ({one_line(item.reason)})", style="dim")
 
@@ -87,6 +104,13 @@ class Report:
             yield Text(f"and {len(found) - MOST_FAILURES} more errors in report.html")
 
 
+def _encodable(text: Text, options: ConsoleOptions) -> Text:
+    """Return the text, in ASCII if the terminal has no Unicode."""
+    if options.ascii_only:
+        text.plain = text.plain.translate(_ASCII).encode("ascii", "replace").decode()
+    return text
+
+
 def text(comparison: Comparison, width: int = 100) -> str:
     """The report as plain text, without colours."""
     out = io.StringIO()
@@ -94,24 +118,45 @@ def text(comparison: Comparison, width: int = 100) -> str:
     return out.getvalue()
 
 
-def _table(table: ReportTable, width: int) -> Iterator[Text]:
+def _table(table: ReportTable, width: int) -> tuple[list[Text], str]:
+    """Return the lines of a table, and what it does not show; empty if it shows everything."""
     kept, widths = _fitting(table, width)
-    yield _cut(Text(table.title, style="bold"), width)
+    without_intervals: list[Column] = []
+    if any(column.rank <= _MAIN_RANK for i, column in enumerate(table.columns) if i not in kept):
+        table, without_intervals = _without_intervals(table)
+        kept, widths = _fitting(table, width)
+    lines = [_cut(Text(table.title, style="bold"), width)]
     if table.captions:
-        yield Text(" · ".join(f"{name} {value}" for name, value in table.captions), style="dim")
+        lines.append(Text(" · ".join(f"{name} {value}" for name, value in table.captions), style="dim"))
     titles = [_aligned(table.columns[i].title, widths[i], table.columns[i]) for i in kept]
     rule = "─" * min(width, sum(widths[i] for i in kept) + _GAP * (len(kept) - 1))
-    yield _cut(Text((" " * _GAP).join(titles), style="bold"), width)
-    yield Text(rule, style="dim")
+    lines += [_cut(Text((" " * _GAP).join(titles), style="bold"), width), Text(rule, style="dim")]
+    lines += [_cut(_line(line, table, kept, widths), width) for line in table.lines]
+    dropped = [_untitled(column) for i, column in enumerate(table.columns) if i not in kept]
+    dropped += [f"{_untitled(column)} interval" for column in without_intervals]
+    return lines, f"not shown at this width: {', '.join(dropped)}" if dropped else ""
+
+
+def _untitled(column: Column) -> str:
+    """The title of a column without its arrow."""
+    return column.title.rstrip(" ↓↑")
+
+
+def _without_intervals(table: ReportTable) -> tuple[ReportTable, list[Column]]:
+    """Return the table without the intervals of values whose ratio has a column, and the columns of these values."""
+    compared = {column.key for column in table.columns if column.kind == "ratio"}
+    places = [i for i, column in enumerate(table.columns) if column.kind == "value" and column.key in compared]
+    lines = []
     for line in table.lines:
-        yield _cut(_line(line, table, kept, widths), width)
-    dropped = [c.title for i, c in enumerate(table.columns) if i not in kept]
-    if dropped:
-        yield Text(f"not shown at this width: {', '.join(dropped)}", style="dim")
+        entries = list(line.entries)
+        for i in places:
+            entries[i] = replace(entries[i], text=entries[i].text.partition(" [")[0])
+        lines.append(replace(line, entries=tuple(entries)))
+    return replace(table, lines=tuple(lines)), [table.columns[i] for i in places]
 
 
 def _fitting(table: ReportTable, width: int) -> tuple[list[int], list[int]]:
-    """The columns that fit, and the width of every column; of the others the highest rank goes first."""
+    """Return the columns that fit, and the width of every column; of the others the highest rank goes first."""
     widths = []
     for i, column in enumerate(table.columns):
         shown = [line.entries[i].text for line in table.lines if line.failure is None or column.kind == "axis"]

@@ -77,6 +77,10 @@ def protocol_text(comparison: Comparison, with_intervals: bool = True) -> str:
         return ""
     count = " or ".join(map(str, sorted(rounds)))
     parts = [f"{count} {'round' if rounds == [1] else 'rounds'}"]
+    if comparison.protocol.get("decide"):
+        parts[0] = f"at most {parts[0]}, until verdicts are decided"
+        if budget := comparison.protocol.get("budget"):
+            parts[0] += f" or budget={budget[0]} is used up"
     if rounds != [1]:
         parts[0] += ", " + " or ".join(_WAYS.get(way, way) for way in comparison.protocol.get("interleave", ()))
     kernels = [kernel for kernel in comparison.protocol.get("kernel", ()) if kernel]
@@ -86,7 +90,7 @@ def protocol_text(comparison: Comparison, with_intervals: bool = True) -> str:
     if comparison.threshold is not None:
         parts.append(f"threshold {percent(comparison.threshold)}" + (f" ({own})" if own else ""))
     else:
-        parts.append(f"thresholds {own}" if own else "no threshold: no difference is called")
+        parts.append(f"thresholds {own}" if own else "no threshold, so no verdicts")
     kind = interval_kind(cell.measurement for row in comparison.rows for cell in row.cells.values())
     if kind is not None and with_intervals:
         parts.append(f"[ ]: {INTERVALS[kind]}")
@@ -101,10 +105,11 @@ def tests_text(comparison: Comparison) -> str:
     found = Counter(cell.verdict for cell in tested)
     message = ", ".join(f"{found[v]} {v}" for v in ("better", "worse", "same", "unclear") if found[v])
     ratios = "ratio was" if len(tested) == 1 else "ratios were"
-    drift = "; a drift of the machine between the sweeps is not in that" if comparison.against else ""
+    repeated = " over all its rounds" if comparison.protocol.get("decide") else ""
+    drift = ", not counting a drift of the machine between the sweeps" if comparison.against else ""
     return (
-        f"{len(tested)} {ratios} tested, each at {percent(CONFIDENCE)} confidence: {message}. "
-        f"Chance alone would call at most {expected_false(len(tested)):.2g} of them better or worse{drift}"
+        f"{len(tested)} {ratios} tested, each at {percent(CONFIDENCE)} confidence{repeated}: {message}. "
+        f"By chance alone, at most {expected_false(len(tested)):.2g} of them would be better or worse{drift}"
     )
 
 

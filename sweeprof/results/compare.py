@@ -15,6 +15,7 @@ from sweeprof.errors import Damaged
 from sweeprof.results.files import read_json
 from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import Failure, Json, Status, Stored, Warning, check_version
+from sweeprof.results.statistics import CONFIDENCE, repeated_confidence
 from sweeprof.results.validation import damaged, validated
 from sweeprof.results.verdicts import MIN_ROUNDS, Cell, Pairing, Verdict, compare_cell
 
@@ -218,6 +219,10 @@ class Row(Displayed):
     rounds_complete: int = 0
     rounds_planned: int = 0
     """Of the timing pass; 0 where the sweep does not time."""
+    most_rounds: int = 0
+    """The largest number of rounds, if the protocol stops as soon as the verdicts are decided; 0: the number is fixed."""
+    round_s: float = 0.0
+    """Mean duration of a round's trial, with the start of its process; 0 where the sweep does not time."""
     is_incomplete: bool = False
     """True if at least one round was measured, but not all: the values are those of the measured rounds."""
     baseline_is_incomplete: bool = False
@@ -273,6 +278,14 @@ class ComparedSweep:
     """Axes of the combinations that only the other sweep has."""
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How many trials of a sweep that still runs have ended."""
+
+    done: int
+    planned: int
+
+
 @dataclass(frozen=True)
 class Comparison(Stored):
     """A sweep's results, as reports and trackers show them."""
@@ -305,6 +318,8 @@ class Comparison(Stored):
     """The conditions that a combination must fulfil to qualify."""
     damaged: tuple[str, ...] = ()
     """Files of the sweep's folder that could not be read, a line each: the path in the folder and the reason."""
+    running: Progress | None = None
+    """None if the sweep has ended; else the rows are those of the trials that have ended so far."""
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
@@ -422,7 +437,13 @@ def compared_row(
             advice += ", or use protocol=calibrated"
         text = f"{rounds} were timed in another run of the sweep than the baseline's: rounds are not paired"
         warnings = (*warnings, Warning("run_apart", text, advice))
-    pairing = Pairing(is_interleaved and not differs and not is_scattered, tuple(differs), frozenset(apart))
+    most_rounds = max(row.most_rounds, base.most_rounds) if base else 0
+    pairing = Pairing(
+        is_interleaved and not differs and not is_scattered,
+        tuple(differs),
+        frozenset(apart),
+        repeated_confidence(most_rounds) if most_rounds else CONFIDENCE,
+    )
     cells = {
         name: compare_cell(value, theirs.get(name), thresholds.get(name, threshold), pairing)
         for name, value in measurements.items()

@@ -9,7 +9,7 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module, metadata
@@ -203,6 +203,33 @@ def capture() -> Json:
         "git": _git(Path.cwd()),
         "scheduler": scheduler(),
     }
+
+
+def host_columns(settings: Mapping[str, object]) -> dict[str, str | int]:
+    """Return this host as columns of a table; a text says why a value is not known.
+
+    Args:
+        settings: of the framework, of which ``threads`` and ``inter-op threads`` are read.
+    """
+    names = [gpu.model for gpu in gpus()]
+    return {
+        "host_name": socket.gethostname(),
+        "host_os": platform.system(),
+        "host_os_release": platform.release(),
+        "host_cpu": cpu_model() or platform.processor() or "unknown: the system does not tell",
+        "host_architecture": platform.machine(),
+        "host_physical_cores": psutil.cpu_count(logical=False) or "unknown: the system does not tell",
+        "host_logical_cores": psutil.cpu_count(logical=True) or "unknown: the system does not tell",
+        "host_memory_bytes": psutil.virtual_memory().total,
+        "host_gpus": ", ".join(names) or "none: NVIDIA's driver lists no GPU",
+        "host_threads": _setting(settings, "threads"),
+        "host_interop_threads": _setting(settings, "inter-op threads"),
+    }
+
+
+def _setting(settings: Mapping[str, object], name: str) -> str | int:
+    value = settings.get(name)
+    return value if isinstance(value, int) else "unknown: the framework does not tell"
 
 
 def scheduler() -> Json | None:

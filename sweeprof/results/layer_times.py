@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -56,6 +56,13 @@ def disagreement(whole: Sequence[float], parts: Sequence[float]) -> float | None
     of_pairs = statistics.median(_share(part, step) for part, step in zip(parts, whole, strict=True))
     ratio = max(of_medians, of_pairs, key=lambda share: abs(share - 1))
     return None if abs(ratio - 1) <= TOLERANCE else ratio
+
+
+def _added(first: tuple[float, ...], second: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the sums of two calls' seconds by repeat; a call without seconds adds nothing."""
+    if not first or not second:
+        return first or second
+    return tuple(one + other for one, other in zip(first, second, strict=True))
 
 
 def _share(part: float, whole: float) -> float:
@@ -227,6 +234,45 @@ class LayerTimes(Stored):
         if phase.plain_s is not None:
             advice = "measure on an idle machine, or raise protocol.min_samples"
         return (Warning("layer_times_off", phase.doubt, advice),)
+
+    def without(self, excluded: Collection[str]) -> LayerTimes:
+        """Return the times without the calls of these paths: their seconds are part of the calls around them.
+
+        What is around no call is part of what runs outside any module.
+        """
+        kept = [place for place, call in enumerate(self.calls) if call.path not in excluded or call.path == OUTSIDE]
+        position = {old: new for new, old in enumerate(kept)}
+        owners = []
+        for place in range(len(self.calls)):
+            owner: int | None = place
+            while owner is not None and owner not in position:
+                owner = self.calls[owner].parent
+            owners.append(owner)
+        outside = next((place for place in kept if self.calls[place].path == OUTSIDE), None)
+        sums = {place: [self.calls[place].forward, self.calls[place].backward] for place in kept}
+        for place, call in enumerate(self.calls):
+            owner = outside if owners[place] is None else owners[place]
+            if owner is None or owner == place:
+                continue
+            sums[owner] = [
+                _added(total, seconds)
+                for total, seconds in zip(sums[owner], (call.forward, call.backward), strict=True)
+            ]
+        calls = []
+        for place in kept:
+            parent = self.calls[place].parent
+            around = None if parent is None else owners[parent]
+            forward, backward = sums[place]
+            calls.append(
+                dataclasses.replace(
+                    self.calls[place],
+                    parent=None if around is None else position[around],
+                    forward=forward,
+                    backward=backward,
+                    reason=None if backward else self.calls[place].reason,
+                )
+            )
+        return dataclasses.replace(self, calls=tuple(calls))
 
     def with_warmup(self, drop_first: int) -> LayerTimes:
         """The same measurements, of which the first ``drop_first`` repeats are for warming up.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sweeprof.display import Displayed, Rows
 from sweeprof.errors import Unsupported
-from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes, TimingSummary, above
+from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes, TimingSummary, above, is_below
 from sweeprof.results.record import Json, Stored
 from sweeprof.results.validation import damaged, validated
 
@@ -24,7 +24,7 @@ Bytes = int | float
 
 FRAME_COLUMNS = (
     "path type depth call params trainable macs flops ops input_shapes output_shapes act_bytes "
-    "frozen params_bytes buffers buffers_bytes dtypes input_dtypes output_dtypes "
+    "frozen is_trainable pruned params_bytes buffers buffers_bytes dtypes kernel_size stride groups input_dtypes output_dtypes "
     "forward_s forward_self_s backward_s backward_self_s time_reason params_share macs_share forward_share flops_per_s"
 ).split()
 FUNCTIONAL = "(functional)"
@@ -46,6 +46,8 @@ class Weights:
     buffers_bytes: Bytes = 0
     dtypes: Mapping[str, int] = field(default_factory=dict)
     """Parameters per data type, e.g. ``{"float32": 61706}``."""
+    pruned: int | None = 0
+    """Parameters that a pruning mask sets to zero; they are among ``params``. None where the mask has no values, as on meta."""
 
 
 @dataclass(slots=True)  # not frozen: thousands are made at once, and a frozen one takes four times as long
@@ -121,10 +123,25 @@ class LayerRow(Displayed):
     arguments: str = ""
     """Of the constructor, as the framework prints them: ``1, 6, kernel_size=(5, 5)``; empty if it prints none, and in records of an
     earlier version."""
+    kernel_size: tuple[int, ...] = ()
+    """Of a convolution or pooling; one number if it holds for every axis, empty for other layers."""
+    stride: tuple[int, ...] = ()
+    """Likewise."""
+    groups: int | None = None
+    """Of a convolution; None for other layers."""
+    pruned: int | None = 0
+    """Own parameters that a pruning mask sets to zero; they are among ``params``. None where the mask has no values, as on meta."""
 
     @property
     def frozen(self) -> int:
         return self.params - self.trainable
+
+    @property
+    def is_trainable(self) -> str | None:
+        """``True``, ``False`` or ``Partial``: whether an optimizer may change the parameters; None for a row without parameters."""
+        if not self.params:
+            return None
+        return {self.params: "True", 0: "False"}.get(self.trainable, "Partial")
 
     @property
     def name(self) -> str:
@@ -189,6 +206,9 @@ class LayerTable(Stored):
     """How accurate the times of the rows are; None if none were measured."""
     uncounted: str | None = None
     """Why the forward could not be counted, so that the rows have parameters and buffers only; None where it was counted."""
+    excluded: tuple[str, ...] = ()
+    """Paths of modules that were excluded before measuring, without those inside them: they have no rows, and are in no count.
+    Their time is part of that of the calls around them, and ``liveness`` is that of the whole forward."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", Rows(self.rows))
@@ -200,6 +220,11 @@ class LayerTable(Stored):
     @property
     def trainable(self) -> int:
         return sum(row.trainable for row in self._summed_weights)
+
+    @property
+    def pruned(self) -> int | None:
+        """Parameters that a pruning mask sets to zero; None if a mask has no values."""
+        return _total([row.pruned for row in self._summed_weights])
 
     @property
     def params_bytes(self) -> Bytes:
@@ -270,10 +295,7 @@ class LayerTable(Stored):
         """
         if self.is_inclusive:
             return self
-        called = {row.path for row in self.rows if row.call >= 0}
-        within = [row for row in self.rows if row.call >= 0 and not called.isdisjoint(above(row.path))]
-        if within and all(row.parent is None for row in self.rows):
-            raise ValueError("this backend does not tell which call was made within which")
+        self._check_parents()
         sums: list[list[Bytes | None]] = [[getattr(row, name) for name in COUNTS] for row in self.rows]
         operators = [row.operators for row in self.rows]
         for index, row in reversed(list(enumerate(self.rows))):  # a call comes after the one it was made in
@@ -294,6 +316,13 @@ class LayerTable(Stored):
             rows.append(dataclasses.replace(row, **changes))
         return dataclasses.replace(self, rows=tuple(rows), is_inclusive=True)
 
+    def _check_parents(self) -> None:
+        """Raise ValueError if the table does not contain which call was made in which."""
+        called = {row.path for row in self.rows if row.call >= 0}
+        within = [row for row in self.rows if row.call >= 0 and not called.isdisjoint(above(row.path))]
+        if within and all(row.parent is None for row in self.rows):
+            raise ValueError("this backend does not tell which call was made within which")
+
     def with_functional(self) -> LayerTable:
         """Return the same table with what modules do outside their submodules, such as additions, in rows ``(functional)``.
 
@@ -305,9 +334,8 @@ class LayerTable(Stored):
         """
         if self.is_inclusive:
             raise ValueError("the figures include one another; split the table before inclusive()")
+        self._check_parents()
         holding = {row.parent for row in self.rows}
-        if len(self.rows) > 1 and holding == {None}:
-            raise ValueError("this backend does not tell which call was made within which")
         rows: list[LayerRow] = []
         place: dict[int | None, int | None] = {None: None}
         for index, before in enumerate(self.rows):
@@ -428,8 +456,9 @@ def _total(values: Sequence[_Number | None]) -> _Number | None:
 
 _DERIVED = ("params_share", "macs_share", "forward_share", "flops_per_s")
 _NUMBERS = (
-    "depth call params trainable frozen macs flops ops forward_s forward_self_s backward_s backward_self_s".split()
-)
+    "depth call params trainable frozen pruned groups macs flops ops "
+    "forward_s forward_self_s backward_s backward_self_s"
+).split()
 
 
 def records(table: LayerTable) -> list[Json]:
@@ -464,12 +493,19 @@ def forward_column(table: LayerTable) -> str:
 
 
 def flops_per_s(table: LayerTable, row: LayerRow) -> float | None:
-    """FLOPs of a row over its seconds of the forward; None where either is not known or it took no time that could be told."""
+    """Return FLOPs of a row over its seconds of the forward.
+
+    None where either is not known, where it took no time that could be told, or where excluded modules are part of the time.
+    """
+    if any(is_below(path, row.path) for path in table.excluded):
+        return None
     return _over(row.flops, getattr(row, forward_column(table)))
 
 
 def total_flops_per_s(table: LayerTable) -> float | None:
     """The same of the whole table."""
+    if any(is_below(path, row.path) for path in table.excluded for row in table.rows):
+        return None
     return _over(table.flops, total_seconds(table, forward_column(table)))
 
 
@@ -525,6 +561,7 @@ def _less_weights(subtree: Weights, row: LayerRow) -> Weights:
         params_bytes=subtree.params_bytes - row.params_bytes,
         buffers=subtree.buffers - row.buffers,
         buffers_bytes=subtree.buffers_bytes - row.buffers_bytes,
+        pruned=None if subtree.pruned is None or row.pruned is None else subtree.pruned - row.pruned,
         dtypes={dtype: count for dtype, count in dtypes.items() if count},
     )
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
-from sweeprof.display import Displayed
+from sweeprof.display import Displayed, listing_of
 from sweeprof.results.record import Stored
+
+Span = Literal["step", "call", "run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +65,11 @@ class Lines(Stored):
     """The device whose memory is measured, e.g. ``cuda:0``; time is always that of the host."""
     files: dict[str, bytes] = field(default_factory=dict, repr=False)
     """Files that are stored beside the record: the reports as text, ``lines_time.txt`` and ``lines_memory.txt``."""
+    span: Span = "step"
+    """What was measured ``steps`` times: a step of a model, a call of a function, a run of a script. The memory of calls and of a
+    run is that of all of them together, that of a step that of one."""
+
+    @property
+    def listing(self) -> str:
+        """Every source line with hits, time, time per hit and share, then with its memory, as text."""
+        return listing_of(self)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from sweeprof.display import Displayed
-from sweeprof.errors import UnknownMetric
+from sweeprof.errors import Problem, UnknownMetric, UserError, choice_problem
 from sweeprof.results.record import Failure, Warning
 from sweeprof.text import stored
 
@@ -78,6 +79,30 @@ class Measurement(Displayed):
         """Estimate by number of the round; of an interleaved run also the ``paired`` ones."""
         estimates = self.paired if which == "paired" else self.rounds
         return dict(zip(self.round_numbers or range(len(estimates)), estimates, strict=True))
+
+
+def shown_names(names: Collection[str], order: Sequence[str] = (), exclude: Sequence[str] = ()) -> list[str]:
+    """Return the names of metrics in the order in which they are shown.
+
+    Args:
+        names: of the metrics.
+        order: names, or patterns such as ``latency/*``, of those that come first; the others follow.
+        exclude: names or patterns of those that are left out.
+
+    Raises:
+        UserError: a name or pattern fits no metric.
+    """
+    problems = []
+    for key, patterns in (("order", order), ("exclude", exclude)):
+        if isinstance(patterns, str):
+            raise UserError([Problem(key, patterns, "is not a list of names or patterns.")])
+        unknown = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in names)]
+        problems += [choice_problem(key, pattern, "metric that is shown", names) for pattern in unknown]
+    if problems:
+        raise UserError(problems)
+    first = [name for pattern in order for name in names if fnmatchcase(name, pattern)]
+    arranged = dict.fromkeys([*first, *names])
+    return [name for name in arranged if not any(fnmatchcase(name, pattern) for pattern in exclude)]
 
 
 class Measurements(Displayed, dict[str, Measurement]):

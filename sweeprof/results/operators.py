@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from sweeprof.display import Displayed, Rows
+from sweeprof.errors import UserError, choice_problem
 from sweeprof.results.layer_times import Mode
 from sweeprof.results.record import Stored
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 
 Phase = Literal["forward", "backward", "update"]
+
+SortKey = Literal["self_s", "total_s", "average_s", "calls", "device_self_s", "device_total_s"]
+"""Columns by which totals are sorted."""
 
 FRAME_COLUMNS = (
     "path operator phase calls self_s total_s device_self_s device_total_s flops allocated_bytes input_shapes"
@@ -48,7 +52,7 @@ class OperatorRow(Displayed):
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorTotal:
+class OperatorTotal(Displayed):
     """One operator in all of its rows: of one step."""
 
     operator: str
@@ -56,6 +60,26 @@ class OperatorTotal:
     self_s: float
     device_self_s: float | None
     """None if it is not known of one of the rows."""
+    total_s: float = 0.0
+    """Seconds on the host with the operators that it called; an operator that calls itself has both calls in it."""
+    device_total_s: float | None = None
+    step_self_s: float = 0.0
+    """Own seconds on the host of all operators of the step together, of which this one has a share."""
+
+    @property
+    def average_s(self) -> float:
+        """Seconds of one call on the host, with the operators that it called."""
+        return self.total_s / self.calls
+
+    @property
+    def self_share(self) -> float | None:
+        """Own seconds as a share of those of all operators; None if these took no time."""
+        return self.self_s / self.step_self_s if self.step_self_s else None
+
+    @property
+    def total_share(self) -> float | None:
+        """Seconds with the operators that it called, as a share of the own seconds of all operators."""
+        return self.total_s / self.step_self_s if self.step_self_s else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +104,35 @@ class Operators(Stored):
         known = [row for row in self.rows if getattr(row, column) is not None]
         return Rows(sorted(known, key=lambda row: getattr(row, column), reverse=True)[:n])
 
-    def totals(self) -> Rows[OperatorTotal]:
-        """One per operator, the one with the most seconds of its own on the host first."""
+    def totals(self, sort_by: SortKey = "self_s", top: int | None = None) -> Rows[OperatorTotal]:
+        """Return one row per operator, printed like ``key_averages().table()`` of torch.profiler.
+
+        Args:
+            sort_by: the largest comes first.
+            top: so many of the first rows; None: all.
+
+        Raises:
+            UserError: there is no such column.
+        """
+        if sort_by not in get_args(SortKey):
+            raise UserError([choice_problem("sort_by", sort_by, "column of operators", get_args(SortKey))])
         rows: dict[str, list[OperatorRow]] = {}
         for row in self.rows:
             rows.setdefault(row.operator, []).append(row)
-        totals = []
-        for name, same in rows.items():
-            device = [row.device_self_s for row in same if row.device_self_s is not None]
-            device_self_s = sum(device) if len(device) == len(same) else None
-            totals.append(
-                OperatorTotal(name, sum(row.calls for row in same), sum(row.self_s for row in same), device_self_s)
+        whole = sum(row.self_s for row in self.rows)
+        totals = [
+            OperatorTotal(
+                operator=name,
+                calls=sum(row.calls for row in same),
+                self_s=sum(row.self_s for row in same),
+                device_self_s=_known_sum([row.device_self_s for row in same]),
+                total_s=sum(row.total_s for row in same),
+                device_total_s=_known_sum([row.device_total_s for row in same]),
+                step_self_s=whole,
             )
-        return Rows(sorted(totals, key=lambda total: total.self_s, reverse=True))
+            for name, same in rows.items()
+        ]
+        return Rows(sorted(totals, key=lambda total: getattr(total, sort_by) or 0.0, reverse=True)[:top])
 
     def to_frame(self) -> pandas.DataFrame:
         """One line per row, in the columns of :data:`FRAME_COLUMNS`."""
@@ -100,6 +140,12 @@ class Operators(Stored):
 
         lines = [{name: getattr(row, name) for name in FRAME_COLUMNS} for row in self.rows]
         return pandas.DataFrame(lines, columns=FRAME_COLUMNS)
+
+
+def _known_sum(values: Sequence[float | None]) -> float | None:
+    """Return the sum; None if a value is not known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 @dataclass(frozen=True, slots=True)

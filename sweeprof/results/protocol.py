@@ -31,3 +31,7 @@ class Protocol:
     ``duel`` is ``samples`` in earlier plans and records."""
     kernel: Literal["auto", "convolution", "matmul"] | None = None
     """The calibration kernel that is timed between samples; ``auto``: the one that resembles the model. None: there is none."""
+    decide: Literal["baseline", "pairs", "best"] | None = None
+    """Which comparisons must be decided before a combination gets no further rounds: with its ``baseline``; of all ``pairs`` that
+    differ only in the baseline's axes; of the ``best`` of them with the others. ``rounds`` is then the largest number of rounds.
+    None: all combinations get all rounds."""

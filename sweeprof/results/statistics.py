@@ -16,6 +16,36 @@ MOST_ROUNDS = 1000
 """The largest number of rounds that is worth a recommendation."""
 
 
+SEQUENTIAL_LEVELS = {
+    3: 0.0500, 4: 0.0305, 5: 0.0228, 6: 0.0187, 7: 0.0161, 8: 0.0143, 9: 0.0130, 10: 0.0120, 12: 0.0106, 15: 0.0091, 20: 0.0077,
+    25: 0.0068, 30: 0.0063, 40: 0.0055, 50: 0.0050,
+}  # fmt: skip
+"""Nominal level of each t test, by the largest number of rounds, of tests after every round from the third on.
+
+With this level at every test, the probability that any of them rejects a true hypothesis is 5 %. It is the constant boundary of
+Pocock, "Group sequential methods in the design and analysis of clinical trials", Biometrika 64 (1977), for t tests. The levels are
+the 5 % quantiles of the smallest p-value in 1.5 million simulated sequences of normal values, rounded down."""
+MOST_SEQUENTIAL_ROUNDS = max(SEQUENTIAL_LEVELS)
+
+
+def repeated_confidence(most_rounds: int) -> float:
+    """Return the confidence of each interval of a sequence, of which all contain the true value with :data:`CONFIDENCE`.
+
+    There is an interval after each round from the third to the last possible one. A number of rounds without a level of its own has
+    that of the next larger number. Source: repeated confidence intervals in C. Jennison and B. W. Turnbull, "Group Sequential
+    Methods" (2000), chapter 9.
+
+    Raises:
+        ValueError: there are more rounds than :data:`MOST_SEQUENTIAL_ROUNDS`.
+    """
+    larger = [rounds for rounds in SEQUENTIAL_LEVELS if rounds >= most_rounds]
+    if not larger:
+        raise ValueError(
+            f"at most {MOST_SEQUENTIAL_ROUNDS} rounds can be tested one after the other: got {most_rounds}"
+        )
+    return 1 - SEQUENTIAL_LEVELS[larger[0]]
+
+
 def percentile_needs(percentile: float, confidence: float = CONFIDENCE) -> int:
     """Samples needed before the largest one lies above the percentile with the given confidence.
 

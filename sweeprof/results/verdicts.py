@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from sweeprof.display import Displayed
-from sweeprof.results.measurement import Better, Measurement, Number
+from sweeprof.results.measurement import Better, Measurement, Number, shown_names
 from sweeprof.results.statistics import CONFIDENCE, ratio_interval, rounds_to_settle, unpaired_interval
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ REASONS: dict[str, str] = {
     "no_threshold": "the protocol has no threshold",
     "measured_once": "measured once, in a single process",
     "incomplete_count": "operators without a formula are missing from a count",
-    "not_by_round": "the value is computed from all rounds together: there is none for each round to compare",
-    "test_failed": "the ratio cannot be tested: a value is not positive, or the spread beyond all bounds",
+    "not_by_round": "the value is computed from all rounds together, so there are no values of single rounds to compare",
+    "test_failed": "the ratio cannot be tested: a value is not positive, or the spread is too large",
     "different_environment": "the two sides were measured in different environments",
 }
 """The meaning of each code of :attr:`Cell.verdict_reason`."""
@@ -85,6 +85,9 @@ class Pairing:
     one kind; see :mod:`sweeprof.results.compare`."""
     apart: frozenset[int] = frozenset()
     """Rounds, by number, that form no pairs all the same: one side's was run again later."""
+    confidence: float = CONFIDENCE
+    """Of the interval of the ratio; higher where it was tested after each round: see
+    :func:`~sweeprof.results.statistics.repeated_confidence`."""
 
 
 def compare_cell(
@@ -152,12 +155,14 @@ def _with_rounds(
     if min(*values, *baseline) <= 0:
         return undecided("unclear", "test_failed")
     try:
-        interval = (ratio_interval if pairing.is_interleaved else unpaired_interval)(values, baseline)
+        interval = (ratio_interval if pairing.is_interleaved else unpaired_interval)(
+            values, baseline, pairing.confidence
+        )
     except ArithmeticError:  # a spread beyond all bounds; never a significance
         return undecided("unclear", "test_failed")
     verdict, reason = interval_verdict(interval, threshold, measurement.better)
     needed = (
-        rounds_to_settle(values, baseline, threshold, paired=pairing.is_interleaved)
+        rounds_to_settle(values, baseline, threshold, pairing.is_interleaved, pairing.confidence)
         if reason == "interval_crosses_threshold"
         else None
     )
@@ -234,10 +239,29 @@ class Differences(Displayed, list[Difference]):
         found: Iterable[Difference] = (),
         baseline: Mapping[str, Measurement] | None = None,
         candidate: Mapping[str, Measurement] | None = None,
+        definitions: Mapping[str, str] | None = None,
+        *,
+        has_notes: bool = False,
     ) -> None:
         super().__init__(found)
         self.baseline, self.candidate = baseline or {}, candidate or {}
         """The measurements, by metric name."""
+        self.definitions = definitions or {}
+        """What the metrics are, by name."""
+        self.has_notes = has_notes
+        """True if the definitions are printed, too."""
+
+    def shown(self, order: Sequence[str] = (), exclude: Sequence[str] = (), *, notes: bool = False) -> Differences:
+        """Return the differences to be printed or shown as HTML; see :meth:`sweeprof.Profile.shown`."""
+        rows = {one.name: one for one in self}
+        names = shown_names(rows, order, exclude)
+        baseline = {name: self.baseline[name] for name in names if name in self.baseline}
+        candidate = {name: self.candidate[name] for name in names if name in self.candidate}
+        return Differences([rows[name] for name in names], baseline, candidate, self.definitions, has_notes=notes)
+
+    def to_html(self) -> str:
+        """Return the table as an HTML fragment."""
+        return self._repr_html_()
 
     @property
     def is_complete(self) -> bool:
@@ -253,11 +277,15 @@ class Differences(Displayed, list[Difference]):
         return pandas.DataFrame(lines, columns=columns, dtype=object)  # counts stay whole, what is missing stays None
 
 
-def differences(baseline: Mapping[str, Measurement], candidate: Mapping[str, Measurement]) -> Differences:
+def differences(
+    baseline: Mapping[str, Measurement],
+    candidate: Mapping[str, Measurement],
+    definitions: Mapping[str, str] | None = None,
+) -> Differences:
     """Every metric of either, in the order of the baseline; one that only one of them has keeps its row, with a reason."""
     names = [*baseline, *(name for name in candidate if name not in baseline)]
     found = [_difference(name, baseline.get(name), candidate.get(name)) for name in names]
-    return Differences(found, dict(baseline), dict(candidate))
+    return Differences(found, dict(baseline), dict(candidate), definitions)
 
 
 def _difference(name: str, base: Measurement | None, candidate: Measurement | None) -> Difference:

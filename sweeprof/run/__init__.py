@@ -2,7 +2,8 @@
 
 ``sweeper.sweep`` (called by Hydra) plans; ``driver.run`` makes the folder; ``launchers.launch_shards`` has a Hydra launcher start
 ``shard.run_shard`` for every shard; ``isolation.WorkerPool`` gives each trial a process, by default forked by ``fork_server``;
-``worker.run_trial`` runs the pass and writes the record; ``comparison.comparison_of`` and ``reports.write_reports`` read them.
+``worker.run_trial`` runs the pass and writes the record; ``comparison.comparison_of`` and ``reports.write_reports`` read them,
+``live_reports`` while the sweep runs. ``cost`` predicts its duration.
 
 Reasons for its design: docs/decisions/run.md.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -13,10 +14,11 @@ from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.output_scores import parts_of, with_parts
 from sweeprof.metrics.select import select
 from sweeprof.passes.registry import baseline_passes, exclusive_passes
-from sweeprof.plan.comparing import judged, protocol_of, thresholds_of
+from sweeprof.plan.comparing import judged, most_rounds, protocol_of, thresholds_of
 from sweeprof.plan.plan import Combination, Trial
 from sweeprof.results.compare import (
     Comparison,
+    Progress,
     Row,
     common_and_own,
     compare_rows,
@@ -75,7 +77,7 @@ def comparison_of(
 
     Args:
         missing: the reason given for planned trials that have not begun.
-        running: whether the sweep is running, so that trials that have begun are not lost.
+        running: whether the sweep is running: the comparison says so, and trials that have begun are not lost.
         only: ids of combinations with their baselines, only their records are read; the rows of others are empty.
         trust: whether the modules of metrics that the plan names may be imported.
 
@@ -109,7 +111,7 @@ def comparison_of(
         damaged += (f"records/{combination.id}/{name}: {reason}" for name, reason in unread.items())
         if plan.cluster:
             seen_hosts(own, hosts)
-        own += missing_results.placeholder_records(combination, own, unread)
+        own += missing_results.placeholder_records(combination, own, unread, lambda trial: not folder.is_decided(trial))
         base = bases[combination.id]
         compared = own if base == combination.id else of_baseline(base) if base else None
         wanted = [*selected, *parts_of(selected, own)]
@@ -131,6 +133,8 @@ def comparison_of(
     metrics, measurements = by_unit(infos, measurements, named)
     thresholds = thresholds_of(plan, metrics)
     driver = _environment(folder, damaged)
+    planned = plan.trials() if running else []
+    progress = Progress(sum(map(folder.is_done, planned)), len(planned)) if running else None
     comparison = Comparison(
         sweep_id=plan.sweep_id,
         name=plan.name,
@@ -144,8 +148,9 @@ def comparison_of(
         excluded=plan.excluded,
         threshold=plan.threshold,
         thresholds=thresholds,
-        protocol=protocol_of(plan.combinations),
+        protocol={**protocol_of(plan.combinations), **({"budget": [plan.budget]} if plan.budget else {})},
         settings=common,
+        running=progress,
     )
     comparison = judged(comparison, plan, folder.baseline, damaged)
     return dataclasses.replace(comparison, damaged=tuple(damaged))
@@ -173,6 +178,7 @@ def _row(
     status, reason = _status(records)
     timed = [r.status for r in records if r.pass_name == "timing" and r.status != "unsupported"]
     complete = timed.count("ok")
+    walls = [r.wall_s for r in records if r.pass_name == "timing" and r.status == "ok"]
     is_incomplete = status not in ("ok", "unsupported") and complete > 0
     if status == "ok" and failures:
         reason = f"{failures[0].source}: {failures[0].message}"
@@ -190,9 +196,11 @@ def _row(
         wall_s=sum(record.wall_s for record in records),
         environment=key_of(r.environment for r in records if r.pass_name == "timing" and r.environment),
         settings=settings,
-        sessions=_sessions(records),
+        sessions=sessions_of(records),
         rounds_complete=complete,
         rounds_planned=len(timed),
+        most_rounds=most_rounds(combination.config),
+        round_s=statistics.fmean(walls) if walls else 0.0,
         is_incomplete=is_incomplete,
         precision_method=_precision_method(records),
         failures=tuple(failures),
@@ -262,7 +270,7 @@ def _judged_by(row: Row, difference: str | None) -> Row:
     return dataclasses.replace(row, status="failed", reason=difference, baseline_id=None, is_incomplete=False)
 
 
-def _sessions(records: Sequence[Record]) -> tuple[str | None, ...]:
+def sessions_of(records: Sequence[Record]) -> tuple[str | None, ...]:
     """Return for each timing round the run of the shard that timed it; empty for records of versions that did not store it."""
     found = {r.round: r.environment.get("session", "") for r in records if r.pass_name == "timing" and r.status == "ok"}
     return tuple(found.get(number) for number in range(max(found, default=-1) + 1))

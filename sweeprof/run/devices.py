@@ -114,6 +114,12 @@ class HostSlots:
             others = [_described(holder) for holder in self._lock.holders()] if measures else []
             yield HostSlot(self._gpus[uuid] if uuid else None, device in ("cuda", "gpu"), others)
 
+    @contextmanager
+    def shared(self, on_wait: OnWait | None = None) -> Iterator[None]:
+        """Keep everything on this host from measuring; no further slot must be taken meanwhile."""
+        with self._lock.taken(False, (), on_wait):
+            yield
+
     def _candidates(self, device: str, measures: bool) -> list[str]:
         """Return the ids of the GPUs that a trial may use; the first is the one to wait for."""
         kind, _, number = device.partition(":")

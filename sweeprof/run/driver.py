@@ -9,7 +9,7 @@ import logging
 import shlex
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,10 +25,12 @@ from sweeprof.results.compare import Comparison
 from sweeprof.results.environment import capture
 from sweeprof.results.files import unwritable, write_json
 from sweeprof.results.record import Json
+from sweeprof.run.budget import begin_budget
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.devices import warn_of_oversubscription
 from sweeprof.run.interrupts import heard_by_the_main_thread, terminable
 from sweeprof.run.launchers import Launch, error_line, launch_shards
+from sweeprof.run.live_reports import ClusterReports, sent_to
 from sweeprof.run.locks import driver_lock, report_lock
 from sweeprof.run.progress import ProgressDisplay
 from sweeprof.run.references import keep_baseline
@@ -89,21 +91,26 @@ def measure_missing(
     Raises:
         OSError: the disk is full, or cannot be written.
     """
+    begin_budget(folder, plan)
+    folder.forget_decided("budget")
     keep_config(folder, tracking.config)
     keep_baseline(folder, plan, trust)
     warn_of_oversubscription(plan, live)
     with heard_by_the_main_thread(), terminable(), TrackerProcess(tracking, folder, trust) as tracker:
         tracker.open(plan, partial(_warn_of_tracking, live))
         try:
-            missing, interrupted = _measure(plan, folder, launch, live)
+            with sent_to(tracker.show):
+                missing, interrupted = _measure(plan, folder, launch, live)
         except Detached as detached:
             return _detached(folder, plan, str(detached), out, tracker.opened(OPENED_S), trust)
+        tracker.prepare(missing)
         with report_lock(folder.path):
             comparison = comparison_of(folder, missing, trust=trust)
-            report = write_reports(folder, comparison)
+            code = ExitCode.INTERRUPTED if interrupted else _exit_code(comparison)
+            send_ahead = partial(tracker.send_ahead, _ending(code), missing)
+            report = write_reports(folder, comparison, on_combinations=send_ahead)
         with suppress(SystemExit, BrokenPipeError):  # the output is closed, as with `| head`
             out.print(Report(comparison, folder.path))
-        code = ExitCode.INTERRUPTED if interrupted else _exit_code(comparison)
         note_ending(folder, _ending(code), missing)
         links = None
         try:
@@ -204,7 +211,7 @@ def _measure(plan: Plan, folder: Folder, launch: Launch, live: Console) -> tuple
     if not plan.shards:
         return "nothing was planned for it", False
     try:
-        with ProgressDisplay(plan, folder, live):
+        with ProgressDisplay(plan, folder, live), ClusterReports(folder, plan) if plan.cluster else nullcontext():
             launch_shards(plan, folder, launch, live)
     except (Detached, UserError):
         raise

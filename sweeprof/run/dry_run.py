@@ -1,4 +1,4 @@
-"""The output of a dry run: the plan, the excluded points with their rules, and an estimate of the duration."""
+"""The output of a dry run: the plan, the excluded points with their rules, and the predicted duration."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sweeprof.plan.plan import Plan, estimated_seconds, expected_seconds
+from sweeprof.plan.plan import Plan, expected_seconds
 from sweeprof.results.compare import Excluded
+from sweeprof.run.cost import Cost, predicted_cost
 from sweeprof.run.devices import warn_of_oversubscription
 from sweeprof.slurm.commands import largest_array
 
@@ -23,8 +25,14 @@ ID_WIDTH = 13
 """Characters of a combination's id."""
 
 
-def print_plan(plan: Plan, out: Console) -> None:
-    """Print the combinations, the passes, the excluded points with the reasons, and a rough duration."""
+def print_plan(plan: Plan, out: Console, output: Path) -> None:
+    """Print the combinations, the passes, the excluded points with the reasons, and the predicted duration.
+
+    Args:
+        plan: what would be measured.
+        out: where to print.
+        output: the folder of all sweeps, whose records of this host are the best prediction.
+    """
     planned = plan.trials()
     out.print(_table(plan, Counter(trial.combination_id for trial in planned)))
     hidden = len(plan.combinations) - SHOWN_ROWS
@@ -33,19 +41,32 @@ def print_plan(plan: Plan, out: Console) -> None:
     out.print()
     for line in [*_axes(plan), *_left_out(plan.excluded)]:
         out.print(Text(line), soft_wrap=True)
-    passes = list(dict.fromkeys(trial.pass_name for trial in planned))
+    found = {trial.pass_name for trial in planned}
+    passes = [name for name in plan.passes if name in found]
     rounds = max((trial.round for trial in planned), default=-1) + 1
-    seconds = estimated_seconds(plan)
+    cost = predicted_cost(plan, output)
     shards = len(plan.shards)
     for line in (
         f"passes      {', '.join(passes)} ({rounds} timing {'round' if rounds == 1 else 'rounds'})",
         f"trials      {len(planned)} in {shards} {'shard' if shards == 1 else 'shards'}",
-        f"about       {seconds / 60:.0f} min" if seconds >= 90 else f"about       {seconds:.0f} s",
+        f"about       {_duration(cost.total_s)}, {_source(cost)}",
     ):
-        out.print(line, highlight=False)
+        out.print(Text(line), soft_wrap=True)
     for line in _tasks(plan):
         out.print(Text(line), soft_wrap=True)
     warn_of_oversubscription(plan, out)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 600 else f"{seconds:.0f} s"
+
+
+def _source(cost: Cost) -> str:
+    """Return what the prediction is based on."""
+    if not cost.known:
+        return "by the protocol: nothing of it was measured before on this host"
+    share = "all" if cost.known == cost.trials else f"{cost.known:,} of {cost.trials:,}"
+    return f"by earlier sweeps on this host ({share} trials were measured before)"
 
 
 def _table(plan: Plan, trials: Counter[str]) -> Table:

@@ -61,25 +61,48 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class ForkServer:
-    """A fork server, used by its shard.
+    """A fork server, used by its shard. It imports in the background; whoever needs it waits for it.
 
     Raises:
-        NoAnswer: it did not answer in time; it has been killed.
-        WorkerError: it could not import what it should, or was killed.
+        WorkerError: its process could not be started.
     """
 
     def __init__(self, preload: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self._child = Child("sweeprof.run.fork_server", preload, child_environment(environment), log)
+        self._deadline = time.monotonic() + PRELOAD_S
+        self._preload_s: float | None = None
         self.pid = self._child.pid
-        try:
-            self.preload_s = float(self._received(PRELOAD_S, [self.pid])["preload_s"])
-        except NoAnswer:
-            self._child.kill()
-            self._child.close()
-            raise
-        except BaseException:
-            self._child.close()
-            raise
+
+    def fileno(self) -> int:
+        """Return a descriptor that becomes readable when it is ready."""
+        return self._child.fileno()
+
+    @property
+    def is_ready(self) -> bool:
+        """True if nobody should wait for it: it has imported everything, has failed, was stopped, or takes too long."""
+        if self._preload_s is not None or self._child.has_message():
+            return True
+        return time.monotonic() >= self._deadline or is_stopped(self.pid)
+
+    def wait_until_ready(self) -> float:
+        """Return how many seconds its imports took, once it has ended them.
+
+        Raises:
+            NoAnswer: it did not answer in time; it has been killed.
+            WorkerError: it could not import what it should, or was killed.
+        """
+        if self._preload_s is None:
+            try:
+                left_s = max(0.0, self._deadline - time.monotonic())
+                self._preload_s = float(self._received(left_s, [self.pid])["preload_s"])
+            except NoAnswer:
+                self._child.kill()
+                self._child.close()
+                raise
+            except BaseException:
+                self._child.close()
+                raise
+        return self._preload_s
 
     @property
     def alive(self) -> bool:
@@ -87,7 +110,8 @@ class ForkServer:
         return self._child.alive and not is_stopped(self.pid)
 
     def run(self, request: Request) -> ProcessExit:
-        """Run the trial in a fresh child and wait for its end; raises like the constructor."""
+        """Run the trial in a fresh child and wait for its end; raises like :meth:`wait_until_ready`, which comes first."""
+        self.wait_until_ready()
         try:
             worker: int = self._child.ask(asdict(request), GRACE_S)["worker"]
             try:
@@ -123,7 +147,7 @@ class ForkServer:
                 return self._child.receive(min(left_s, GRACE_S / 2) if watched else left_s)
             except NoAnswer:
                 if time.monotonic() >= end:
-                    raise NoAnswer(f"the fork server did not answer within {limit_s:g} s; it was replaced") from None
+                    raise NoAnswer(f"the fork server did not answer within {limit_s:.4g} s; it was replaced") from None
             # Twice in a row: where all processes were stopped and continue, this one may be the first that does.
             before, stopped = stopped, {pid for pid in watched if is_stopped(pid)}
             if both := before & stopped:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from multiprocessing.connection import wait
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from sweeprof.errors import WorkerError
 from sweeprof.plan.process_environment import environment, preload
+from sweeprof.results.record import Json, PassName
 from sweeprof.run.fork_server import ForkServer
 from sweeprof.run.request import Isolation, ProcessExit, Request
 from sweeprof.run.worker import run_trial
+
+LOOK_S = 5.0
+"""How often fork servers that import are looked at: one may have been stopped."""
 
 
 class _Served:
@@ -40,13 +46,16 @@ class _Served:
                 server.close()
 
     def _run_in(self, server: ForkServer, request: Request, keep_as: str | None = None) -> ProcessExit:
-        """Run the trial; the fork server is then closed, or kept under a name."""
+        """Run the trial; the fork server is then closed, or kept under a name: its imports are not a part of the trial."""
         self._running = (
             server  # before the flag is read: a thread that leaves the context sets the flag, then reads this
         )
         try:
             if self._is_closed:
                 raise WorkerError("the sweep is ending")
+            if keep_as is not None:
+                server.wait_until_ready()
+                request = replace(request, asked=time.monotonic())
             end = server.run(request)
         except BaseException:
             server.close()
@@ -61,23 +70,84 @@ class _Served:
             self._running = None
 
 
+class StartedServers:
+    """Fork servers that import in the background, until a trial needs them; safe to be used by several threads."""
+
+    def __init__(self, logs: Path) -> None:
+        self._logs, self._lock = logs, threading.Lock()
+        self._planned: dict[str, tuple[Json, PassName]] = {}
+        self._waiting: dict[str, ForkServer] = {}
+
+    def start(self, trials: Iterable[tuple[Json, PassName]]) -> None:
+        """Start the fork server of each config and pass, as many at once as there are processors; the others follow."""
+        with self._lock:
+            for config, pass_name in trials:
+                self._planned.setdefault(server_key(config, pass_name), (config, pass_name))
+        self.importing()
+
+    def new(self, config: Json, pass_name: PassName, more: Mapping[str, str] | None = None) -> ForkServer:
+        """Return a further fork server, with environment variables beside those of the backend."""
+        log = self._logs / f"fork-server-{config['backend']['framework']}.log"
+        return ForkServer(preload(config, pass_name), {**environment(config, pass_name), **(more or {})}, log)
+
+    def take(self, key: str) -> ForkServer | None:
+        """Return a started fork server for the caller to keep; None if there is none left."""
+        with self._lock:
+            self._planned.pop(key, None)
+            return self._waiting.pop(key, None)
+
+    def is_ready(self, key: str) -> bool:
+        """False while the fork server with this key is planned or imports."""
+        with self._lock:
+            server = self._waiting.get(key)
+            return key not in self._planned and (server is None or server.is_ready)
+
+    def importing(self) -> list[ForkServer]:
+        """Return the fork servers that import, after starting those that there are processors for now."""
+        with self._lock:
+            importing = [server for server in self._waiting.values() if not server.is_ready]
+            while self._planned and len(importing) < len(os.sched_getaffinity(0)):
+                key = next(iter(self._planned))
+                self._waiting[key] = self.new(*self._planned.pop(key))
+                importing.append(self._waiting[key])
+            return importing
+
+    def close(self) -> None:
+        """End every fork server that no trial has taken."""
+        with self._lock:
+            self._planned.clear()
+            while self._waiting:
+                self._waiting.popitem()[1].close()
+
+
+def server_key(config: Json, pass_name: PassName, more: Mapping[str, str] | None = None) -> str:
+    """Return the text that is equal for trials that can be forked from one fork server."""
+    variables = {**environment(config, pass_name), **(more or {})}
+    return json.dumps([preload(config, pass_name), variables], sort_keys=True)
+
+
 class Fork(_Served):
-    """A child per trial, forked from a fork server per framework."""
+    """A child per trial, forked from a fork server per framework.
+
+    Args:
+        logs: the folder for the output of fork servers.
+        started: fork servers that were started before.
+    """
+
+    def __init__(self, logs: Path, started: StartedServers | None = None) -> None:
+        super().__init__(logs)
+        self._started = started or StartedServers(logs)
 
     def run(self, request: Request) -> ProcessExit:
-        config = request.blank["config"]
-        modules = preload(config, request.blank["pass"])
-        variables = {**environment(config, request.blank["pass"]), **request.environment}
-        key = json.dumps([modules, variables], sort_keys=True)
-        server = self._idle.pop(key, None)
+        config, pass_name = request.blank["config"], request.blank["pass"]
+        key = server_key(config, pass_name, request.environment)
+        server = self._idle.pop(key, None) or self._started.take(key)
         if server is not None and not server.alive:  # killed while it was idle, not by a trial
             server.close()
             server = None
         if server is None:
-            log = self._logs / f"fork-server-{config['backend']['framework']}.log"
-            server = ForkServer(modules, variables, log)
-        # The import is not a part of this trial.
-        return self._run_in(server, replace(request, asked=time.monotonic()), keep_as=key)
+            server = self._started.new(config, pass_name, request.environment)
+        return self._run_in(server, request, keep_as=key)
 
 
 class Spawn(_Served):
@@ -102,7 +172,7 @@ class Inline:
         return ProcessExit(0)
 
 
-def isolation(name: str, logs: Path) -> Isolation:
+def isolation(name: str, logs: Path, started: StartedServers | None = None) -> Isolation:
     """Return the isolation that the config key ``isolation`` names."""
     match name:
         case "spawn":
@@ -110,7 +180,7 @@ def isolation(name: str, logs: Path) -> Isolation:
         case "inline":
             return Inline()
         case _:
-            return Fork(logs)
+            return Fork(logs, started)
 
 
 class WorkerPool:
@@ -123,6 +193,7 @@ class WorkerPool:
 
     def __init__(self, kind: str, logs: Path) -> None:
         self._kind, self._logs = kind, logs
+        self._started = StartedServers(logs)
         self._free: list[Isolation] = []
         self._all = ExitStack()
         self._lock = threading.Lock()
@@ -136,11 +207,30 @@ class WorkerPool:
     ) -> None:
         self.close()
 
+    def start(self, trials: Iterable[tuple[Json, PassName]]) -> None:
+        """Start in the background what trials with these configs and passes will be forked from."""
+        if self._kind not in ("spawn", "inline"):
+            self._started.start(trials)
+
+    @property
+    def is_importing(self) -> bool:
+        """True while something that was started still imports."""
+        return bool(self._started.importing())
+
+    def wait_for_import(self) -> None:
+        """Wait until one more of the imports has ended, or for a few seconds."""
+        wait([server.fileno() for server in self._started.importing()], LOOK_S)
+
+    def is_ready(self, config: Json, pass_name: PassName) -> bool:
+        """True if a trial with this config and pass would not wait for an import that was started."""
+        return self._started.is_ready(server_key(config, pass_name))
+
     def close(self) -> None:
         """End every process, also those of trials that run; no further slot can be taken."""
         with self._lock:
             self._is_closed = True
             self._all.close()
+            self._started.close()
 
     @contextmanager
     def slot(self) -> Iterator[Isolation]:
@@ -152,7 +242,11 @@ class WorkerPool:
         with self._lock:
             if self._is_closed:
                 raise WorkerError("the sweep is ending")
-            slot = self._free.pop() if self._free else self._all.enter_context(isolation(self._kind, self._logs))
+            slot = (
+                self._free.pop()
+                if self._free
+                else self._all.enter_context(isolation(self._kind, self._logs, self._started))
+            )
         try:
             yield slot
         finally:

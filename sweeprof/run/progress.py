@@ -1,4 +1,6 @@
-"""The progress display: the current trial, the share that is done, failures, time left; live on a terminal, else in plain lines.
+"""The progress display: results so far, the current trial, the share that is done, failures, time left.
+
+On a terminal it is a table that grows row by row above a bar; elsewhere a line for each combination that has its first result.
 
 The display reads the events that the shards append to files, so it shows the same whatever launcher runs them. It wakes once
 a second, and only then, because it shares the machine with the measurement.
@@ -12,18 +14,25 @@ import time
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 from rich.text import Text
 
 from sweeprof.passes.registry import pass_named
 from sweeprof.plan.plan import Combination, Plan, Trial, expected_seconds
+from sweeprof.report.cells import axis_text
+from sweeprof.report.units import scaled
 from sweeprof.storage.events import Event, TrialKey, parsed
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.jobs import Jobs
 
 WAKE_S = 1.0
+MOST_LINES = 200
+"""Maximum number of combinations with a line of their own where the output is not a terminal."""
+OTHER_LINES = 6
+"""Lines of a terminal that are kept free of results."""
 
 
 @dataclass(slots=True)
@@ -42,6 +51,8 @@ class State:
     """Seconds that trials took, by pass."""
     begun: dict[TrialKey, float] = field(default_factory=dict)
     """When each running trial began; several shards run at once."""
+    steps: dict[str, dict[int, float]] = field(default_factory=dict)
+    """By combination and round the median of its steps, in seconds."""
 
     @property
     def done(self) -> int:
@@ -63,7 +74,11 @@ class State:
                 self.current = self.waited_for = f"waiting for {event.waits_for}"
             return None
         self.trials.pop(event.key, None)
+        if event.kind == "decided":
+            return None
         self.spent.setdefault(event.pass_name, []).append(event.time - self.begun.pop(event.key, event.time))
+        if event.step_s is not None:
+            self.steps.setdefault(event.combination_id, {})[event.round] = event.step_s
         if event.status in ("ok", "unsupported"):
             return None
         line = f"{label} {event.pass_name}: {event.status}: {event.reason}"
@@ -78,14 +93,16 @@ class ProgressDisplay:
 
     def __init__(self, plan: Plan, folder: Folder, console: Console) -> None:
         self._events, self._console, self._jobs = folder.events, console, Jobs(folder.path)
-        self._labels = {c.id: " ".join(str(c.axes[a]) for a in _shown_axes(plan)) for c in plan.combinations}
-        combinations = {c.id: c for c in plan.combinations}
+        self._axes = _shown_axes(plan)
+        self._combinations = {c.id: c for c in plan.combinations}
+        self._shown_steps = 0
+        self._labels = {c.id: " ".join(str(c.axes[a]) for a in self._axes) for c in plan.combinations}
         planned = plan.trials()
         left = {}
         for trial in planned:
             if not folder.is_done(trial):
                 key = (trial.combination_id, trial.pass_name, trial.round)
-                left[key] = _expected_seconds(combinations[trial.combination_id], trial)
+                left[key] = _expected_seconds(self._combinations[trial.combination_id], trial)
         self.state = State(left, len(planned))
         # Events of an earlier run are not shown.
         self._read = {path: path.stat().st_size for path in folder.events.glob("shard-*.jsonl")}
@@ -125,7 +142,9 @@ class ProgressDisplay:
             self._take_new()
             if self._live:
                 self._refresh()
-            elif self._jobs.queue() not in ("", queue):
+                continue
+            self._print_results()
+            if self._jobs.queue() not in ("", queue):
                 queue = self._jobs.queue()
                 self._console.print(queue, highlight=False, markup=False, soft_wrap=True)
             elif self.state.waited_for != waited_for:
@@ -135,6 +154,8 @@ class ProgressDisplay:
                 last_line = time.monotonic()
                 self._console.print(self._plain(), highlight=False, markup=False, soft_wrap=True)
         self._take_new()
+        if not self._live:
+            self._print_results()
 
     def _take_new(self) -> None:
         for path in sorted(self._events.glob("shard-*.jsonl")):
@@ -153,8 +174,41 @@ class ProgressDisplay:
                     if failure:
                         self._console.print(Text(failure, style="red"), soft_wrap=True)
 
+    def _print_results(self) -> None:
+        """Print a line for each combination that has its first result since the last time."""
+        for id in list(self.state.steps)[self._shown_steps : MOST_LINES]:
+            self._console.print(
+                f"{self._labels[id]}: {self._step(id)} ({self._rounds(id)})",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
+        self._shown_steps = len(self.state.steps)
+
+    def _step(self, id: str) -> str:
+        """Return the time of a step over the rounds so far."""
+        return scaled(statistics.median(self.state.steps[id].values()), "s")
+
+    def _rounds(self, id: str) -> str:
+        planned = int(self._combinations[id].config["protocol"]["rounds"])
+        return f"{len(self.state.steps[id])} of {planned} round{'s' * (planned > 1)}"
+
+    def _results(self) -> Table:
+        """Return the newest results, as many as the terminal has room for."""
+        table = Table(box=None, pad_edge=False)
+        for axis in self._axes:
+            table.add_column(axis)
+        table.add_column("step", justify="right")
+        table.add_column("rounds", style="dim")
+        most = max(1, self._console.height - OTHER_LINES)
+        for id in list(self.state.steps)[-most:]:
+            axes = self._combinations[id].axes
+            table.add_row(*(Text(axis_text(axes.get(axis))) for axis in self._axes), self._step(id), self._rounds(id))
+        return table
+
     def _refresh(self) -> None:
         assert self._live is not None
+        self._live.update(Group(self._results(), self._bar) if self.state.steps else self._bar)
         failed = len(self.state.failures)
         self._bar.update(
             self._task,

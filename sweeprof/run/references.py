@@ -15,6 +15,7 @@ from sweeprof.errors import Damaged, Problem, UserError, nearest
 from sweeprof.plan.baseline import KEY as BASELINE_KEY
 from sweeprof.plan.plan import Plan
 from sweeprof.results.compare import Comparison, comparison_from
+from sweeprof.results.cross_sweep import set_against
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.validation import validated
 from sweeprof.run.comparison import comparison_of
@@ -136,6 +137,34 @@ def tagged(place: Place) -> dict[str, list[str]]:
             raise UserError([Problem(f"tag:{file.name}", str(file), message)]) from None
         for name in names:
             found.setdefault(name, []).append(f"tag:{file.name}")
+    return found
+
+
+MOST_SAVED = 5
+"""Tagged sweeps that the page of another sweep offers as baselines."""
+
+
+def against_saved(comparison: Comparison, folder: Path) -> list[Comparison]:
+    """Return the comparison with each tagged sweep of the same name, in the order of the tags; unreadable ones are left out.
+
+    Args:
+        comparison: of the sweep in ``folder``, two levels below the folder of all sweeps.
+        folder: its folder.
+    """
+    output = folder.absolute().parents[1]
+    known = {comparison.sweep_id, comparison.against.sweep_id if comparison.against else None}
+    found: list[Comparison] = []
+    for file in sorted(Place(output).tags.glob("[!.]*")):
+        try:
+            tag = validated(Tag, read_json(file))
+            path = output / tag["folder"]
+            if tag["sweep_id"] in known or path.parent.resolve() != folder.absolute().parent.resolve():
+                continue
+            compared = set_against(comparison, comparison_from(read_json(path / "comparison.json")), f"tag:{file.name}")
+        except (OSError, Damaged):
+            continue
+        if len(found) < MOST_SAVED and any(row.baseline_id is not None for row in compared.rows):
+            found.append(compared)
     return found
 
 

@@ -1,4 +1,4 @@
-"""The reports of a sweep, written into its folder: the page, tables, plots, files of every combination; needs only the folder."""
+"""The reports of a sweep, written into its folder: the page, tables, files of every combination; needs only the folder."""
 
 from __future__ import annotations
 
@@ -14,28 +14,26 @@ from sweeprof.plan.plan import Combination, Plan
 from sweeprof.report.cells import axes_text
 from sweeprof.report.csv import csv_lines, csv_text
 from sweeprof.report.explore.data import room, thinned_samples
-from sweeprof.report.figure import Plot
 from sweeprof.report.html import html
-from sweeprof.report.images import png, svg
 from sweeprof.report.latex import TABLES, document, latex
 from sweeprof.report.layers.html import to_html
 from sweeprof.report.layers.tables import to_csv
 from sweeprof.report.markdown import markdown
 from sweeprof.report.operators import to_csv as operators_csv
-from sweeprof.report.pictures.details import Observed, details, pictures
-from sweeprof.report.plots import plots
+from sweeprof.report.pictures.details import Observed, details
 from sweeprof.report.pull_request import pull_request
 from sweeprof.report.table import ReportTable, tables
 from sweeprof.report.tensors import to_csv as tensors_csv
 from sweeprof.report.tidy import Tidy, csv_chunks, has_parquet, measurements, problems, rounds, samples, write_parquet
 from sweeprof.results.compare import Comparison
-from sweeprof.results.files import write_atomically, write_bytes, write_json
+from sweeprof.results.files import write_atomically, write_json
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.memory import Allocations, LayerMemory, Moment
 from sweeprof.results.operators import Operators
 from sweeprof.results.peaks import Peaks
 from sweeprof.results.record import PassName, Record
+from sweeprof.run.references import against_saved
 from sweeprof.storage.folder import Folder
 
 MOST_INDENTED = 1000
@@ -43,19 +41,23 @@ MOST_INDENTED = 1000
 MOST_LAYERS = 10_000
 """Rows of layer tables in the page; the tables of further combinations are only in their files."""
 
-Format = Literal["samples", "parquet", "plots", "pictures"]
+Format = Literal["samples", "parquet"]
 MOST_UNASKED = 1000
 """Maximum number of combinations for which large files are written by default."""
 FORMATS: dict[Format, str] = {
     "samples": f"tables/samples.csv, every raw sample, also of more than {MOST_UNASKED:,} combinations",
     "parquet": "tables/*.parquet, the tidy tables with their types (needs pyarrow)",
-    "plots": "plots/*.png, *.svg: times, throughput, accuracy; the page saves its own charts as SVG",
-    "pictures": "pictures/ID/*.png, *.svg, the pictures of each combination",
 }
 """Formats that are written on request, as they are large or rarely used."""
 
 
-def write_reports(folder: Folder, comparison: Comparison, formats: Collection[Format] = ()) -> Path:
+def write_reports(
+    folder: Folder,
+    comparison: Comparison,
+    formats: Collection[Format] = (),
+    is_final: bool = True,
+    on_combinations: Callable[[], object] = lambda: None,
+) -> Path:
     """Write the reports of a sweep into its folder; returns the path of ``report.html``.
 
     ``comparison.{json,csv,md}``, ``report.html``, what :func:`write_exports` names, and the files of every
@@ -63,24 +65,28 @@ def write_reports(folder: Folder, comparison: Comparison, formats: Collection[Fo
 
     Args:
         formats: formats that are written on request; those that exist are always written again.
+        on_combinations: is called once the files of all combinations are written.
+        is_final: whether also the exports are written, which are for what follows a sweep.
     """
     wanted = {*formats, *standing(folder)}
     write_json(folder.path / "comparison.json", comparison, compact=len(comparison.rows) > MOST_INDENTED)
     write_atomically(folder.path / "comparison.csv", csv_text(comparison))
     made = tables(comparison)  # once: of ten thousand combinations they take seconds
     write_atomically(folder.path / "comparison.md", markdown(comparison, made))
-    seen, links, left_out = _of_combinations(folder, _names(comparison), with_pictures="pictures" in wanted)
+    seen, links, left_out = _of_combinations(folder, _names(comparison))
+    on_combinations()
     layers = {name: one.layers for name, one in seen.items() if one.layers is not None}
     report = folder.path / "report.html"
-    page = html(comparison, True, layers, details(seen, links), left_out, samples_of(folder, comparison))
+    saved = against_saved(comparison, folder.path) if len(comparison.rows) <= MOST_UNASKED else []
+    page = html(comparison, True, layers, details(seen, links), left_out, samples_of(folder, comparison), saved)
     write_atomically(report, page)
-    # Last: whatever may go wrong with a paper's tables, the page is there.
-    write_exports(folder, comparison, wanted, made)
+    if is_final:  # last: whatever may go wrong with a paper's tables, the page is there
+        write_exports(folder, comparison, wanted, made)
     return report
 
 
 def _of_combinations(
-    folder: Folder, names: Mapping[str, str], with_pictures: bool
+    folder: Folder, names: Mapping[str, str]
 ) -> tuple[dict[str, Observed], dict[str, dict[str, str]], int]:
     """Write the files of every combination; returns the content for the page, by name, and the number of omitted combinations."""
     seen: dict[str, Observed] = {}
@@ -88,7 +94,7 @@ def _of_combinations(
     rows_left = MOST_LAYERS
     for id, name in names.items():
         one = observed(folder, id)
-        written = write_artifacts(folder, id, one, name, with_pictures)
+        written = write_artifacts(folder, id, one, name)
         rows_left -= max(1, len(one.layers.rows) if one.layers is not None else 0)
         if rows_left >= 0 or not seen:
             seen[name], links[name] = one, written
@@ -128,8 +134,6 @@ def standing(folder: Folder) -> set[Format]:
     found: dict[Format, bool] = {
         "samples": (folder.path / "tables" / "samples.csv").is_file(),
         "parquet": (folder.path / "tables" / "measurements.parquet").is_file() and has_parquet(),
-        "plots": any((folder.path / "plots").glob("*")),
-        "pictures": any((folder.path / "pictures").glob("*/*")),
     }
     return {name for name, is_there in found.items() if is_there}
 
@@ -169,17 +173,8 @@ def write_exports(
     }
     for name, text in texts.items():
         write_atomically(folder.path / name, text, durable=False)
-    if "plots" in formats:
-        for plot in plots(comparison):
-            _draw(folder.path / "plots", plot)
     for make in _tables(folder, comparison, formats):
         _write_table(folder.path / "tables", make, "parquet" in formats)
-
-
-def _draw(into: Path, plot: Plot) -> None:
-    into.mkdir(parents=True, exist_ok=True)
-    write_bytes(into / f"{plot.key}.png", png(plot), durable=False)
-    write_bytes(into / f"{plot.key}.svg", svg(plot), durable=False)
 
 
 def _tables(folder: Folder, comparison: Comparison, formats: Collection[Format]) -> Iterator[Callable[[], Tidy]]:
@@ -235,20 +230,15 @@ def observed(folder: Folder, combination_id: str) -> Observed:
     )
 
 
-def write_artifacts(
-    folder: Folder, combination_id: str, seen: Observed, title: str, with_pictures: bool = False
-) -> dict[str, str]:
+def write_artifacts(folder: Folder, combination_id: str, seen: Observed, title: str) -> dict[str, str]:
     """Write the files of a combination; returns their addresses relative to the folder by what a reader knows them by.
 
-    ``layers/ID.{csv,html}``, ``operators/ID.csv``, ``memory/ID/{timeline,layers,tensors}.csv`` and, if wanted,
-    ``pictures/ID/*.{png,svg}``, each where there is something to write. Among the addresses are those of ``artifacts/ID/*``,
-    which the passes left.
+    ``layers/ID.{csv,html}``, ``operators/ID.csv`` and ``memory/ID/{timeline,layers,tensors}.csv``, each where there is
+    something to write. Among the addresses are those of ``artifacts/ID/*``, which the passes left.
     """
     texts = _texts(combination_id, seen, title)
     for path, text in texts.values():
         write_atomically(folder.path / path, text, durable=False)
-    for picture in pictures(seen) if with_pictures else ():
-        _draw(folder.path / "pictures" / combination_id, picture)
     left = {name: f"artifacts/{combination_id}/{name}" for name in seen.files}
     return left | {name: path for name, (path, _) in texts.items()}
 

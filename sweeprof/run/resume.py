@@ -215,6 +215,8 @@ def store_plan(folder: Folder, old: Plan, plan: Plan) -> None:
         number = 1 + sum(1 for _ in folder.path.glob("plan-*.json"))
         # A copy, so that neither a kill nor a full disk leaves the folder without a plan.
         write_bytes(folder.path / f"plan-{number}.json", folder.plan.read_bytes())
+    if (_measured(plan), plan.compare, plan.threshold) != (_measured(old), old.compare, old.threshold):
+        folder.forget_decided()
     if plan.compare.against != old.compare.against:
         folder.baseline.unlink(missing_ok=True)
     write_json(folder.plan, plan.to_dict())
@@ -229,10 +231,11 @@ def count_trials(folder: Folder, plan: Plan, retry: frozenset[Status], move: boo
     kept, missing, again = 0, 0, Counter[str]()
     groups = [group for index in range(len(plan.shards)) for group in plan.trial_groups(index)]
     for group in groups:
-        paths = [folder.record_path(trial) for trial in group]
+        needed = [trial for trial in group if folder.record_path(trial).exists() or not folder.is_decided(trial)]
+        paths = [folder.record_path(trial) for trial in needed]
         statuses = [_status(path) for path in paths]
         if all(status is not None and status not in (DAMAGED, *retry) for status in statuses):
-            kept += len(group)
+            kept += len(needed)
             continue
         for path, status in zip(paths, statuses, strict=True):  # of an interleaved round all: pairs need both
             if status is None:
@@ -243,6 +246,8 @@ def count_trials(folder: Folder, plan: Plan, retry: frozenset[Status], move: boo
                 folder.set_aside_damaged(path)
             elif move:
                 folder.set_aside(path)
+    if again and move:
+        folder.forget_decided()  # what is measured again may decide otherwise
     return TrialCounts(kept, dict(again), missing)
 
 
@@ -294,7 +299,7 @@ def resume_sweep(composer: Composer, launch: Launch, out: Console, live: Console
                 messages.append(_running_jobs(jobs, folder, old, plan))
             if config.dry_run:
                 _print(live, folder, [*messages, f"{count_trials(folder, plan, retry, move=False)}."])
-                print_plan(plan, out)
+                print_plan(plan, out, folder.path.parents[1])
                 return 0
             tracking = _tracking(composer, folder, keys)
             folder.stop.unlink(missing_ok=True)

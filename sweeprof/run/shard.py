@@ -1,40 +1,44 @@
 """A shard: the trials that belong on one host; each writes a record, even if it fails.
 
-Passes that do not measure the device may run several at a time (``parallel_trials``); passes that measure run alone. A trial that
-has a record is not run again, so a shard that was interrupted is resumed by running it once more.
+Passes that do not measure the device may run several at a time (``parallel_trials``), and while frameworks are imported; passes
+that measure run alone. A trial that has a record is not run again, so a shard that was interrupted is resumed by running it once
+more.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import signal
+import statistics
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from sweeprof.config.units import parse_size
 from sweeprof.errors import Damaged, WorkerError
-from sweeprof.passes.registry import exclusive_passes
+from sweeprof.passes.registry import exclusive_passes, pass_named
 from sweeprof.plan.plan import Combination, Plan, Trial, TrialGroup
-from sweeprof.plan.process_environment import environment, preload
 from sweeprof.processes import NoAnswer, signal_name
 from sweeprof.results.environment import capture, oom_kills
 from sweeprof.results.files import tail_lines
-from sweeprof.results.record import FINE, Record, Status, outcome, stored_record
+from sweeprof.results.record import FINE, Json, PassName, Record, Status, outcome, stored_record
+from sweeprof.run.budget import Budget
 from sweeprof.run.devices import HostSlot, HostSlots, host_slots
 from sweeprof.run.interleave import Coordinator
-from sweeprof.run.isolation import WorkerPool
-from sweeprof.run.locks import Holder, end_with_driver, exclusive_lock, host_lock, work_lock
+from sweeprof.run.isolation import WorkerPool, server_key
+from sweeprof.run.live_reports import LiveReports
+from sweeprof.run.locks import Holder, OnWait, end_with_driver, exclusive_lock, host_lock, work_lock
 from sweeprof.run.prepare_data import prepare_data
 from sweeprof.run.request import DISK_FULL, Isolation, ProcessExit, Request
+from sweeprof.run.sequential import SequentialRounds
 from sweeprof.storage.events import EventLog
 from sweeprof.storage.folder import Folder
 
@@ -62,37 +66,92 @@ def run_shard(folder: Folder, index: int, wait_s: float = 0) -> bool:
 def _run_trials(folder: Folder, index: int, path: Path) -> None:
     plan = folder.read_plan()
     todo = [group for group in plan.trial_groups(index) if not all(map(folder.is_done, group))]
-    measured = {trial.combination_id for group in todo for trial in group}
-    prepare_data([c.config for c in plan.combinations if c.id in measured], folder.logs)
     with (
         EventLog(path) as events,
         WorkerPool(plan.isolation, folder.logs) as pool,
         host_slots(host_lock(plan), index) as slots,
     ):
-        shard = _Shard(plan, folder, pool, slots, events)
-        shard.run_in_parallel([group for group in todo if group[0].pass_name not in exclusive_passes()])
-        for group in todo:
-            if group[0].pass_name in exclusive_passes():
+        ids = plan.shards[index]
+        reports = LiveReports(folder, plan, ids)
+        sequential, budget = SequentialRounds(plan, folder, ids), Budget.of(folder, plan, index)
+        shard = _Shard(plan, folder, ids, pool, slots, events, reports, sequential, budget)
+        todo = shard.run_during_imports(todo)
+        rounds = 0
+        for is_exclusive, groups in groupby(todo, lambda group: group[0].pass_name in exclusive_passes()):
+            if not is_exclusive:
+                shard.run_in_parallel(list(groups))
+                continue
+            for group in groups:
+                if group[0].round > rounds:
+                    rounds = group[0].round
+                    shard.stop_decided(rounds)
                 shard.run(group)
+                shard.report()
 
 
 @dataclass(slots=True)
 class _Shard:
     plan: Plan
     folder: Folder
+    ids: Sequence[str]
+    """Of the combinations that it measures."""
     pool: WorkerPool
     slots: HostSlots
     events: EventLog
+    reports: LiveReports
+    sequential: SequentialRounds
+    budget: Budget
     environment: Mapping[str, Any] = field(default_factory=capture)
     session: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     """Distinguishes this run of the shard from later ones that resume it: only rounds of the same run were interleaved."""
     _combinations: dict[str, Combination] = field(init=False)
-    _timed_out: set[str] = field(init=False, default_factory=set)
-    """Combinations of which a trial reached its time limit."""
+    _timed_out: set[tuple[str, bool]] = field(init=False, default_factory=set)
+    """Combinations of which a trial reached its time limit, and whether its pass is exclusive."""
     _is_ending: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self._combinations = {c.id: c for c in self.plan.combinations}
+
+    def run_during_imports(self, groups: Sequence[TrialGroup]) -> list[TrialGroup]:
+        """Import what the trials need, and meanwhile run trials that do not measure the device; returns the remaining groups.
+
+        Nothing is measured on this host until it returns.
+        """
+        remaining = list(groups)
+        if not remaining:
+            return remaining
+        # A trial on a GPU has a fork server of its own GPU, which is known once it runs.
+        of_host = [group for group in groups if all(self._is_on_host(trial) for trial in group)]
+        with self.slots.shared(self._on_wait(remaining[0][0])):
+            self.pool.start(self._forked_from(trial) for group in of_host for trial in group)
+            self._prepare_data(groups)
+            aside = [group for group in of_host if group[0].pass_name not in exclusive_passes()]
+            while self.pool.is_importing:
+                group = next((group for group in aside if self.pool.is_ready(*self._forked_from(group[0]))), None)
+                if group is None:
+                    self.pool.wait_for_import()
+                    continue
+                aside.remove(group)
+                remaining.remove(group)
+                self._run_in(group, HostSlot())
+        return remaining
+
+    def _is_on_host(self, trial: Trial) -> bool:
+        return str(self._combinations[trial.combination_id].config["device"]["type"]) == "cpu"
+
+    def _forked_from(self, trial: Trial) -> tuple[Json, PassName]:
+        """Return what decides from which fork server a trial is forked."""
+        return self._combinations[trial.combination_id].config, trial.pass_name
+
+    def _prepare_data(self, groups: Sequence[TrialGroup]) -> None:
+        measured = {trial.combination_id for group in groups for trial in group}
+        prepare_data([c.config for c in self.plan.combinations if c.id in measured], self.folder.logs)
+
+    def report(self) -> None:
+        """Write the reports of what has been measured, if they are due; the driver does so for the jobs of a cluster."""
+        if self.reports.is_due and not self.plan.cluster and self.folder.stopped() is None:
+            with self.slots.shared():
+                self.reports.write()
 
     def run_in_parallel(self, groups: Sequence[TrialGroup]) -> None:
         """Run trials that do not measure the device, ``parallel_trials`` at a time."""
@@ -110,10 +169,15 @@ class _Shard:
                 raise
 
     def run(self, group: TrialGroup) -> None:
-        """Run the trials of a group, each leaving its record; does nothing once the sweep is to stop."""
+        """Run the trials of a group, each leaving its record; does nothing once the sweep is to stop, or its budget is used up."""
+        if self._has_time_for(group):
+            self._run_in(group)
+
+    def _run_in(self, group: TrialGroup, host: HostSlot | None = None) -> None:
+        """Run the trials of a group; ``host``: the slot that the caller has taken for them."""
         if self._is_ending or self.folder.stopped() is not None:
             return
-        trials = [trial for trial in group if not self._is_skipped(trial)]
+        trials = [trial for trial in group if not self.folder.is_decided(trial) and not self._is_skipped(trial)]
         if not trials:
             return
         for trial in trials:
@@ -123,17 +187,60 @@ class _Shard:
         def on_wait(holders: Sequence[Holder]) -> None:
             nonlocal is_waiting
             is_waiting = True
-            others = [holder for holder in holders if holder.sweep_id != self.plan.sweep_id]
-            self.events.write("waiting", trials[0], waits_for=str(others[0]) if others else None)
+            self._on_wait(trials[0])(holders)
 
-        with self.slots.taken([self._blank(trial) for trial in trials], on_wait) as host:
+        blanks = [self._blank(trial) for trial in trials]
+        with self.slots.taken(blanks, on_wait) if host is None else nullcontext(host) as taken:
             if is_waiting:
                 self.events.write("running", trials[0])
             if len(trials) > 1:
-                self._run_interleaved(trials, host)
+                self._run_interleaved(trials, taken)
             else:
                 with self.pool.slot() as slot:
-                    self._run_trial(slot, host, trials[0])
+                    self._run_trial(slot, taken, trials[0])
+
+    def _on_wait(self, trial: Trial) -> OnWait:
+        """Return what notes that a trial waits for other sweeps."""
+
+        def note(holders: Sequence[Holder]) -> None:
+            others = [holder for holder in holders if holder.sweep_id != self.plan.sweep_id]
+            self.events.write("waiting", trial, waits_for=str(others[0]) if others else None)
+
+        return note
+
+    def stop_decided(self, rounds: int) -> None:
+        """Stop measuring combinations whose comparisons the first ``rounds`` rounds have decided (``protocol.decide``)."""
+        for id in self.sequential.note_decided(rounds):
+            self._write_decided(id, rounds)
+
+    def _write_decided(self, id: str, rounds: int) -> None:
+        """Write the events of the trials that a combination does not need after its first ``rounds`` rounds."""
+        most = int(self._combinations[id].config["protocol"]["rounds"])
+        for name in self.plan.passes:
+            if pass_named(name).kind == "rounds":
+                for number in range(rounds, most):
+                    self.events.write("decided", Trial(id, name, number))
+
+    def _has_time_for(self, group: TrialGroup) -> bool:
+        """False if the budget of the sweep is used up before a group of trials would end.
+
+        Where further rounds would begin, the combinations then keep the rounds that they have; else the sweep is stopped.
+        """
+        trials = [trial for trial in group if not self.folder.is_done(trial)]
+        if self._is_ending or self.folder.stopped() is not None or self.budget.has_time_for(trials):
+            return True
+        if trials[0].round == 0:
+            self.folder.stop_because(f"budget={self.plan.budget}, which is used up")
+            return False
+        for id in self.ids:
+            rounds = self.folder.rounds_that_decided(id)
+            if rounds is None and self._combinations[id].unsupported is None:
+                rounds = max(
+                    (record.round + 1 for record in self.folder.records_of(id, trials[0].pass_name)), default=0
+                )
+                self.folder.note_decided(id, rounds, "budget")
+                self._write_decided(id, rounds)
+        return False
 
     def _run_interleaved(self, trials: Sequence[Trial], host: HostSlot) -> None:
         """Run interleaved trials; all of them, also those that have a record, because pairs need both."""
@@ -144,7 +251,8 @@ class _Shard:
         seed = f"{self.plan.order_seed} {trials[0].round}"
         with ExitStack() as held:
             # Slots are given back in the opposite order: next time each trial gets one with the same kind of fork server.
-            slots = {trial: held.enter_context(self.pool.slot()) for trial in sorted(trials, key=self._fork_server_key)}
+            alike = sorted(trials, key=lambda trial: server_key(*self._forked_from(trial)))
+            slots = {trial: held.enter_context(self.pool.slot()) for trial in alike}
             coordinator = held.enter_context(
                 Coordinator(names, self.plan.limits.timeout_s, seed, trials[0].round),
             )
@@ -154,13 +262,13 @@ class _Shard:
                 calls[trial.combination_id] = partial(self._run_trial, isolation, host, trial)
             coordinator.run(calls)
 
-    def _fork_server_key(self, trial: Trial) -> str:
-        config = self._combinations[trial.combination_id].config
-        return json.dumps([preload(config, trial.pass_name), environment(config, trial.pass_name)], sort_keys=True)
-
     def _is_skipped(self, trial: Trial) -> bool:
-        """True if an earlier trial of the combination reached its time limit; the record says so."""
-        if trial.combination_id not in self._timed_out:
+        """True if an earlier trial of the combination reached its time limit; the record says so.
+
+        A model that is too slow to be measured is counted all the same.
+        """
+        timed_out = {is_exclusive for id, is_exclusive in self._timed_out if id == trial.combination_id}
+        if False not in timed_out and not (timed_out and trial.pass_name in exclusive_passes()):
             return False
         self.events.write("begin", trial)
         reason = "an earlier trial of this combination ran into limits.timeout_s"
@@ -176,7 +284,9 @@ class _Shard:
         status, reason = outcome(record)
         log = self.folder.log_path(trial)
         shown = str(log) if status not in FINE and log.is_file() else None
-        self.events.write("end", trial, status=status, reason=reason, log=shown)
+        self.events.write("end", trial, status=status, reason=reason, log=shown, step_s=_step_s(record))
+        self.reports.take(trial)
+        self.budget.take(trial, record.wall_s)
         if self.plan.fail_fast and status not in FINE:
             self.folder.stop_because(f"fail_fast: {record.pass_name} {status}: {reason}")
 
@@ -219,7 +329,7 @@ class _Shard:
                 log.unlink()
             return self._written(path, blank)
         if end.timed_out:
-            self._timed_out.add(blank.combination_id)
+            self._timed_out.add((blank.combination_id, blank.pass_name in exclusive_passes()))
         status, reason = _failure(end, limits.timeout_s, oom_kills() > kills, tail_lines(log, 1))
         wall_s, trace = time.monotonic() - asked, tail_lines(log, 50)
         return self._keep(replace(blank, status=status, reason=reason, wall_s=wall_s, traceback=trace))
@@ -236,6 +346,12 @@ class _Shard:
             aside = self.folder.set_aside_damaged(path)
             reason = f"it left a damaged record, {aside.relative_to(self.folder.path)}: {error}"
             return self._keep(replace(blank, status="crashed", reason=reason))
+
+
+def _step_s(record: Record) -> float | None:
+    """Return the median of the steps that a trial timed; None if it timed none."""
+    samples = (record.observations or {}).get("samples")
+    return statistics.median(samples) if record.status == "ok" and samples else None
 
 
 def _failure(end: ProcessExit, timeout_s: float | None, oom_kill: bool, output: str | None) -> tuple[Status, str]:

@@ -54,7 +54,7 @@ def sweep(
     else:
         plan = composer.plan()
         if config.dry_run:
-            print_plan(plan, out)
+            print_plan(plan, out, output)
             return
         if plan.cluster:
             check_installed()

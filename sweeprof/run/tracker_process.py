@@ -1,40 +1,43 @@
 """The tracker's process: one writer, outside the measured time, whose failures do not affect the measurement.
 
 A tracker's library is heavy and global (MLflow: 170 MB and threads), and a server may be slow or hang. In a process of its own
-it has a time limit, and its environment can be set before it is imported. Opening runs during the first trials, at a low
-priority; sending begins when everything is measured, and ends at a limit whatever the server does: what was not sent is in the
-folder, for ``sweeprof sync``.
+it has a time limit, and its environment can be set before it is imported. Opening begins while the shards import frameworks; what
+keeps a processor busy ends before anything is measured, and what waits for a server goes on at a low priority. Most is sent when
+everything is measured, and sending ends at a limit whatever the server does: what was not sent is in the folder, for
+``sweeprof sync``.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 import math
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from http import HTTPStatus
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO, cast
 
-from sweeprof.errors import UserError, WorkerError
+from sweeprof.errors import SweeprofError, UserError, WorkerError
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.plan.plan import Plan
 from sweeprof.processes import Child, Connection, NoAnswer, die_with, inherited_connection
+from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
 from sweeprof.run.comparison import comparison_of
-from sweeprof.run.locks import sending_lock
+from sweeprof.run.locks import host_lock, sending_lock
 from sweeprof.run.tracking_file import StoredTracker, note_sent
 from sweeprof.storage.folder import Folder
 from sweeprof.terminal import log_as_a_program
 from sweeprof.text import stored
-from sweeprof.tracking import KNOWN, Adder, Links, ReportsProgress, SweepInfo, SweepOutcome, Tracker
+from sweeprof.tracking import KNOWN, Adder, Links, ReportsProgress, SendsAhead, SweepInfo, SweepOutcome, Tracker
 from sweeprof.tracking.credentials import LOGIN, without_credentials, without_logins
 
 OPEN_S = 120.0
@@ -44,8 +47,12 @@ IDLE_S = 120.0
 PROGRESS_S = 1.0
 """How often progress is reported."""
 OPENING_NICE = 10
+SHOWN_S = 30.0
+"""How long sending what a running sweep has measured may take; meanwhile it measures nothing."""
 OTHERS_OPEN_S, OTHERS_CLOSE_S = 5.0, 100.0
 """For another process that sends the same sweep; each less than the limit above."""
+
+log = logging.getLogger(__name__)
 
 
 class TrackerProcess:
@@ -128,6 +135,40 @@ class TrackerProcess:
         note_sent(self._folder, self.trouble)
         return links or self._links
 
+    def prepare(self, missing: str) -> None:
+        """Have the process make the comparison that :meth:`close` sends, while the driver makes its own."""
+        self._tell({"prepare": missing, "trust": self._trust})
+
+    def send_ahead(self, ending: SweepOutcome, missing: str) -> None:
+        """Have the process send the combinations, whose files are complete, while the driver writes the reports."""
+        self._tell({"ahead": ending, "missing": missing})
+
+    def _tell(self, message: Mapping[str, Any]) -> None:
+        """Send a message that has no answer; nothing if the tracker is not open."""
+        child = self._open_child()
+        if child is not None:
+            with suppress(WorkerError):  # which closing reports
+                child.send({**message, "folder": str(self._folder.path)}, IDLE_S)
+
+    def _open_child(self) -> Child | None:
+        """Return the process of a tracker that is open; None while it is opened, and after a failure."""
+        is_opening = self._opening is not None and self._opening.is_alive()
+        return None if is_opening or self._links is None or self.trouble else self._child
+
+    def show(self, comparison: Comparison) -> None:
+        """Send the combinations of a sweep that runs which have values; nothing if the tracker is not open, or cannot do so."""
+        child = self._open_child()
+        if child is None:
+            return
+        ids = [row.combination_id for row in comparison.rows if row.has_values]
+        try:
+            self._ask({"add": ids, "is_optional": True}, SHOWN_S)
+        except BaseException:  # an interrupt; the answer must not be taken for that of the next request
+            child.kill()
+            raise
+        if self.trouble:
+            log.warning("tracking: %s; everything is sent after the last measurement", self.trouble)
+
     def add(self, ids: Sequence[str], limit_s: float) -> None:
         """Send single combinations while others are being measured; limited like :meth:`close`."""
         self._ask({"add": list(ids)}, limit_s)
@@ -203,6 +244,8 @@ def _serve() -> None:
     tracker: Tracker | None = None
     progress = _Progress(connection)
 
+    prepared: dict[str, Comparison] = {}
+
     def do(message: Mapping[str, Any]) -> None:
         nonlocal tracker
         text: dict[str, Any] = {}
@@ -211,20 +254,51 @@ def _serve() -> None:
                 tracker = _made(message)
                 if isinstance(tracker, ReportsProgress):
                     tracker.on_progress = progress.report
-            links = _done(tracker, message, Folder(Path(message["folder"])))
+            links = _done(tracker, message, Folder(Path(message["folder"])), prepared)
             text["links"] = dataclasses.asdict(links) if links else None
         except Exception as error:  # errors of a tracker are reported, and end nothing
             text["trouble"] = stored(trouble_of(error))
         connection.send(text)
 
     for message in connection.messages():
+        if "prepare" in message:
+            with suppress(Exception):  # which closing reports
+                missing, folder = message["prepare"], Folder(Path(message["folder"]))
+                prepared[missing] = comparison_of(folder, missing, trust=message["trust"])
+            continue
+        if "ahead" in message:
+            with suppress(Exception):
+                _send_ahead(tracker, message, prepared)
+            continue
         if "open" not in message:
             do(message)
             continue
-        # Others measure meanwhile. The priority is that of a thread, for a process may not raise its own again.
-        opening = threading.Thread(target=_at_low_priority, args=(functools.partial(do, message),))
+        # The priority is that of a thread, for a process may not raise its own again.
+        opening = threading.Thread(target=_at_low_priority, args=(functools.partial(_open, message, do),))
         opening.start()
         opening.join()
+
+
+def _send_ahead(tracker: object, message: Mapping[str, Any], prepared: Mapping[str, Comparison]) -> None:
+    comparison, folder = prepared[message["missing"]], Folder(Path(message["folder"]))
+    if isinstance(tracker, SendsAhead):
+        with sending_lock(folder.path, OTHERS_CLOSE_S):
+            tracker.send_ahead(comparison, list(_outcomes(folder)), folder.path, message["ahead"])
+
+
+def _open(message: Mapping[str, Any], do: Callable[[Mapping[str, Any]], object]) -> None:
+    """Open the tracker; what keeps a processor busy for seconds is done while nothing is measured on this host."""
+    config = message["config"]
+    is_server = str(config.get("uri")).startswith(("http://", "https://"))
+    with ExitStack() as lock:
+        if config["_target_"] in KNOWN:
+            with suppress(SweeprofError, OSError):
+                plan = Folder(Path(message["folder"])).read_plan()
+                lock.enter_context(host_lock(plan).taken(False))
+            import_module(config["_target_"].rpartition(".")[0]).import_library()
+        if is_server:
+            lock.close()
+        do(message)
 
 
 def _at_low_priority(step: Callable[[], None]) -> None:
@@ -266,13 +340,17 @@ def _made(message: Mapping[str, Any]) -> Tracker:
     return known
 
 
-def _done(tracker: Tracker, message: Mapping[str, Any], folder: Folder) -> Links | None:
+def _done(
+    tracker: Tracker, message: Mapping[str, Any], folder: Folder, prepared: Mapping[str, Comparison]
+) -> Links | None:
     if "open" in message:
         info = message["open"]
         with sending_lock(folder.path, OTHERS_OPEN_S):
             return tracker.open(SweepInfo(**{**info, "axes": tuple(info["axes"])}))
     if "add" in message:
         if not isinstance(tracker, Adder):
+            if message.get("is_optional"):
+                return None
             raise TypeError("it cannot send single combinations: set tracking.writer=head")
         whole = comparison_of(folder, running=True, only=message["add"], trust=message["trust"])
         records = list(_outcomes(folder, message["add"]))
@@ -280,11 +358,20 @@ def _done(tracker: Tracker, message: Mapping[str, Any], folder: Folder) -> Links
             tracker.add(whole, records, folder.path, message["add"])
         return None
     with sending_lock(folder.path, OTHERS_CLOSE_S):
-        return _close(tracker, folder, message["ending"], message["missing"], message["trust"])
+        comparison = prepared.get(message["missing"])
+        return _close(tracker, folder, message["ending"], message["missing"], message["trust"], comparison)
 
 
-def _close(tracker: Tracker, folder: Folder, ending: SweepOutcome, missing: str, trust: bool = False) -> Links | None:
-    comparison = comparison_of(folder, missing, trust=trust)
+def _close(
+    tracker: Tracker,
+    folder: Folder,
+    ending: SweepOutcome,
+    missing: str,
+    trust: bool = False,
+    comparison: Comparison | None = None,
+) -> Links | None:
+    if comparison is None:
+        comparison = comparison_of(folder, missing, trust=trust)
     return tracker.close(comparison, list(_outcomes(folder)), folder.path, ending)
 
 

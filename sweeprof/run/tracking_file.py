@@ -118,7 +118,7 @@ def stored_tracker(folder: Folder, key: str, given: Sequence[str] = (), trust: b
         raise UserError([Problem(key, address, message)])
     if address is None or _is_beside(folder, address):
         return StoredTracker(config, confined=True)
-    if not address.startswith(("http://", "https://")):
+    if _is_foreign_database(folder, address):
         message = (
             f"is a database that only the sweep's folder names; if it is yours, give {key}={shlex.quote(address)}."
         )
@@ -155,6 +155,11 @@ def _is_beside(folder: Folder, address: str) -> bool:
     if not address.startswith("sqlite:///") or "?" in address:
         return False
     return Path(address.removeprefix("sqlite:///")).resolve().is_relative_to(folder.path.parents[1].resolve())
+
+
+def _is_foreign_database(folder: Folder, address: str | None) -> bool:
+    """True if ``address`` is a database elsewhere, which later commands use only if the user names it."""
+    return address is not None and not address.startswith(("http://", "https://")) and not _is_beside(folder, address)
 
 
 def reachable(stored: Stored) -> Json | None:
@@ -208,7 +213,7 @@ def sending_command(folder: Folder) -> str:
     words = ["sweeprof", "sync", str(folder.path)]
     with suppress(OSError, ValueError, KeyError):
         stored = read_tracking(folder)
-        if not stored["complete"]:
+        if not stored["complete"] or _is_foreign_database(folder, stored["config"]["uri"]):
             words.append(f"uri={stored['config']['uri']}")
     return shlex.join(words)
 
@@ -227,6 +232,6 @@ def viewing_command(folder: Folder, uri: str | None = None) -> str:
     words = ["sweeprof", "ui", str(folder.path)]
     with suppress(OSError, ValueError, KeyError):
         stored = read_tracking(folder)
-        if uri or not stored["complete"]:
+        if uri or not stored["complete"] or _is_foreign_database(folder, stored["config"]["uri"]):
             words += ["--uri", redacted(uri or stored["config"]["uri"])]
     return shlex.join(words)

@@ -23,8 +23,9 @@ from sweeprof.results.validation import validated
 
 TrialKey = tuple[str, PassName, int]
 """Combination id, pass and round."""
-EventKind = Literal["begin", "waiting", "running", "end"]
-"""``waiting`` for the host lock, ``running`` once a trial that waited has it."""
+EventKind = Literal["begin", "waiting", "running", "end", "decided"]
+"""``waiting`` for the host lock, ``running`` once a trial that waited has it; ``decided``: the trial is not needed, as the rounds
+before it decided the combination's comparisons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Event:
     """Of an end."""
     waits_for: str | None = None
     """Of waiting: the sweep that holds the host lock; None if it is this one."""
+    step_s: float | None = None
+    """Of an end of a trial that timed steps: their median in seconds."""
     log: str | None = None
     """Of an end that needs attention: the path of the trial's log."""
 
@@ -100,6 +103,7 @@ class EventLog:
         reason: str | None = None,
         waits_for: str | None = None,
         log: str | None = None,
+        step_s: float | None = None,
     ) -> None:
         """Append an event of a trial, see :class:`Event`.
 
@@ -115,7 +119,7 @@ class EventLog:
         }
         if kind == "waiting":
             line["for"] = waits_for
-        for name, value in (("status", status), ("reason", reason), ("log", log)):
+        for name, value in (("status", status), ("reason", reason), ("log", log), ("step_s", step_s)):
             if value is not None:
                 line[name] = value
         self._append(json.dumps(line).encode() + b"\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import stat
@@ -9,13 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from sweeprof.errors import Damaged, Problem, UserError
-from sweeprof.passes.registry import checked_record
+from sweeprof.passes.registry import checked_record, pass_named
 from sweeprof.plan.plan import Combination, Plan, Trial
-from sweeprof.results.files import read_bytes, read_json, write_atomically
+from sweeprof.results.files import read_bytes, read_json, write_atomically, write_json
 from sweeprof.results.record import PassName, Record, Status
+from sweeprof.results.validation import validated
 
 DRIVER = "SWEEPROF_DRIVER"
 """Environment variable with the driver's token: a process whose parent died before it began tells by it whose it is."""
@@ -30,6 +32,18 @@ _FARTHEST_ZONE = timedelta(hours=14)
 _ZONE_STEP = timedelta(minutes=15)
 
 
+StopReason = Literal["decided", "budget"]
+"""Why a combination gets no further rounds: its comparisons are decided, or the time of the sweep is used up."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """The content of ``decided.json``."""
+
+    rounds: int
+    reason: StopReason = "decided"
+
+
 @dataclass(frozen=True, slots=True)
 class Folder:
     """The folder of a sweep.
@@ -42,11 +56,13 @@ class Folder:
         tracking.json        the tracker, and whether the sweep was sent
         records/ID/PASS-rK.json
         records/ID/superseded/PASS-rK-aN.json  records of trials that were run again
+        records/ID/decided.json  how many rounds the combination has, if it gets no further ones
         damaged/records/ID/PASS-rK-N.json  files that could not be read, set aside
         artifacts/ID/*       files that passes wrote beside their records
         events/shard-I.jsonl begin and end of every trial (:mod:`sweeprof.storage.events`)
         logs/                the output of processes
         jobs/                jobs on a cluster (:mod:`sweeprof.storage.jobs`)
+        budget.json          when the trials of a sweep with a budget must end
         stop                 exists while the sweep is stopped; contains the reason
         head.json, *.lock    the driver, and locks (:mod:`sweeprof.run.locks`)
     """
@@ -68,6 +84,10 @@ class Folder:
     @property
     def tracking(self) -> Path:
         return self.path / "tracking.json"
+
+    @property
+    def budget(self) -> Path:
+        return self.path / "budget.json"
 
     @property
     def records(self) -> Path:
@@ -125,8 +145,41 @@ class Folder:
         return self.logs / trial.combination_id / f"{trial.pass_name}-r{trial.round}.log"
 
     def is_done(self, trial: Trial) -> bool:
-        """True if the trial has a record; that of a trial to be run again is moved away first."""
-        return self.record_path(trial).exists()
+        """True if the trial has a record, or is not needed; the record of a trial to be run again is moved away first."""
+        return self.record_path(trial).exists() or self.is_decided(trial)
+
+    def is_decided(self, trial: Trial) -> bool:
+        """True if the combination gets no further rounds after those before this trial's, so that it is not needed."""
+        if trial.round == 0 or pass_named(trial.pass_name).kind != "rounds":
+            return False
+        rounds = self.rounds_that_decided(trial.combination_id)
+        return rounds is not None and trial.round >= rounds
+
+    def rounds_that_decided(self, combination_id: str) -> int | None:
+        """Return how many rounds a combination has that gets no further ones; None if it gets all that are planned."""
+        try:
+            return validated(_Decided, read_json(self._decided(combination_id))).rounds
+        except (Damaged, OSError):
+            return None
+
+    def note_decided(self, combination_id: str, rounds: int, reason: StopReason = "decided") -> None:
+        """Note that a combination gets no more than this number of rounds."""
+        write_json(self._decided(combination_id), dataclasses.asdict(_Decided(rounds, reason)))
+
+    def forget_decided(self, reason: StopReason | None = None) -> None:
+        """Remove the notes of :meth:`note_decided`, as for a plan with other comparisons; those with one reason, or all."""
+        for path in self.records.glob("*/decided.json"):
+            if reason is None or self._stop_reason(path) == reason:
+                path.unlink()
+
+    def _stop_reason(self, path: Path) -> StopReason | None:
+        try:
+            return validated(_Decided, read_json(path)).reason
+        except (Damaged, OSError):
+            return None
+
+    def _decided(self, combination_id: str) -> Path:
+        return self.records / combination_id / "decided.json"
 
     def attempts(self, trial: Trial) -> int:
         """Return how many records of the trial were set aside."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,12 +51,17 @@ class MissingResults:
         self._shard_of = {id: shard for shard, ids in enumerate(self.plan.shards) for id in ids}
 
     def placeholder_records(
-        self, combination: Combination, records: Sequence[Record], damaged: Mapping[str, str] | None = None
+        self,
+        combination: Combination,
+        records: Sequence[Record],
+        damaged: Mapping[str, str] | None = None,
+        is_needed: Callable[[Trial], bool] | None = None,
     ) -> list[Record]:
         """Return records for a combination's other trials; they are never written, so that the trials can still be run.
 
         Args:
             damaged: by file name, why the record of a trial cannot be read.
+            is_needed: False for a trial that is not missing although it has no record; None: all are needed.
         """
         plan = self.plan
         if combination.unsupported is not None:
@@ -65,7 +70,7 @@ class MissingResults:
         known = {(record.pass_name, record.round) for record in records}
         placeholders = []
         for (trial,) in trial_groups([combination], plan.passes, 0, {}):
-            if (trial.pass_name, trial.round) not in known:
+            if (trial.pass_name, trial.round) not in known and (is_needed is None or is_needed(trial)):
                 status, reason = self._reason(trial, damaged or {})
                 placeholders.append(Record(plan.sweep_id, combination.id, trial.pass_name, status, reason, trial.round))
         return placeholders

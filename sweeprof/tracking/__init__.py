@@ -70,7 +70,7 @@ class Tracker(Protocol):
 
         Args:
             records: of every trial, without what it saw, its environment and its traceback; those are in the files of ``folder``.
-            folder: holds ``records/``, ``comparison.*`` and ``report.html``; perhaps ``plots/``.
+            folder: holds ``records/``, ``comparison.*`` and ``report.html``.
         """
 
 
@@ -80,6 +80,14 @@ class ReportsProgress(Protocol):
 
     on_progress: Callable[[], object]
     """Set by whoever runs the tracker; to be called whenever something was sent."""
+
+
+@runtime_checkable
+class SendsAhead(Protocol):
+    """A tracker that can send combinations before the reports of the sweep are complete."""
+
+    def send_ahead(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: SweepOutcome) -> None:
+        """Send the combinations, whose own files are complete; :meth:`Tracker.close` sends what is missing."""
 
 
 @runtime_checkable

@@ -75,18 +75,18 @@ def _deepest_drawn_level(table: LayerTable) -> int | None:
 
 
 _LOG = logging.getLogger(__name__)
-_BINARY = {".png", ".gz"}
-"""Pictures, and traces: names of operators and modules."""
+_BINARY = {".gz"}
+"""Traces."""
 _OF_SWEEP = ("comparison.md", "comparison.csv", "comparison.json", "report.html")
 
 
 def stage_combination(target: Path, folder: Path, combination_id: str, config: Mapping[str, Any] | None) -> None:
     """Copy a combination's files below ``target``, and write its resolved config.
 
-    ``records/*.json``, ``layers.{csv,html}``, ``operators.csv``, ``memory/*.csv`` and ``pictures/*.png``, and what the passes
-    left: ``trace.json.gz``, ``lines_*.txt``. Made of them: ``model.txt``, ``tables/{layers,operators}.json``.
+    ``records/*.json``, ``layers.{csv,html}``, ``operators.csv`` and ``memory/*.csv``, and what the passes left:
+    ``trace.json.gz``, ``lines_*.txt``. Made of them: ``model.txt``, ``tables/{layers,operators}.json``.
     """
-    for name in ("records", "memory", "pictures"):
+    for name in ("records", "memory"):
         for path in sorted(p for p in (folder / name / combination_id).glob("[!.]*") if p.is_file()):
             _copy(path, target / name / path.name)
     for name in ("layers", "operators"):
@@ -96,7 +96,7 @@ def stage_combination(target: Path, folder: Path, combination_id: str, config: M
     for path in sorted(path for path in left.rglob("[!.]*") if path.is_file()):
         _copy(path, target / path.relative_to(left))
     if config is not None:
-        write_json(target / "config.json", config)
+        write_json(target / "config.json", config, durable=False)
         _copy(target / "config.json", target / "config.json")
     _make_from(target / "layers.csv", target / tables.LAYERS, tables.layers)
     _make_from(target / "operators.csv", target / tables.OPERATORS, tables.operators)
@@ -104,15 +104,13 @@ def stage_combination(target: Path, folder: Path, combination_id: str, config: M
 
 
 def stage_sweep(target: Path, folder: Path, comparison: Comparison) -> None:
-    """Copy the comparison, the report and the plots of ``folder`` to ``target``, those that there are.
+    """Copy the comparison and the report of ``folder`` to ``target``, those that there are.
 
     Made of ``comparison``: ``tables/comparison.json``.
     """
     for path in (folder / name for name in _OF_SWEEP):
         if path.is_file():
             _copy(path, target / path.name)
-    for path in sorted((folder / "plots").glob("*.png")):
-        _copy(path, target / "plots" / path.name)
     _make(target / tables.COMPARISON, lambda: tables.combinations(comparison))
 
 
@@ -146,7 +144,7 @@ def _make(target: Path, make: Callable[[], Any]) -> None:
     if isinstance(made, str):
         write_atomically(target, without_credentials(made), durable=False)
     elif made is not None and made["data"]:
-        write_json(target, made, compact=True)
+        write_json(target, made, compact=True, durable=False)
 
 
 def _copy(path: Path, target: Path) -> None:

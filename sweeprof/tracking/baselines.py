@@ -15,13 +15,13 @@ from sweeprof.terminal import log_as_a_program
 from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.descriptions import BASELINE_TAG, TAG_LIMIT, baseline_names, with_baselines
 from sweeprof.tracking.rest import limit_requests
+from sweeprof.tracking.views import NOTE
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
 FILE = "comparison.json"
-NOTE = "mlflow.note.content"
 
 
 def tag_key(name: str) -> str:

@@ -13,7 +13,7 @@ from sweeprof.report.markdown import escaped
 from sweeprof.results.compare import Row
 from sweeprof.text import printable
 from sweeprof.tracking.credentials import without_credentials
-from sweeprof.tracking.views import TABLE, run_address, view_address
+from sweeprof.tracking.views import run_address
 
 TAG_LIMIT = 8000
 """Characters; MLflow truncates longer values at the end, where a reason or a path is most informative."""
@@ -32,11 +32,10 @@ def capped(text: str) -> str:
     return shortened(printable(without_credentials(text)), TAG_LIMIT)
 
 
-def links_to(sweep_id: str, parent_id: str, experiment_id: str) -> str:
+def links_to(parent_id: str, experiment_id: str) -> str:
     """Links from a combination to its sweep."""
     sweep, report = run_address("", experiment_id, parent_id), run_address("", experiment_id, parent_id, "report.html")
-    table = view_address("", experiment_id, sweep_id, TABLE)
-    return f"[sweep]({sweep}) · [comparison]({table}) · [report]({report})"
+    return f"[sweep]({sweep}) · [report]({report})"
 
 
 def outcome_text(row: Row, titles: Mapping[str, str], links: str) -> str:

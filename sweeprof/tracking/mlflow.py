@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import logging
 import tempfile
 import time
@@ -17,12 +18,11 @@ from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
 from sweeprof.tracking import Links, SweepInfo, SweepOutcome
 from sweeprof.tracking.artifacts import add_extras, stage_combination, stage_sweep
-from sweeprof.tracking.baselines import NOTE
 from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.history import history_name, record_history
 from sweeprof.tracking.process import ENVIRONMENT
 from sweeprof.tracking.rest import VIEWER
-from sweeprof.tracking.retry import connected, dispensable, is_foreign, retrying, until_done
+from sweeprof.tracking.retry import connected, dispensable, is_foreign, log_artifacts, retrying, until_done
 from sweeprof.tracking.run_index import delete_strays, known_runs, sweep_run, with_params
 from sweeprof.tracking.runs import METRICS_TAG, RunContent, run_contents
 from sweeprof.tracking.sweeps import (
@@ -34,13 +34,13 @@ from sweeprof.tracking.sweeps import (
     sweep_info,
     sweep_params,
 )
-from sweeprof.tracking.views import VERDICT_TAG, ViewOf, view_address, write_tags
+from sweeprof.tracking.views import NOTE, VERDICT_TAG, ViewOf, view_address, write_tags
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
-__all__ = ["ENVIRONMENT", "MlflowTracker", "TrackingError"]
+__all__ = ["ENVIRONMENT", "MlflowTracker", "TrackingError", "import_library"]
 
 SAID_LIMIT = 500
 """Characters of what MLflow said: a proxy may have answered with a page of HTML."""
@@ -49,6 +49,12 @@ _OWN_TAGS = ("sweeprof.", VERDICT_TAG, "answer", "confidence")
 """Beginnings of the keys of tags that are deleted where they no longer apply."""
 
 _LOG = logging.getLogger(__name__)
+
+
+def import_library() -> None:
+    """Import MLflow, which takes seconds; an error is reported by whatever needs it first."""
+    with contextlib.suppress(Exception):
+        importlib.import_module("mlflow.tracking")
 
 
 class TrackingError(SweeprofError):
@@ -97,18 +103,10 @@ class MlflowTracker:
         Raises:
             TrackingError: MLflow cannot be reached, or refuses; it says how much is there.
         """
-        sweep, sent = sweep_info(comparison), 0
-        with self._told(lambda: f"; {sent} of {sweep.combinations} combinations are there"):
-            client = retrying(until_done(lambda _: connected(self._uri)), self.on_progress)
-            experiment = until_done(lambda _: self._experiment(client, sweep.name))
-            params = sweep_params(comparison)
-            parent = until_done(lambda _: with_params(client, sweep_run(client, experiment, sweep), params))
+        sweep, sent = sweep_info(comparison), list[str]()
+        with self._told(lambda: f"; {len(sent)} of {sweep.combinations} combinations are there"):
+            client, experiment, parent, known = self._send_combinations(comparison, records, folder, ending, sent)
             parent_id = parent.info.run_id
-            known = until_done(lambda _: known_runs(client, experiment, sweep.sweep_id))
-            for id, content in run_contents(comparison, records, ending, parent_id, experiment):
-                stage = functools.partial(stage_combination, folder=folder, combination_id=id, config=content.config)
-                until_done(functools.partial(_bring, client, experiment, content, stage, known.pop(id, None)))
-                sent += 1
             until_done(lambda _: delete_strays(client, experiment, sweep.sweep_id, known))
             whole = functools.partial(sweep_content, comparison, records, folder, ending, experiment, parent)
             stage = functools.partial(stage_sweep, folder=folder, comparison=comparison)
@@ -116,13 +114,46 @@ class MlflowTracker:
             until_done(lambda _: _send(client, experiment, own(), whole(), stage))
             # A server may take no views and no history: these come last, so that it has all the rest.
             views = final_view(comparison, parent_id)
-            _write_views(client, experiment, views)
             if self._history:
                 with dispensable("history"):
                     id = until_done(lambda _: self._experiment(client, history_name(sweep.name)))
                     client.set_tag(parent_id, NOTE, whole(id).tags[NOTE])
                     record_history(client, id, comparison, views, experiment)
+            _write_views(client, experiment, views)
         return self._links(experiment, sweep.sweep_id)
+
+    def send_ahead(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: SweepOutcome) -> None:
+        """Send the combinations while the reports of the sweep are written; :meth:`close` then sends the rest.
+
+        Raises:
+            TrackingError: MLflow cannot be reached, or refuses.
+        """
+        with self._told():
+            self._send_combinations(comparison, records, folder, ending, [])
+
+    def _send_combinations(
+        self,
+        comparison: Comparison,
+        records: Sequence[Record],
+        folder: Path,
+        ending: SweepOutcome,
+        sent: list[str],
+    ) -> tuple[MlflowClient, str, Run, dict[str, Run]]:
+        """Send every combination that is not there yet, adding its id to ``sent``.
+
+        Returns the client, the experiment's id, the sweep's run, and the runs of the sweep that belong to no combination.
+        """
+        sweep = sweep_info(comparison)
+        client = retrying(until_done(lambda _: connected(self._uri)), self.on_progress)
+        experiment = until_done(lambda _: self._experiment(client, sweep.name))
+        params = sweep_params(comparison)
+        parent = until_done(lambda _: with_params(client, sweep_run(client, experiment, sweep), params))
+        known = until_done(lambda _: known_runs(client, experiment, sweep.sweep_id))
+        for id, content in run_contents(comparison, records, ending, parent.info.run_id, experiment):
+            stage = functools.partial(stage_combination, folder=folder, combination_id=id, config=content.config)
+            until_done(functools.partial(_bring, client, experiment, content, stage, known.pop(id, None)))
+            sent.append(id)
+        return client, experiment, parent, known
 
     def add(self, comparison: Comparison, records: Sequence[Record], folder: Path, ids: Collection[str]) -> None:
         """Send some combinations while others are being measured; tries like :meth:`close`.
@@ -230,7 +261,7 @@ def _send(
     with tempfile.TemporaryDirectory(prefix="sweeprof-") as staged:
         stage(Path(staged))
         add_extras(client, id, Path(staged), content.inputs)
-        client.log_artifacts(id, staged)
+        log_artifacts(client, run, Path(staged))
     client.set_terminated(id, content.status, content.end_ms)
 
 

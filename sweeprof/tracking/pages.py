@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sweeprof.tracking.credentials import without_credentials
-from sweeprof.tracking.rest import experiment_id, run_id
+from sweeprof.tracking.rest import found_experiment, run_id
 from sweeprof.tracking.sweeps import experiment_name
-from sweeprof.tracking.views import KINDS, run_address, view_address
+from sweeprof.tracking.views import addresses, run_address
 
 
 def pages_of(address: str, sweep_name: str, sweep_id: str, login: bool = True) -> dict[str, str]:
@@ -17,14 +17,14 @@ def pages_of(address: str, sweep_name: str, sweep_id: str, login: bool = True) -
     Raises:
         ServerUnreachable: the server was not reached, or refused.
     """
-    experiment = experiment_id(address, experiment_name(sweep_name), login)
+    experiment, tags = found_experiment(address, experiment_name(sweep_name), login)
     condition = f"tags.`sweeprof.sweep_id` = '{sweep_id}' and tags.`sweeprof.kind` = 'sweep'"
     sweep = run_id(address, experiment, condition, login) if experiment else None
     if experiment is None or sweep is None:
         return {}
     shown = without_credentials(address)
     return {
-        **{kind.capitalize(): view_address(shown, experiment, sweep_id, kind) for kind in KINDS},
+        **{kind.capitalize(): page for kind, page in addresses(shown, experiment, sweep_id, sweep, tags).items()},
         "Sweep": run_address(shown, experiment, sweep),
         "Report": run_address(shown, experiment, sweep, "report.html"),
     }

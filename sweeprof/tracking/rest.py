@@ -141,8 +141,8 @@ def is_healthy(address: str) -> bool:
         return False
 
 
-def experiment_id(address: str, name: str, login: bool = True) -> str | None:
-    """Id of the experiment of that name; None where there is none.
+def found_experiment(address: str, name: str, login: bool = True) -> tuple[str | None, list[str]]:
+    """Return the id of the experiment of that name and the keys of its tags; None if there is no such experiment.
 
     Args:
         login: whether the server may be told the user and password of the environment.
@@ -152,8 +152,9 @@ def experiment_id(address: str, name: str, login: bool = True) -> str | None:
     """
     # A sweep's name has no quotes in it (config/check.py).
     found = _post(address, "experiments/search", {"filter": f"name = '{name}'", "max_results": 1}, login)
-    experiments = found.get("experiments", [])
-    return str(experiments[0]["experiment_id"]) if experiments else None
+    for experiment in found.get("experiments", []):
+        return str(experiment["experiment_id"]), [str(tag["key"]) for tag in experiment.get("tags", [])]
+    return None, []
 
 
 def run_id(address: str, experiment: str, condition: str, login: bool = True) -> str | None:

@@ -16,6 +16,7 @@ from sweeprof.tracking.process import GIVE_UP_S
 from sweeprof.tracking.rest import limit_requests
 
 if TYPE_CHECKING:
+    from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
 
@@ -176,6 +177,12 @@ def retrying(client: MlflowClient, on_progress: Callable[[], object] = lambda: N
     return cast("MlflowClient", _RetryingClient(client, on_progress))
 
 
+def log_artifacts(client: MlflowClient, run: Run, folder: Path) -> None:
+    """Send the files below ``folder`` as artifacts of a run, by a client of :func:`retrying`."""
+    is_local = str(run.info.artifact_uri).startswith("file:")
+    cast("_RetryingClient", client).log_artifacts(run.info.run_id, str(folder), is_local)
+
+
 class _RetryingClient:
     def __init__(self, client: MlflowClient, on_progress: Callable[[], object]) -> None:
         self._client, self._on_progress = client, on_progress
@@ -193,8 +200,12 @@ class _RetryingClient:
 
         return called
 
-    def log_artifacts(self, run_id: str, local_dir: str) -> None:
-        """One file at a time, for of many at once one would always fail."""
+    def log_artifacts(self, run_id: str, local_dir: str, is_local: bool = False) -> None:
+        """One file at a time, for of many at once one would always fail; all at once into a folder of this machine."""
+        if is_local:
+            until_done(lambda _: self._client.log_artifacts(run_id, local_dir))
+            self._on_progress()
+            return
         for path in sorted(path for path in Path(local_dir).rglob("*") if path.is_file()):
             folder = path.parent.relative_to(local_dir).as_posix()
             self.log_artifact(run_id, str(path), None if folder == "." else folder)

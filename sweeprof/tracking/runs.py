@@ -90,7 +90,7 @@ def run_contents(
         by_id.setdefault(record.combination_id, []).append(record)
     places, colours, keys = _places(comparison), _colours(comparison), tracked_keys(comparison)
     titles = {info.name: metric_title(info, comparison.rows) for info in shown_metrics(comparison)}
-    links = links_to(comparison.sweep_id, parent_id, experiment_id)
+    links = links_to(parent_id, experiment_id)
     ratios = Ratios(comparison)
     for row in comparison.rows:
         own = by_id.get(row.combination_id, [])

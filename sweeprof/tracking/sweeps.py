@@ -21,7 +21,17 @@ from sweeprof.tracking.inputs import dataset_inputs
 from sweeprof.tracking.ratios import RATIOS, Ratios
 from sweeprof.tracking.runs import NAME_LIMIT, PARAM_LIMIT, RunContent, RunStatus, milliseconds, run_name, time_span
 from sweeprof.tracking.tables import safe_key, tracked_keys
-from sweeprof.tracking.views import HEADLINES, HISTORY, TREND, ViewOf, newest_view, run_address, view_address, view_tags
+from sweeprof.tracking.views import (
+    HEADLINES,
+    HISTORY,
+    NOTE,
+    TREND,
+    ViewOf,
+    newest_view,
+    run_address,
+    view_address,
+    view_tags,
+)
 from sweeprof.tracking.views import links as view_links
 
 if TYPE_CHECKING:
@@ -62,7 +72,7 @@ def opened(sweep: SweepInfo) -> RunContent:
         "mlflow.user": _user(),
         "mlflow.source.name": capped(sweep.command),
         "mlflow.source.type": "LOCAL",
-        "mlflow.note.content": f"{sweep.combinations} combinations are being measured.",
+        NOTE: f"{sweep.combinations} combinations are being measured.",
     }
     start = milliseconds(sweep.created)
     return RunContent(run_title(sweep), start, start, "FINISHED", {k: text for k, text in tags.items() if text}, {}, {})
@@ -92,7 +102,7 @@ def sweep_content(
         links.append(f"[history]({view_address('', history_id, HISTORY, TREND)})")
     note = description(markdown, f"Compare as {' · '.join(links)}", baseline_names(parent.data.tags))
     params = sweep_params(comparison)
-    tags = {**before.tags, "mlflow.note.content": note, "answer": capped(str(found))}
+    tags = {**before.tags, NOTE: note, "answer": capped(str(found))}
     tags |= {"sweeprof.baseline": capped(baseline_text(comparison)), PARAMS_TAG: capped("\n".join(params))}
     if found.confidence:
         tags["confidence"] = found.confidence
@@ -124,10 +134,10 @@ def experiment_tags(of: ViewOf, experiment_id: str, there: Mapping[str, str]) ->
         return tags
     if of.headlines:
         tags["mlflow.experiment.primaryMetric.name"] = of.keys[of.headlines[0]]
-    if there.get("mlflow.note.content", _EXPERIMENT_NOTE).startswith(_EXPERIMENT_NOTE):
+    if there.get(NOTE, _EXPERIMENT_NOTE).startswith(_EXPERIMENT_NOTE):
         sweep, links = run_address("", experiment_id, of.parent_id), " · ".join(view_links(experiment_id, of))
         # One line: the page shows no more unless it is asked.
-        tags["mlflow.note.content"] = f"{_EXPERIMENT_NOTE}; the newest is [{escaped(of.title)}]({sweep}): {links}"
+        tags[NOTE] = f"{_EXPERIMENT_NOTE}; the newest is [{escaped(of.title)}]({sweep}): {links}"
     return tags
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -31,6 +31,8 @@ KINDS = (TABLE, CHARTS)
 """The kinds of view that every sweep has."""
 HISTORY = "history"
 """Takes the place of the sweep's id in the key of the history's view."""
+NOTE = "mlflow.note.content"
+"""The tag with the description of a run or an experiment."""
 PLACE_TAG, VERDICT_TAG = "sweeprof.place", "verdict"
 """Run tags: by which a view is sorted, and with the verdict on the main metric; ``verdict.NAME`` has that on another."""
 
@@ -88,9 +90,27 @@ def view_key(sweep_id: str, kind: str) -> str:
 
 def view_address(base: str, experiment_id: str, sweep_id: str, kind: str) -> str:
     """The address that opens a view; ``base`` is the server's, or empty for a link within its pages."""
-    mode = "TABLE" if kind == TABLE else "CHART"
-    query = {"viewStateShareKey": view_key(sweep_id, kind), "compareRunsMode": mode}
+    query = {"viewStateShareKey": view_key(sweep_id, kind), "compareRunsMode": _mode(kind)}
     return _address(base, f"experiments/{experiment_id}/runs", query)
+
+
+def runs_address(base: str, experiment_id: str, parent_id: str, kind: str) -> str:
+    """Return the address of a sweep's runs without a saved view: in their order, with MLflow's own columns and charts."""
+    query = {**_rows(parent_id), "orderByAsc": "true", "compareRunsMode": _mode(kind)}
+    return _address(base, f"experiments/{experiment_id}/runs", query)
+
+
+def _rows(parent_id: str) -> dict[str, str]:
+    """Return filter and order of a sweep's runs.
+
+    The order by place puts beside each other what is compared; and only with another order than by creation does the page show the
+    runs at all, instead of folding them below their parent.
+    """
+    return {"searchFilter": f'tags.mlflow.parentRunId = "{parent_id}"', "orderByKey": f"tags.`{PLACE_TAG}`"}
+
+
+def _mode(kind: str) -> str:
+    return "TABLE" if kind == TABLE else "CHART"
 
 
 def run_address(base: str, experiment_id: str, run_id: str, artifact: str = "") -> str:
@@ -105,23 +125,26 @@ def _address(base: str, path: str, query: Mapping[str, str]) -> str:
 
 def links(experiment_id: str, of: ViewOf) -> list[str]:
     """Return Markdown links to the sweep's views and its report within MLflow's pages."""
-    found = {kind: view_address("", experiment_id, of.sweep_id, kind) for kind in KINDS}
+    found = addresses("", experiment_id, of.sweep_id, of.parent_id, view_tags(of))
     found["report"] = run_address("", experiment_id, of.parent_id, "report.html")
     return [f"[{label}]({address})" for label, address in found.items()]
+
+
+def addresses(base: str, experiment_id: str, sweep_id: str, parent_id: str, tags: Container[str]) -> dict[str, str]:
+    """Return the addresses of a sweep's runs by kind: of a view if it is among the ``tags`` of the experiment."""
+    return {
+        kind: view_address(base, experiment_id, sweep_id, kind)
+        if f"{TAG_PREFIX}{view_key(sweep_id, kind)}" in tags
+        else runs_address(base, experiment_id, parent_id, kind)
+        for kind in KINDS
+    }
 
 
 def view_tags(of: ViewOf) -> dict[str, str]:
     """Return the experiment tags that hold the sweep's views; a view that would be too long is left out."""
     created = f"{datetime.fromtimestamp(of.created_ms / 1000, UTC):%Y-%m-%d %H:%M}"
-    # The order by place puts beside each other what is compared; and only with another order than by creation does the
-    # page show the runs at all, instead of folding them below their parent.
-    rows = {
-        "searchFilter": f'tags.mlflow.parentRunId = "{of.parent_id}"',
-        "orderByKey": f"tags.`{PLACE_TAG}`",
-        "orderByAsc": True,
-        "runsHiddenMode": "SHOW_ALL",
-        "useGroupedValuesInCharts": False,
-    }
+    shown = {"orderByAsc": True, "runsHiddenMode": "SHOW_ALL", "useGroupedValuesInCharts": False}
+    rows = {**_rows(of.parent_id), **shown}
     # MLflow lists the latest view first.
     return {
         **_tag(of, TABLE, f"{TABLE} {created}", of.created_ms, rows | _table(of)),
@@ -245,7 +268,18 @@ def write_tags(
         for key in sorted(key for key, value in written.items() if present.get(key) != value):
             client.set_experiment_tag(experiment_id, key, written[key])
         for key in outdated_views({**present, **written}):
+            _replace_link(client, experiment_id, key)
             client.delete_experiment_tag(experiment_id, key)
+
+
+def _replace_link(client: MlflowClient, experiment_id: str, key: str) -> None:
+    """Replace the link to a view in the description of its sweep: MLflow shows another page for a view that does not exist."""
+    sweep_id, _, kind = key.removeprefix(OURS).rpartition("-")
+    condition = f"tags.`sweeprof.sweep_id` = '{sweep_id}' and tags.`sweeprof.kind` = 'sweep'"
+    for run in client.search_runs([experiment_id], condition) if kind in KINDS else ():
+        address = runs_address("", experiment_id, run.info.run_id, kind)
+        note = run.data.tags.get(NOTE, "").replace(view_address("", experiment_id, sweep_id, kind), address)
+        client.set_tag(run.info.run_id, NOTE, note)
 
 
 def newest_view(tags: Mapping[str, str]) -> int:

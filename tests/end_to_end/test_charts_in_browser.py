@@ -19,7 +19,7 @@ from support.odd import LONG, build, hostile
 from support.samples import comparison
 from sweeprof.report.cells import value_of
 from sweeprof.report.html import html
-from sweeprof.report.selection import Direction, pareto_front
+from sweeprof.report.selection import Direction, dominant
 from sweeprof.report.units import fixed_value
 from sweeprof.results.compare import Comparison, Row
 
@@ -158,14 +158,14 @@ def test_the_front_of_any_two_metrics_is_pythons(visit: Open) -> None:
     measured = [row for row in rows if row.status == "ok"]
     cost, gain, size, rate = metrics
     for x, y in ((cost, gain), (gain, size), (size, cost), (gain, rate)):  # every pair of directions
-        choose(report, "pareto", "across", x)
-        choose(report, "pareto", "up", y)
+        choose(report, "pareto", "x axis", x)
+        choose(report, "pareto", "y axis", y)
         steps, *clouds = traces(report, "pareto")
         known = [row for row in measured if value_of(row, x) is not None and value_of(row, y) is not None]
         fitting = [row for row in known if not row.misses]
         better: tuple[Direction, Direction] = (metrics[x][1], metrics[y][1])
         pairs = [(float(value_of(row, x) or 0), float(value_of(row, y) or 0)) for row in fitting]
-        front = [fitting[place].combination_id for place in pareto_front(pairs, better)]
+        front = [fitting[place].combination_id for place in dominant(pairs, better)]
         assert sorted(steps["customdata"]) == sorted(front)
         assert set(points_of(clouds)) == {row.combination_id for row in known}
         assert steps["line"]["shape"] == "hv"
@@ -184,7 +184,8 @@ def test_the_front_of_any_two_metrics_is_pythons(visit: Open) -> None:
         )
         assert links == steps["customdata"][:20]
         assert note(report, "pareto").startswith(f"{len(front)} of {len(known)} combinations on the front")
-        assert f"as they miss a constraint of the sweep: {len(known) - len(fitting)}." in note(report, "pareto")
+        missed = len(known) - len(fitting)
+        assert f"{missed} combinations cannot be on the front, because of a constraint" in note(report, "pareto")
         assert "failed: outputs differ" in note(report, "pareto")
 
 
@@ -192,7 +193,7 @@ def test_the_front_of_any_two_metrics_is_pythons(visit: Open) -> None:
 def test_a_chart_is_saved_as_svg_as_it_was_chosen(visit: Open, tmp_path: Path) -> None:
     report = visit(comparison())
     traces(report, "heatmap")
-    choose(report, "heatmap", "across", "backend")
+    choose(report, "heatmap", "x axis", "backend")
     traces(report, "heatmap")
     with report.page.expect_download() as saved:
         report.page.locator("#chart-heatmap .modebar-btn").first.dispatch_event("click")
@@ -219,7 +220,7 @@ def test_cells_of_the_heatmap_are_geometric_means(visit: Open) -> None:
     ]
     sample = build(points, {"latency/forward": ("s", "lower")}, values)
     report = visit(sample)
-    choose(report, "heatmap", "across", "threads")
+    choose(report, "heatmap", "x axis", "threads")
     choose(report, "heatmap", "backend", "all (geometric mean)")
     heat, gaps = traces(report, "heatmap")
     for j, model in enumerate(axes["model"]):
@@ -231,7 +232,7 @@ def test_cells_of_the_heatmap_are_geometric_means(visit: Open) -> None:
     empty = next(text for text in gaps["text"] if text.startswith("threads 4, model b"))
     assert empty == "threads 4, model b<br>no value<br>failed: ValueError: no luck"
     assert heat["z"][1][2] is None
-    assert "a cell is the geometric mean of 3 combinations; * of fewer than the fullest cell" in note(report, "heatmap")
+    assert "a cell is the geometric mean of 3 combinations; * marks a mean of fewer" in note(report, "heatmap")
     choose(report, "heatmap", "backend", "jax")
     heat, _ = traces(report, "heatmap")
     (row,) = (row for row in sample.rows if row.axes == {"model": "c", "backend": "jax", "threads": 8})
@@ -245,8 +246,8 @@ def test_ratios_of_the_heatmap_follow_the_baseline_of_the_table(visit: Open, see
     sweep = drawn(seed)
     report = visit(sweep.comparison())
     choose(report, "heatmap", "shown as", "ratio to the baseline")
-    choose(report, "heatmap", "across", "backend")
-    choose(report, "heatmap", "down", "model")
+    choose(report, "heatmap", "x axis", "backend")
+    choose(report, "heatmap", "y axis", "model")
     choose(report, "heatmap", "batch size", "all (geometric mean)")
     assert_ratios(traces(report, "heatmap")[0], sweep.against(PLANNED))
     report.page.get_by_label("compare with").select_option(label="batch_size=8")
@@ -263,8 +264,8 @@ def test_what_failed_is_no_point_of_a_curve_and_no_cell(visit: Open) -> None:
     assert {id for id in kept if seen.get(id, (None, None))[1] is not None} == set()
     assert f"{len(kept)} without a value: " in note(report, "scaling")
     assert "failed: no luck" in note(report, "scaling")
-    choose(report, "heatmap", "across", "backend")
-    choose(report, "heatmap", "down", "model")
+    choose(report, "heatmap", "x axis", "backend")
+    choose(report, "heatmap", "y axis", "model")
     choose(report, "heatmap", "batch size", "all (geometric mean)")
     cells = itertools.chain(*traces(report, "heatmap")[0]["customdata"])
     assert sum(n for _, n in cells) == len(sample.rows) - len(kept)

@@ -256,6 +256,24 @@ def test_what_is_the_same_wherever_it_is_known_is_no_column_at_first(visit: Open
     )
 
 
+def test_the_table_of_three_models_fits_and_what_a_model_has_once_is_in_its_heading(visit: Open) -> None:
+    report = visit(comparison(), viewport={"width": 1440, "height": 900})
+    region = report.page.locator(".tall")
+    assert region.evaluate("e => e.scrollWidth <= e.clientWidth")
+    assert region.bounding_box()["y"] < 600  # type: ignore[index]
+    headings = report.page.locator("#dots h3").all_inner_texts()
+    assert headings[0] == "lenet5\naccuracy 0.9889 · MACs/sample 417 kMAC · parameters 61.7 k"
+    assert [heading.partition("\n")[0] for heading in headings] == ["lenet5", "mlp", "digits_resnet"]
+    titles = report.page.locator("#explore-table thead th").all_inner_texts()
+    assert not [title for title in titles if title.startswith(("parameters", "MACs", "accuracy"))]
+
+
+def test_what_a_model_has_once_is_a_column_where_models_are_compared(visit: Open) -> None:
+    sample = dataclasses.replace(comparison(), baseline={"model": "lenet5"})
+    titles = visit(sample).page.locator("#explore-table thead th").all_inner_texts()
+    assert [title for title in titles if title.startswith("parameters")]
+
+
 def test_columns_come_and_go(visit: Open) -> None:
     report = visit(comparison())
     assert titles_of(report)[:6] == ["model", "backend", "batch_size", "latency", "vs torch", "throughput"]

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -79,7 +81,7 @@ def test_the_same_records_give_the_same_bytes(twice: tuple[Path, Path]) -> None:
     assert sorted(one) == sorted(another)
     assert [name for name in one if one[name] != another[name]] == []
     kinds = {Path(name).suffix for name in one}
-    assert kinds == {".html", ".json", ".csv", ".md", ".tex", ".png", ".svg", ".parquet"}
+    assert kinds == {".html", ".json", ".csv", ".md", ".tex", ".parquet"}
 
 
 @pytest.mark.parametrize("name", AGREED)
@@ -110,7 +112,7 @@ def test_what_was_asked_for_once_is_made_again(twice: tuple[Path, Path], tmp_pat
     shutil.copytree(twice[0], folder)
     before = contents(folder)
     for path in folder.rglob("*"):
-        if path.suffix in (".svg", ".parquet"):
+        if path.suffix == ".parquet":
             path.write_bytes(b"of an earlier day")
     done = subprocess.run(
         [sys.executable, "-m", "sweeprof.report", str(folder)], cwd=tmp_path, env=environment(tmp_path), check=False
@@ -121,8 +123,21 @@ def test_what_was_asked_for_once_is_made_again(twice: tuple[Path, Path], tmp_pat
 
 def test_the_records_are_those_of_the_script(tmp_path: Path) -> None:
     write(tmp_path)
-    packed = re.compile(r'"zlib_f4": "[^"]*"')  # which another version of zlib may spell otherwise
     for path in sorted(RECORDS.rglob("*.json")):
-        made = (tmp_path / path.relative_to(RECORDS)).read_text(encoding="utf-8")
-        assert packed.sub("", made) == packed.sub("", path.read_text(encoding="utf-8"))
+        assert_holds(json.loads((tmp_path / path.relative_to(RECORDS)).read_text()), json.loads(path.read_text()))
     assert len(list(tmp_path.rglob("*.json"))) == len(list(RECORDS.rglob("*.json")))
+
+
+def assert_holds(made: Any, kept: Any) -> None:
+    """``made`` has all that ``kept`` has; fields that were added later are not in records on disk."""
+    if isinstance(kept, dict):
+        assert isinstance(made, dict)
+        for key, value in kept.items():
+            if key != "zlib_f4":  # which depends on the version of zlib
+                assert_holds(made[key], value)
+    elif isinstance(kept, list):
+        assert len(made) == len(kept)
+        for one, other in zip(made, kept, strict=True):
+            assert_holds(one, other)
+    else:
+        assert made == kept

@@ -30,16 +30,15 @@ from support.mlflow_pages import (
     run_table,
     visible_texts,
 )
-from support.samples import comparison, records
+from support.samples import comparison, records, with_added_memory
 from support.servers import MlflowServer
 from sweeprof.report.html import html
 from sweeprof.report.markdown import markdown
-from sweeprof.results.compare import Comparison
 from sweeprof.tracking import Links, SweepInfo
 from sweeprof.tracking.mlflow import ENVIRONMENT, MlflowTracker
 from sweeprof.tracking.rest import VIEWER
 from sweeprof.tracking.tables import LAYERS
-from sweeprof.tracking.views import HISTORY, TREND, run_address, view_address
+from sweeprof.tracking.views import HISTORY, TREND, run_address, runs_address, view_address
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -82,7 +81,7 @@ def links(database: Path) -> Links:
 
 def send(tracker: MlflowTracker, output: Path, **changes: Any) -> Links:
     long_command = f"{comparison().command} {' '.join(f'model.torch.setting_{i}={i}' for i in range(20))}"
-    of = _with_added_memory(dataclasses.replace(comparison(), command=long_command, **changes))
+    of = with_added_memory(dataclasses.replace(comparison(), command=long_command, **changes))
     folder = output / of.sweep_id
     write_layers(folder, of)
     (folder / "comparison.md").write_text(markdown(of), encoding="utf-8")
@@ -90,18 +89,6 @@ def send(tracker: MlflowTracker, output: Path, **changes: Any) -> Links:
     found = tracker.open(SweepInfo(of.sweep_id, of.name, of.command, of.created, of.axes, len(of.rows)))
     tracker.close(of, records(of), folder, "finished")
     return found
-
-
-def _with_added_memory(of: Comparison) -> Comparison:
-    """``of`` with its memory under the name of the one that the tables of a sweep show."""
-    old, new = "memory/rss_peak_bytes", "memory/added_bytes"
-    metrics = tuple(dataclasses.replace(info, name=info.name.replace(old, new)) for info in of.metrics)
-    rows = []
-    for row in of.rows:
-        cells = {name.replace(old, new): cell for name, cell in row.cells.items()}
-        cells[new] = dataclasses.replace(cells[new], measurement=dataclasses.replace(cells[new].measurement, name=new))
-        rows.append(dataclasses.replace(row, cells=cells))
-    return dataclasses.replace(of, metrics=metrics, rows=tuple(rows))
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +137,13 @@ def test_the_table_lists_every_combination_with_headline_metrics_and_axes(
     assert len(names) == ROWS
     assert names[:6] == [f"lenet5/{backend}/b{n}" for n in (1, 8, 64) for backend in ("torch", "tensorflow")]
     assert page.get_by_text("timing: killed by SIGKILL (signal 9)").is_visible()
+
+
+def test_a_sweep_without_a_view_lists_every_combination(server: str, page: Page) -> None:
+    sweep = runs_of(server, "sweep")[0]
+    opened_view(page, runs_address(server, "1", sweep.info.run_id, "table"), ROWS)
+    page.get_by_text("lenet5/tensorflow/b1", exact=True).wait_for(timeout=WAIT_MS)
+    assert page.get_by_role("link", name="Prompts").count() == 0  # the pages of language models
 
 
 def test_a_first_visit_shows_axes_latency_ratio_and_verdict_without_scrolling(

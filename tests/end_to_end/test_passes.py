@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
 from support.command import Ran, run_command
-from support.subcommands import subcommand
 from sweeprof.results.record import Record, read_records
 
 pytestmark = pytest.mark.slow
@@ -138,12 +136,6 @@ def test_the_report_has_the_pictures_and_leads_to_the_files(folder: Path, ids: d
         assert all((folder / file["href"]).is_file() for file in one["files"])
         drawn = {figure["key"] for figure in one["figures"]}
         assert drawn == (PICTURES if mode == "inference" else PICTURES | {"stacked_backward"})
-    assert subcommand("report")([str(folder), "--format", "pictures"]) == 0
-    for one, id in zip(details["combinations"], ids.values(), strict=True):
-        for figure in one["figures"]:
-            assert (folder / "pictures" / id / f"{figure['key']}.svg").is_file()
-            with Image.open(folder / "pictures" / id / f"{figure['key']}.png") as image:
-                image.load()
 
 
 def test_the_runs_in_mlflow_have_the_files(ran: Ran) -> None:

@@ -152,7 +152,6 @@ def test_the_folder_holds_what_was_promised(folder: Path) -> None:
     assert json.loads((folder / "environment.json").read_text())["cpu"]
     for name in ("comparison.md", "comparison.csv", "comparison.json", "comparison.tex", "report.html", "sweeprof.log"):
         assert (folder / name).is_file()
-    assert not (folder / "plots").exists()  # `sweeprof report --format plots` makes them
     assert (folder / "pull_request.md").read_text(encoding="utf-8").startswith("### quickstart: ")
 
 

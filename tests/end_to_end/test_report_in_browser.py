@@ -87,7 +87,7 @@ def test_a_browser_that_cannot_unpack_the_plots_says_so(browser: Browser, tmp_pa
     page.locator("#details-figures").scroll_into_view_if_needed()
     plots = page.locator(".plot").all_inner_texts()
     assert len(plots) > 4
-    assert {text.partition(":")[0] for text in plots} == {"This browser cannot unpack the plots"}
+    assert {text.partition(":")[0] for text in plots} == {"This browser cannot unpack the charts"}
     assert page.locator("[aria-busy]").count() == 0
     assert report.complaints == []
     page.close()
@@ -136,17 +136,17 @@ def test_two_combinations_side_by_side(visit: Open) -> None:
     conv = [
         "Conv2d",
         "[1, 6, 28, 28]",
-        "117.6 KMACs",
+        "118 kMAC",
         "Conv2d",
         "[8, 6, 28, 28]",
-        "940.8 KMACs",
-        "+823.2 KMACs",
+        "941 kMAC",
+        "+823 kMAC",
         "×8.00",
     ]
     first = page.locator("#layers-table tbody tr").nth(2)
     assert first.locator("td").all_inner_texts() == conv
-    assert layer_row(report, "feature_extractor")[-2:] == ["+2.84 MMACs", "×8.00"]
-    assert page.locator("#layers-table tfoot td").all_inner_texts()[-2:] == ["+2.92 MMACs", "×8.00"]
+    assert layer_row(report, "feature_extractor")[-2:] == ["+2.84 MMAC", "×8.00"]
+    assert page.locator("#layers-table tfoot td").all_inner_texts()[-2:] == ["+2.92 MMAC", "×8.00"]
 
     page.select_option("#layers-figure", label="params")
     assert first.locator("td").all_inner_texts()[-2:] == ["0", "×1.00"]
@@ -154,7 +154,7 @@ def test_two_combinations_side_by_side(visit: Open) -> None:
     page.select_option("#layers-left", label="batch 8")
     page.select_option("#layers-right", label="batch 1")
     page.select_option("#layers-figure", label="MACs")
-    assert layer_row(report, "classifier")[-2:] == ["−76.44 KMACs", "×0.13"]
+    assert layer_row(report, "classifier")[-2:] == ["−76.4 kMAC", "×0.13"]
     assert report.complaints == []
     assert len(report.requests) == 1
 
@@ -225,9 +225,9 @@ def test_a_node_of_the_layers_collapses(visit: Open) -> None:
 def test_layers_of_one_side_only_have_no_difference(visit: Open) -> None:
     report = visit(comparison(), {"lenet": lenet5(1), "reused": reused(), "odd": hostile_layers()})
     assert layer_row(report, "classifier")[3:] == ["–", "–", "–", "–", "–"]
-    assert layer_row(report, "head") == ["–", "–", "–", "Linear", "[2, 2]", "16 MACs", "–", "–"]
+    assert layer_row(report, "head") == ["–", "–", "–", "Linear", "[2, 2]", "16 MAC", "–", "–"]
     root = report.page.locator("#layers-table tbody tr").first.locator("td").all_inner_texts()
-    assert root[2:] == ["416.52 KMACs", "Reused", "[2, 2]", "208 MACs", "−416.31 KMACs", "×0.000499"]
+    assert root[2:] == ["417 kMAC", "Reused", "[2, 2]", "208 MAC", "−416 kMAC", "×0.00050"]
     report.page.select_option("#layers-right", label="odd")
     assert report.page.locator("#layers-table", has_text=HOSTILE).count() == 1
     assert report.complaints == []
@@ -239,17 +239,17 @@ def test_own_and_inclusive_figures_are_not_compared(visit: Open) -> None:
     untold = dataclasses.replace(known, rows=tuple(dataclasses.replace(row, parent=None) for row in known.rows))
     report = visit(comparison(), {"torch": lenet5(1), "other": untold})
     assert layer_row(report, "feature_extractor")[2:] == [
-        "405.6 KMACs",
+        "406 kMAC",
         "Sequential",
         "[8, 120, 1, 1]",
-        "0 MACs",
+        "0 MAC",
         "–",
         "–",
     ]
     conv = report.page.locator("#layers-table tbody tr").nth(2)
-    assert conv.locator("td").all_inner_texts()[-2:] == ["+823.2 KMACs", "×8.00"]
-    assert report.page.locator("#layers-table tfoot td").all_inner_texts()[-2:] == ["+2.92 MMACs", "×8.00"]
-    assert "other: Figures are each row's own" in report.page.locator("#layers-note").inner_text()
+    assert conv.locator("td").all_inner_texts()[-2:] == ["+823 kMAC", "×8.00"]
+    assert report.page.locator("#layers-table tfoot td").all_inner_texts()[-2:] == ["+2.92 MMAC", "×8.00"]
+    assert "other: Values are each layer's own" in report.page.locator("#layers-note").inner_text()
 
 
 def test_a_layer_table_of_its_own_sorts_and_collapses(browser: Browser, tmp_path: Path) -> None:

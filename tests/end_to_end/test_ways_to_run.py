@@ -91,7 +91,7 @@ def test_a_dry_run_measures_and_writes_nothing(called: Command, tmp_path: Path) 
     assert "quickstart: 14 combinations" in ran.out
     assert ran.out.count("excluded: model=mlp") == 4
     assert "exclude: model=mlp, batch_size=[1, 8]" in ran.out
-    assert "analysis, quality, memory, timing (3 timing rounds)" in ran.out
+    assert "analysis, timing, memory, quality (3 timing rounds)" in ran.out
     assert list(tmp_path.iterdir()) == []
 
 
@@ -202,7 +202,8 @@ def test_a_reader_that_leaves_harms_nothing(tmp_path: Path) -> None:
 def test_sigterm_ends_a_sweep_as_ctrl_c_does(tmp_path: Path) -> None:
     process = start_command(tmp_path, *FAKE, "model.fake.on_step=hang")
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("outputs/*/*/records/*/analysis*.json")) and time.monotonic() < deadline:
+    while not any(path.read_text() for path in tmp_path.glob("outputs/*/*/events/*.jsonl")):
+        assert time.monotonic() < deadline
         time.sleep(0.05)
     process.terminate()
     out, err = process.communicate(timeout=60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -146,3 +147,15 @@ def records(of: Comparison) -> list[Record]:
         )
         for row in of.rows
     ]
+
+
+def with_added_memory(of: Comparison) -> Comparison:
+    """``of`` with its memory under the name of the one that the tables of a sweep show."""
+    old, new = "memory/rss_peak_bytes", "memory/added_bytes"
+    metrics = tuple(dataclasses.replace(info, name=info.name.replace(old, new)) for info in of.metrics)
+    rows = []
+    for row in of.rows:
+        cells = {name.replace(old, new): cell for name, cell in row.cells.items()}
+        cells[new] = dataclasses.replace(cells[new], measurement=dataclasses.replace(cells[new].measurement, name=new))
+        rows.append(dataclasses.replace(row, cells=cells))
+    return dataclasses.replace(of, metrics=metrics, rows=tuple(rows))

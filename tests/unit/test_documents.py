@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
+import inspect
 import re
 import shlex
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from runpy import run_path
 from types import ModuleType
@@ -23,6 +26,7 @@ from sweeprof.cli.run import check_arguments
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import ExitCode
 from sweeprof.metrics.metric import builtin_metrics, declared
+from sweeprof.profiling.layers import Layers
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -91,6 +95,7 @@ def test_the_reference_explains_every_exit_code() -> None:
 @pytest.fixture
 def _registrations_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the examples register for every model is forgotten afterwards."""
+    builtin_metrics()  # which are declared when they are first asked for
     monkeypatch.setattr("sweeprof.metrics.metric._DECLARED", dict(declared()))
     for kind in ("_modules", "_operators"):
         monkeypatch.setattr(DEFAULTS, kind, dict(getattr(DEFAULTS, kind)))
@@ -110,7 +115,8 @@ def test_five_lines_for_your_model(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 
 @pytest.mark.usefixtures("_registrations_undone")
-def test_the_code_of_the_page_on_python() -> None:
+def test_the_code_of_the_page_on_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # an example writes a file
     namespace: dict[str, Any] = {"__name__": "my_script"}
     for code in blocks(ROOT / "docs" / "library.md", "python"):
         exec(code, namespace)
@@ -204,6 +210,64 @@ def test_the_command_line_has_every_subcommand(site: dict[str, Any]) -> None:
     text = "\n".join(site["command_line"]())
     assert re.findall(r"^## sweeprof (\w+)$", text, re.MULTILINE) == list(COMMANDS)
     assert "sweeprof KEY=VALUE" in text
+
+
+FEATURES = run_path(str(ROOT / "docs" / "feature_table.py"))
+
+
+def test_the_table_of_features_is_complete() -> None:
+    rows = FEATURES["features"]()
+    assert [row.number for row in rows] == [str(number) for number in range(1, 109)]
+    for row in rows:
+        assert row.status in FEATURES["STATUSES"], row.number
+        assert row.note or row.status in ("works", "needs a GPU"), f"{row.number} needs a reason"
+        assert (row.status == "not offered") != bool(row.use and row.tests), row.number
+    lines = list(FEATURES["table"]())
+    assert sum(line.startswith(f"| {row.number} | {row.feature} |") for row in rows for line in lines) == 108
+
+
+def test_the_tests_of_features_exist_and_run_in_ci() -> None:
+    for row in FEATURES["features"]():
+        for test in row.tests.split():
+            file, _, name = test.partition("::")
+            functions = {node.name: node for node in parsed(file).body if isinstance(node, ast.FunctionDef)}
+            assert name in functions, f"feature {row.number}: there is no {test}"
+            marks = [ast.unparse(mark) for mark in functions[name].decorator_list]
+            assert not any(mark.startswith("pytest.mark.thorough") for mark in marks), test
+
+
+@cache
+def parsed(file: str) -> ast.Module:
+    """The syntax tree of a file of the repository."""
+    return ast.parse((ROOT / file).read_text(encoding="utf-8"))
+
+
+def test_what_the_table_of_features_names_exists() -> None:
+    families = {name.partition("/")[0] for name in builtin_metrics()}
+    columns = sweeprof.profile(nn.Linear(2, 2), (1, 2)).layers.to_frame().columns
+    for row in FEATURES["features"]():
+        for code in re.findall(r"`([^`]+)`", row.use):
+            if code.startswith("sweeprof "):
+                arguments = shlex.split(code)[1:]
+                check_arguments(arguments) if arguments[0] not in COMMANDS else command_parser(arguments[0])
+            elif code.partition("/")[0] in families:
+                assert code in builtin_metrics(), row.number
+            elif re.match(r"(layers|profiler|profile|sweeprof)\.", code):
+                check_names_in(code)
+            else:
+                assert code in (*columns, "compute_module_complexity"), row.number
+
+
+def check_names_in(code: str) -> None:
+    """Fail if code such as ``profile.to_frame(host=True)`` names an attribute or argument that does not exist."""
+    owners = {"layers": Layers, "profiler": sweeprof.Profiler, "profile": sweeprof.Profile, "sweeprof": sweeprof}
+    owner, *names = code.partition("(")[0].split(".")
+    found: Any = owners[owner]
+    for name in names:
+        found = getattr(found, name)
+    keywords = re.findall(r"[(,] ?(\w+)=", code.partition(").")[0])
+    if keywords and names != ["compute"]:  # the options of a metric are its own
+        assert set(keywords) <= set(inspect.signature(found).parameters), code
 
 
 def test_pages_replace_their_placeholders_and_links_to_the_top(site: dict[str, Any]) -> None:

@@ -59,6 +59,10 @@ class JaxBackend:
     """Keras models called with ``training=False``; ``KERAS_BACKEND=jax`` must be set before Keras is imported."""
 
     gaps: ClassVar[Mapping[str, Gap]] = {
+        "TracesGraph": Gap(
+            "not implemented",
+            "the symbolic trace of a Keras model is counted by layer and not shown as a graph; keras.utils.plot_model draws one",
+        ),
         "HasArtifact": Gap("makes no sense", "JAX runs the model that its builder makes, and loads no file of it"),
         "Generates": GENERATION,
         "AnalyzesGeneration": GENERATION,

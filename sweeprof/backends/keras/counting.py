@@ -211,7 +211,22 @@ def _row(call: LayerCall, own: Weights, subtree: Weights | None, index: int, par
         subtree=subtree,
         parent=parent,
         operators=call.operator_counts,
+        kernel_size=_sizes(call.layer, "kernel_size", "pool_size"),
+        stride=_sizes(call.layer, "strides"),
+        groups=_groups(call.layer),
     )
+
+
+def _sizes(layer: object, *names: str) -> tuple[int, ...]:
+    """Return the first of these attributes that a convolution or pooling has; empty for other layers."""
+    value = next((value for name in names if (value := getattr(layer, name, None)) is not None), ())
+    sizes = value if isinstance(value, tuple | list) else (value,)
+    return tuple(sizes) if all(isinstance(size, int) for size in sizes) else ()
+
+
+def _groups(layer: object) -> int | None:
+    groups = getattr(layer, "groups", None)
+    return groups if isinstance(groups, int) and _sizes(layer, "kernel_size") else None
 
 
 def _bytes(call: LayerCall) -> Bytes | None:

@@ -40,6 +40,10 @@ class LitertBackend:
         "Trains": INFERENCE,
         "Generates": GENERATION,
         "AnalyzesGeneration": GENERATION,
+        "TracesGraph": Gap(
+            "not implemented",
+            "the operators of the file are counted by module; open the file in a viewer to see its graph",
+        ),
         "CountsItself": Gap("not possible upstream", "the interpreter counts no operations"),
         "Watches": Gap("makes no sense", "a loop of the user's own calls the model and not its converted file"),
         "TimesLayers": UNSEEN,

@@ -41,6 +41,10 @@ class OnnxruntimeBackend:
         "Trains": INFERENCE,
         "Generates": GENERATION,
         "AnalyzesGeneration": GENERATION,
+        "TracesGraph": Gap(
+            "not implemented",
+            "the nodes of the exported file are counted by module; open the file in a viewer to see its graph",
+        ),
         "CountsItself": Gap("not possible upstream", "ONNX Runtime counts no operations"),
         "Borrows": Gap("makes no sense", "a model in a caller's hands is exported, and the file is what runs"),
         "Watches": Gap("makes no sense", "a loop of the user's own calls the model and not its exported graph"),

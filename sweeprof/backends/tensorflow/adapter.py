@@ -43,6 +43,10 @@ class TensorflowBackend:
     """Keras models called with ``training=False``."""
 
     gaps: ClassVar[Mapping[str, Gap]] = {
+        "TracesGraph": Gap(
+            "not implemented",
+            "the symbolic trace of a Keras model is counted by layer and not shown as a graph; keras.utils.plot_model draws one",
+        ),
         "HasArtifact": Gap(
             "makes no sense", "TensorFlow runs the model that its builder makes, and loads no file of it"
         ),

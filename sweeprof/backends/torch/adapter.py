@@ -11,23 +11,26 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from sweeprof.backends import Build, Gap
+from sweeprof.backends import Build, DeviceCheck, Gap
 from sweeprof.backends.precision import EARLIER_INT8, Precision, PrecisionMethod, checked_method
 from sweeprof.backends.torch.building import built, device_of
 from sweeprof.backends.torch.counting import count_built, in_inference, weights_alone
 from sweeprof.backends.torch.generation import generating
-from sweeprof.backends.torch.model import TorchModel, TorchVariant
+from sweeprof.backends.torch.model import TorchModel, TorchVariant, accelerators
 from sweeprof.backends.torch.quantization import with_quantized_weights
 from sweeprof.backends.torch.state import modules_of, parameters_kept, tensors_of, unchanged
 from sweeprof.backends.torch.training import TorchTraining, count_built_training, training
 from sweeprof.counting.formulas import Formulas
+from sweeprof.counting.selection import EVERYTHING, ModuleSelection
 from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.line_profile import AllocationMeter
 from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.measuring.timing import GenerationStep
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.generation import Generation
+from sweeprof.results.graph import Graph
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
@@ -47,6 +50,7 @@ class TorchBackend:
     gaps: ClassVar[Mapping[str, Gap]] = {
         "HasArtifact": Gap("makes no sense", "PyTorch runs the model's own code, and loads no file of it"),
     }
+    selects_modules: ClassVar[bool] = True
     precision_methods: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "fp32": ("convert",),
         "fp16": ("convert", "autocast"),
@@ -88,7 +92,7 @@ class TorchBackend:
             "default device": str(torch.get_default_device()),
             **{f"autocast on {kind}": _autocast(kind) for kind in ("cpu", "cuda")},
             # Only what is not at its default; until something compiles, the module is not imported.
-            "inductor": "" if inductor is None else inductor.codegen_config(),
+            "inductor": "" if inductor is None else _changed_settings(inductor),
             **({} if device is None else {"device": str(device)}),
             **(
                 {} if model is None or model.variant.precision is None else {"precision method": model.precision_method}
@@ -96,12 +100,7 @@ class TorchBackend:
         }
 
     def devices(self) -> list[str]:
-        found = ["cpu"]
-        if torch.cuda.is_available():
-            found += ["cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-        if torch.backends.mps.is_available():
-            found.append("mps")
-        return found
+        return ["cpu", *accelerators()]
 
     def load(self, build: Build, device: str, channel_axis: int | None) -> TorchModel:
         variant = self._variant()
@@ -119,6 +118,12 @@ class TorchBackend:
     def analyze_training(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Training:
         variant = self._counted()
         return count_built_training(partial(_made, variant, build), inputs.map(variant.prepared), formulas)
+
+    def graph(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Graph:
+        from sweeprof.backends.torch.graph import traced_graph
+
+        variant = self._counted()
+        return traced_graph(partial(_made, variant, build), inputs.map(variant.prepared), formulas)
 
     def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:
         from sweeprof.backends.torch.counting import own_counts
@@ -197,10 +202,10 @@ class TorchBackend:
             reason if self._variant().is_quantized else None,
         )
 
-    def watch(self, model: torch.nn.Module) -> TorchTrainingHooks:
+    def watch(self, model: torch.nn.Module, selection: ModuleSelection = EVERYTHING) -> TorchTrainingHooks:
         from sweeprof.backends.torch.training_hooks import TorchTrainingHooks
 
-        return TorchTrainingHooks(model)
+        return TorchTrainingHooks(model, selection)
 
     def layer_times(self, model: TorchModel, work: Work, protocol: Protocol) -> LayerTimes:
         from sweeprof.backends.torch.layer_times import layer_times
@@ -237,9 +242,38 @@ class TorchBackend:
 
         return lines(model, work, functions)
 
+    def allocation_meter(self, device: str) -> AllocationMeter:
+        """Return what reads the allocator of an accelerator while source lines run.
+
+        Raises:
+            Unsupported: this host has no such device, or its allocator keeps no statistics.
+        """
+        from sweeprof.backends.torch.lines import meter_of
+
+        return meter_of(device)
+
+    def device_checks(self, device: str) -> Mapping[str, DeviceCheck]:
+        """Return by name which measurements of an accelerator work on this host."""
+        from sweeprof.backends.torch.device_checks import device_checks
+
+        return device_checks(device)
+
     def is_out_of_memory(self, error: BaseException) -> bool:
         # The CPU allocator raises a plain RuntimeError.
         return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _changed_settings(inductor: Any) -> str:
+    """Return inductor's settings that are not at their defaults, as lines of Python.
+
+    After a compilation, its own list has settings that were changed and restored to their defaults.
+    """
+    values, lines = inductor.get_config_copy(), []
+    for line in inductor.codegen_config().splitlines():
+        name = line.partition(" = ")[0].removeprefix(f"{inductor.__name__}.")
+        if name not in values or values[name] != inductor._config[name].default:
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def _autocast(device: str) -> str | None:

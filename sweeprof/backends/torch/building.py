@@ -12,7 +12,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sweeprof.backends import Build
-from sweeprof.backends.torch.state import any_lazy, tensors_of
+from sweeprof.backends.torch.state import any_lazy, masks_of, modules_of, tensors_of
 from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.measuring.inputs import Inputs
 
@@ -45,8 +45,19 @@ def made(build: Build) -> torch.nn.Module:
 
 
 def copied_to_meta(module: torch.nn.Module) -> torch.nn.Module:
-    """A copy of the module whose parameters and buffers are on the meta device; nothing is allocated for them."""
-    return copy.deepcopy(module, {id(t): _on_meta(t) for t in tensors_of(module)})
+    """A copy of the module whose parameters and buffers are on the meta device; nothing is allocated for them.
+
+    It shares the pruning masks, whose values say how many parameters are pruned. Results of operators among the attributes, such as
+    a pruned weight, which Python cannot copy, are on meta too.
+    """
+    masks = {id(mask): mask for mask in masks_of(module)}
+    computed = [value for inner in modules_of(module) for value in vars(inner).values() if _is_computed(value)]
+    on_meta = {id(tensor): _on_meta(tensor) for tensor in [*tensors_of(module), *computed]}
+    return copy.deepcopy(module, on_meta | masks)
+
+
+def _is_computed(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and not value.is_leaf
 
 
 def _on_meta(tensor: torch.Tensor) -> torch.Tensor:

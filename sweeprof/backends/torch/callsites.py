@@ -17,6 +17,7 @@ import torch
 from sweeprof.backends.torch.state import forwards_wrapped
 from sweeprof.backends.torch.structure import Kind, Structure
 from sweeprof.counting.formulas import Args, Cost, Formula, Formulas, Kwargs, OperatorCost, cost_by_formula
+from sweeprof.counting.selection import ModuleSelection
 from sweeprof.measuring.layer_timing import path_below
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import OperatorCount, Shapes
@@ -39,6 +40,7 @@ class ModuleCall:
         "children",
         "counted",
         "inputs",
+        "is_excluded",
         "module",
         "operators",
         "outputs",
@@ -48,10 +50,14 @@ class ModuleCall:
         "uncovered",
     )
 
-    def __init__(self, module: torch.nn.Module | None, path: str, parent: ModuleCall | None) -> None:
+    def __init__(
+        self, module: torch.nn.Module | None, path: str, parent: ModuleCall | None, is_excluded: bool = False
+    ) -> None:
         self.module = module
         self.path = path
         self.parent = parent
+        self.is_excluded = is_excluded
+        """True if it is not counted, and has no row."""
         self.children = 0
         self.operators: dict[str, list[int]] = {}
         """calls, MACs, FLOPs, ops, input elements, output elements by operator."""
@@ -130,7 +136,8 @@ class CallSites:
 
     def __init__(self, root: torch.nn.Module, formulas: Formulas) -> None:
         self.paths = paths_of(root)
-        self.outside = ModuleCall(None, OUTSIDE, None)
+        self.excluded = excluded_paths(self.paths, formulas.selection)
+        self.outside = ModuleCall(None, OUTSIDE, None, OUTSIDE in self.excluded)
         self.calls: list[ModuleCall] = []
         self.current = self.outside
         self.marks = 0
@@ -161,7 +168,14 @@ class CallSites:
 
         def followed(*args: object, **kwargs: object) -> object:
             parent = self.current
-            call = ModuleCall(module, alone or path_below(names, parent.path), parent)
+            path = alone or path_below(names, parent.path)
+            if path in self.excluded:
+                self._now_in(ModuleCall(module, path, parent, is_excluded=True))
+                try:
+                    return forward(*args, **kwargs)
+                finally:
+                    self._now_in(parent)
+            call = ModuleCall(module, path, parent)
             call.inputs = described((args, kwargs) if kwargs else args)
             parent.children += 1
             self.calls.append(call)
@@ -213,13 +227,25 @@ class CallSites:
         self.current.uncovered[name] = self.current.uncovered.get(name, 0) + 1
 
     @property
+    def counted_calls(self) -> list[ModuleCall]:
+        """Every call that is counted, and what runs outside any, such as the backward of these calls."""
+        return [*self.calls, self.outside]
+
+    @property
     def uncovered(self) -> dict[str, int]:
         """Calls by operator without a formula, but for those of modules whose own formula says what they cost."""
         missed: Counter[str] = Counter()
-        for call in (*self.calls, self.outside):
+        for call in self.counted_calls:
             if call.counted is None or (call.counted.macs is None and call.counted.flops is None):
                 missed.update(call.uncovered)
         return dict(missed)
+
+    @property
+    def is_excluded(self) -> bool:
+        """True if what runs now is not counted."""
+        if not self.excluded:
+            return False
+        return self.where() in self.excluded
 
     def remember_gradients(self) -> None:
         """Note which autograd nodes each call makes, so that :meth:`where` can tell whose backward is running."""
@@ -298,6 +324,17 @@ def dtype_name(dtype: torch.dtype) -> str:
     if name is None:
         name = _DTYPE_NAMES[dtype] = str(dtype).removeprefix("torch.")
     return name
+
+
+def excluded_paths(paths: Mapping[torch.nn.Module, list[str]], selection: ModuleSelection) -> frozenset[str]:
+    """Return the paths that are not counted or timed.
+
+    Raises:
+        UserError: a pattern matches no module, or no module is left.
+    """
+    if selection.is_everything:
+        return frozenset()
+    return selection.excluded({path: type(module) for module, names in paths.items() for path in names})
 
 
 def paths_of(root: torch.nn.Module) -> dict[torch.nn.Module, list[str]]:

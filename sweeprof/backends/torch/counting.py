@@ -26,15 +26,17 @@ from sweeprof.backends.torch.dispatch import (
     MOST_CONSTANT_ELEMENTS,
     CountingMode,
     NotOnShapes,
+    Recorder,
     apart_from_others,
 )
 from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.model import as_shapes, on_device
 from sweeprof.backends.torch.repeats import Repeats
-from sweeprof.backends.torch.state import children_of, modules_of, tensors_among, unchanged
+from sweeprof.backends.torch.state import MASK, ORIGINAL, children_of, modules_of, tensors_among, unchanged
 from sweeprof.backends.torch.structure import PLAIN_TENSORS, Kind, Structure
 from sweeprof.counting.formulas import DEFAULTS, Args, Cost, FormulaFailed, Formulas, Kwargs
 from sweeprof.counting.parameters import Variable, added, summed
+from sweeprof.counting.selection import outermost
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import without_collection
 from sweeprof.results.layer_times import OUTSIDE, ROOT, above
@@ -68,9 +70,9 @@ def inventory(
     Args:
         modules: a root and everything below it, parents first, each with the paths under which it is held.
         sizes: bytes per element by parameter name, of modules that declare them.
-        kinds: equal for modules that hold the same.
+        kinds: equal for modules that hold tensors of the same shapes and types.
     """
-    if kinds is not None and not sizes and not _shares_memory(modules):
+    if kinds is not None and not sizes and not _differ_within_kinds(modules):
         return _by_kind(modules, kinds)
     held: Held = {module: _tensors(module, sizes.get(module, {})) for module in modules}
     places = {tensor.key for tensors in held.values() for tensor in tensors}
@@ -79,13 +81,19 @@ def inventory(
     return _of_graph(held) if shares_tensors or shares_modules else _of_tree(held)
 
 
-def _shares_memory(modules: Mapping[torch.nn.Module, Sequence[str]]) -> bool:
-    """True unless it is certain that every module and the memory of every tensor has one place in the model."""
+def _differ_within_kinds(modules: Mapping[torch.nn.Module, Sequence[str]]) -> bool:
+    """True unless it is certain that modules of one kind have equal weights.
+
+    For that, every module and the memory of every tensor must have one place in the model, and no parameter may have a mask.
+    """
     if any(len(paths) > 1 for paths in modules.values()) or any(
         map(_may_be_packed, {type(m).__module__ for m in modules})
     ):
         return True
     if sum(len(children_of(module)) for module in modules) >= len(modules):  # a module is within itself
+        return True
+    names = (name for module in modules for name in module._parameters.keys())  # noqa: SIM118  # that of a scripted module is no mapping
+    if any(name.endswith(ORIGINAL) for name in names):  # the values of masks may differ
         return True
     tensors = tensors_among(modules)
     if not {type(tensor) for tensor in tensors} <= PLAIN_TENSORS or any(t.layout is not torch.strided for t in tensors):
@@ -118,7 +126,7 @@ def _of_tree(held: Held) -> ModuleWeights:
     own = {module: summed(tensors) for module, tensors in held.items()}
     subtree = dict(own)
     for module in reversed(held):  # children come after their parents
-        children = children_of(module)
+        children = [child for child in children_of(module) if child in held]
         if children:
             subtree[module] = added([own[module], *(subtree[child] for child in children)])
     return ModuleWeights(own, subtree)
@@ -134,14 +142,14 @@ def _of_graph(held: Held) -> ModuleWeights:
         own[module] = summed(fresh.values())
     subtree = {}
     for module in held:
-        below = {tensor.key: tensor for inner in modules_of(module) for tensor in held[inner]}
+        below = {tensor.key: tensor for inner in modules_of(module) for tensor in held.get(inner, ())}
         subtree[module] = summed(below.values())
     return ModuleWeights(own, subtree)
 
 
 def _tensors(module: torch.nn.Module, sizes: Mapping[str, float]) -> list[Variable]:
     found = [
-        _described(name, parameter, sizes, False)
+        _described(name, parameter, sizes, False)._replace(pruned=_pruned(module, name))
         for name, parameter in module._parameters.items()
         if parameter is not None and not is_lazy(parameter)
     ]
@@ -151,6 +159,14 @@ def _tensors(module: torch.nn.Module, sizes: Mapping[str, float]) -> list[Variab
     if _may_be_packed(type(module).__module__):
         found += [_described(name, packed, sizes, False) for name, packed in _packed(module)]
     return found
+
+
+def _pruned(module: torch.nn.Module, name: str) -> int | None:
+    """Return how many elements of a parameter the mask of ``torch.nn.utils.prune`` sets to zero; None for a mask without values."""
+    mask = module._buffers.get(f"{name.removesuffix(ORIGINAL)}{MASK}") if name.endswith(ORIGINAL) else None
+    if mask is None:
+        return 0
+    return None if mask.is_meta else mask.numel() - int(mask.count_nonzero())
 
 
 @cache
@@ -205,9 +221,12 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     """One row per call in the order of the calls; a list of modules comes before the first call below it."""
     declared = {c.module: c.counted.param_size for c in sites.calls if c.module is not None and c.counted is not None}
     kinds = None if sites.structure is None else sites.structure.kinds
-    weights = inventory(sites.paths, declared, kinds)
+    kept = {module: names for module, names in sites.paths.items() if names[0] not in sites.excluded}
+    weights = inventory(
+        kept, declared, None if sites.excluded else kinds
+    )  # only one of two equal blocks may be excluded
     called = {call.path for call in sites.calls}
-    waiting = {names[0]: module for module, names in sites.paths.items() if names[0] not in called}
+    waiting = {names[0]: module for module, names in kept.items() if names[0] not in called}
     lists = {path for path, module in waiting.items() if children_of(module)}
     position: dict[ModuleCall | None, int] = {}
     times: Counter[str] = Counter()
@@ -227,7 +246,10 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     def add(call: ModuleCall, module: torch.nn.Module, index: int) -> None:
         position[call] = len(rows)
         own = weights.own.pop(module, _NO_WEIGHTS)
-        parent = position.get(call.parent)
+        around = call.parent
+        while around is not None and around.is_excluded:
+            around = around.parent
+        parent = position.get(around)
         subtree = weights.subtree.get(module)
         owns.append(own)
         if call.source is not None and sites.structure is not None and not sites.structure.differs(module):
@@ -247,7 +269,7 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
             times[call.path] += 1
     for path, module in waiting.items():
         add(ModuleCall(None, path, None), module, -1)
-    if sites.outside.operators:
+    if sites.outside.operators and not sites.outside.is_excluded:
         rows.append(_row(sites.outside, None, _NO_WEIGHTS, None, 0, None, ""))
     return tuple(rows)
 
@@ -302,7 +324,24 @@ def _row(
         parent=parent,
         operators=operator_counts(call),
         arguments=arguments,
+        kernel_size=sizes_of(module, "kernel_size"),
+        stride=sizes_of(module, "stride"),
+        groups=_groups_of(module),
+        pruned=own.pruned,
     )
+
+
+def sizes_of(module: torch.nn.Module | None, name: str) -> tuple[int, ...]:
+    """Return the kernel size or stride of a module; empty for one that has none."""
+    value = vars(module).get(name) if module is not None else None
+    sizes = value if isinstance(value, tuple | list) else (value,)
+    are_sizes = all(isinstance(size, int) and not isinstance(size, bool) for size in sizes)
+    return tuple(sizes) if are_sizes else ()
+
+
+def _groups_of(module: torch.nn.Module | None) -> int | None:
+    value = vars(module).get("groups") if module is not None and sizes_of(module, "kernel_size") else None
+    return value if isinstance(value, int) else None
 
 
 __all__ = ["build_on_meta", "count_built", "count_layers", "in_inference"]
@@ -313,7 +352,13 @@ _FLEX_ATTENTION = {"_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG": True, "_validate_dev
 """Settings of torch's flex attention while it is counted: no warning that it is not compiled, and the meta device is allowed."""
 
 
-def count_built(build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS) -> LayerTable:
+Recording = Callable[[torch.nn.Module, CallSites, LiveBytes, list[torch.Tensor]], Recorder]
+"""Makes what notes the operators of one attempt, of the module and on the inputs that are counted in it."""
+
+
+def count_built(
+    build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS, recording: Recording | None = None
+) -> LayerTable:
     """The layers of the module that ``build`` makes, in inference mode: made on meta, or for real where that cannot be.
 
     Raises:
@@ -322,10 +367,10 @@ def count_built(build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS) -> 
     module = made(build)
     with without_collection(), apart_from_others():
         try:
-            return _over_shapes(in_inference(module), inputs, formulas)
+            return _over_shapes(in_inference(module), inputs, formulas, recording)
         except NotOnShapes:  # its forward needs values, which a module made on meta has not
             pass
-    return count_layers(in_inference(built(build)), inputs, formulas)
+    return count_layers(in_inference(built(build)), inputs, formulas, recording)
 
 
 def in_inference(module: torch.nn.Module) -> torch.nn.Module:
@@ -333,7 +378,9 @@ def in_inference(module: torch.nn.Module) -> torch.nn.Module:
     return module.eval() if any(inner.training for inner in modules_of(module)) else module
 
 
-def count_layers(module: torch.nn.Module, inputs: Inputs, formulas: Formulas = DEFAULTS) -> LayerTable:
+def count_layers(
+    module: torch.nn.Module, inputs: Inputs, formulas: Formulas = DEFAULTS, recording: Recording | None = None
+) -> LayerTable:
     """The layers of ``module`` for one step on ``inputs``, in the mode the module is in; it is left as it was found.
 
     First over shapes; then, for a forward that asks for values, for real. A module on the meta device has none: there, control
@@ -345,20 +392,23 @@ def count_layers(module: torch.nn.Module, inputs: Inputs, formulas: Formulas = D
     """
     with without_collection(), apart_from_others():
         try:
-            return _over_shapes(module, inputs, formulas)
+            return _over_shapes(module, inputs, formulas, recording)
         except NotOnShapes as error:
             reason = str(error)
         module = materialised(uncompiled(module), on_device(inputs, "meta"))
         device = device_of(module)
         if device is not None and device.type == "meta":
-            return _without_values(module, inputs, formulas, reason)
+            return _without_values(module, inputs, formulas, reason, recording)
         try:
-            return _count(module, on_device(inputs, device or "cpu"), formulas, f"{FOR_REAL}: {reason}")
+            method = f"{FOR_REAL}: {reason}"
+            return _count(module, on_device(inputs, device or "cpu"), formulas, method, recording=recording)
         except FormulaFailed as failed:
             raise failed.error from None
 
 
-def _over_shapes(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) -> LayerTable:
+def _over_shapes(
+    module: torch.nn.Module, inputs: Inputs, formulas: Formulas, recording: Recording | None = None
+) -> LayerTable:
     """The layers as counted over shapes.
 
     First on the module itself; then on a copy that is on the meta device altogether, for a forward that insists on one device, or
@@ -377,7 +427,9 @@ def _over_shapes(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) ->
             counted = copied_to_meta(module) if attempt.is_copy else module
             given = as_shapes(inputs, device_of(counted), attempt.zeros) if attempt.constants else shapes
             with _NumbersOffMeta() if attempt.is_copy and attempt.constants else nullcontext():
-                return _count(counted, given, formulas, attempt.method, constants=attempt.constants)
+                return _count(
+                    counted, given, formulas, attempt.method, constants=attempt.constants, recording=recording
+                )
         except FormulaFailed as failed:
             raise failed.error from None
         except Exception as error:  # a forward may raise anything when it meets a meta tensor
@@ -427,14 +479,18 @@ class _NumbersOffMeta(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _without_values(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, reason: str) -> LayerTable:
+def _without_values(
+    module: torch.nn.Module, inputs: Inputs, formulas: Formulas, reason: str, recording: Recording | None
+) -> LayerTable:
     """Return the table of a module on the meta device whose forward needs values: its weights, and counts as far as possible."""
     try:
-        return _count(module, as_shapes(inputs, None), formulas, ON_SHAPES, skips_branches=True)
+        given = as_shapes(inputs, None)
+        return _count(module, given, formulas, ON_SHAPES, skips_branches=True, recording=recording)
     except FormulaFailed as failed:
         raise failed.error from None
     except Exception:  # the forward asks for values in Python too
-        return _weights_of(module, f"its forward needs values, and the model is on the meta device: {reason}")
+        missing = f"its forward needs values, and the model is on the meta device: {reason}"
+        return _weights_of(module, missing, formulas)
 
 
 def weights_alone(build: Build, reason: str) -> LayerTable:
@@ -446,10 +502,11 @@ def weights_alone(build: Build, reason: str) -> LayerTable:
     return _weights_of(made(build), reason)
 
 
-def _weights_of(module: torch.nn.Module, reason: str) -> LayerTable:
-    rows = rows_of(CallSites(module, DEFAULTS))
+def _weights_of(module: torch.nn.Module, reason: str, formulas: Formulas = DEFAULTS) -> LayerTable:
+    sites = CallSites(module, formulas)
+    rows = rows_of(sites)
     rows = tuple(replace(row, macs=None, flops=None, ops=None, act_bytes=None) for row in rows)
-    return LayerTable(rows, method="weights only", uncounted=reason)
+    return LayerTable(rows, method="weights only", uncounted=reason, excluded=outermost(sites.excluded))
 
 
 def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
@@ -466,6 +523,7 @@ def _count(  # how the mode treats what has no values
     *,
     constants: int = CONSTANT_ELEMENTS,
     skips_branches: bool = False,
+    recording: Recording | None = None,
 ) -> LayerTable:
     on_shapes = not method.startswith(FOR_REAL)
     given = tensors_in((inputs.args, inputs.kwargs))
@@ -473,15 +531,21 @@ def _count(  # how the mode treats what has no values
     structure = sites.structure = Structure(sites.paths)
     protected = [tensor for tensor in tensors_among(sites.paths) if not tensor.is_meta] if on_shapes else []
     live = LiveBytes(sites.where, [tensor for tensor in given if tensor.layout == torch.strided])
+    recorder = None if recording is None else recording(module, sites, live, given)
     mode = CountingMode(sites, live, formulas, on_shapes, protected, constants, skips_branches)
-    repeats = Repeats(sites, structure, live, mode) if on_shapes and formulas.reuse_counts else None
+    mode.recorder = recorder
+    may_reuse = on_shapes and formulas.reuse_counts and recorder is None and not sites.excluded
+    repeats = Repeats(sites, structure, live, mode) if may_reuse else None
     sites.repeats = repeats
     gradients = torch.inference_mode if on_shapes else torch.no_grad
     restored = unchanged(module, values=not on_shapes, attributes=structure.attributes)
     with restored as changed, gradients(), slow_paths(), sites.tracking(), mode:
         if repeats is not None:
             repeats.begin()
-        inputs.call(module)
+        outputs = inputs.call(module)
+    if recorder is not None:
+        recorder.returned(outputs)
+    del outputs
     if repeats is not None and repeats.were_wrong(changed):
         formulas = formulas.without_reuse()
         return _count(module, inputs, formulas, method, constants=constants, skips_branches=skips_branches)
@@ -494,6 +558,7 @@ def _count(  # how the mode treats what has no values
         method=method,
         operator_calls=mode.operator_calls,
         liveness=live.result(sum(tensor.numel() * tensor.itemsize for tensor in given)),
+        excluded=outermost(sites.excluded),
     )
 
 

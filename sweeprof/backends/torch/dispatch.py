@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial, wraps
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
@@ -107,6 +107,23 @@ _META = torch.device("meta")
 _SHORTCUTS: dict[str, Shortcut] = {**SHORTCUTS, **RECURRENT}
 
 
+class Recorder(Protocol):
+    """Notes what runs while a module is counted."""
+
+    def ran(
+        self,
+        name: str,
+        cost: OperatorCost | None,
+        arguments: tuple[Args, Kwargs],
+        output: object,
+        written: Iterable[torch.Tensor],
+    ) -> None:
+        """Note an operator with its cost, None without a formula, and the tensors that it wrote to in place."""
+
+    def returned(self, outputs: object) -> None:
+        """Note what the model returned."""
+
+
 class NotOnShapes(Exception):
     """The forward needs values, which shapes do not have."""
 
@@ -156,6 +173,8 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Operators that take functions, which ran."""
         self._sites, self._live, self._formulas, self._on_shapes = sites, live, formulas, on_shapes
         self._most, self._skips_branches = constants, skips_branches
+        self.recorder: Recorder | None = None
+        """Notes every operator that is counted."""
         self._is_silent = False
         """True if operators run without being counted."""
         protected = [tensor for tensor in protected if tensor.layout == torch.strided]
@@ -191,15 +210,26 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 output = self._on_meta(func, operator, args, kwargs)
         else:
             output = func(*args, **kwargs)
-        if not self._is_silent:
-            self.operator_calls += 1
-            if operator.cost is not None:
-                self._sites.count(operator.name, operator.cost(args, kwargs, output), args, output)
-            elif not operator.is_covered:
-                self._sites.miss(operator.name)
+        is_excluded = self._sites.is_excluded
+        cost = None if self._is_silent or is_excluded else self._counted(operator, args, kwargs, output)
         if operator.allocates:
             self._live.saw(output)
+        if self.recorder is not None and not self._is_silent:
+            is_free = cost is None and operator.is_covered and not is_excluded
+            written = _targets(operator, args, kwargs)
+            self.recorder.ran(operator.name, (0, 0, 0) if is_free else cost, (args, kwargs), output, written)
         return output
+
+    def _counted(self, operator: _Operator, args: Args, kwargs: Kwargs, output: object) -> OperatorCost | None:
+        """Count an operator that ran, and return its cost; None if it has no formula."""
+        self.operator_calls += 1
+        if operator.cost is None:
+            if not operator.is_covered:
+                self._sites.miss(operator.name)
+            return None
+        cost = operator.cost(args, kwargs, output)
+        self._sites.count(operator.name, cost, args, output)
+        return cost
 
     def _higher_order(self, func: HigherOrderOperator, args: Args, kwargs: Kwargs) -> Any:
         """Run an operator that takes functions, in which operators are counted as they come.
@@ -231,13 +261,17 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 output = func(*args, **kwargs)
             elif written is None:
                 ran = False
-        if cost is not None:
+        is_excluded = self._sites.is_excluded
+        figures = None if cost is None or is_excluded else cost(args, kwargs, output)
+        if figures is not None:
             self.operator_calls += 1
-            self._sites.count(name, cost(args, kwargs, output), args, output)
-        elif not ran:
+            self._sites.count(name, figures, args, output)
+        elif not ran and not is_excluded:
             self.operator_calls += 1
             self._sites.miss(name)
         self._live.saw(output)
+        if self.recorder is not None and (cost is not None or not ran):
+            self.recorder.ran(name, figures, (args, kwargs), output, ())
         return output
 
     def _skipped(self, name: str, args: Args) -> Any:

@@ -19,10 +19,11 @@ from typing import Any
 
 import torch
 
-from sweeprof.backends.torch.callsites import paths_of, tensors_in
+from sweeprof.backends.torch.callsites import excluded_paths, paths_of, tensors_in
 from sweeprof.backends.torch.model import TorchModel
 from sweeprof.backends.torch.state import forwards_wrapped, is_compiled, running_as_python
 from sweeprof.backends.torch.training import Steps, stepping
+from sweeprof.counting.selection import EVERYTHING, ModuleSelection
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.layer_timing import (
     FOLLOWED,
@@ -55,11 +56,20 @@ class ModuleProbes:
         root: the model.
         mark: a mark in time (:class:`sweeprof.measuring.timing.Clock`).
         with_backward: whether calls also note how far the numbering of autograd nodes has come.
+        selection: the modules that have probes; the time of others is part of the calls around them.
     """
 
-    def __init__(self, root: torch.nn.Module, mark: Callable[[], object], with_backward: bool) -> None:
+    def __init__(
+        self,
+        root: torch.nn.Module,
+        mark: Callable[[], object],
+        with_backward: bool,
+        selection: ModuleSelection = EVERYTHING,
+    ) -> None:
         self.paths = paths_of(root)
-        self.modules = running_as_python(self.paths)
+        excluded = excluded_paths(self.paths, selection)
+        kept = [module for module, names in self.paths.items() if not excluded.issuperset(names)]
+        self.modules = running_as_python(kept)
         self.events: list[Event] = []
         self.is_in_backward = False
         self._mark, self._with_backward = mark, with_backward
@@ -285,7 +295,7 @@ def layer_times(model: TorchModel, work: Work, protocol: Protocol) -> LayerTimes
     if is_compiled(model.module):
         raise Unsupported("a compiled model has no layers when it runs; backend=torch has the same model with them")
     is_training, clock = work.training is not None, model.clock()
-    probes = ModuleProbes(model.module, clock.mark, with_backward=is_training)
+    probes = ModuleProbes(model.module, clock.mark, is_training, work.selection)
     with stepping(model, work) as steps, without_collection():
         measuring = _Measuring(steps, probes, Reader(probes.described(), clock.between), clock)
         calibrate = partial(calibrated, clock, model.device, with_backward=is_training)

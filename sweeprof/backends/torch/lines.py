@@ -8,7 +8,8 @@ from types import FunctionType
 
 import torch
 
-from sweeprof.backends.torch.model import TorchModel
+from sweeprof.backends.torch.memory import allocator_of
+from sweeprof.backends.torch.model import TorchModel, accelerators
 from sweeprof.backends.torch.state import modules_of
 from sweeprof.backends.torch.training import stepping
 from sweeprof.errors import Unsupported
@@ -59,20 +60,43 @@ def _forward_of(module: torch.nn.Module) -> FunctionType:
 def _memory_on(device: torch.device) -> MeasureMemory:
     if device.type == "cpu":
         return host_memory
-    if not hasattr(torch.get_device_module(device), "memory_stats"):
-        return lambda *_: LineMemory(reason=f"the allocator of {device.type} keeps no statistics")
-    return partial(metered_memory, AcceleratorMeter(device))
+    try:
+        return partial(metered_memory, LineMeter(device))
+    except Unsupported as error:
+        reason = str(error)
+        return lambda *_: LineMemory(reason=reason)
 
 
-class AcceleratorMeter:
+def meter_of(device: str) -> LineMeter:
+    """Return the meter of an accelerator by its name.
+
+    Raises:
+        Unsupported: this host has no such device, or its allocator keeps no statistics.
+    """
+    known = accelerators()
+    if device not in known:
+        raise Unsupported(f"this host has no device {device!r}. Known: {', '.join(known) or 'no accelerator'}")
+    return LineMeter(torch.device(device))
+
+
+class LineMeter:
     """The caching allocator of a device, in blocks as it hands them out (multiples of 512 bytes on CUDA).
 
     Its peak is one for the process: whoever else reads it finds it reset.
+
+    Raises:
+        Unsupported: the allocator keeps no statistics.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._allocator = torch.get_device_module(device)
+        if device.type not in accelerators():
+            raise Unsupported(f"the allocator of {device.type} keeps no statistics")
+        try:
+            self._allocator = allocator_of(device)
+            self._allocator.memory_stats(device)
+        except (AttributeError, RuntimeError):
+            raise Unsupported(f"the allocator of {device.type} keeps no statistics") from None
 
     def allocated(self) -> int:
         return self._read("allocated")

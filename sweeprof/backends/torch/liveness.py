@@ -60,6 +60,15 @@ class LiveBytes:
             self._peak = self.live
             self._peak_at = self._where()
 
+    @property
+    def current(self) -> int:
+        """Bytes that are alive now."""
+        return self.live
+
+    def alive(self) -> set[int]:
+        """Return the keys of the storages that are alive now and count."""
+        return {key for key, reference in self._alive.items() if reference is not None}
+
     def _gone(self, reference: _Alive) -> None:
         self.live -= reference.nbytes
         self._alive.pop(reference.key, None)

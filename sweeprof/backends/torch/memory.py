@@ -12,6 +12,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import torch
@@ -52,27 +53,27 @@ class HostMeter:
         return {}
 
 
-class CudaMeter:
-    """The caching allocator's peaks, and after each step what NVIDIA's driver says of this process and of the whole device.
+class AcceleratorMeter:
+    """The peaks of an accelerator's allocator, and after each step the memory of this process and of the whole device.
 
     Args:
-        cuda: ``torch.cuda``, or what stands in for it.
+        allocator: ``torch.accelerator``, or what stands in for it.
         process_bytes: of this process on the device; None where it cannot be had.
     """
 
-    def __init__(self, device: torch.device, cuda: Any, process_bytes: Callable[[], int | None]) -> None:
-        self._device, self._cuda, self._process_bytes = device, cuda, process_bytes
+    def __init__(self, device: torch.device, allocator: Any, process_bytes: Callable[[], int | None]) -> None:
+        self._device, self._allocator, self._process_bytes = device, allocator, process_bytes
         self._pre = 0
         self._seen: dict[str, list[int]] = {"process_peak_bytes": [], "device_peak_bytes": []}
 
     def begin(self) -> None:
-        self._cuda.synchronize(self._device)
-        self._cuda.reset_peak_memory_stats(self._device)
-        self._pre = self._cuda.memory_allocated(self._device)
+        self._allocator.synchronize(self._device)
+        self._allocator.reset_peak_memory_stats(self._device)
+        self._pre = self._allocator.memory_allocated(self._device)
 
     def stepped(self) -> None:
-        self._cuda.synchronize(self._device)
-        free, total = self._cuda.mem_get_info(self._device)
+        self._allocator.synchronize(self._device)
+        free, total = self._allocator.get_memory_info(self._device)
         self._seen["device_peak_bytes"].append(total - free)
         process = self._process_bytes()
         if process is not None:
@@ -81,20 +82,34 @@ class CudaMeter:
     def result(self) -> dict[str, int]:
         return {
             "allocated_pre_bytes": self._pre,
-            "allocated_peak_bytes": self._cuda.max_memory_allocated(self._device),
-            "allocated_post_bytes": self._cuda.memory_allocated(self._device),
-            "reserved_peak_bytes": self._cuda.max_memory_reserved(self._device),
+            "allocated_peak_bytes": self._allocator.max_memory_allocated(self._device),
+            "allocated_post_bytes": self._allocator.memory_allocated(self._device),
+            "reserved_peak_bytes": self._allocator.max_memory_reserved(self._device),
             **{name: max(values) for name, values in self._seen.items() if values},
         }
 
 
 def meter_of(device: torch.device) -> Meter:
     """The meter of a device."""
-    return CudaMeter(device, torch.cuda, partial(_process_bytes, device)) if device.type == "cuda" else HostMeter()
+    if device.type == "cpu":
+        return HostMeter()
+    return AcceleratorMeter(device, allocator_of(device), partial(_process_bytes, device))
+
+
+def allocator_of(device: torch.device) -> Any:
+    """Return ``torch.accelerator``, which reads the allocator of any accelerator; the device's own functions before torch 2.9."""
+    if hasattr(torch.accelerator, "memory_stats"):
+        return torch.accelerator
+    module = torch.get_device_module(device)
+    names = "memory_stats memory_allocated max_memory_allocated max_memory_reserved reset_peak_memory_stats synchronize"
+    functions = {name: getattr(module, name) for name in names.split()}
+    return SimpleNamespace(**functions, get_memory_info=module.mem_get_info)
 
 
 def _process_bytes(device: torch.device) -> int | None:
     """Return the device memory of this process, contexts and libraries included; None without NVIDIA's management library."""
+    if device.type != "cuda":
+        return None
     try:
         import pynvml  # type: ignore[import-not-found]  # NVIDIA's; not on a host without its devices
     except ImportError:

@@ -46,6 +46,14 @@ class EventClock(WallClock):
         return float(begin.elapsed_time(end)) / 1e3
 
 
+def accelerators() -> list[str]:
+    """Return the names of this host's accelerators: the current one, and each by its number."""
+    current = torch.accelerator.current_accelerator(check_available=True)
+    if current is None:
+        return []
+    return [current.type, *(f"{current.type}:{index}" for index in range(torch.accelerator.device_count()))]
+
+
 def clock_of(device: torch.device) -> Clock:
     """The clock of a device: of the host where it has no events."""
     if device.type == "cpu":

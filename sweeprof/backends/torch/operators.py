@@ -28,7 +28,7 @@ from sweeprof.backends.torch.counting import message_of, slow_paths
 from sweeprof.backends.torch.dispatch import CountingMode
 from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.model import TorchModel
-from sweeprof.backends.torch.tracing import TorchTrace, TracedOperator, traced
+from sweeprof.backends.torch.tracing import DEVICE_ACTIVITIES, TorchTrace, TracedOperator, traced
 from sweeprof.backends.torch.training import Steps, stepping
 from sweeprof.counting.formulas import DEFAULTS, Args, Formulas, OperatorCost
 from sweeprof.measuring.training_config import Work
@@ -65,7 +65,7 @@ def operators(model: TorchModel, work: Work) -> Operators:
             trace = traced(model.module, steps, count)
     return Operators(
         mode=work.mode,
-        rows=_rows(trace, counted, model.device.type != "cpu"),
+        rows=_rows(trace, counted, model.device),
         steps=trace.steps,
         step_s=trace.step_s,
         flops_reason=reason,
@@ -130,8 +130,9 @@ class _ModuleSums:
     """Calls that have FLOPs, by where these are."""
 
 
-def _rows(trace: TorchTrace, counted: Mapping[OperatorKey, list[int]], on_device: bool) -> tuple[OperatorRow, ...]:
+def _rows(trace: TorchTrace, counted: Mapping[OperatorKey, list[int]], device: torch.device) -> tuple[OperatorRow, ...]:
     """One per path, operator, phase and input shapes, in the order in which they first ran."""
+    on_device, has_times = device.type != "cpu", device.type in DEVICE_ACTIVITIES
     sums: defaultdict[tuple[str, str, Phase, Shapes], _ModuleSums] = defaultdict(_ModuleSums)
     figures = _CountedOperators(trace, counted)
     for operator in trace.operators:
@@ -155,8 +156,8 @@ def _rows(trace: TorchTrace, counted: Mapping[OperatorKey, list[int]], on_device
             calls=row.calls / steps,
             self_s=row.self_us / steps / 1e6,
             total_s=row.total_us / steps / 1e6,
-            device_self_s=row.device_self_us / steps / 1e6 if on_device else None,
-            device_total_s=row.device_total_us / steps / 1e6 if on_device else None,
+            device_self_s=row.device_self_us / steps / 1e6 if has_times else None,
+            device_total_s=row.device_total_us / steps / 1e6 if has_times else None,
             flops=figures.flops(row.figures),
             allocated_bytes=round(row.allocated / steps),
             input_shapes=shapes,

@@ -14,6 +14,8 @@ import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 
+ORIGINAL, MASK = "_orig", "_mask"
+"""The ends of the names by which ``torch.nn.utils.prune`` registers a parameter and its mask."""
 _CONTAINERS: frozenset[Any] = frozenset({dict, OrderedDict, list, set})
 
 
@@ -90,7 +92,8 @@ def attributes_of(modules: Iterable[torch.nn.Module]) -> Mapping[torch.nn.Module
     known = _REMEMBERED.get(id(modules[0]))
     if known is not None and len(known) == len(modules) and all(map(known.__contains__, modules)):
         return known
-    return {inner: ModuleAttributes(vars(inner)) for inner in modules}
+    names: dict[Names, Names] = {}
+    return {inner: ModuleAttributes(vars(inner), names) for inner in modules}
 
 
 class WrappedForward(partial[Any]):
@@ -204,26 +207,44 @@ def any_lazy(tensors: Iterable[torch.Tensor]) -> bool:
     return any(issubclass(kind, UninitializedParameter | UninitializedBuffer) for kind in set(map(type, tensors)))
 
 
+def masks_of(root: torch.nn.Module) -> list[torch.Tensor]:
+    """The pruning masks of a module and all below it."""
+    found = []
+    for module in modules_of(root):
+        for name in module._parameters.keys():  # noqa: SIM118  # that of a scripted module is no mapping
+            mask = module._buffers.get(f"{name.removesuffix(ORIGINAL)}{MASK}") if name.endswith(ORIGINAL) else None
+            if mask is not None:
+                found.append(mask)
+    return found
+
+
 def _accelerators() -> list[int]:
     return list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+
+
+Names = tuple[str, ...]
 
 
 class ModuleAttributes:
     """The attributes of a module, and what those that are plain containers held."""
 
-    __slots__ = ("_current", "_filled", "_held", "_names", "_own", "_values")
+    __slots__ = ("_current", "_end", "_filled", "_held", "_names", "_values")
 
-    def __init__(self, current: dict[str, Any]) -> None:
+    def __init__(self, current: dict[str, Any], known: dict[Names, Names]) -> None:
+        """Args:
+        current: the attributes.
+        known: names of the attributes of other modules, which those of the same class share with them.
+        """
         self._current = current
-        self._names = tuple(current)
+        names = tuple(current)
+        self._names = known.setdefault(names, names)
         self._values = values = tuple(current.values())  # smaller than a copy of the dictionary
         # A module sets its own attributes first, always the same; of these mostly three or four hold anything.
         is_usual = len(values) >= OWN_ATTRIBUTES and values[OWN_ATTRIBUTES - 1] is current.get("_modules", self)
-        first = OWN_ATTRIBUTES if is_usual else 0
-        self._own = values[1:first]
-        self._filled = list(filter(None, self._own))
+        self._end = end = OWN_ATTRIBUTES if is_usual else 0
+        self._filled = list(filter(None, values[1:end]))
         held = [value for value in self._filled if value is not True]
-        held += [value for value in values[first:] if value.__class__ in _CONTAINERS]
+        held += [value for value in values[end:] if value.__class__ in _CONTAINERS]
         self._held = [(value, value.copy()) for value in held]
 
     def restore(self) -> bool:
@@ -233,7 +254,7 @@ class ModuleAttributes:
         if is_changed:
             current.clear()
             current.update(zip(self._names, self._values, strict=True))
-        filled = list(filter(None, self._own))
+        filled = list(filter(None, self._values[1 : self._end]))
         if len(filled) != len(self._filled) or not all(map(is_, filled, self._filled)):
             is_changed = True
             before = set(map(id, self._filled))

@@ -36,6 +36,9 @@ MODULE, PHASE, STEP = "nn.Module: ", "sweeprof phase: ", "sweeprof step"
 NODE = "autograd::engine::evaluate_function: "
 """What the profiler calls the running of a node of the autograd graph."""
 
+DEVICE_ACTIVITIES = {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}
+"""What the profiler records of an accelerator, by the type of the device; of others it has no times."""
+
 annotation: Any = torch._C._profiler._RecordFunctionFast
 
 
@@ -71,8 +74,8 @@ def traced(module: torch.nn.Module, steps: Steps, count: int) -> TorchTrace:
         Exception: whatever the step raised.
     """
     check_no_profiler()
-    on_cuda = steps.device.type == "cuda"
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]
+    on_device = DEVICE_ACTIVITIES.get(steps.device.type)
+    activities = [ProfilerActivity.CPU, *([] if on_device is None else [on_device])]
     with annotated(module), profile(activities=activities, record_shapes=True, profile_memory=True) as profiler:
         for _ in range(count):
             with annotation(STEP):

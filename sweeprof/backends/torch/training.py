@@ -155,7 +155,7 @@ def _leaves(loss: torch.Tensor) -> list[torch.Tensor]:
 
 def _totals(sites: CallSites) -> tuple[int, int]:
     """MACs and FLOPs so far."""
-    counted = [costs_of(call) for call in (*sites.calls, sites.outside)]
+    counted = [costs_of(call) for call in sites.counted_calls]
     return sum(macs for macs, _, _ in counted), sum(flops for _, flops, _ in counted)
 
 

@@ -21,6 +21,7 @@ from sweeprof.backends.torch.callsites import tensors_in
 from sweeprof.backends.torch.layer_times import ModuleProbes, calibrated
 from sweeprof.backends.torch.model import as_shapes, clock_of
 from sweeprof.backends.torch.state import WrappedForward, forwards_wrapped, is_compiled, modules_of
+from sweeprof.counting.selection import EVERYTHING, ModuleSelection
 from sweeprof.errors import Problem, Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.layer_timing import Cost, Event, Reader, Step, calls_of, joined, without_probes
@@ -81,10 +82,10 @@ class _Read:
 class TorchTrainingHooks:
     """Probes on a model that somebody else calls."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        self._root = model
+    def __init__(self, model: torch.nn.Module, selection: ModuleSelection = EVERYTHING) -> None:
+        self._root, self._selection = model, selection
         self._clock: Clock = WallClock()
-        self._probes = ModuleProbes(model, self._clock.mark, with_backward=True)
+        self._probes = ModuleProbes(model, self._clock.mark, True, selection)
         self._reader = Reader([], self._clock.between)
         self._cost = Cost()
         self._attached = ExitStack()
@@ -119,7 +120,7 @@ class TorchTrainingHooks:
             raise UserError([Problem("model", type(self._root).__name__, "is watched already, or a part of it is.")])
         device = device_of(self._root) or torch.device("cpu")
         self._clock = clock_of(device)
-        self._probes = ModuleProbes(self._root, self._clock.mark, with_backward=True)
+        self._probes = ModuleProbes(self._root, self._clock.mark, True, self._selection)
         self._cost = calibrated(self._clock, device, with_backward=True)
         self._reader = Reader(self._probes.described(), self._clock.between)
         with ExitStack() as attached:

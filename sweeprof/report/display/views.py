@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import singledispatch
 from typing import Any
 
@@ -34,6 +34,7 @@ from sweeprof.report.layers import cells as layer_cells
 from sweeprof.report.layers.nesting import TreeNode, nodes
 from sweeprof.report.layers.notes import remarks_on
 from sweeprof.report.layers.text import called_as, total_pairs, tree
+from sweeprof.report.pictures.memory import place_text
 from sweeprof.report.summary import footnotes
 from sweeprof.report.table import ReportTable, TableRow
 from sweeprof.report.table import tables as report_tables
@@ -42,12 +43,13 @@ from sweeprof.report.terminal import text as terminal_text
 from sweeprof.report.units import scaled, text_unit
 from sweeprof.report.verdict_summary import protocol_text
 from sweeprof.results.compare import Comparison, Row, compare_rows
+from sweeprof.results.graph import Graph, GraphEdge, GraphNode, GraphTensor, ModuleCost
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.lines import FunctionLines, Lines
 from sweeprof.results.measurement import Measurement, Measurements, MetricInfo
-from sweeprof.results.memory import Allocations, TensorDifference, TensorRow
-from sweeprof.results.operators import OperatorRow, Operators
+from sweeprof.results.memory import Allocations, LayerMemory, TensorDifference, TensorRow
+from sweeprof.results.operators import OperatorRow, Operators, OperatorTotal
 from sweeprof.results.record import Record, Warning
 from sweeprof.results.statistics import spread
 from sweeprof.results.verdicts import Difference, Differences
@@ -83,14 +85,14 @@ def warning_lines(warnings: Iterable[Warning]) -> list[str]:
 def _(rows: Rows) -> View:  # type: ignore[type-arg]
     if not rows:
         return View("no rows")
-    if isinstance(rows[0], TensorRow):
+    first = rows[0]
+    if isinstance(first, TensorRow):
         return _tensors(rows)
-    if isinstance(rows[0], OperatorRow):
-        return View(counted(len(rows), "operator"), (_operators_table(rows),))
-    if isinstance(rows[0], LayerRow):
-        return View(counted(len(rows), "layer"), (_layer_rows(rows),))
-    if isinstance(rows[0], Row):
-        return View(counted(len(rows), "row"), (_combinations(rows),))
+    if isinstance(first, OperatorTotal):
+        return View(counted(len(rows), "operator"), (_totals_table(rows), _self_total(rows)))
+    for kind, (noun, table_of) in _ROW_TABLES.items():
+        if isinstance(first, kind):
+            return View(counted(len(rows), noun), (table_of(rows),))
     return View(counted(len(rows), "row"), (rows_table(rows),))
 
 
@@ -170,7 +172,13 @@ def _(found: Differences) -> View:
     told = answer(comparison_of(found))
     sentence = told.finding if found.is_complete else ""
     parts: list[str | ViewTable] = [told.certainty] if sentence and told.certainty else []
-    return View(sentence, (*parts, _differences_table(found)))
+    notes = definition_lines([one.name for one in found], found.definitions) if found.has_notes else []
+    return View(sentence, (*parts, _differences_table(found), *notes))
+
+
+def definition_lines(names: Iterable[str], definitions: Mapping[str, str]) -> list[str]:
+    """Return a line for each metric whose definition is known."""
+    return [f"{name}: {definitions[name]}" for name in names if definitions.get(name)]
 
 
 def comparison_of(found: Differences) -> Comparison:
@@ -321,7 +329,7 @@ def _(layers: LayerTable) -> View:
     missing = [f"Not counted: {shown.uncounted}."] if shown.uncounted else []
     if shown.uncovered:
         names = ", ".join(f"{calls} × {name}" for name, calls in shown.uncovered.items())
-        missing.append(f"Not counted, for want of a formula: {names}.")
+        missing.append(f"Not counted, because there is no formula: {names}.")
     title = f"{one_line(drawn[0].row.type) or 'Layers'}: {counted(len(layers.rows), 'layer')}" if drawn else "no layers"
     found = ViewTable(headings, tuple(rows), total=len(layers.rows))
     parts: tuple[str | ViewTable, ...] = (
@@ -342,6 +350,65 @@ def _levels_that_fit(drawn: list[TreeNode]) -> list[TreeNode]:
         depth -= 1
         shown = [node for node in drawn if node.depth <= depth]
     return shown
+
+
+# Graphs
+
+
+@view_of.register
+def _(graph: Graph) -> View:
+    operators = [node for node in graph.nodes if node.kind == "operator"]
+    peak = graph.peak
+    found = [f"MACs {scaled(graph.macs, 'MAC')}", f"FLOPs {scaled(graph.flops, 'FLOP')}"]
+    if peak is not None:
+        found.append(
+            f"peak live {scaled(peak.live_bytes or 0, 'B')} at {one_line(peak.name)} in {one_line(peak.scope)}"
+        )
+    for cost in graph.formulas:
+        counts = ", ".join(f"{cost_name} {value:,}" for cost_name, value in _known_costs(cost))
+        found.append(f"by the formula of {one_line(cost.scope)}: {counts}")
+    title = f"{counted(len(operators), 'operator')}, {counted(len(graph.edges), 'edge')}, traced by {graph.method}"
+    return View(title, (_nodes_table(graph.nodes), " · ".join(found)))
+
+
+def _known_costs(cost: ModuleCost) -> list[tuple[str, int]]:
+    values = (("MACs", cost.macs), ("FLOPs", cost.flops), ("ops", cost.ops))
+    return [(name, value) for name, value in values if value is not None]
+
+
+def _nodes_table(nodes: Sequence[GraphNode]) -> ViewTable:
+    is_timed = any(node.seconds is not None for node in nodes)
+    names = ["node", "scope", "inputs", "weights", "outputs", "MACs", "active", "live", *(["time"] if is_timed else [])]
+    rows: list[Cells] = []
+    for node in nodes:
+        weights = [f"{one_line(tensor.weight or '')} {_tensor_text(tensor)}" for tensor in node.weights]
+        macs = MISSING if node.macs is None else ViewCell(scaled(node.macs, "MAC"), node.macs)
+        live = ViewCell("" if node.live_bytes is None else scaled(node.live_bytes, "B"), node.live_bytes)
+        row: Cells = [
+            ViewCell(one_line(node.name), note=node.reason or ""),
+            one_line(node.scope),
+            ", ".join(map(_tensor_text, node.inputs)),
+            ", ".join(weights),
+            ", ".join(map(_tensor_text, node.outputs)),
+            macs if node.kind == "operator" else "",
+            str(len(node.active)) if node.kind == "operator" else "",
+            live,
+        ]
+        if is_timed:
+            seconds = MISSING if node.seconds is None else ViewCell(scaled(node.seconds, "s"), node.seconds)
+            row.append(seconds if node.kind == "operator" else "")
+        rows.append(row)
+    return table(names, rows, ["MACs", "active", "live", "time"])
+
+
+def _edges_table(edges: Sequence[GraphEdge]) -> ViewTable:
+    rows = [[str(edge.source), str(edge.target), ", ".join(map(_tensor_text, edge.tensors))] for edge in edges]
+    return table(["source", "target", "tensors"], rows, ["source", "target"])
+
+
+def _tensor_text(tensor: GraphTensor) -> str:
+    shape = "×".join(map(str, tensor.shape)) or "scalar"
+    return f"{tensor.dtype}[{shape}]"
 
 
 @view_of.register
@@ -399,31 +466,73 @@ def _(operators: Operators) -> View:
         f"{scaled(operators.step_s, 's')} (mean of {counted(operators.steps, 'traced step')})"
     )
     column = operator_reports.time_column(operators.rows)
-    shown = dataclasses.replace(_operators_table(operators.top(TOP, column)), total=len(operators.rows))
+    shown = dataclasses.replace(
+        operators_table(operators.top(TOP, column)), total=len(operators.rows), title="by module and shapes"
+    )
     reason = [f"No FLOPs: {operators.flops_reason}"] if operators.flops_reason else []
-    return View(title, (shown, *reason))
+    totals = operators.totals("device_self_s" if column == "device_self_s" else "self_s")
+    by_name = dataclasses.replace(_totals_table(totals[:TOP]), total=len(totals), title="by operator")
+    return View(title, (by_name, _self_total(totals), shown, *reason))
 
 
-def _operators_table(rows: Sequence[OperatorRow]) -> ViewTable:
-    names = operator_reports.columns_of(rows)
-    numbers = {
-        "calls": "calls",
-        "device": "device_self_s",
-        "self": "self_s",
-        "total": "total_s",
-        "flops": "flops",
-        "allocated": "allocated_bytes",
-    }
-    found = []
-    for row in rows:
-        texts = operator_reports.cells_of(row, None)
-        found.append(
+def _totals_table(totals: Sequence[OperatorTotal]) -> ViewTable:
+    """Return the columns of torch.profiler's ``key_averages().table()``."""
+    has_device = any(total.device_self_s is not None for total in totals)
+    names = ["operator", "self %", "self", "total %", "total", "average", "calls"]
+    device_names = ["device self", "device total", "device average"] if has_device else []
+    rows: list[Cells] = []
+    for total in totals:
+        average = None if total.device_total_s is None else total.device_total_s / total.calls
+        device = (total.device_self_s, total.device_total_s, average)
+        rows.append(
             [
-                ViewCell(texts[name] or MISSING, getattr(row, numbers[name]) if name in numbers else None)
-                for name in names
+                one_line(total.operator),
+                _share_cell(total.self_share),
+                ViewCell(scaled(total.self_s, "s"), total.self_s),
+                _share_cell(total.total_share),
+                ViewCell(scaled(total.total_s, "s"), total.total_s),
+                ViewCell(scaled(total.average_s, "s"), total.average_s),
+                *(
+                    MISSING if seconds is None else ViewCell(scaled(seconds, "s"), seconds)
+                    for seconds in device[: len(device_names)]
+                ),
+                ViewCell(operator_reports.calls_text(total.calls), total.calls),
             ]
         )
-    return table(names, found, list(numbers))
+    headings = [*names[:-1], *device_names, names[-1]]
+    return table(headings, rows, headings[1:])
+
+
+def _share_cell(share: float | None) -> ViewCell:
+    return ViewCell(MISSING) if share is None else ViewCell(f"{share:.1%}", share)
+
+
+def _self_total(totals: Sequence[OperatorTotal]) -> str:
+    """Return the own seconds of all operators of the step together."""
+    host = totals[0].step_self_s if totals else 0.0
+    return f"self time of all operators: {scaled(host, 's')}"
+
+
+def operators_table(rows: Sequence[OperatorRow], whole: float | None = None) -> ViewTable:
+    """Return a row per operator; with its share of ``whole``, the seconds of all operators, unless that is None."""
+    names = [name for name in operator_reports.columns_of(rows) if name != "share" or whole is not None]
+    column = operator_reports.time_column(rows)
+    titles = [operator_reports.TITLES.get(name, name) for name in names]
+    found = []
+    for row in rows:
+        share = (getattr(row, column) or 0.0) / whole if whole else None
+        texts = operator_reports.cells_of(row, share)
+        numbers = {
+            "calls": row.calls,
+            "device": row.device_self_s,
+            "share": share,
+            "self": row.self_s,
+            "total": row.total_s,
+            "flops": row.flops,
+            "allocated": row.allocated_bytes,
+        }
+        found.append([ViewCell(texts[name] or MISSING, numbers.get(name)) for name in names])
+    return table(titles, found, [title for title, name in zip(titles, names, strict=True) if name in numbers])
 
 
 @view_of.register
@@ -431,7 +540,15 @@ def _(lines: Lines) -> View:
     parts: list[str | ViewTable] = [_function_table(function, lines) for function in lines.functions]
     if lines.memory_reason is not None:
         parts.append(f"There is no memory by line: {lines.memory_reason}")
-    return View(f"Time by line over {counted(lines.steps, 'step')}, memory of {lines.device} in one more", tuple(parts))
+    memory = "" if lines.memory_reason is not None else f", memory of {lines.device}"
+    if memory and lines.span == "step":
+        memory += " in one more"
+    return View(f"Time by line over {line_reports.spans(lines)}{memory}", tuple(parts))
+
+
+def listing(lines: Lines) -> str:
+    """Return the times of all lines, then their memory, in full."""
+    return f"{line_reports.time_report(lines)}\n{line_reports.memory_report(lines)}"
 
 
 @view_of.register
@@ -475,20 +592,37 @@ def _(allocations: Allocations) -> View:
     if allocations.device:
         parts.append(value_line("bytes", allocations.device))
     if allocations.by_layer:
-        parts.append(rows_table(allocations.by_layer, "by layer"))
+        parts += [memory_table(allocations.by_layer, "by layer"), MEMORY_NOTE]
     if allocations.tensors:
         parts += [
-            _tensors_table(allocations.tensors, "tensors alive after the last step"),
+            tensors_table(allocations.tensors, "tensors alive after the last step"),
             sums_text(allocations.tensors),
         ]
     return View(title, tuple(parts))
 
 
+MEMORY_NOTE = (
+    "“most alive” counts all memory while the module or a module in it ran. The other columns count what the module itself "
+    "allocated; the values at the peak add up to the peak."
+)
+
+
+def memory_table(rows: Sequence[LayerMemory], title: str = "") -> ViewTable:
+    """Return a row per module: bytes; :data:`MEMORY_NOTE` explains the columns."""
+    found: list[Cells] = []
+    for row in rows:
+        sizes = (row.peak_bytes, row.at_peak_bytes, row.allocated_bytes, row.kept_bytes)
+        found.append([place_text(row.path), *(ViewCell(scaled(size, "B"), size) for size in sizes)])
+    names = ["module", "most alive", "at the peak", "allocated", "kept"]
+    return table(names, found, names[1:], title)
+
+
 def _tensors(rows: Sequence[TensorRow]) -> View:
-    return View(sums_text(rows), (_tensors_table(rows),))
+    return View(f"{counted(len(rows), 'tensor')}, {sums_text(rows)}", (tensors_table(rows),))
 
 
-def _tensors_table(rows: Sequence[TensorRow], title: str = "") -> ViewTable:
+def tensors_table(rows: Sequence[TensorRow], title: str = "") -> ViewTable:
+    """Return a row per storage of tensors."""
     found: list[Cells] = []
     for row in rows:
         *texts, size = tensor_cells(row)
@@ -506,7 +640,7 @@ def _(row: TensorRow) -> View:
 def _(found: TensorDifference) -> View:
     parts = []
     for title, rows in (("added", found.added), ("removed", found.removed)):
-        parts.append(_tensors_table(rows, title) if rows else f"{title}: nothing")
+        parts.append(tensors_table(rows, title) if rows else f"{title}: nothing")
     grown = sum(row.bytes for row in found.added) - sum(row.bytes for row in found.removed)
     sign = "−" if grown < 0 else "+"
     return View(
@@ -522,3 +656,13 @@ def samples_text(samples: Sequence[float]) -> str:
     middle = number_text(statistics.median(samples), "s")
     noise = f", IQR {spread(samples):.0%} of the median" if len(samples) > 1 else ""
     return f"{middle} ({counted(len(samples), 'sample')}{noise})"
+
+
+_ROW_TABLES: dict[type, tuple[str, Callable[[Sequence[Any]], ViewTable]]] = {
+    OperatorRow: ("operator", operators_table),
+    LayerRow: ("layer", _layer_rows),
+    GraphNode: ("node", _nodes_table),
+    GraphEdge: ("edge", _edges_table),
+    Row: ("row", _combinations),
+}
+"""By the type of the rows: what one is called, and their table."""

@@ -181,7 +181,12 @@ MOST_COMPARED = 40_000
 _NO_SAMPLES: Samples = {}
 
 
-def page_data(comparison: Comparison, samples: Samples = _NO_SAMPLES, is_whole: bool = False) -> Json:
+def page_data(
+    comparison: Comparison,
+    samples: Samples = _NO_SAMPLES,
+    is_whole: bool = False,
+    saved: Sequence[Comparison] = (),
+) -> Json:
     """Return the content of ``window.sweeprof.data``: JSON, in which every text is a name or a reason, to be shown as text.
 
     - ``name``; ``own_axes``: the axes that the own baseline names.
@@ -200,13 +205,14 @@ def page_data(comparison: Comparison, samples: Samples = _NO_SAMPLES, is_whole: 
         comparison: what was measured.
         samples: see :func:`sweeprof.report.explore.data.thinned_samples`.
         is_whole: whether rows have their further figures and tracebacks.
+        saved: the same sweep compared with others, whose baselines come after the own one.
     """
     rows = sorted_rows(comparison)
     metrics, left_out = _metrics(comparison)
     varying = comparison.varying_axes()
     writer = Writer(comparison, rows, metrics, samples, is_whole)
     shown = {info.name for info in shown_metrics(comparison)}
-    baselines, missing = _baselines(comparison, writer, [info.name for info in metrics])
+    baselines, missing = _baselines(comparison, writer, [info.name for info in metrics], saved)
     return {
         "name": one_line(comparison.name),
         "own_axes": list(comparison.baseline),
@@ -224,12 +230,15 @@ def page_data(comparison: Comparison, samples: Samples = _NO_SAMPLES, is_whole: 
     }
 
 
-def _baselines(comparison: Comparison, writer: Writer, metrics: Sequence[str]) -> tuple[list[Json], int]:
+def _baselines(
+    comparison: Comparison, writer: Writer, metrics: Sequence[str], saved: Sequence[Comparison]
+) -> tuple[list[Json], int]:
     """The own baseline and the others that there is room for; and the number of those left out."""
     found = [writer.baseline(comparison, "", baseline_text(comparison))]
+    found += [writer.baseline(one, baseline_text(one), baseline_text(one)) for one in saved]
     offered = offered_baselines(comparison)
     each = len(comparison.rows) * len(metrics)
-    fitting = offered[: MOST_COMPARED // max(1, each)]
+    fitting = offered[: max(0, MOST_COMPARED // max(1, each) - len(saved))]
     for baseline in fitting:
         compared = with_baseline(comparison, baseline, metrics)
         one = writer.baseline(compared, axes_text(baseline), baseline_text(compared))

@@ -25,6 +25,7 @@ FIGURES: dict[str, tuple[str, str]] = {
     "params": ("params", "params"),
     "trainable": ("trainable", "params"),
     "frozen": ("frozen", "params"),
+    "pruned": ("pruned", "params"),
     "params_bytes": ("params size", "B"),
     "buffers": ("buffers", "elements"),
     "buffers_bytes": ("buffers size", "B"),
@@ -48,16 +49,19 @@ SHARES = {
 }
 """Share columns, each with the figure it is a share of; of the forward it is own seconds where the table is not inclusive."""
 
-RATES = frozenset({"flops_per_s"})
-"""Figures that do not add up."""
-
 TEXTS = {
     "input_shapes": "input shape",
     "output_shapes": "output shape",
+    "kernel_size": "kernel",
+    "stride": "stride",
+    "groups": "groups",
     "dtypes": "param types",
     "input_dtypes": "input types",
     "output_dtypes": "output types",
 }
+
+RATES = frozenset({"flops_per_s"})
+"""Figures that do not add up."""
 
 SHOWN = "input_shapes output_shapes params params_share macs flops trainable".split()
 """What a table shows where no columns are chosen, besides the times where it has them."""
@@ -68,7 +72,7 @@ SHOWN_TIMES = "forward_s forward_share flops_per_s backward_s".split()
 RECURSIVE = "(recursive)"
 """Stands for weights that stand with an earlier call of the same module, and marks such a call."""
 
-WEIGHTS = frozenset({"params", "trainable", "frozen", "params_bytes", "buffers", "buffers_bytes"})
+WEIGHTS = frozenset({"params", "trainable", "frozen", "pruned", "params_bytes", "buffers", "buffers_bytes"})
 _MOST_SHAPES = 3
 
 
@@ -166,13 +170,6 @@ def text_of(value: Number | None, column: str, prefix: str | None = None) -> str
     return scaled(value, unit, None if unit == "B" else prefix)
 
 
-def trainable_text(row: LayerRow) -> str:
-    """``True``, ``False`` or ``Partial``; ``–`` for a row without parameters."""
-    if not row.params:
-        return MISSING
-    return {row.params: "True", 0: "False"}.get(row.trainable, "Partial")
-
-
 def call_text(row: LayerRow, holds_calls: bool) -> str:
     """Return a remark on the call: ``(recursive)``, ``(never called)`` or nothing."""
     if row.call < 0:
@@ -192,13 +189,17 @@ def with_figures(table: LayerTable) -> tuple[LayerTable, str | None]:
     try:
         return table.inclusive(), None
     except ValueError as error:
-        return table, f"Figures are each row's own, without those of the rows within it: {error}."
+        return table, f"Values are each layer's own, without child layers: {error}."
 
 
 def words(value: Any) -> str:
     """Shapes or data types as a text; ``–`` where there are none."""
     if not value:
         return MISSING
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, Sequence) and isinstance(value[0], int):
+        return "×".join(map(str, value))
     if isinstance(value, Sequence) and isinstance(value[0], Sequence) and not isinstance(value[0], str):
         return shape_text(tuple(tuple(shape) for shape in value))
     return one_line(", ".join(dict.fromkeys(map(str, value))))
@@ -248,7 +249,7 @@ class Figures:
         if SHARES.get(column, column) in WEIGHTS and is_repeated(row):
             return RECURSIVE
         if column == "trainable":
-            return trainable_text(row)
+            return row.is_trainable or MISSING
         value = self.number(row, column)
         if column == "forward_share":
             return percent(value, precision=1)  # what is measured is not known to more

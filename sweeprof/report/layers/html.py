@@ -124,7 +124,7 @@ def embedded(tables: Mapping[str, LayerTable], axes: Mapping[str, Mapping[str, o
     named = [
         {
             "title": cells.title(column),
-            "unit": cells.FIGURES[column][1],
+            "unit": cells.FIGURES[column][1].replace("MACs", "MAC").replace("FLOPs", "FLOP"),
             "isTime": cells.time_column(column) is not None,
         }
         for column in columns

@@ -19,8 +19,8 @@ def remarks_on(table: LayerTable, columns: Iterable[str]) -> list[str]:
     """Both, where times are among the columns."""
     shown = list(columns)
     if not any(cells.time_column(column) for column in shown):
-        return []
-    return [*timing_lines(table), *missing_lines(table, shown)]
+        return excluded_lines(table)
+    return [*timing_lines(table), *excluded_lines(table), *missing_lines(table, shown)]
 
 
 def timing_lines(table: LayerTable) -> list[str]:
@@ -32,6 +32,21 @@ def timing_lines(table: LayerTable) -> list[str]:
     lines += [_phase("backward", timing.backward, timing.mode)] if timing.backward else []
     if timing.unplaced:
         lines.append(f"Timed, but not seen by the analysis: {_listed(timing.unplaced)}.")
+    return lines
+
+
+def excluded_lines(table: LayerTable) -> list[str]:
+    """Return lines about the modules that were excluded before measuring; none if there are none."""
+    if not table.excluded:
+        return []
+    named = [path for path in table.excluded if path != ROOT]
+    lines = []
+    if len(named) < len(table.excluded):
+        where = "" if table.timing is None else "; the time of all others runs outside any module"
+        lines.append(f"Only these modules are counted{where}.")
+    if named:
+        where = "" if table.timing is None else "; their time is part of that of the calls around them"
+        lines.append(f"Excluded, and not counted: {_listed(named)}{where}.")
     return lines
 
 
@@ -48,12 +63,12 @@ def _phase(name: str, phase: PhaseSummary, mode: Mode) -> str:
 
 def _explained(name: str, phase: PhaseSummary, mode: Mode) -> str:
     if phase.plain_s is None or phase.covered is None or phase.overhead is None:
-        return f"Every {name} had probes; what they cost is subtracted."
+        return f"Every {name} had probes; their cost is subtracted."
     what = ": the loss and whatever else runs there" if mode == "training" else ""
     outside = f", {scaled(phase.outside_s, 's')} of it outside any module{what}" if phase.outside_s else ""
     return (
         f"The {name} takes {scaled(phase.plain_s, 's')} without probes; the calls cover {percent(phase.covered, 1)}{outside}. "
-        f"Probes made it take {significant(phase.overhead)} times as long; what they cost is subtracted."
+        f"Probes made it take {significant(phase.overhead)} times as long; their cost is subtracted."
     )
 
 

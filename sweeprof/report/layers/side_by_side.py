@@ -10,6 +10,7 @@ from sweeprof.report.cells import one_line, ratio_number
 from sweeprof.report.display.view import View, ViewCell, table
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.cells import Figures
+from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import TIMES, LayerRow, LayerTable
 from sweeprof.results.measurement import Number
 
@@ -68,7 +69,7 @@ class SideRows(Displayed, list[SideRow]):
             headings += [f"{title} {left}", f"{title} {right}", f"{title} ratio"]
         rows = []
         for row in self:
-            found = [ViewCell(one_line(row.path)), ViewCell(str(row.call))]
+            found = [ViewCell("(model)" if row.path == ROOT else one_line(row.path)), ViewCell(str(row.call))]
             absent = "" if row.is_in_both else f"only {right if row.left is None else left} has this layer"
             for column in differing:
                 pair = row.figures[column]

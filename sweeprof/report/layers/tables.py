@@ -76,7 +76,7 @@ def to_markdown(table: LayerTable, columns: Sequence[str] | None = None, inclusi
     return "\n".join([*drawn, *([""] if notes else []), *notes]) + "\n"
 
 
-_WHOLE = "depth call params trainable frozen macs flops ops buffers".split()
+_WHOLE = "depth call params trainable frozen pruned groups macs flops ops buffers".split()
 _NUMBERS = (
     *PHASE_TIMES,
     *"act_bytes params_bytes buffers_bytes params_share macs_share forward_share flops_per_s".split(),

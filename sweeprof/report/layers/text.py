@@ -124,6 +124,7 @@ def total_pairs(figures: Figures, unit: str | None) -> list[tuple[str, str]]:
         ("params", scaled(table.params, "params", unit)),
         ("trainable", scaled(table.trainable, "params", unit)),
         ("frozen", scaled(table.params - table.trainable, "params", unit)),
+        *([("pruned", scaled(table.pruned, "params", unit))] if table.pruned != 0 else []),
         ("MACs", scaled(figures.total("macs"), "MACs", unit)),
         ("FLOPs", scaled(table.flops, "FLOPs", unit)),
         ("params size", scaled(table.params_bytes, "B")),
@@ -147,7 +148,7 @@ def _tree_totals(figures: Figures, unit: str | None) -> list[str]:
         text.append(f"Not counted: {one_line(table.uncounted)}.")
     if table.uncovered:
         missing = ", ".join(f"{calls} × {one_line(name)}" for name, calls in table.uncovered.items())
-        text.append(f"Not counted, for want of a formula: {missing}.")
+        text.append(f"Not counted, because there is no formula: {missing}.")
     return text
 
 

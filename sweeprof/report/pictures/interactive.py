@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sweeprof.report.figure import ABOVE, Annotation, Axis, Bars, Block, Blocks, Picture, Plot, Series
-from sweeprof.report.images import ink_on
+from sweeprof.report.figure import ABOVE, Annotation, Axis, Bars, Block, Blocks, Picture, Plot, Series, ink_on
 
 _ROW_HEIGHT, _BAR_HEIGHT = 46, 26
 """Pixels of a level and of a bar."""
@@ -17,7 +16,10 @@ def interactive(picture: Picture) -> dict[str, Any]:
 
     ``legend`` is names with their colours, for the page to show where plotly has no legend.
     """
-    parts = {Blocks: _blocks, Bars: _bars, Plot: _plot}[type(picture)](picture)  # type: ignore[operator]
+    if isinstance(picture, Blocks):
+        parts = _opening(picture) if picture.opens else _fixed(picture)
+    else:
+        parts = _bars(picture) if isinstance(picture, Bars) else _plot(picture)
     return {
         "key": picture.key,
         "title": picture.title,
@@ -57,8 +59,6 @@ def _axis(axis: Axis) -> dict[str, Any]:
         "title": {"text": plain(axis.title), "font": {"size": 13}},
         "type": "log" if axis.log else "linear",
     }
-    if axis.ticks:
-        return {**spec, "tickvals": axis.ticks, "ticktext": [f"{tick:,.6g}" for tick in axis.ticks]}
     # Powers of ten and nothing between: what plotly writes there by default is a lone 2 or 5.
     return {**spec, "tickformat": ",.6~g", **({"dtick": 1, "minor": {"ticks": "outside"}} if axis.log else {})}
 
@@ -73,7 +73,6 @@ def _trace(series: Series) -> dict[str, Any]:
         "x": series.x,
         "y": series.y,
         "text": [plain(label) for label in series.labels],
-        "connectgaps": False,
         "line": {
             "color": series.colour,
             "dash": series.dash,
@@ -86,18 +85,7 @@ def _trace(series: Series) -> dict[str, Any]:
     }
     if series.sizes:
         trace["marker"] |= {"size": series.sizes, "opacity": 0.75, "line": {"width": 0.6, "color": "#ffffff"}}
-    if any(low is not None for low in series.low):
-        trace["error_y"] = _interval(series)
     return trace
-
-
-def _interval(series: Series) -> dict[str, Any]:
-    spread = [
-        (high - y, y - low) if y is not None and low is not None and high is not None else (0, 0)
-        for y, low, high in zip(series.y, series.low, series.high, strict=True)
-    ]
-    above, below = zip(*spread, strict=True)
-    return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1, "width": 3}
 
 
 def _bars(picture: Bars) -> dict[str, Any]:
@@ -136,10 +124,6 @@ def _bars(picture: Bars) -> dict[str, Any]:
     return {"data": traces, "layout": layout, "height": 90 + _BAR_HEIGHT * len(places)}
 
 
-def _blocks(picture: Blocks) -> dict[str, Any]:
-    return _opening(picture) if picture.opens else _fixed(picture)
-
-
 def _opening(picture: Blocks) -> dict[str, Any]:
     """An icicle: a click on a part opens it, one on what is around it goes back."""
     blocks = picture.blocks
@@ -170,43 +154,37 @@ def _opening(picture: Blocks) -> dict[str, Any]:
 
 
 def _fixed(picture: Blocks) -> dict[str, Any]:
-    """Bars from where a block starts to where it ends, one beside the other by level."""
-    is_vertical = picture.direction == "vertical"
-    shown = [block for block in picture.blocks if block.kind != "carried"]
-    pale = [block for block in picture.blocks if block.kind == "carried"]
-    ticks = {"tickvals": list(range(picture.levels)), "title": {"text": "depth", "font": {"size": 13}}}
-    across = {**ticks, "showgrid": False, **({} if is_vertical else {"autorange": "reversed"})}
-    along = {
-        "title": {"text": plain(f"share of the {picture.axis} (%)"), "font": {"size": 13}},
-        "range": [100, 0] if is_vertical else [0, 100],
-    }
+    """Columns of blocks, one column per level; blocks that repeat one of a higher level are paler."""
     layout = {
         "barmode": "overlay",
         "bargap": 0,
         "showlegend": False,
-        **({"xaxis": across, "yaxis": along} if is_vertical else {"xaxis": along, "yaxis": across}),
+        "xaxis": {
+            "title": {"text": "depth", "font": {"size": 13}},
+            "tickvals": list(range(picture.levels)),
+            "showgrid": False,
+        },
+        "yaxis": {
+            "title": {"text": plain(f"share of the {picture.axis} (%)"), "font": {"size": 13}},
+            "range": [100, 0],
+        },
     }
-    return {
-        "data": [_level_bars(found, is_vertical, opacity) for found, opacity in ((shown, 1.0), (pale, 0.35)) if found],
-        "layout": layout,
-        "height": 560 if is_vertical else 90 + _ROW_HEIGHT * picture.levels,
-        "legend": picture.legend,
-    }
+    solid = [block for block in picture.blocks if block.kind != "carried"]
+    pale = [block for block in picture.blocks if block.kind == "carried"]
+    columns = [_columns(solid, 1.0), *([_columns(pale, 0.35)] if pale else [])]
+    return {"data": columns, "layout": layout, "height": 560, "legend": picture.legend}
 
 
-def _level_bars(blocks: list[Block], is_vertical: bool, opacity: float) -> dict[str, Any]:
-    levels, sizes = [block.level for block in blocks], [_rounded(block.size) for block in blocks]
-    named = opacity == 1.0
+def _columns(blocks: list[Block], opacity: float) -> dict[str, Any]:
     return {
         "type": "bar",
-        "orientation": "v" if is_vertical else "h",
-        "x": levels if is_vertical else sizes,
-        "y": sizes if is_vertical else levels,
+        "x": [block.level for block in blocks],
+        "y": [_rounded(block.size) for block in blocks],
         "base": [_rounded(block.start) for block in blocks],
         "width": 1,
         "opacity": opacity,
         "marker": {"color": [block.colour for block in blocks], "line": {"width": 0.6, "color": "#ffffff"}},
-        "text": [plain(block.label) if named else "" for block in blocks],
+        "text": [plain(block.label) if block.kind != "carried" else "" for block in blocks],
         "textposition": "inside",
         "insidetextanchor": "middle",
         "textangle": 0,

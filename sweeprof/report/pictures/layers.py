@@ -9,22 +9,14 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal
 
-from sweeprof.errors import Problem, UserError, choice_problem
 from sweeprof.report.cells import one_line
 from sweeprof.report.figure import OTHER_COLOUR, BarDirection, Block, BlockKind, Blocks, backend_colour
-from sweeprof.report.images import drawn
 from sweeprof.report.layers.nesting import TreeNode, nodes
 from sweeprof.report.units import scaled
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 
 SMALLEST = 0.002
 """Share of the whole below which the layers within one parent are drawn as one block: two pixels of a picture."""
@@ -69,7 +61,7 @@ def legend(table: LayerTable, found: Sequence[Block]) -> tuple[tuple[str, str], 
     """Names with their colours, those that are drawn."""
     drawn = {block.colour for block in found}
     names = {one_line(name): colour for name, colour in _type_colours(nodes(table)).items()}
-    names |= {"other types": OTHER_COLOUR, "with layers within": PARENT_COLOUR, "itself, or smaller": SELF_COLOUR}
+    names |= {"other types": OTHER_COLOUR, "containers": PARENT_COLOUR, "own share, or small layers": SELF_COLOUR}
     return tuple((name, colour) for name, colour in names.items() if colour in drawn)
 
 
@@ -164,47 +156,12 @@ def _path_text(row: LayerRow) -> str:
 
 Channel = Literal["forward", "backward"]
 CHANNELS: tuple[Channel, ...] = ("forward", "backward")
-_DIRECTIONS: tuple[BarDirection, ...] = ("vertical", "horizontal")
-
-
-def stacked(
-    table: LayerTable,
-    channels: Sequence[str] = ("forward",),
-    direction: str = "vertical",
-    path: Path | str | None = None,
-    figsize: tuple[float, float] | None = None,
-) -> tuple[Figure, Axes]:
-    """Stacked bars of the time by depth, one column (``vertical``) or row (``horizontal``) per depth.
-
-    Args:
-        table: with times, e.g. of ``LayerTable.with_times``.
-        channels: ``forward``, ``backward``, or both, which are summed.
-        direction: of the bars.
-        path: where to save the picture; its ending says in which format.
-        figsize: width and height in inches; None for what the depths need.
-
-    Raises:
-        UserError: a channel or direction does not exist, or the table has no times of the channels.
-    """
-    problems = [choice_problem("channels", name, "channel", CHANNELS) for name in channels if name not in CHANNELS]
-    if direction not in _DIRECTIONS:
-        problems.append(choice_problem("direction", direction, "direction", _DIRECTIONS))
-    chosen = cast("tuple[Channel, ...]", tuple(dict.fromkeys(channels)))
-    picture = None if problems else time_by_depth(table, chosen, cast("BarDirection", direction))
-    if not problems and picture is None:
-        problems.append(Problem("channels", list(channels), "were not measured: no row of the table has such a time."))
-    if picture is None:
-        raise UserError(problems)
-    figure, axes = drawn(picture, figsize)
-    if path is not None:
-        figure.savefig(path, bbox_inches="tight", pad_inches=0.15)
-    return figure, axes
 
 
 def time_by_depth(
     table: LayerTable, channels: Sequence[Channel] = ("forward",), direction: BarDirection = "vertical"
 ) -> Blocks | None:
-    """The picture of :func:`stacked`, its axis in percent of the whole; None where nothing was timed."""
+    """The stacked bars of the time by depth, their axis in percent of the whole; None where nothing was timed."""
     own = _seconds(channels)
     whole = _whole(table, own)
     if not whole:
@@ -213,7 +170,7 @@ def time_by_depth(
     noun = " and ".join(channels)
     return Blocks(
         key=f"stacked_{'_'.join(channels)}",
-        title=f"Time by depth: {noun}, {scaled(whole, 's')} in all",
+        title=f"Time by depth: {noun}, {scaled(whole, 's')} in total",
         axis=noun,
         blocks=tuple(found),
         direction=direction,
@@ -229,7 +186,7 @@ def time_icicle(table: LayerTable, channels: Sequence[Channel] = ("forward",)) -
     if not whole:
         return None
     found = blocks(table, own, lambda seconds: scaled(seconds, "s"))
-    title = f"Self time of the layers: {noun}, {scaled(whole, 's')} in all"
+    title = f"Self time of the layers: {noun}, {scaled(whole, 's')} in total"
     names, caption = legend(table, found), _caption(found, table, channels)
     return Blocks("icicle_time", title, noun, tuple(found), "horizontal", names, True, caption)
 
@@ -245,7 +202,7 @@ def macs_icicle(table: LayerTable) -> Blocks | None:
     if table.uncounted is not None or not table.macs:
         return None
     found = blocks(table, _macs, lambda macs: scaled(macs, "MAC"))
-    title = f"Multiply-accumulates of the layers: {scaled(table.macs, 'MAC')} in all"
+    title = f"Multiply-accumulates of the layers: {scaled(table.macs, 'MAC')} in total"
     names, caption = legend(table, found), _caption(found, table, ())
     return Blocks("icicle_macs", title, "MACs", tuple(found), "horizontal", names, True, caption)
 
@@ -277,11 +234,11 @@ def _caption(found: Sequence[Block], table: LayerTable, channels: Sequence[Chann
     """Return the caption: details that the picture itself does not show."""
     parts = []
     if any(block.kind == "carried" for block in found):
-        parts.append("A layer without layers within it is repeated, paler, down to the deepest.")
+        parts.append("A layer without child layers is repeated in a paler colour at the deeper levels.")
     if any(block.kind == "small" for block in found):
-        parts.append(f"Layers of less than {SMALLEST:.1%} of the whole are drawn together.")
+        parts.append(f"Layers of less than {SMALLEST:.1%} of the total are drawn together.")
     rows = [row for row in table.rows if row.call >= 0 and row.forward_s is not None and row.backward_self_s is None]
     if rows and "backward" in channels:
         why = next((f": {row.time_reason}" for row in rows if row.time_reason), "")
-        parts.append(f"{len(rows)} {'call has' if len(rows) == 1 else 'calls have'} no time of the backward{why}.")
+        parts.append(f"{len(rows)} {'call has' if len(rows) == 1 else 'calls have'} no backward time{why}.")
     return " ".join(parts)

@@ -29,12 +29,16 @@ def memory_over_time(allocations: Allocations, estimate_bytes: float | None = No
     text = f"peak {scaled(allocations.peak_bytes, 'B')} in {shortened(place_text(allocations.peak_at), 48)}"
     x, y = 1e3 * peak.s, allocations.peak_bytes / _MIB
     first, last = 1e3 * moments[0].s, 1e3 * moments[-1].s
-    series = [_line(moments), _points("peak", _COLOURS[1], x, y, text)]
+    series = [_line(moments), Series("peak", _COLOURS[1], (x,), (y,), (text,), marker="diamond", lines=False)]
     if estimate_bytes is not None:
-        series.append(_estimate(estimate_bytes, first, last))
+        name = f"estimate from shapes, {scaled(estimate_bytes, 'B')}"
+        height = estimate_bytes / _MIB
+        series.append(
+            Series(name, OTHER_COLOUR, (first, last), (height, height), (name, name), dash="dash", points=False)
+        )
     left_out = len(allocations.timeline) - len(moments)
     steps = "the first step" if allocations.steps == 1 else f"the first {allocations.steps} steps"
-    caption = f"What {steps} allocated and had not released, above what was alive before."
+    caption = f"Memory that {steps} allocated and had not released, in addition to what was allocated before."
     return Plot(
         key="memory",
         title=f"Memory over time: {allocations.mode}",
@@ -43,7 +47,7 @@ def memory_over_time(allocations: Allocations, estimate_bytes: float | None = No
         series=tuple(series),
         # The estimate may be a line at the very height of the peak.
         notes=(Annotation(x, y, text, "right" if x - first <= (last - first) / 2 else "left", is_above=True),),
-        caption=caption + (f" Of {len(allocations.timeline)} moments {left_out} are left out." if left_out > 0 else ""),
+        caption=caption + (f" {left_out} of {len(allocations.timeline)} moments are left out." if left_out > 0 else ""),
     )
 
 
@@ -65,22 +69,6 @@ def place_text(path: str) -> str:
 
 
 def _line(moments: Sequence[Moment]) -> Series:
-    none = (None,) * len(moments)
-    y = tuple(moment.bytes / _MIB for moment in moments)
-    x = tuple(1e3 * moment.s for moment in moments)
+    x, y = tuple(1e3 * moment.s for moment in moments), tuple(moment.bytes / _MIB for moment in moments)
     labels = tuple(f"{scaled(m.bytes, 'B')}, {1e3 * m.s:.4g} ms, {place_text(m.path)}" for m in moments)
-    return Series(
-        "allocated", _COLOURS[0], "solid", "circle", x, y, none, none, labels, points=False, steps=True, filled=True
-    )
-
-
-def _points(name: str, colour: str, x: float, y: float, label: str) -> Series:
-    return Series(name, colour, "solid", "diamond", (x,), (y,), (None,), (None,), (label,), lines=False)
-
-
-def _estimate(estimate_bytes: float, first: float, last: float) -> Series:
-    none, height = (None, None), estimate_bytes / _MIB
-    name = f"estimate from shapes, {scaled(estimate_bytes, 'B')}"
-    return Series(
-        name, OTHER_COLOUR, "dash", "circle", (first, last), (height,) * 2, none, none, (name,) * 2, points=False
-    )
+    return Series("allocated", _COLOURS[0], x, y, labels, points=False, steps=True, filled=True)

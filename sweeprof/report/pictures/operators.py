@@ -33,15 +33,15 @@ def top_operators(operators: Operators, most: int = MOST_OPERATORS) -> Bars | No
         for phase in phases
     ]
     where = " on the accelerator" if on_device else ""
-    left_out = f"{len(rest)} more take {sum(sums[name] for name in rest) / whole:.1%}. " if rest else ""
+    left_out = f"{len(rest)} further operators take {sum(sums[name] for name in rest) / whole:.1%}. " if rest else ""
     return Bars(
         key="operators",
-        title=f"Operators by self time{where}: {operators.mode}, {scaled(whole, 's')} in all",
+        title=f"Operators by self time{where}: {operators.mode}, {scaled(whole, 's')} in total",
         x=Axis("self time of one step (ms)"),
         names=tuple(one_line(name) for name in shown),
         series=tuple(series),
         ends=tuple(f"{sums[name] / whole:.1%}, {calls[name]:,.4g} ×" for name in shown),
-        caption=f"{left_out}Times have the tracer's own cost in them.",
+        caption=f"{left_out}The times include the cost of tracing.",
     )
 
 

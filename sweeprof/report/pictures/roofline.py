@@ -75,8 +75,9 @@ def roofline(table: LayerTable, peaks: Peaks) -> Plot | None:
         y=Axis("achieved GFLOP/s", log=True),
         series=(_roof(peaks, ends), *clouds),
         notes=notes(shown, ends, peaks),
-        caption=f"Layers with {share:.0%} of the time; area by time. What has layers within it or counts no FLOPs is left out. "
-        "Bytes are the least that a layer can move: one whose data stays in a cache may lie above the roof.",
+        caption=f"The layers shown take {share:.0%} of the time; the area of a point is proportional to its time. Containers, and "
+        "layers without FLOPs, are left out. The bytes are the least that a layer has to move: a layer whose data stay in a cache "
+        "can be above the roof.",
     )
 
 
@@ -142,31 +143,20 @@ def _ends(intensities: Sequence[float], ridge: float) -> tuple[float, float]:
 def _roof(peaks: Peaks, ends: tuple[float, float]) -> Series:
     x = (ends[0], peaks.ridge, ends[1])
     y = tuple(min(peaks.flops_per_s, at * peaks.bytes_per_s) / 1e9 for at in x)
-    none = (None,) * 3
     labels = (
         f"memory: {scaled(peaks.bytes_per_s, 'B/s')}",
         f"ridge: {peaks.ridge:.3g} FLOPs per byte",
         f"arithmetic: {scaled(peaks.flops_per_s, 'FLOP/s')}",
     )
     name = f"measured peaks, ridge at {peaks.ridge:.3g}"
-    return Series(name, OTHER_COLOUR, "solid", "diamond", x, y, none, none, labels)
+    return Series(name, OTHER_COLOUR, x, y, labels, marker="diamond")
 
 
 def _cloud(name: str, colour: str, points: Sequence[LayerPoint], longest: LayerPoint, peaks: Peaks) -> Series:
-    none = (None,) * len(points)
-    return Series(
-        name,
-        colour,
-        "solid",
-        "circle",
-        tuple(point.intensity for point in points),
-        tuple(point.flops_per_s / 1e9 for point in points),
-        none,
-        none,
-        tuple(_label(point, peaks) for point in points),
-        lines=False,
-        sizes=tuple(diameter(point, longest) for point in points),
-    )
+    x, y = tuple(point.intensity for point in points), tuple(point.flops_per_s / 1e9 for point in points)
+    labels = tuple(_label(point, peaks) for point in points)
+    sizes = tuple(diameter(point, longest) for point in points)
+    return Series(name, colour, x, y, labels, lines=False, sizes=sizes)
 
 
 def _label(point: LayerPoint, peaks: Peaks) -> str:

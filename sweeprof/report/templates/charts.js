@@ -1,39 +1,24 @@
 "use strict";
 // What the charts share: data, names, looks, choosers. Text of the data goes to plotly through plain(), to the page through textContent.
 const charts = (() => {
-  const { data, filtered } = window.sweeprof;
+  const { data, filtered, hasValues, failureOf, plural, significant, numberText, shortened } = window.sweeprof;
   const setup = JSON.parse(document.getElementById("charts-data").textContent);
   const { look } = setup;
   const varying = data.axes.flatMap((axis, place) => (axis.varies ? [place] : []));
   const MISSING = "–", NAME = 40, NARROW_NAME = 16, SPAN = 10, FEW = 12;
 
   const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-  const short = (text, limit = NAME) => {
-    const letters = Array.from(text);
-    if (letters.length <= limit) return text;
-    const head = Math.floor((limit - 1) / 2);
-    return `${letters.slice(0, head).join("")}…${letters.slice(letters.length - (limit - 1 - head)).join("")}`;
-  };
+  const short = (text, limit = NAME) => shortened(text, limit);
   const spelled = (axis) => data.axes[axis].key.replaceAll("_", " ");
   const textOf = (row, axis) => (row.at[axis] < 0 ? MISSING : data.axes[axis].values[row.at[axis]]);
   const named = (axis, text) => (/^[-\d.]/.test(text) || text === "true" || text === "false" ? `${spelled(axis)} ${text}` : text);
   const nameOf = (row, axes = varying, limit = NAME) =>
     axes.map((axis) => short(named(axis, textOf(row, axis)), limit)).join(" · ") || short(data.name, limit);
 
-  // Rows that are complete or have at least one complete round are drawn; of the others the status is the reason.
-  const usable = (row) => row.status === "ok" || Boolean(row.incomplete);
-  const entryOf = (row, metric) => (usable(row) ? row.values[metric] ?? null : null);
+  const entryOf = (row, metric) => (hasValues(row) ? row.values[metric] ?? null : null);
   const valueOf = (row, metric) => entryOf(row, metric)?.[0] ?? null;
-  const whyOf = (row, metric) =>
-    (usable(row) ? data.reasons[row.why[metric]] ?? "not asked for in this combination" : `${row.status}: ${data.reasons[row.reason]}`);
-  const significant = (value, digits = 3) => {
-    if (value === 0) return "0";
-    const size = Math.abs(value);
-    if (size >= 1e6 || size < 1e-4) return value.toExponential(digits - 1);
-    return size >= 10 ** digits ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(digits)));
-  };
-  const unitOf = (metric) => data.metrics[metric].unit;
-  const amount = (value, metric) => `${significant(value)} ${unitOf(metric)}`.trim();
+  const whyOf = (row, metric) => (hasValues(row) ? data.reasons[row.why[metric]] ?? "not requested for this combination" : failureOf(row));
+  const amount = (value, metric) => numberText(data.metrics[metric], value);
   const described = (metric) => {
     const { title, unit, better } = data.metrics[metric];
     return `${title}${unit ? ` (${unit})` : ""}${better ? ` – ${better} is better` : ""}`;
@@ -127,14 +112,13 @@ const charts = (() => {
   const missing = (list, metrics) => {
     const gone = list.flatMap((row) => { const metric = metrics.find((place) => valueOf(row, place) === null); return metric === undefined ? [] : [[row, whyOf(row, metric)]]; });
     const partial = list.filter((row) => row.incomplete && !gone.some(([other]) => other === row)).length;
-    const some = partial ? ` ${counted(partial, "combination")} incomplete: values of fewer rounds than planned, or without a pass.` : "";
+    const some = partial ? ` ${plural(partial, "combination")} incomplete: values of fewer rounds than planned, or without a pass.` : "";
     if (!gone.length) return some;
     const reasons = groupedBy(gone, ([, why]) => why).sort((a, b) => b.length - a.length);
     const who = (same) => (same.length > 1 ? same.length : nameOf(same[0][0]));
     const told = reasons.slice(0, 3).map((same) => (reasons.length > 1 || same.length === 1 ? `${who(same)}: ` : "") + short(same[0][1], 120));
     return `${some} ${gone.length} without a value: ${told.join("; ")}${reasons.length > 3 ? `; and ${reasons.length - 3} further reasons` : ""}.`;
   };
-  const counted = (count, one, many = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 
   // A chart is what `start` makes: given the place of its choosers, what is chosen first and the place of further text, it returns what
   // makes a figure of rows, with `note`, one sentence or more of what is to be seen.
@@ -159,7 +143,7 @@ const charts = (() => {
   };
 
   return {
-    data, setup, varying, MISSING, plain, short, spelled, textOf, nameOf, usable, entryOf, valueOf, whyOf, significant, amount, described, isLog, scale,
-    mixed, colourOf, groupedBy, along, classes, select, metricItems, axisItems, missing, counted, add,
+    data, setup, varying, MISSING, plain, short, spelled, textOf, nameOf, entryOf, valueOf, whyOf, amount, described, isLog, scale,
+    mixed, colourOf, groupedBy, along, classes, select, metricItems, axisItems, missing, add,
   };
 })();

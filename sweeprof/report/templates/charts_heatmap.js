@@ -1,12 +1,13 @@
 "use strict";
 // One metric, or its ratio to the baseline, over two axes; the other axes are fixed, or taken together by the geometric mean.
 charts.add("heatmap", (choices, chosen, plot) => {
-  const { data, varying, plain, short, valueOf, significant } = charts;
+  const { data, varying, plain, short, valueOf } = charts;
+  const { plural, ratioNumber, significant } = window.sweeprof;
   const base = window.sweeprof.baselineOf;
   const metric = charts.select(choices, "metric", charts.metricItems(), chosen.metric);
   const show = charts.select(choices, "shown as", [[0, "value"], [1, "ratio to the baseline"]], 0);
-  const across = charts.select(choices, "across", charts.axisItems(varying), chosen.x);
-  const down = charts.select(choices, "down", charts.axisItems(varying), chosen.y);
+  const across = charts.select(choices, "x axis", charts.axisItems(varying), chosen.x);
+  const down = charts.select(choices, "y axis", charts.axisItems(varying), chosen.y);
   const ALL = -1, CELL = 34, NARROWEST = 46, MOST_TEXTS = 400;
   const fixed = new Map(varying.map((axis) => {
     const items = data.axes[axis].values.map((text, place) => [place, text]);
@@ -45,7 +46,7 @@ charts.add("heatmap", (choices, chosen, plot) => {
     return known.length ? { ...cell, number: Math.exp(known.reduce((sum, one) => sum + Math.log(one), 0) / known.length) } : cell;
   };
 
-  const told = (number) => (!show.value ? significant(number) : `×${number >= 0.095 && number < 99.995 ? number.toFixed(2) : significant(number, number < 1 ? 2 : 3)}`);
+  const told = (number) => (!show.value ? significant(number) : `×${ratioNumber(number)}`);
   const hover = (cell, row, column) => {
     const place = `${charts.spelled(across.value)} ${column}, ${charts.spelled(down.value)} ${row}`;
     const value = cell.number === null ? "no value" : show.value ? told(cell.number) : charts.amount(cell.number, metric.value);
@@ -115,8 +116,8 @@ charts.add("heatmap", (choices, chosen, plot) => {
       charts.described(metric.value) + ratio,
       held.length && `at ${held.join(", ")}`,
       fullest > 1 && `a cell is the geometric mean of ${fullest} combinations`,
-      cells.some((cell) => cell.n && cell.n < fullest) && "* of fewer than the fullest cell",
-      empty && `× no value, ${charts.counted(empty, "cell")}; pointing at it shows why`,
+      cells.some((cell) => cell.n && cell.n < fullest) && "* marks a mean of fewer",
+      empty && `× no value, ${plural(empty, "cell")}; point at it to see why`,
     ];
     return `${parts.filter(Boolean).join("; ")}.${charts.missing(rows, [metric.value])}`;
   };

@@ -2,9 +2,10 @@
 // Two metrics against each other, and the combinations that no other beats in both, of those that qualify.
 charts.add("pareto", (choices, chosen, plot, more) => {
   const { data, varying, plain, nameOf, valueOf, amount } = charts;
+  const { plural } = window.sweeprof;
   const items = charts.metricItems((metric) => metric.better);
-  const x = charts.select(choices, "across", items, chosen.x);
-  const y = charts.select(choices, "up", items, chosen.y);
+  const x = charts.select(choices, "x axis", items, chosen.x);
+  const y = charts.select(choices, "y axis", items, chosen.y);
   const by = charts.select(choices, "colour by", charts.axisItems(varying), charts.setup.colour ?? "");
   by.around.hidden = varying.length < 2;
   const LISTED = 20;
@@ -77,7 +78,7 @@ charts.add("pareto", (choices, chosen, plot, more) => {
         xaxis: charts.scale(charts.described(x.value), known.map((row) => valueOf(row, x.value))),
         yaxis: charts.scale(charts.described(y.value), known.map((row) => valueOf(row, y.value))),
       },
-      note: `${front.length} of ${charts.counted(known.length, "combination")} on the front; the others, pale, are beaten by one on it.${missed ? ` Left out of the front, as they miss a constraint of the sweep: ${missed}.` : ""}${charts.missing(rows, [x.value, y.value])}`,
+      note: `${front.length} of ${plural(known.length, "combination")} on the front. Pale combinations are dominated: another one is at least as good in both metrics and better in one.${missed ? ` ${plural(missed, "combination")} cannot be on the front, because of a constraint of the sweep.` : ""}${charts.missing(rows, [x.value, y.value])}`,
     };
   };
 });

@@ -1,9 +1,10 @@
 "use strict";
 // The raw samples of a few combinations beside each other, each round apart: what shifts between rounds is seen.
 charts.add("samples", (choices, chosen) => {
-  const { data, varying, plain, nameOf, groupedBy, usable } = charts;
+  const { data, varying, plain, nameOf, groupedBy } = charts;
+  const { hasValues, plural } = window.sweeprof;
   const MOST = 12;
-  const known = data.rows.filter((row) => usable(row) && row.samples?.some((round) => round.length));
+  const known = data.rows.filter((row) => hasValues(row) && row.samples?.some((round) => round.length));
   const side = charts.select(choices, "side by side", charts.axisItems(varying), chosen.axis);
   const others = () => varying.filter((axis) => axis !== side.value);
   const keyOf = (row) => others().map((axis) => row.at[axis]).join();
@@ -48,7 +49,7 @@ charts.add("samples", (choices, chosen) => {
         xaxis: { title: { text: plain(charts.spelled(side.value)), font: { size: 13 } }, type: "linear", tickvals: drawn.map((_, place) => place), ticktext: drawn.map((row) => plain(label(row))), range: [-0.6, drawn.length - 0.4], showgrid: false },
         yaxis: charts.scale("time of a step (ms) – lower is better", values),
       },
-      note: `${charts.counted(values.length, "sample")} of ${charts.counted(drawn.length, "combination")}${drawn.length && others().length ? ` (${nameOf(drawn[0], others())})` : ""}, ${charts.counted(rounds, "round")}, each with a box of its own: line at the median, box from quartile to quartile. Of many samples those at even ranks are shown.`,
+      note: `${plural(values.length, "sample")} of ${plural(drawn.length, "combination")}${drawn.length && others().length ? ` (${nameOf(drawn[0], others())})` : ""}, ${plural(rounds, "round")}. Each round has its own box, from the lower to the upper quartile, with a line at the median. If there are many samples, evenly spaced ones of the sorted samples are shown.`,
     };
   };
 });

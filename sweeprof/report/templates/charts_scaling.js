@@ -2,6 +2,7 @@
 // A metric over a numeric axis: a line for every combination of the other axes.
 charts.add("scaling", (choices, chosen) => {
   const { data, varying, plain, nameOf, entryOf, valueOf, amount } = charts;
+  const { plural } = window.sweeprof;
   const numeric = varying.filter((axis) => data.axes[axis].numbers);
   const metric = charts.select(choices, "metric", charts.metricItems(), chosen.metric);
   const over = charts.select(choices, "over", charts.axisItems(numeric), chosen.axis);
@@ -22,7 +23,7 @@ charts.add("scaling", (choices, chosen) => {
     return lines.map(plain).join("<br>");
   };
 
-  // What the bars are: after one round they say nothing of how far apart processes are.
+  // What the bars are: those of one round do not contain the differences between processes.
   const barsNote = (rows) => {
     const within = new Set(rows.filter((row) => entryOf(row, metric.value)?.[1] != null).map((row) => window.sweeprof.isWithinProcess(row, metric.value)));
     if (within.size === 2) return " Bars: 95 % intervals over the rounds, or within one process where there is one round.";
@@ -54,7 +55,7 @@ charts.add("scaling", (choices, chosen) => {
     const y = whole.length ? xs.map((x) => Math.exp(whole.reduce((sum, line) => sum + Math.log(line.get(x)), 0) / whole.length)) : [];
     return {
       type: "scatter", mode: "lines+markers", name: plain(one.name), legendgroup: one.name, x: y.length ? xs : [], y, line: { color: one.colour, width: 4 }, marker: { size: 9 },
-      text: y.map((value) => [one.name, `${amount(value, metric.value)}, geometric mean of ${charts.counted(whole.length, "line")}`].map(plain).join("<br>")), hovertemplate: "%{text}<extra></extra>",
+      text: y.map((value) => [one.name, `${amount(value, metric.value)}, geometric mean of ${plural(whole.length, "line")}`].map(plain).join("<br>")), hovertemplate: "%{text}<extra></extra>",
     };
   };
 
@@ -82,7 +83,7 @@ charts.add("scaling", (choices, chosen) => {
         xaxis: charts.scale(charts.spelled(axis), xs, ticks), yaxis: charts.scale(charts.described(metric.value), ys),
         showlegend: others.length > 0,
       },
-      note: `${charts.counted(lines.length, "line")} of ${charts.counted(ys.length, "combination")}.${means.length ? " Thick: the geometric mean of the lines of a colour that have a value everywhere." : ""}${isTimed && !isDense ? barsNote(placed) : ""}${charts.missing(placed, [metric.value])}`,
+      note: `${plural(lines.length, "line")} of ${plural(ys.length, "combination")}.${means.length ? " Thick lines: geometric means of the lines of one colour that have all values." : ""}${isTimed && !isDense ? barsNote(placed) : ""}${charts.missing(placed, [metric.value])}`,
     };
   };
 });

@@ -75,7 +75,7 @@
       line.append(link, make("span", ` ${hint}`, "dim"));
       list.append(line);
     }
-    const note = "The links work where this page lies in the folder of its sweep. In MLflow the files are with the run of the combination.";
+    const note = "The links work if this page is in the folder of its sweep. In MLflow the files are in the run of the combination.";
     return files.length ? [make("h3", "Files"), list, make("p", note, "dim small")] : [];
   };
 
@@ -91,6 +91,6 @@
   chosen.append(...data.combinations.map(({ label }, place) => { const option = make("option", label); option.value = place; return option; }));
   chosen.addEventListener("change", choose);
   const { left_out: rest } = data;
-  if (rest.length) element("left-out").textContent = `For the size of this page ${rest.length} combinations are left out; their pictures are in the folder pictures: ${rest.join("; ")}`;
+  if (rest.length) element("left-out").textContent = `${rest.length} combinations would make this page too large; their data are in the folders operators and memory: ${rest.join("; ")}`;
   choose();
 }

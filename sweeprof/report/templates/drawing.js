@@ -7,7 +7,7 @@ let source = null, isBroken = false;
 const excuse = (element) => {
   element.removeAttribute("aria-busy");
   element.style.height = "auto";
-  element.textContent = "This browser cannot unpack the plots: see the pictures in plots/ and pictures/ beside this page.";
+  element.textContent = "This browser cannot unpack the charts: the tables have the same values.";
 };
 const giveUp = () => {
   isBroken = true;

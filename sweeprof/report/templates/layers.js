@@ -1,39 +1,21 @@
 "use strict";
 // Two layer trees side by side. All text of the page goes through textContent: names of layers are data.
 {
-  const { make } = window.sweeprof;
+  const { make, ratioNumber, shortened } = window.sweeprof;
   const data = JSON.parse(document.getElementById("layers-data").textContent);
   const MISSING = "–";
   const element = (id) => document.getElementById(`layers-${id}`);
   const left = element("left"), right = element("right"), figure = element("figure"), table = element("table");
   const collapsed = new Set();
-  const MANY_ROWS = 120, SHOWN_DEPTH = 2, END = 40;
+  const MANY_ROWS = 120, SHOWN_DEPTH = 2, LONGEST = 81;
 
   // Whole numbers come as one text in base 36, "_" for none.
   const unpacked = data.vectors.map((vector) =>
     typeof vector !== "string" ? vector : vector === "" ? [] : vector.split(",").map((text) => (text === "_" ? null : parseInt(text, 36))));
 
-  const decimals = (number) => {
-    const text = number.toFixed(2);
-    return Number(text) === 0 && number !== 0 ? String(Number(number.toPrecision(2))) : String(Number(text));
-  };
-  const significant = (number) => (Math.abs(number) < 1000 ? number.toPrecision(3) : number.toFixed(0));
-  const SECONDS = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
-  const scaled = (value, unit) => {
-    if (value === null) return MISSING;
-    if (unit === "s") {
-      const [factor, name] = SECONDS.find(([size]) => Math.abs(value) * 1.0005 >= size) ?? SECONDS.at(-1);
-      return `${significant(value / factor)} ${name}`;
-    }
-    if (unit === "FLOP/s") value = Number(value.toPrecision(3));
-    const [base, names] = unit === "B" ? [1024, ["", "Ki", "Mi", "Gi", "Ti"]] : [1000, ["", unit === "params" ? "k" : "K", "M", "G", "T", "P"]];
-    let size = value, place = 0;
-    while (Math.abs(Number(size.toFixed(2))) >= base && place < names.length - 1) { size /= base; place += 1; }
-    return `${decimals(size)} ${names[place]}${unit === "params" ? "" : unit}`.trim();
-  };
+  const scaled = (value, unit) => (value === null ? MISSING : window.sweeprof.scaled(value, unit));
   const signed = (value, unit) => (value === null ? MISSING : value > 0 ? `+${scaled(value, unit)}` : value < 0 ? `−${scaled(-value, unit)}` : "0");
-  const times = (ratio) => (ratio < 0.095 || ratio >= 99.995 ? String(Number(ratio.toPrecision(3))) : ratio.toFixed(2));
-  const ratioText = (a, b) => (a === null || b === null || a === 0 ? MISSING : `×${times(b / a)}`);
+  const ratioText = (a, b) => (a === null || b === null || a === 0 ? MISSING : `×${ratioNumber(b / a)}`);
   const difference = (a, b) => (a === null || b === null ? null : b - a);
 
   // The nodes of a table as a tree. Siblings of one name are calls of one module: they are told apart by their number.
@@ -80,9 +62,6 @@
     });
   };
 
-  // Both ends of a long name stay: they tell combinations apart.
-  const shortened = (text) => (text.length <= 2 * END ? text : `${text.slice(0, END)}…${text.slice(-END)}`);
-
   const figureCells = (a, b, unit) => {
     const gap = difference(a, b);
     const cells = [make("td", signed(gap, unit), `number difference second${gap ? " differs" : ""}`), make("td", ratioText(a, b), "number ratio")];
@@ -96,7 +75,7 @@
     if (node !== null && node.values[column] !== null) cells[2].title = String(node.values[column]);
     const isTime = data.columns[column].isTime;
     if (node !== null && node.values[column] === null && isTime) cells[2].title = node.reason;
-    if (node !== null && node.values[column] === null && node.call > 0 && !isTime) cells[2].title = "stands with the first call";
+    if (node !== null && node.values[column] === null && node.call > 0 && !isTime) cells[2].title = "counted at the first call";
     if (second) cells[0].classList.add("second");
     return cells;
   };
@@ -154,8 +133,8 @@
 
   const header = (one, other, title) => {
     const names = make("tr"), titles = make("tr");
-    const group = (text, span, name) => { const cell = make("th", shortened(text), name); cell.colSpan = span; cell.scope = "colgroup"; cell.title = text; return cell; };
-    names.append(make("td"), group(one.label, 3, "second"), group(other.label, 3, "second"), group("right to left", 2, "second"));
+    const group = (text, span, name) => { const cell = make("th", shortened(text, LONGEST), name); cell.colSpan = span; cell.scope = "colgroup"; cell.title = text; return cell; };
+    names.append(make("td"), group(one.label, 3, "second"), group(other.label, 3, "second"), group("right compared with left", 2, "second"));
     const texts = [["layer", ""], ...[1, 2].flatMap(() => [["type", "second"], ["output shape", ""], [title, "number"]]), ["difference", "number second"], ["ratio", "number"]];
     for (const [text, name] of texts) { const cell = make("th", text, name); cell.scope = "col"; titles.append(cell); }
     const head = make("thead");
@@ -187,7 +166,7 @@
     body.append(...drawn);
     table.replaceChildren(header(one, other, title), body, totals(one, other, column, unit));
     const notes = [...new Set([one, other])].filter((side) => side.note).map((side) => `${side.label}: ${side.note}`);
-    const usual = "A figure includes what the layers within do. The difference is right minus left.";
+    const usual = "Values include child layers. The difference is right minus left.";
     const shown = data.columns[column].isTime ? [...new Set([one, other])].filter((side) => side.timing.length) : [];
     const timing = shown.map((side) => `${side.label}: ${side.timing.join(" ")}`);
     element("note").replaceChildren(...[usual, ...timing, ...notes].map((text) => make("p", text)));

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 import sweeprof
 from support.step_memory import compiler, observed
 from sweeprof.backends.torch.adapter import TorchBackend
-from sweeprof.backends.torch.memory import STEPS, CudaMeter, meter_of
+from sweeprof.backends.torch.memory import STEPS, AcceleratorMeter, meter_of
 from sweeprof.backends.torch.model import TorchModel, TorchVariant
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
@@ -295,8 +295,8 @@ def test_they_are_plain_data() -> None:
     assert Allocations.from_dict(json.loads(json.dumps(seen.to_dict()))) == seen
 
 
-class FakeCuda:
-    """``torch.cuda`` as far as the meter needs it; each synchronisation moves on to the next figures."""
+class FakeAccelerator:
+    """``torch.accelerator`` as far as the meter needs it; each synchronisation moves on to the next figures."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -317,19 +317,19 @@ class FakeCuda:
     def max_memory_reserved(self, device: torch.device) -> int:
         return 2000
 
-    def mem_get_info(self, device: torch.device) -> tuple[int, int]:
+    def get_memory_info(self, device: torch.device) -> tuple[int, int]:
         return 80_000 - {2: 5, 3: 9, 4: 7}[self.now], 80_000
 
 
 @pytest.mark.parametrize("process", [[30, 50, 40], None])
 def test_the_figures_of_an_accelerator(process: list[int] | None) -> None:
-    cuda = FakeCuda()
+    accelerator = FakeAccelerator()
     own = iter(process or ())
-    meter = CudaMeter(torch.device("cuda"), cuda, lambda: next(own, None))
+    meter = AcceleratorMeter(torch.device("cuda"), accelerator, lambda: next(own, None))
     meter.begin()
     for _ in range(3):
         meter.stepped()
-    assert cuda.calls == ["reset at 1"]
+    assert accelerator.calls == ["reset at 1"]
     assert meter.result() == {
         "allocated_pre_bytes": 100,
         "allocated_peak_bytes": 1000,
@@ -345,4 +345,4 @@ def test_the_host_has_no_figures_beside_the_allocations() -> None:
     meter.begin()
     meter.stepped()
     assert meter.result() == {}
-    assert isinstance(meter_of(torch.device("cuda", 1)), CudaMeter)
+    assert isinstance(meter_of(torch.device("cuda", 1)), AcceleratorMeter)

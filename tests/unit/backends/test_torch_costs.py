@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -591,6 +592,16 @@ def test_a_native_multi_head_attention_takes_the_products_of_its_parts() -> None
     weights = meta(48, 16), meta(48), meta(16, 16), meta(16)
     cost = ruled("_native_multi_head_attention", given_input, given_input, given_input, 16, 4, *weights, output=())
     assert cost[0] == 2 * 5 * 4 * 16 * 16 + 2 * 2 * 5 * 5 * 16
+
+
+def test_a_triangular_system_is_solved_by_substitution() -> None:
+    """By hand for n = 4 and 3 columns: row i needs i multiply-accumulates and a division for each column."""
+    macs = 3 * (0 + 1 + 2 + 3)
+    for shape, left in (((2, 4, 3), True), ((2, 3, 4), False)):
+        for unit, divisions in ((False, 4 * 3), (True, 0)):
+            solve = partial(torch.linalg.solve_triangular, upper=False, left=left, unitriangular=unit)
+            each = 2 * macs + divisions
+            assert applied(solve, (2, 4, 4), shape) == (2 * macs, 2 * each, 2 * each)
 
 
 # What has no formula

@@ -13,7 +13,7 @@ from torch import nn
 import sweeprof
 from sweeprof.backends import ProfilesLines
 from sweeprof.backends.torch.adapter import TorchBackend
-from sweeprof.backends.torch.lines import AcceleratorMeter, _memory_on, lines
+from sweeprof.backends.torch.lines import LineMeter, _memory_on, lines
 from sweeprof.backends.torch.model import TorchModel
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring import line_profile as lines_module
@@ -243,7 +243,7 @@ def test_a_device_without_statistics_has_a_reason() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_bytes_on_cuda_are_those_of_its_allocator() -> None:
     device = torch.device("cuda")
-    meter = AcceleratorMeter(device)
+    meter = LineMeter(device)
     before = meter.allocated(), meter.current()
     block = torch.empty(1 << 20, device=device)
     assert (meter.allocated() - before[0], meter.current() - before[1]) == (4 * MIB, 4 * MIB)

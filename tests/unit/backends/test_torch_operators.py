@@ -388,7 +388,7 @@ def test_on_an_accelerator_the_backward_runs_in_another_thread() -> None:
     found, entered = _attributed([step, forward, module, linear, backward, node, mm, adding])
     assert [(operator.path, operator.phase) for operator in found] == [("a", "forward"), *[("a", "backward")] * 3]
     assert entered == {"a": 1}
-    rows = module_under_test._rows(TorchTrace(found, entered, 1, 1e-4, b""), {}, on_device=True)
+    rows = module_under_test._rows(TorchTrace(found, entered, 1, 1e-4, b""), {}, torch.device("cuda"))
     times = {row.operator: (row.device_self_s, row.device_total_s) for row in rows}
     assert times["aten::mm"] == pytest.approx((5e-6, 5e-6))
     assert times[f"{NODE}AddmmBackward0"] == pytest.approx((0, 5e-6))
@@ -496,3 +496,18 @@ def test_within_a_profiler_there_cannot_be_another() -> None:
     with profile(activities=[ProfilerActivity.CPU]), pytest.raises(Unsupported, match="there can be only one"):
         traced(mlp(), torch.randn(3, 8))
     assert traced(mlp(), torch.randn(3, 8)).rows
+
+
+def test_totals_have_the_calls_and_times_of_key_averages() -> None:
+    """The table of PyTorch's recipe on its profiler: ``prof.key_averages().table(sort_by="cpu_time_total")``."""
+    model, x = mlp().eval(), torch.randn(3, 8)
+    with torch.inference_mode(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        model(x)
+    expected = {average.key: average.count for average in profiler.key_averages()}
+    totals = traced(model, x).totals("total_s")
+    assert {total.operator: total.calls for total in totals} == expected
+    by_name = {total.operator: total for total in totals}
+    linear, addmm = by_name["aten::linear"], by_name["aten::addmm"]
+    assert linear.total_s >= linear.self_s + addmm.total_s
+    assert sum(total.self_s for total in totals) == pytest.approx(linear.step_self_s)
+    assert [total.total_s for total in totals] == sorted((total.total_s for total in totals), reverse=True)

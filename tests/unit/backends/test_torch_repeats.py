@@ -306,3 +306,44 @@ def test_the_peak_is_found_in_a_block_that_is_not_run() -> None:
     assert len(RUNS) == 1
     assert table.liveness is not None
     assert table.liveness.peak_at.startswith("blocks.4")
+
+
+class Convolutions(nn.Module):
+    """A block with a mask that it applies itself, without a hook."""
+
+    def __init__(self, pruned: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, (3, 1), padding=(1, 0), groups=2)
+        self.weight_orig = nn.Parameter(torch.ones(4, 1, 1))
+        self.weight_mask: torch.Tensor
+        self.register_buffer("weight_mask", (torch.arange(4) >= pruned).float().reshape(4, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        RUNS.append("block")
+        return self.conv(x) * (self.weight_orig * self.weight_mask)
+
+
+def test_columns_of_blocks_that_are_not_run() -> None:
+    table = counted(nn.Sequential(*map(Convolutions, (1, 0, 3))), torch.ones(1, 4, 8, 8))
+    assert len(RUNS) == 1
+    rows = [(row.kernel_size, row.stride, row.groups) for row in table.rows if row.type == "Conv2d"]
+    assert rows == [((3, 1), (1, 1), 2)] * 3
+    assert [row.pruned for row in table.rows if row.type == "Convolutions"] == [1, 0, 3]
+    assert table.pruned == 4
+
+
+@pytest.mark.parametrize("chosen", [{"exclude": "1.first"}, {"include": ["0", "2.norm"]}])
+def test_one_of_several_equal_blocks_may_be_excluded(chosen: dict[str, Any]) -> None:
+    model, x = blocks(count=3).eval(), torch.ones(2, 8)
+    whole, layers = sweeprof.profile(model, x).layers, sweeprof.profile(model, x, **chosen).layers
+    kept = {row.path for row in layers.rows}
+    assert 0 < len(kept) < len(whole.rows)
+    assert layers.rows == whole.where(lambda row: row.path in kept).rows
+    assert layers.with_functional().macs == layers.macs
+
+
+def test_the_graph_has_the_operators_of_every_block() -> None:
+    profile = sweeprof.profile(blocks(count=3).eval(), torch.ones(2, 8))
+    nodes = [node for node in profile.graph.nodes if node.operator == "linear"]
+    assert [node.scope for node in nodes] == [f"{block}.{layer}" for block in range(3) for layer in ("first", "second")]
+    assert profile.graph.macs == profile["compute/macs"].value

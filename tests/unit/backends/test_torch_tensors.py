@@ -258,3 +258,19 @@ def test_what_a_compiler_leaves_in_the_process_is_no_tensor() -> None:
     rows = live_tensors(model)
     assert all(type(size) is int for row in rows for size in row.shape)
     assert tensor_difference(rows, live_tensors(model)).removed == ()
+
+
+def test_the_readme_example_of_pytorch_memlab() -> None:
+    linear, inputs = nn.Linear(1024, 1024), torch.ones(512, 1024)
+    linear(inputs).mean().backward()
+    optimizer = torch.optim.SGD(linear.parameters(), lr=0.1, momentum=0.9)
+    optimizer.step()
+    text = str(live_tensors(linear, optimizer, inputs))
+    title, _, _, *rows = text.splitlines()
+    assert "tensors, in all" in title
+    assert "parameter 4 MiB, gradient 4 MiB, optimizer 4 MiB, input 2 MiB" in title
+    names = [row.split("  ")[0] for row in rows]
+    assert {"weight", "weight.grad", "optimizer.weight.momentum_buffer", "input[0]"} <= set(names)
+    tied = nn.Sequential(nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False))
+    tied[1].weight = tied[0].weight
+    assert "0.weight = 1.weight" in str(live_tensors(tied))

@@ -347,3 +347,18 @@ def test_a_callers_model_is_left_as_it_was(variant: dict[str, Any], mode: Any, r
         assert timing.is_training == (mode == "training")
     assert state(model) == whole
     assert state(model)[2:] == before
+
+
+def test_settings_of_inductor_that_a_compilation_restored_are_not_listed() -> None:
+    from torch._inductor import config
+
+    backend = TorchBackend()
+    name = "comprehensive_padding"
+    default = getattr(config, name)
+    try:
+        setattr(config, name, not default)
+        assert f"{name} = {not default}" in backend.settings_in_effect()["inductor"]
+        setattr(config, name, default)
+        assert name not in backend.settings_in_effect()["inductor"]
+    finally:
+        setattr(config, name, default)

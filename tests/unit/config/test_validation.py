@@ -75,6 +75,11 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "resume": ([None, "last", "outputs/a/2026"], ["", 1, True, ["last"]]),
     "retry_statuses": ([[], ["oom", "timeout"], ["lost"]], ["oom", ["om"], None, [1]]),
     "protocol.interleave": (["rounds", "samples", "duel"], ["round", None, True]),
+    "budget": ([None, "90s", "10min", "1.5h"], ["10", 10, "0s", "soon", True]),
+    "protocol.decide": (
+        [None],
+        ["base", True, ["best"]],
+    ),  # the others need three rounds: tests/unit/run/test_sequential.py
     "protocol.kernel": ([None, "auto", "convolution", "matmul"], ["conv", True, 1]),
     "compare.thresholds": ([{}, {"latency/forward": 0.03}], [{"a": 1}, {"a": "x"}, [0.1], None]),
     "compare.tolerance": ([None, 0.01], [0, 1, -0.1, "x", True]),

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeprof.datasets.cache import Cache
+from sweeprof.datasets.cache import Cache, Varies
 from sweeprof.datasets.npz import Npz
 from sweeprof.datasets.sample import Sample
 from sweeprof.errors import DatasetError, UserError
@@ -32,9 +32,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home" / "sweeprof" / "data"
 
 
-def written(cache: Cache, samples: list[Any], key: str = "k", collates: bool = True) -> Any:
+def written(cache: Cache, samples: list[Any], key: str = "k", varies: Varies = "length") -> Any:
     with cache.locked(key):
-        cache.write(key, (Sample(sample, 1, f"sample {at}").as_arrays() for at, sample in enumerate(samples)), collates)
+        cache.write(key, (Sample(sample, 1, f"sample {at}").as_arrays() for at, sample in enumerate(samples)), varies)
     return cache.read(key)
 
 
@@ -74,6 +74,20 @@ def test_what_is_written_is_read(
     np.testing.assert_array_equal(entry.targets, np.ones(number))
 
 
+def test_samples_of_different_shapes_are_read_as_they_were(tmp_path: Path) -> None:
+    """For a collate function of the user; without one, the advice depends on what differs."""
+    samples = [np.arange(6.0).reshape(2, 3), np.arange(8.0).reshape(4, 2), np.ones((0, 5))]
+    entry = written(Cache(tmp_path, LIMIT), samples, varies="shape")
+    for found, wanted in zip(entry.inputs, samples, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    for varies in ("nothing", "length"):
+        with pytest.raises(
+            DatasetError,
+            match=r"^sample 1 has the shape \(4, 2\), and sample 0 has \(2, 3\): dataset\.collate may name",
+        ):
+            written(Cache(tmp_path, LIMIT), samples, varies=varies)
+
+
 def test_the_files_are_npy_files_and_memory_mapped(tmp_path: Path) -> None:
     array = np.arange(12.0, dtype=np.float32).reshape(4, 3)
     entry = written(Cache(tmp_path, LIMIT), list(array))
@@ -91,7 +105,7 @@ def test_a_failure_leaves_nothing_and_the_next_attempt_works(tmp_path: Path) -> 
         raise DatasetError("sample 1 is broken")
 
     with pytest.raises(DatasetError, match="sample 1 is broken"), cache.locked("k"):
-        cache.write("k", samples(), True)
+        cache.write("k", samples(), "length")
     assert cache.read("k") is None
     assert list((tmp_path / "entries").iterdir()) == []
     assert len(written(cache, [np.ones(2)]).inputs) == 1
@@ -121,7 +135,7 @@ def test_a_killed_process_leaves_no_entry(tmp_path: Path) -> None:
         "    yield Sample(np.ones(2), None, '').as_arrays()\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "cache = Cache(Path(sys.argv[1]), 2**30)\n"
-        "with cache.locked('k'): cache.write('k', samples(), True)\n"
+        "with cache.locked('k'): cache.write('k', samples(), 'length')\n"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, timeout=60)
     assert [path.name for path in (tmp_path / "entries").iterdir()] == ["k.part"]
@@ -244,4 +258,4 @@ def test_an_entry_is_described_in_plain_data(tmp_path: Path) -> None:
     written(Cache(tmp_path, LIMIT), [{"a": np.ones(2)}])
     described = json.loads((tmp_path / "entries" / "k" / "entry.json").read_text())
     assert described["samples"] == 1
-    assert described["inputs"]["tree"] == {"mapping": [["a", {"file": "0.npy", "are_lengths": False}]]}
+    assert described["inputs"]["tree"] == {"mapping": [["a", {"file": "0.npy", "has_shapes": False}]]}

@@ -199,6 +199,37 @@ def test_samples_of_different_lengths_are_padded_if_asked_for(tmp_path: Path, mo
     assert longer["input_ids"].shape == (3, 8)
 
 
+def test_samples_of_one_length_are_padded_to_the_given_one(tmp_path: Path) -> None:
+    ids, labels = np.arange(1, 7).reshape(2, 3), np.arange(6).reshape(2, 3)
+    np.savez(tmp_path / "a.npz", input_ids=ids, labels=labels, one_hot=np.eye(2, 4))
+    source = Npz(path=str(tmp_path / "a.npz"), inputs=["input_ids"], targets="labels", collate={"length": 5})
+    inputs, targets = read(source).batch(np.arange(2))
+    assert inputs["input_ids"].tolist() == [[1, 2, 3, 0, 0], [4, 5, 6, 0, 0]]
+    assert inputs["attention_mask"].tolist() == [[1, 1, 1, 0, 0]] * 2
+    assert targets.tolist() == [[0, 1, 2, -100, -100], [3, 4, 5, -100, -100]]
+    scored = Npz(path=str(tmp_path / "a.npz"), inputs="input_ids", targets="one_hot", collate={"length": 5})
+    assert read(scored).batch(np.arange(2))[1].tolist() == np.eye(2, 4).tolist()
+
+
+def test_a_collate_function_makes_batches_of_samples_of_different_shapes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shapes_data.py").write_text(
+        "import numpy as np\n"
+        "def images(): return [(np.ones((1, 2 + at, 5 - at), np.float32), at) for at in range(3)]\n"
+        "def corners(samples, side=2): return np.stack([sample[:, :side, :side] for sample in samples])\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source = {"_target_": "shapes_data.images"}
+    with_side = {"_target_": "shapes_data.corners", "_partial_": True, "side": 1}
+    for collate, side in (("shapes_data.corners", 2), (with_side, 1)):
+        inputs, targets = read(TorchDataset(source=source, collate=collate)).batch(np.arange(3))
+        assert inputs.shape == (3, 1, side, side)
+        assert targets.tolist() == [0, 1, 2]
+    with pytest.raises(UserError, match="Did you mean 'corners'"):
+        read(TorchDataset(source=source, collate="shapes_data.cornes"))
+
+
 def test_blocks_of_tokens(tmp_path: Path) -> None:
     ids = np.arange(23, dtype=np.uint16)
     np.save(tmp_path / "ids.npy", ids)
@@ -324,6 +355,24 @@ def test_all_mistakes_in_options_come_at_once() -> None:
         "dataset.interpolation",
     ]
     assert "Did you mean 'bilinear'?" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ({"_target_": "my_data.Maped"}, "'my_data.Maped' cannot be imported: my_data has no 'Maped'. Did you mean 'Mapped'?"),
+        ({"_target_": "my_dat.Mapped"}, "'my_dat.Mapped' cannot be imported: ModuleNotFoundError: No module named 'my_dat'"),
+        ({"_target_": "my_data.Mapped", "pth": 1}, "'pth' is not an argument of my_data.Mapped. Did you mean 'path'?"),
+    ],
+)  # fmt: skip
+def test_a_source_that_cannot_be_called(
+    kinds: dict[str, dict[str, object]], monkeypatch: pytest.MonkeyPatch, node: dict[str, Any], message: str
+) -> None:
+    monkeypatch.syspath_prepend(str(kinds["folder"]["path"]))
+    with pytest.raises(UserError) as error:
+        read(TorchDataset(source=node))
+    assert str(error.value).startswith("dataset.source")
+    assert message in str(error.value)
 
 
 def test_an_error_of_the_users_code_has_its_place(

@@ -6,6 +6,7 @@ import io
 import logging
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -86,6 +87,74 @@ def test_it_can_be_switched_off_and_on(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert capsys.readouterr().err == ""  # what is no terminal stays empty
     sweeprof.profile(model, x, ["latency/forward", "compute/macs"], protocol=QUICK, progress=True)
     assert capsys.readouterr().err == "sweeprof: analysis, pass 1 of 2\nsweeprof: timing, pass 2 of 2\n"
+
+
+def test_a_bar_shows_how_many_passes_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    profiler_with(terminal, monkeypatch).compute_all([*NAMES, "memory/alloc_peak_bytes"])
+    bars = [line.partition("[")[2].rstrip("]") for line in terminal.getvalue().split("\r\x1b[2K")[1:-1]]
+    assert [bar.count("█") for bar in bars] == [0, 5, 10, 15]
+    assert {len(bar) for bar in bars} == {20}
+
+
+def test_a_verbose_call_prints_what_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    model, x = nn.Linear(4, 2), torch.zeros(1, 4)
+    sweeprof.profile(model, x, ["latency/forward", "compute/macs"], protocol=QUICK, verbose=True)
+    printed = capsys.readouterr().err.splitlines()
+    # Without warnings about the result, which depend on what else the machine does.
+    lines = [line.partition(" took ")[0] for line in printed if ": timing: " not in line]
+    assert lines == [
+        "sweeprof: analysis, pass 1 of 2",
+        "sweeprof: analysis",
+        "sweeprof: timing, pass 2 of 2",
+        "sweeprof: timing",
+    ]
+
+
+def test_a_verbose_call_repeats_nothing_that_the_program_shows(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with caplog.at_level(logging.INFO, "sweeprof"):
+        sweeprof.profile(nn.Linear(4, 2), torch.zeros(1, 4), ["compute/macs"], verbose=True)
+    assert len(caplog.records) == 2
+    assert capsys.readouterr().err == ""
+
+
+@pytest.fixture
+def _logger_restored() -> Iterator[None]:
+    yield
+    sweeprof.set_logger()
+
+
+@pytest.mark.usefixtures("_logger_restored")
+def test_the_logger_can_be_replaced(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
+    def profiled() -> list[tuple[str, str]]:
+        caplog.clear()
+        sweeprof.profile(nn.Linear(4, 2), torch.zeros(1, 4), ["compute/macs"])
+        logging.getLogger("sweeprof.part").warning("seen")
+        return [(record.name, record.getMessage().partition(" took")[0]) for record in caplog.records]
+
+    mine = logging.getLogger("my_package.profiling")
+    with caplog.at_level(logging.INFO, mine.name):
+        sweeprof.set_logger(mine)
+        assert profiled() == [(mine.name, message) for message in ("analysis", "analysis", "seen")]
+        sweeprof.set_logger(logging.LoggerAdapter(mine, {"job": 7}))
+        assert profiled()[-1] == (mine.name, "seen")
+        assert caplog.records[-1].job == 7  # type: ignore[attr-defined]
+    with caplog.at_level(logging.ERROR, mine.name):  # its level counts
+        assert profiled() == []
+        sweeprof.profile(nn.Linear(4, 2), torch.zeros(1, 4), ["compute/macs"], verbose=True)
+        assert capsys.readouterr().err.startswith("sweeprof: analysis\n")
+    sweeprof.set_logger()
+    assert profiled() == [("sweeprof.part", "seen")]
+    with pytest.raises(ValueError, match="would send them to it again"):
+        sweeprof.set_logger(logging.getLogger("sweeprof.mine"))
+    with caplog.at_level(logging.INFO, "sweeprof"):
+        sweeprof.set_logger(mine)
+        sweeprof.set_logger(logging.getLogger("sweeprof"))
+        assert len(profiled()) == 3
+    with pytest.raises(TypeError, match="'loud' is not a logger"):
+        sweeprof.set_logger("loud")  # type: ignore[arg-type]
 
 
 def test_the_log_has_passes_and_warnings(caplog: pytest.LogCaptureFixture) -> None:

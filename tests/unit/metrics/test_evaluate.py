@@ -105,6 +105,7 @@ VALUES = [
     ("quality/perplexity", math.exp(LOSS), "ratio"),
     ("params/trainable", 110, "params"),
     ("params/frozen", 10, "params"),
+    ("params/pruned", 0, "params"),
     ("size/params_bytes", 440, "B"),
     ("compute/macs", 4000, "MAC"),
     ("compute/macs_per_sample", 1000, "MAC"),

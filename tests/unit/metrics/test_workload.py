@@ -26,7 +26,6 @@ from sweeprof.profiling.profiler import Profiler, profile
 from sweeprof.report.columns import shown_metrics
 from sweeprof.report.csv import csv_text
 from sweeprof.report.explore.data import page_data
-from sweeprof.report.plots import plots
 from sweeprof.report.terminal import text as terminal_text
 from sweeprof.results.compare import Comparison
 from sweeprof.results.measurement import Measurement
@@ -246,21 +245,3 @@ def test_a_profile_names_the_unit() -> None:
     assert found["throughput/units_per_s"].unit == "samples/s"
     assert found["throughput/units_per_s"].value == found["throughput/samples_per_s"].value
     assert str(found).splitlines()[1].endswith("/s (samples/s)")
-
-
-def test_throughput_is_drawn_in_each_unit(tmp_path: Path) -> None:
-    plan = fake_plan({"bert": {}, "gpt": {}}, ["timing"], metrics=METRICS)
-    combinations = []
-    for combination in plan.combinations:
-        for length in (8, 16):
-            axes = {**combination.axes, "inputs.sequence_length": length}
-            combinations.append(replace(combination, id=f"{combination.id}{length}", axes=axes))
-    axes = {**plan.axes, "inputs.sequence_length": [8, 16]}
-    folder = sweep_folder(tmp_path, replace(plan, combinations=tuple(combinations), axes=axes, baseline={}, shards=()))
-    for place, combination in enumerate(combinations):
-        length = combination.axes["inputs.sequence_length"]
-        recorded(combination.id, 0.5 * (place + 1), Workload("tokens", length)).write(folder.records)
-    found = {plot.key: plot for plot in plots(comparison_of(folder))}
-    assert found["throughput_tokens"].y.title == "Throughput (tokens/s) – higher is better"
-    assert found["throughput_tokens"].series[1].y == pytest.approx((8 / 1.5, 16 / 2.0), rel=1e-4)
-    assert found["throughput"].series[1].y == pytest.approx((1 / 1.5, 1 / 2.0), rel=1e-4)

@@ -24,7 +24,7 @@ def test_the_prompt_has_its_length() -> None:
     assert described("llama", "text-generation", {"prompt_length": 24}) == {"input_ids": (24,), "attention_mask": (24,)}
     assert described("llama", "text-generation", {}, sequence_length=9)["input_ids"] == (9,)
     assert described("t5", "text2text-generation", {"prompt_length": 24})["input_ids"] == (24,)
-    assert described("whisper", "speech-to-text", {}, audio_frames=100)["input_features"] == (80, 100)
+    assert described("whisper", "speech-to-text", {})["input_features"] == (80, 3000)
 
 
 def test_a_function_of_ones_own_may_have_any_arguments() -> None:
@@ -36,6 +36,7 @@ def test_a_function_of_ones_own_may_have_any_arguments() -> None:
     [
         ("llama", "text-generation", {"prompt_length": 8}, {"sequence_length": 9}, "inputs.sequence_length: 9 differs from"),
         ("whisper", "speech-to-text", {"prompt_length": 8}, {}, "generation.prompt_length: 8 has no effect: the prompt of "),
+        ("whisper", "speech-to-text", {}, {"audio_frames": 100}, "audio_frames: 100 is not the length that this model takes"),
         ("gpt2", "text-generation", {"prompt_length": 1000, "new_tokens": 26}, {}, "generation.new_tokens: 26 and a prompt of"),
         ("gpt2", "text-generation", {"prompt_length": 1025}, {}, "sequence_length: 1025 is above the longest sequence"),
         ("llama", "text-generation", {"num_beam": 2}, {}, "Did you mean 'generation.num_beams'?"),

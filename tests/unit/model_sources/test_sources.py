@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sweeprof.datasets.auto import ArraySpec, Auto, ModelInputs
-from sweeprof.errors import UserError
+from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.model_sources import file, keras_applications, timm, torchvision, transformers
 
@@ -129,13 +129,19 @@ def test_a_saved_model_of_transformers(tmp_path: Path) -> None:
     torch.testing.assert_close(before, after, rtol=0.05, atol=0.05)
 
 
-def onnx_file(folder: Path) -> Path:
-    from onnx import TensorProto, helper, save
+def onnx_file(folder: Path, batch: int | str = "batch") -> Path:
+    from onnx import TensorProto, helper, numpy_helper, save
 
-    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", "sequence"])
-    scale = helper.make_tensor_value_info("scale", TensorProto.FLOAT, ["batch", 3])
-    out = helper.make_tensor_value_info("out", TensorProto.INT64, ["batch", "sequence"])
-    graph = helper.make_graph([helper.make_node("Identity", ["ids"], ["out"])], "net", [ids, scale], [out])
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, [batch, "sequence"])
+    mask = helper.make_tensor_value_info("attention_mask", TensorProto.INT64, [batch, "sequence"])
+    scale = helper.make_tensor_value_info("scale", TensorProto.FLOAT, [batch, 3])
+    out = helper.make_tensor_value_info("out", TensorProto.FLOAT, [batch, "sequence", 4])
+    table = numpy_helper.from_array(np.ones((50, 4), np.float32), "table")
+    nodes = [
+        helper.make_node("Cast", ["ids"], ["narrow"], to=TensorProto.INT32),
+        helper.make_node("Gather", ["table", "narrow"], ["out"]),
+    ]
+    graph = helper.make_graph(nodes, "net", [ids, mask, scale], [out], [table])
     save(helper.make_model(graph), folder / "net.onnx")
     return folder / "net.onnx"
 
@@ -143,7 +149,12 @@ def onnx_file(folder: Path) -> Path:
 def test_a_size_that_an_onnx_file_leaves_open_is_one_of_the_inputs(tmp_path: Path) -> None:
     path = str(onnx_file(tmp_path))
     described = file.inputs(path, {"sequence": 12})
-    assert described.inputs == {"ids": ArraySpec((12,), "int64", high=2), "scale": ArraySpec((3,))}
+    assert described.inputs == {
+        "ids": ArraySpec((12,), "int64", high=50),  # the rows of the table
+        "attention_mask": ArraySpec((12,), "int64", low=1),
+        "scale": ArraySpec((3,)),
+    }
+    assert described.batch_size is None
     assert (described.pass_as, described.sizes) == ("keywords", {"sequence": 12})
     with pytest.raises(UserError, match=r"leaves open: add inputs\.sequence=…"):
         file.inputs(path, {})
@@ -151,6 +162,10 @@ def test_a_size_that_an_onnx_file_leaves_open_is_one_of_the_inputs(tmp_path: Pat
         file.inputs(path, {"sequenc": 3})
     with pytest.raises(UserError, match=r"inputs\.sequence: 0 is not a size"):
         file.inputs(path, {"sequence": 0})
+
+
+def test_a_file_of_a_fixed_batch_names_it(tmp_path: Path) -> None:
+    assert file.inputs(str(onnx_file(tmp_path, batch=2)), {"sequence": 3}).batch_size == 2
 
 
 def test_an_exported_program(tmp_path: Path) -> None:
@@ -164,8 +179,24 @@ def test_an_exported_program(tmp_path: Path) -> None:
     torch.export.save(program, tmp_path / "net.pt2")
     path = str(tmp_path / "net.pt2")
     described = file.inputs(path, {})
-    assert list(described.inputs.values()) == [ArraySpec((5,)), ArraySpec((5,), "bool", high=2)]
+    assert list(described.inputs.values()) == [ArraySpec((5,)), ArraySpec((5,), "bool", low=1)]
+    assert described.batch_size == 2
     assert torch_outputs(_Evaluated(file.torch_module(path)), described).shape == (2, 5)
+
+
+def test_an_exported_program_whose_sizes_are_open(tmp_path: Path) -> None:
+    import torch
+
+    open_sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=99)}
+    program = torch.export.export(
+        torch.nn.Embedding(50, 3), (torch.ones(2, 6, dtype=torch.int64),), dynamic_shapes=(open_sizes,)
+    )
+    torch.export.save(program, tmp_path / "net.pt2")
+    path = str(tmp_path / "net.pt2")
+    as_exported, longer = file.inputs(path, {}), file.inputs(path, {"size_1": 9})
+    assert list(as_exported.inputs.values()) == [ArraySpec((6,), "int64", high=50)]
+    assert (longer.sizes, longer.batch_size) == ({"size_1": 9}, None)
+    assert torch_outputs(_Evaluated(file.torch_module(path)), longer).shape == (2, 9, 3)
 
 
 class _Evaluated:
@@ -187,6 +218,16 @@ def test_a_keras_model(tmp_path: Path) -> None:
     described = file.inputs(str(tmp_path / "net.keras"), {"size_1": 6})
     assert described.inputs == {"frames": ArraySpec((6, 4))}
     assert file.keras_model(str(tmp_path / "net.keras")).count_params() == model.count_params()
+
+
+def test_ids_of_a_keras_model_are_below_the_rows_of_its_embedding(tmp_path: Path) -> None:
+    import keras
+
+    ids, mask = keras.Input((4,), dtype="int32", name="ids"), keras.Input((4,), dtype="bool", name="mask")
+    words = keras.layers.GlobalAveragePooling1D()(keras.layers.Embedding(33, 2)(ids), mask=mask)
+    keras.Model({"ids": ids, "mask": mask}, words).save(tmp_path / "net.keras")
+    described = file.inputs(str(tmp_path / "net.keras"), {})
+    assert described.inputs == {"ids": ArraySpec((4,), "int32", high=33), "mask": ArraySpec((4,), "bool", low=1)}
 
 
 @pytest.mark.parametrize(
@@ -220,6 +261,11 @@ def test_keras_applications_are_made_for_the_size_that_is_described(name: str) -
         (lambda: transformers.inputs("bert", None, "image-classification", {}), "is not a task of bert, which has feature-ex"),
         (lambda: transformers.inputs("bert", None, None, {}, {"num_layer": 3}), "model.config.num_layer: 3 is given to a key"),
         (lambda: transformers.inputs("bert", None, None, {"sequence_length": 1024}), r"1024 is above .*position_embeddings=512"),
+        (lambda: transformers.inputs("bert", None, None, {}, dtype="bf16"), "'bf16' is not .* Did you mean 'bfloat16'"),
+        (lambda: transformers.inputs("bert", None, None, {}, attn_implementation="sdap"), "'sdap' .* Did you mean 'sdpa'"),
+        (lambda: transformers.inputs("bert", None, None, {}, TINY, {"add_poling_layer": 1}), "Did you mean 'add_pooling_layer'"),
+        (lambda: keras_applications.inputs("MobileNetV2", {}, {"clases": 3}), r"model.arguments.clases: .* Did you mean 'classes'"),
+        (lambda: keras_applications.inputs("MobileNetV2", {}, {}, "no.h5"), "'no.h5' is neither a file nor imagenet"),
         (lambda: transformers.inputs("bert", None, None, {"image_size": 10}), r"inputs.image_size: 10 is .*inputs.sequence_l"),
     ],
 )  # fmt: skip
@@ -228,12 +274,52 @@ def test_a_mistake_is_one_clear_error(call: Any, said: str) -> None:
         call()
 
 
+@needs_collections
+def test_an_unknown_argument_or_weights_of_a_collection_is_an_error_with_the_closest_one() -> None:
+    for source in (timm, torchvision):
+        with pytest.raises(UserError, match=r"model\.arguments\.num_clases: .* of ResNet\. Did you mean 'num_classes'"):
+            source.inputs("resnet18", {}, {"num_clases": 5})
+        assert source.inputs("resnet18", {}, {"num_classes": 5}).targets == ArraySpec((), "int64", high=5)
+    with pytest.raises(UserError, match=r"'IMAGENET1K_V9' is not .* Did you mean 'IMAGENET1K_V1'"):
+        torchvision.inputs("resnet18", {}, {}, "IMAGENET1K_V9")
+
+
+@pytest.mark.parametrize("call", [transformers.inputs, transformers.build])
+def test_an_attention_that_a_model_lacks_is_unsupported(call: Any) -> None:
+    sizes: list[dict[str, int]] = [{}] if call is transformers.inputs else []
+    with pytest.raises(Unsupported, match="attn_implementation=sdpa: DebertaV2Model does not support"):
+        call("deberta-v2", None, None, *sizes, TINY, attn_implementation="sdpa")
+
+
+@pytest.mark.skipif(find_spec("peft") is None, reason="`pip install 'sweeprof[peft]'`")
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # of transformers, in peft
+def test_adapters_of_peft() -> None:
+    llama = ("llama", None, "text-generation")
+    config = {**TINY, "num_key_value_heads": 1}
+    lora = {"_target_": "peft.LoraConfig", "r": 2}
+    adapted = transformers.build(*llama, config, peft=lora)
+    trained = sum(parameter.numel() for parameter in adapted.parameters() if parameter.requires_grad)
+    assert trained == 2 * (32 + 32) + 2 * (32 + 16)  # of the products of queries and values
+    transformers.inputs(*llama, {}, config, peft=lora)
+    for wrong, said in (
+        ({"_target_": "peft.LoraConfg"}, "Did you mean 'peft.LoraConfig'"),
+        ({**lora, "lora_alfa": 3}, "Did you mean 'lora_alpha'"),
+        ({**lora, "target_modules": ["none"]}, "model.peft: .* does not fit LlamaForCausalLM"),
+    ):
+        with pytest.raises(UserError, match=said):
+            transformers.inputs(*llama, {}, config, peft=wrong)
+
+
 def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UserError, match=r"needs the package transformers: pip install 'sweeprof\[transformers\]'"):
         transformers.inputs("bert", None, None, {})
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(UserError, match=r"needs the package peft: pip install 'sweeprof\[peft\]'"):
+        transformers.inputs("bert", None, None, {}, TINY, peft={"_target_": "peft.LoraConfig"})
 
 
 def test_generated_samples_are_of_the_described_kind() -> None:

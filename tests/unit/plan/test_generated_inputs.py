@@ -157,3 +157,28 @@ def test_torchmetrics_is_imported_once_and_only_where_outputs_are_scored() -> No
 def test_torchmetrics_can_be_imported_beforehand() -> None:
     imported = "import sweeprof.metrics.torchmetrics_imported, sys; assert 'torchmetrics' in sys.modules"
     subprocess.run([sys.executable, "-c", imported], check=True, timeout=200)
+
+
+@described_here
+def test_an_attention_that_a_model_lacks_is_unsupported_when_it_is_planned() -> None:
+    tiny = "model.config={num_hidden_layers: 1, hidden_size: 32, num_attention_heads: 2, intermediate_size: 37}"
+    line = ["model=transformers", "model.architecture=deberta-v2", tiny, "model.attn_implementation=eager,sdpa"]
+    eager, sdpa = planned([*line, "tracking=none"]).combinations
+    assert eager.unsupported is None
+    assert str(sdpa.unsupported).startswith("model.attn_implementation=sdpa: DebertaV2Model does not support")
+
+
+@described_here
+def test_a_batch_that_a_file_does_not_take_is_unsupported_when_it_is_planned(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper, save
+
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])
+    save(
+        helper.make_model(helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "net", [value], [out])),
+        tmp_path / "net.onnx",
+    )
+    line = ["model=file", f"model.path={tmp_path / 'net.onnx'}", "backend=onnxruntime", "tracking=none"]
+    one, two, four = planned([*line, "batch_size=1,2,4"]).combinations
+    assert two.unsupported is None
+    assert one.unsupported == four.unsupported == "the model takes batches of 2 only: batch_size=2"

@@ -22,7 +22,6 @@ from sweeprof.plan.plan import (
     Combination,
     Plan,
     Trial,
-    estimated_seconds,
     identity,
     trial_groups,
     without_repeats,
@@ -113,13 +112,50 @@ def trials(combinations: list[Combination], passes: Sequence[PassName], seed: in
     return [trial for (trial,) in found]
 
 
-def test_what_measures_nothing_of_the_device_comes_first_and_rounds_last() -> None:
+def test_the_first_round_comes_first_and_the_others_last() -> None:
     order = trials([combination("c1", 2), combination("c2", 2)], PASSES, 0)
     aside = [name for name in PASSES if name not in exclusive_passes()]
     alone = [name for name in PASSES if name in exclusive_passes() and name != "timing"]
-    once = [(t.combination_id, t.pass_name) for t in order if t.pass_name != "timing"]
-    assert once == [(id, name) for names in (aside, alone) for id in ("c1", "c2") for name in names]
-    assert [t.pass_name for t in order[len(once) :]] == ["timing"] * 4
+    ids = [trial.combination_id for trial in order[:2]]
+    assert sorted(ids) == ["c1", "c2"]
+    assert order[:2] == [Trial(id, "timing", 0) for id in ids]
+    assert order[2:-2] == [Trial(id, name) for names in (alone, aside) for id in ids for name in names]
+    assert {(trial.pass_name, trial.round) for trial in order[-2:]} == {("timing", 1)}
+
+
+def test_the_first_results_are_spread_over_the_axes() -> None:
+    models, backends, sizes = ["mlp", "lenet5", "resnet"], ["torch", "tf"], [1, 8, 64]
+    combinations = [
+        combination(f"c{model}-{backend}-{size}", model=model, backend=backend, batch_size=size)
+        for model in models
+        for backend in backends
+        for size in sizes
+    ]
+    by_id = {c.id: c.axes for c in combinations}
+    for seed in range(5):
+        found = trial_groups(combinations, ["timing"], seed, {"backend": "torch"})
+        order = [by_id[trial.combination_id] for (trial,) in found[:18]]
+        assert {axes["model"] for axes in order[:6]} == set(models)
+        assert all({axes["backend"] for axes in order[i : i + 2]} == set(backends) for i in range(0, 18, 2))
+        pairs = [(order[i]["model"], order[i]["batch_size"]) for i in range(0, 18, 2)]
+        assert pairs == [(order[i]["model"], order[i]["batch_size"]) for i in range(1, 18, 2)]
+        assert {axes["batch_size"] for axes in order[:4]} == {1, 64}
+        assert {axes["batch_size"] for axes in order[12:]} == {8}
+
+
+def test_numbers_come_from_the_ends_to_the_middle() -> None:
+    combinations = [combination(f"c{size}", batch_size=size) for size in (1, 2, 4, 8, 16)]
+    order = [trial.combination_id for (trial,) in trial_groups(combinations, ["timing"], 3, {})]
+    assert set(order[:2]) == {"c1", "c16"}
+    assert order[2] == "c4"
+    assert set(order[3:5]) == {"c2", "c8"}
+
+
+def test_combinations_that_share_one_baseline_are_spread_too() -> None:
+    combinations = [combination(f"c{m}{size}", model=m, batch_size=size) for m in "ab" for size in (1, 2, 4)]
+    order = [t.combination_id for (t,) in trial_groups(combinations, ["timing"], 0, {"model": "a", "batch_size": 1})]
+    assert {id[1] for id in order[:2]} == {"a", "b"}
+    assert set(order[4:6]) == {"ca2", "cb2"}
 
 
 @given(rounds=st.lists(st.integers(1, 6), min_size=1, max_size=8), seed=st.integers(0, 99))
@@ -207,15 +243,6 @@ def test_a_later_schema_is_refused() -> None:
     data = {**fake_plan({"a": {}}).to_dict(), "schema_version": SCHEMA_VERSION + 1}
     with pytest.raises(ValueError, match=f"plan schema {SCHEMA_VERSION + 1} is newer"):
         Plan.from_dict(data)
-
-
-def test_the_estimate_is_what_the_protocols_ask_for() -> None:
-    made = fake_plan({"a": {}, "b": {}}, ("analysis", "timing"), rounds=3)
-    config = {**made.combinations[0].config, "protocol": {"warmup_s": 2.0, "min_s": 3.0, "rounds": 3}}
-    made = dataclasses.replace(
-        made, combinations=tuple(dataclasses.replace(c, config=config) for c in made.combinations)
-    )
-    assert estimated_seconds(made) == 8 * 1.0 + 6 * 5.0
 
 
 VERSION_1 = Path(__file__).parents[2] / "golden" / "sweep-v1" / "plan.json"

@@ -12,7 +12,8 @@ import pytest
 from support.fakes import fake_config
 from sweeprof.errors import Problem
 from sweeprof.plan.plan import Combination
-from sweeprof.plan.probe import device_problem, probe, target_problem, target_problems
+from sweeprof.plan.probe import device_problem, probe
+from sweeprof.targets import target_problem, target_problems
 
 KEY = "model.torch._target_"
 FINE = """
@@ -40,7 +41,10 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("target", ["probed_fine.MyNet", "probed_fine.build", "sweeprof.zoo.mlp.torch_model"])
+@pytest.mark.parametrize(
+    "target",
+    ["probed_fine.MyNet", "probed_fine.build", "sweeprof.zoo.mlp.torch_model", "collections.OrderedDict.fromkeys"],
+)
 def test_fine(modules: Path, target: str) -> None:
     assert target_problem(KEY, target) is None
 

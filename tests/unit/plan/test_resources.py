@@ -6,7 +6,8 @@ import pytest
 
 from support.planning import planned
 from sweeprof.errors import UserError
-from sweeprof.plan.plan import expected_seconds, pair_key
+from sweeprof.plan.order import pair_key
+from sweeprof.plan.plan import expected_seconds
 
 FAKE = ("cluster=slurm", "model=fake", "backend=fake", "dataset=synthetic", "tracking=none")
 TWO = (*FAKE, "batch_size=1,2,3,4", "model.fake.step_s=0.001,0.002", "compare.baseline={model.fake.step_s: 0.001}")

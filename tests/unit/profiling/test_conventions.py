@@ -105,3 +105,11 @@ def test_operators_of_a_module_with_those_of_the_modules_within_it() -> None:
     macs = {operator.name: operator.macs for operator in whole["__root__"].operators}
     assert macs == {"matmul": 2 * 2 * 4 * 4 * 8, "softmax": 0, "linear": 3 * 2 * 4 * 8 * 8}
     assert [(operator.name, operator.calls) for operator in whole["blocks"].operators] == [("linear", 3)]
+
+
+@pytest.mark.parametrize("chosen", [{"exclude": "layer1.*.conv1"}, {"include": ["conv1", "Linear"]}])
+def test_figures_of_the_modules_that_are_counted(chosen: dict[str, Any]) -> None:
+    profile = sweeprof.profile(ResNet18C100().eval(), (1, 3, 32, 32), ["compat/ptflops"], **chosen)
+    figures = profile.layers.compat("ptflops")
+    assert figures.total == profile["compat/ptflops"].value == sum(value for _, value in figures.rows) + figures.rest
+    assert profile.layers.with_functional().macs == profile.layers.macs

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import mmap
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -151,10 +155,10 @@ def test_the_peak_of_stepping_is_apart_from_that_of_loading() -> None:
 # What the model and its step add
 
 
-def printed(program: str) -> Any:
+def printed(program: str, **environment: str) -> Any:
     """Return the last line that ``program`` prints in a process of one thread, as the fork server's trials are."""
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
+    env = os.environ | {"OPENBLAS_NUM_THREADS": "1"} | environment
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -203,7 +207,7 @@ import json, os
 from sweeprof.datasets.synthetic import Synthetic
 from sweeprof.profiling.session import BuiltSession
 
-session = BuiltSession(backend=Backend(), build=build, dataset=Synthetic([64], samples=512), batch_size=512)
+session = BuiltSession(backend=Backend(threads=2), build=build, dataset=Synthetic([64], samples=512), batch_size=512)
 if os.fork() == 0:  # as a trial, with a single thread
     seen = session.run("memory")
     print(json.dumps([seen.added_bytes, seen.not_added, peak_of_its_allocator()]), flush=True)
@@ -219,6 +223,43 @@ def test_what_is_added_is_what_the_allocator_gave(framework: str) -> None:
     added, reason, allocated = printed(framework + ADDED)
     assert reason is None
     assert added == pytest.approx(allocated, rel=0.02)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(600)
+def test_what_is_added_does_not_depend_on_the_page_cache(tmp_path: Path) -> None:
+    """With the files of torch on disk only, and then in memory; a copy, as files that others have mapped stay in memory."""
+    spec = find_spec("torch")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    copied = shutil.copytree(spec.submodule_search_locations[0], tmp_path / "torch")
+    library = copied / "lib" / "libtorch_cpu.so"
+    for path in copied.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    program = f"{IN_TORCH}{ADDED}"
+    assert resident(library) < 0.01
+    cold, _, allocated = printed(program, PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    assert resident(library) > 0.1
+    warm, _, _ = printed(program, PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    assert cold == pytest.approx(warm, rel=0.005)
+    assert cold == pytest.approx(allocated, rel=0.02)
+
+
+def resident(path: Path) -> float:
+    """Return the share of a file's pages that are in the page cache."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE) as view:
+        pages = ctypes.create_string_buffer(-(-len(view) // mmap.PAGESIZE))
+        start = ctypes.c_char.from_buffer(view)
+        address = ctypes.addressof(start)
+        failed = libc.mincore(address, len(view), pages)
+        del start
+    assert not failed, os.strerror(ctypes.get_errno())
+    return sum(page & 1 for page in pages.raw) / len(pages)
 
 
 MAPPED = f"""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
+import os
+import socket
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -129,6 +132,78 @@ def test_what_needs_weights_says_so_on_meta() -> None:
     assert "it has no weights to run with" in str(found["latency/forward"].reason)
 
 
+def test_a_profile_is_shown_in_any_order_with_notes() -> None:
+    names = ["params/total", "compute/macs", "compute/flops", "size/params_bytes"]
+    found = sweeprof.profile(mlp(), (3, 4), names)
+    shown = found.shown(["size/params_bytes", "compute/*"], exclude=["*/flops"], notes=True)
+    assert list(shown) == ["size/params_bytes", "compute/macs", "params/total"]
+    definition = "compute/macs: Multiply-accumulates of one forward of the whole batch."
+    assert definition in str(shown).splitlines()
+    assert definition in shown.to_html()
+    assert definition not in str(found)
+    assert shown.layers.macs == 144
+    compared = sweeprof.compare(found, found).shown(["compute/macs"], ["size/*"], notes=True)
+    assert [one.name for one in compared] == ["compute/macs", "params/total", "compute/flops"]
+    assert definition in str(compared).splitlines()
+    assert definition in compared.to_html()
+    for call in (lambda: found.shown(["compute/mac"]), lambda: sweeprof.compare(found, found).shown(["compute/mac"])):
+        with pytest.raises(
+            sweeprof.UserError, match=r"order: 'compute/mac' is not a metric that is shown. Did you mean"
+        ):
+            call()
+    with pytest.raises(sweeprof.UserError, match=r"exclude: 'latency/\*' is not a metric that is shown"):
+        found.shown(exclude=["latency/*"])
+    with pytest.raises(sweeprof.UserError, match=r"order: 'compute/macs' is not a list"):
+        found.shown("compute/macs")
+
+
+def test_a_profile_can_be_stored_and_compared_later() -> None:
+    found = sweeprof.profile(mlp(), (3, 4), ["compute/macs", "latency/forward", "quality/accuracy"], protocol=QUICK)
+    stored = sweeprof.Profile.from_dict(json.loads(json.dumps(found.to_dict(), allow_nan=False)))
+    assert dict(stored) == dict(found)
+    assert str(stored) == str(found)
+    assert str(stored.layers) == str(found.layers)
+    assert stored.setup == found.setup
+    (same, *_) = sweeprof.compare(stored, found)
+    assert (same.name, same.verdict) == ("compute/macs", "same")
+    assert stored.to_frame(host=True).equals(found.to_frame(host=True))
+    with pytest.raises(sweeprof.Unsupported, match="that was stored has no profiler"):
+        _ = stored.profiler
+    timed = sweeprof.profile(mlp(), (3, 4), ["latency/forward"], protocol=QUICK)
+    with pytest.raises(sweeprof.Unsupported, match="the layers had not been counted"):
+        _ = sweeprof.Profile.from_dict(timed.to_dict()).layers
+    with pytest.raises(sweeprof.SweeprofError, match=r"setup\.mode: 'walking' is not"):
+        sweeprof.Profile.from_dict({**found.to_dict(), "setup": {**found.to_dict()["setup"], "mode": "walking"}})
+
+
+def test_columns_of_the_host() -> None:
+    found = sweeprof.profile(mlp(), (3, 4), ["compute/macs", "params/total"])
+    for frame in (found.to_frame(host=True), found.layers.to_frame(host=True)):
+        assert set(frame["host_name"]) == {socket.gethostname()}
+        assert set(frame["host_logical_cores"]) == {os.cpu_count()}
+        assert set(frame["host_memory_bytes"]) == {os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
+        assert set(frame["host_threads"]) == {torch.get_num_threads()}
+        assert set(frame["host_interop_threads"]) == {torch.get_num_interop_threads()}
+        assert not frame.filter(like="host_").isna().any(axis=None)
+    assert not any(column.startswith("host_") for column in (*found.to_frame(), *found.layers.to_frame()))
+    assert found.layers.to_frame(host=True).drop(columns=list(found.setup.host)).equals(found.layers.to_frame())
+
+
+def test_devices_by_any_of_their_names() -> None:
+    assert profiler(device="CPU").session.device_name() == "cpu"
+    assert profiler(device=torch.device("cpu")).compute("latency/forward").value
+    assert profiler(mlp().to("meta"), device="meta").compute("compute/macs").value == 144
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this host has a GPU of CUDA")
+@pytest.mark.parametrize("device", ["gpu", "GPU", "cuda", "cuda:3", "cpuu", "meta"])
+def test_an_unknown_device_is_an_error_at_construction(device: str) -> None:
+    with pytest.raises(
+        sweeprof.UserError, match=rf"^device: '{device}' is not a device of this host\..* Known: cpu\.$"
+    ):
+        profiler(device=device)
+
+
 def test_a_frame_of_the_metrics() -> None:
     frame = sweeprof.profile(mlp(), (3, 4), ["compute/macs", "quality/accuracy"]).to_frame()
     assert list(frame.columns) == ["name", "value", "unit", "estimator", "reason"]
@@ -220,9 +295,9 @@ def test_the_functions_to_watch_are_the_callers() -> None:
 
 def test_a_value_is_shown_with_its_place() -> None:
     found = sweeprof.profile(mlp(), (3, 4), ["operators/slowest_share", "layers/slowest_self_s"], protocol=QUICK)
-    lines = str(found).splitlines()
-    assert lines[0].endswith(f" at {found['operators/slowest_share'].detail['operator']}")
-    assert lines[1].endswith(f" at {found['layers/slowest_self_s'].detail['layer']}")
+    lines = {line.partition(" ")[0]: line for line in str(found).splitlines()}
+    assert f"operator {found['operators/slowest_share'].detail['operator']}" in lines["operators/slowest_share"]
+    assert f"layer {found['layers/slowest_self_s'].detail['layer']}" in lines["layers/slowest_self_s"]
 
 
 # Inputs
@@ -606,7 +681,7 @@ def test_what_is_not_known_is_an_error_that_names_the_nearest() -> None:
         (lambda: made.compute("compute/mac"), r"'compute/mac' is not a metric.* Did you mean 'compute/macs'"),
         (lambda: made.compute("quality/topk", kk=1), r"quality/topk: 'kk' is not an option. Did you mean 'k'"),
         (lambda: made.compute("compute/macs", batch_size=64), r"compute/macs: 'batch_size' is not an option"),
-        (lambda: made.compute("compute/macs", layers=None), r"compute/macs: 'layers' is not an option"),
+        (lambda: made.compute("compute/macs", layers=None), r"compute/macs: 'layers' is not an option: there is none"),
         (lambda: made.compute_all("statik"), r"'statik' is not a metric set.* Did you mean 'static'"),
         (lambda: made.compute_all(["compute/mac"]), r"'compute/mac' is not a metric.* Did you mean 'compute/macs'"),
         (lambda: made.compute_all([{"_target_": "quality/topk", "kk": 1}]), r"'kk' is not an option"),
@@ -810,6 +885,46 @@ def test_what_an_improvement_is(better: Any, improvement: float | None) -> None:
     assert (found.ratio, found.difference, found.improvement) == (0.5, -2, improvement)
 
 
+def test_a_comparison_computes_what_a_side_has_not_computed() -> None:
+    baseline, candidate = topk_profiler(), topk_profiler()
+    baseline.compute_all(["compute/macs", "quality/topk"], options={"quality/topk": {"k": 2}})
+    candidate.compute("quality/topk", k=4)
+    candidate.compute("quality/accuracy")
+    found = {d.name: d for d in sweeprof.compare(baseline, candidate)}
+    assert list(found) == ["compute/macs", "quality/topk", "quality/accuracy"]
+    assert all(d.verdict == "same" for d in found.values())
+    # The options of the baseline count: a top-2 and a top-4 accuracy are not comparable.
+    assert (found["quality/topk"].baseline, found["quality/topk"].candidate) == (0.75, 0.75)
+    assert (found["quality/accuracy"].baseline, found["quality/accuracy"].candidate) == (0.25, 0.25)
+
+
+def test_a_comparison_of_profiles_keeps_what_they_have() -> None:
+    options = {"quality/topk": {"k": 2}}
+    baseline, candidate = topk_profiler(), topk_profiler()
+    before = baseline.compute_all(["quality/topk"], options=options)
+    baseline.compute("quality/topk", k=4)  # which is not part of the profile
+    stored = sweeprof.Profile.from_dict(json.loads(json.dumps(before.to_dict())))
+    for first in (before, stored):
+        (found,) = sweeprof.compare(first, candidate)
+        assert (found.baseline, found.candidate) == (0.75, 0.75)
+    model = mlp()
+    earlier = sweeprof.profile(model, (3, 4), ["params/total"])
+    model.append(nn.Linear(2, 2))
+    later = earlier.profiler.compute_all(["params/total", "compute/macs"], recompute=True)
+    found, _ = sweeprof.compare(earlier, later)
+    assert (found.baseline, found.candidate) == (58, 64)
+
+
+def test_a_comparison_with_what_only_one_side_can_compute() -> None:
+    baseline, candidate = profiler(), profiler()
+    baseline.register(giving(7))
+    baseline.compute("mine/x")
+    (found,) = sweeprof.compare(baseline, candidate)
+    assert (found.baseline, found.candidate, found.reason) == (7, None, "the candidate has no such metric")
+    (found,) = sweeprof.compare({"compute/macs": measurement(288, unit="MAC")}, profiler())
+    assert (found.candidate, found.ratio) == (144, 0.5)
+
+
 def test_comparisons_with_zero() -> None:
     """Defect 34: 0 to 5 and 5 to 0 are not the same."""
     up, down, none = (difference(measurement(a), measurement(b)) for a, b in ((0, 5), (5, 0), (0, 0)))
@@ -862,6 +977,44 @@ def test_a_function_of_the_callers_own() -> None:
     assert found["quality/eval"].better == "higher"
     assert made.metrics["quality/eval"].info.definition == "What the caller knows."
     assert calls == [(model, 2)]
+
+
+def test_options_of_an_evaluation_function() -> None:
+    calls: list[tuple[float, bool]] = []
+
+    def above(model: nn.Module, batches: Any, threshold: float = 0.5, *, strict: bool = False) -> dict[str, float]:
+        calls.append((threshold, strict))
+        outputs = torch.cat([model(x) for x, _ in batches])
+        found = outputs > threshold if strict else outputs >= threshold
+        return {"share": float(found.float().mean()), "count": int(found.sum())}
+
+    scores = torch.tensor([[0.1, 0.5], [0.7, 0.9]])
+    made = sweeprof.Profiler(nn.Identity(), [(scores, torch.tensor([0, 1]))])
+    made.register(sweeprof.evaluation(above, name="quality/threshold", key="share", secondary=["count"]))
+    assert made.compute("quality/threshold").value == 0.75
+    assert made.compute("quality/threshold", threshold=0.8).value == 0.25
+    assert made.compute("quality/count", threshold=0.8).value == 1
+    assert (
+        made.compute_all(["quality/threshold"], options={"quality/threshold": {"strict": True}})[
+            "quality/threshold"
+        ].value
+        == 0.5
+    )
+    assert calls == [(0.5, False), (0.8, False), (0.5, True)]
+    with pytest.raises(
+        sweeprof.UserError, match=r"'treshold' is not an option. Did you mean 'threshold'.*strict, threshold"
+    ):
+        made.compute("quality/threshold", treshold=0.8)
+
+
+def test_an_option_needs_a_default() -> None:
+    with pytest.raises(TypeError, match=r"takes 'threshold': an option, which follows .* needs a default"):
+        sweeprof.evaluation(lambda model, batches, threshold: threshold)
+    with pytest.raises(TypeError, match="takes 'data', which no option can be called"):
+        sweeprof.evaluation(lambda model, batches, data=None: data)
+    made = sweeprof.Profiler(nn.Identity(), [torch.ones(2)])
+    made.register(sweeprof.evaluation(lambda *arguments, **more: len(arguments) + len(more)))
+    assert made.compute("quality/eval").value == 2
 
 
 def test_secondary_metrics_may_be_described() -> None:
@@ -1000,7 +1153,7 @@ def one_hot(*classes: int, of: int = 7) -> torch.Tensor:
 STOCK = ["quality/accuracy", "quality/error", "quality/top5", "quality/loss"]
 
 
-def stock(data: Any, model: nn.Module | None = None) -> dict[str, Measurement]:
+def stock(data: Any, model: nn.Module | None = None) -> Mapping[str, Measurement]:
     return sweeprof.Profiler(model or Scores(), data).compute_all(STOCK)
 
 
@@ -1514,14 +1667,17 @@ def test_what_one_function_returns_is_computed_by_one_call() -> None:
     assert list(made.status) == ["quality/eval", "quality/b"]
 
 
-def test_a_profile_reads_as_a_list() -> None:
+def test_a_profile_reads_as_a_table() -> None:
     found = sweeprof.profile(
         nn.Linear(8, 32), (1, 8), metrics=["compute/macs", "size/params_bytes", "quality/accuracy"]
     )
     assert str(found).splitlines() == [
-        "compute/macs       256 MAC",
+        "Linear: 3 metrics",
+        "metric                value  note",
+        "─" * 119,
+        "compute/macs        256 MAC",
         "size/params_bytes  1.12 KiB",
-        "quality/accuracy   – (quality: unsupported: there are no data: give the profiler `data=`, an iterable of batches)",
+        "quality/accuracy          –  quality: unsupported: there are no data: give the profiler `data=`, an iterable of batches",
     ]
     assert repr(found) == str(found)
 

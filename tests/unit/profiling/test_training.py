@@ -111,6 +111,14 @@ def test_the_settings_of_a_deepspeed_config(tmp_path: Path, name: str, as_file: 
     assert profiler.replicas == 2
 
 
+def test_the_flat_settings_of_a_deepspeed_config() -> None:
+    config = {"pytorch_profiler": True, "profile_step": 7, "profile_depth": 1, "profile_top_num": 4}
+    profiler = sweeprof.TrainingProfiler.from_deepspeed(net(), {"train_batch_size": 8, **config})
+    assert profiler is not None
+    assert (profiler.profile_step, profiler.depth, profiler.top) == (7, 1, 4)
+    assert sweeprof.TrainingProfiler.from_deepspeed(net(), {**config, "pytorch_profiler": False}) is None
+
+
 @pytest.mark.parametrize("config", [{}, {"flops_profiler": {"enabled": False}}, {"flops_profiler": {}}])
 def test_a_deepspeed_config_that_asks_for_nothing(config: dict[str, Any]) -> None:
     assert sweeprof.TrainingProfiler.from_deepspeed(net(), config) is None
@@ -120,9 +128,18 @@ def test_a_deepspeed_config_that_asks_for_nothing(config: dict[str, Any]) -> Non
     ("config", "said"),
     [
         ("absent.json", "'absent.json' cannot be read"),
-        ({"flops_profiler": 3}, "flops_profiler: 3 is not a mapping"),
+        ({"flops_profiler": 3}, "flops_profiler: 3 is neither a mapping of settings nor true or false"),
         ({"flops_profiler": {"enabled": True, "profile_step": -1}}, "profile_step: -1 is not a whole number"),
-        ({"flops_profiler": {"enabled": True, "top_modules": "many"}}, "top: 'many' is not a whole number"),
+        ({"flops_profiler": {"enabled": True, "top_modules": "many"}}, "top_modules: 'many' is not a whole number"),
+        (
+            {"flops_profiler": {"enabled": True, "top_module": 3}},
+            "'top_module' is not a setting.* Did you mean 'top_modules'",
+        ),
+        (
+            {"pytorch_profiler": True, "profile_steps": 3},
+            "'profile_steps' is not a setting.* Did you mean 'profile_step'",
+        ),
+        ({"pytorch_profiler": True, "profile_depth": "all"}, "profile_depth: 'all' is not a whole number"),
     ],
 )
 def test_mistakes_are_named(config: Any, said: str) -> None:

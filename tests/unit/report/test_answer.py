@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import html
+import io
+import itertools
 import math
+import random
 import re
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,10 +19,16 @@ import pytest
 from support.drawn import drawn
 from support.samples import comparison as sample
 from sweeprof.report.answer import Answer, answer
+from sweeprof.report.changes import changes_of, print_changes
+from sweeprof.report.changes import markdown as markdown_of_changes
+from sweeprof.report.markdown import markdown
+from sweeprof.report.pull_request import pull_request
+from sweeprof.report.terminal import text as terminal
 from sweeprof.results.compare import Comparison, Row, compare_rows, find_baselines
 from sweeprof.results.cross_sweep import set_against
 from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import Status, Warning
+from sweeprof.terminal import console
 
 FORWARD = MetricInfo("latency/forward", "s", "lower", "Seconds.")
 STEP = MetricInfo("latency/iteration", "s", "lower", "Seconds.")
@@ -44,7 +55,7 @@ def swept(
     **fields: Any,
 ) -> Comparison:
     """A comparison of rows: axes with the measured time, or with the status of a failure."""
-    points = {f"c{number}": point for number, (point, _) in enumerate(values)}
+    points = {"-".join(map(str, point.values())): point for point, _ in values}
     bases = find_baselines(baseline, points)
     rows, measured = [], {}
     for (id, point), (_, seen) in zip(points.items(), values, strict=True):
@@ -94,7 +105,7 @@ SENTENCES: list[tuple[Comparison, str]] = [
     (of_backends({"torch": [1], "jax": [30]}), f"torch is 30× faster than jax. {SURE}"),
     (
         of_backends({"torch": [1, 1], "jax": [1.01, 0.99]}),
-        f"torch and jax are equally fast in all 2 cases, within 5 %. {SURE}",
+        f"torch and jax are equally fast in both cases, within 5 %. {SURE}",
     ),
     (
         of_backends({"torch": [1, 1, 1], "jax": [3, 3, 0.5]}),
@@ -111,19 +122,19 @@ SENTENCES: list[tuple[Comparison, str]] = [
     ),
     (
         of_backends({"torch": [1, 2], "jax": [2, 4]}, rounds=1),
-        f"torch is faster than jax in all 2 cases, 2.0× overall. Confidence: low (1 round). {AGAIN}",
+        f"torch is faster than jax in both cases, 2.0× overall. Confidence: low (1 round). {AGAIN}",
     ),
     (
         of_backends({"torch": [1, 2], "jax": [1.05, 2.1]}, rounds=1, threshold=None),
-        f"torch and jax are about equally fast in all 2 cases. Confidence: low (1 round). {AGAIN}",
+        f"torch and jax are about equally fast in both cases. Confidence: low (1 round). {AGAIN}",
     ),
     (
         of_backends({"torch": [1, 2], "jax": [2, 4]}, threshold=None),
-        f"torch is faster than jax in all 2 cases, 2.0× overall. Confidence: low (no threshold). {AGAIN}",
+        f"torch is faster than jax in both cases, 2.0× overall. Confidence: low (no threshold). {AGAIN}",
     ),
     (
         of_backends({"torch": [1, 1], "jax": [2, "crashed"], "ort": [0.5, 0.5]}),
-        "ort is the fastest of 3 in all 2 cases, 2.0× faster than torch overall; "
+        "ort is the fastest of 3 in both cases, 2.0× faster than torch overall; "
         f"jax is the slowest overall, 2.0× slower than torch. {SURE}",
     ),
     (
@@ -133,7 +144,7 @@ SENTENCES: list[tuple[Comparison, str]] = [
     ),
     (
         of_backends({"torch": [1, 1], "jax": [1.01, 1], "ort": [0.99, 1]}),
-        f"torch, jax and ort are equally fast in all 2 cases, within 5 %. {SURE}",
+        f"torch, jax and ort are equally fast in both cases, within 5 %. {SURE}",
     ),
     (
         of_backends({"torch": [1], "jax": [1.01], "ort": [3]}),
@@ -145,7 +156,7 @@ SENTENCES: list[tuple[Comparison, str]] = [
     ),
     (
         of_backends({"torch": [1, 1], "jax": ["failed", "failed"]}),
-        "The lowest latency is 1.00 ms (torch, batch_size 1).",
+        "The lowest latency is 1.00 ms (torch, batch_size 1). jax has no result (2 failed).",
     ),
     (
         of_backends({"torch": ["failed", "failed"], "jax": ["failed", "oom"]}),
@@ -208,6 +219,37 @@ def test_the_quickstart() -> None:
     )
 
 
+def plain(text: str) -> str:
+    """Markdown or wrapped text on one line, without marks."""
+    return html.unescape(" ".join(text.replace("**", "").replace("\\", "").split()))
+
+
+def test_every_report_begins_with_the_same_words() -> None:
+    before = dataclasses.replace(sample(), sweep_id="s0", created="2026-11-20T03:00:00+00:00")
+    for comparison in (sample(), set_against(sample(), before, "nightly")):
+        found = answer(comparison)
+        assert plain(terminal(comparison, 200)).startswith(str(found))
+        assert plain(terminal(comparison, 40)).startswith(str(found))
+        assert plain(markdown(comparison)).startswith(str(found))
+        # The counts are in the title.
+        title, words = pull_request(comparison).split("\n\n")[:2]
+        assert plain(words) == f"{found.finding} {found.certainty} {found.advice}".strip()
+        assert found.counts.removesuffix(".") in plain(title)
+
+
+def test_a_comparison_of_two_sweeps_begins_with_the_answer() -> None:
+    before = of_backends({"torch": [1, 1]}, sweep_id="s0", created="2026-11-20T03:00:00+00:00")
+    found = set_against(of_backends({"torch": [1.3, 1]}), before, "nightly")
+    changes = changes_of(found, found.metrics)
+    out = io.StringIO()
+    print_changes(changes, "last compared with nightly", console(file=out, width=60))
+    words = "Since 20 November: batch_size=1 is 1.3× slower. 2 of 2 combinations measured. Confidence: high."
+    assert plain(out.getvalue()).startswith(f"{words} last compared with nightly")
+    assert plain(markdown_of_changes(changes, "last compared with nightly")).startswith(
+        f"{words} last compared with nightly: 1 worse, 1 same."
+    )
+
+
 def test_conditions_come_first() -> None:
     found = of_backends({"torch": [1, 2], "jax": [3, 0.5]}, constraints=("latency/forward < 2.5 ms",))
     rows = tuple(
@@ -247,7 +289,7 @@ def test_changes_since_another_sweep() -> None:
         ),
     )
     assert told(answer(set_against(after, other, "nightly"))) == (
-        "No combination can be compared with nightly of 20 November."
+        "No combination can be compared with nightly of 20 November. 4 combinations are missing (backend=jax)."
     )
 
 
@@ -256,10 +298,8 @@ def test_the_reasons_for_a_low_confidence() -> None:
     values = [({"backend": "torch"}, timed(1.0)), ({"backend": "jax"}, timed(1.2, spread=wide))]
     crossing = swept(values, {"backend": "torch"})
     found = answer(crossing)
-    assert (found.confidence, found.reasons) == ("low", ("1 too close to the threshold",))
-    needed = crossing.rows[1].cells["latency/forward"].rounds_needed
-    assert needed is not None
-    assert found.advice == f"About {needed} rounds would settle it: protocol.rounds={needed}."
+    assert (found.confidence, found.reasons) == ("low", ("interval too wide",))
+    assert found.advice == "Run again with protocol=decide."
     hosts = [dataclasses.replace(row, environment={"host": row.axes["backend"]}, cells={}) for row in crossing.rows]
     measured = {
         row.combination_id: {"latency/forward": row.cells["latency/forward"].measurement} for row in crossing.rows
@@ -271,15 +311,39 @@ def test_the_reasons_for_a_low_confidence() -> None:
     noise = (Warning("spread_high", "IQR is 31 %", "wait"),)
     noisy = dataclasses.replace(crossing, rows=tuple(dataclasses.replace(row, warnings=noise) for row in crossing.rows))
     assert answer(noisy).reasons[-1] == "2 noisy rows"
+    assert answer(noisy).advice == "Wait until the machine is idle and run again with protocol=decide."
+    decided = dataclasses.replace(crossing, protocol={"rounds": [20], "decide": ["baseline"]})
+    assert answer(decided).advice == "Run again with protocol.rounds=40."
 
 
-# The answers of fifty sweeps drawn by chance, checked from the table.
+def test_results_that_are_gone_since_another_sweep() -> None:
+    before = of_backends({"torch": [1, 1, 1, 1]}, sweep_id="s0", created="2026-11-20T03:00:00+00:00")
+    now = of_backends({"torch": [1, "oom", "oom"]})
+    assert told(answer(set_against(now, before, "nightly"))) == (
+        "Since 20 November: nothing has changed. 2 combinations have no result any more (batch_size=8: oom). "
+        f"1 combination is missing (batch_size=512). {SURE}"
+    )
+
+
+def test_a_side_without_results_is_named() -> None:
+    found = of_backends({"torch": [1, 2], "jax": ["failed", "oom"], "ort": [2, 4]})
+    assert told(answer(found)) == (
+        f"torch is faster than ort in both cases, 2.0× overall. jax has no result (1 failed, 1 oom). {SURE}"
+    )
+    no_baseline = of_backends({"torch": ["failed", "failed"], "jax": [2, 1]})
+    assert told(answer(no_baseline)) == (
+        "The lowest latency is 1.00 ms (jax, batch_size 8). torch has no result (2 failed)."
+    )
+
+
+# The answers of sweeps drawn by chance, checked from the table: fifty of three sides, then two sides, nights and conditions.
 
 
 def usable(row: Row) -> bool:
-    cell = row.cells["latency/forward"]
+    cell = row.cells.get("latency/forward")
     return (
-        row.has_values
+        cell is not None
+        and row.has_values
         and row.baseline_has_values
         and not row.is_baseline
         and bool(cell.ratio)
@@ -361,3 +425,131 @@ def test_an_answer_says_what_the_table_says(seed: int) -> None:
     certain = sum(row.cells["latency/forward"].verdict in ("better", "worse", "same") for row in rows)
     level = "high" if certain == len(rows) else "medium" if certain >= len(rows) / 2 else "low"
     assert f"Confidence: {level}" in text
+
+
+def amount(text: str) -> float:
+    """A factor from ``2.0×`` or ``12 %``."""
+    return float(text.removesuffix("×")) if text.endswith("×") else 1 + float(text.removesuffix(" %")) / 100
+
+
+def two_sided(seed: int, **fields: Any) -> Comparison:
+    """Two backends × two models × up to four batch sizes, with noise, failures and rows that the plan does not have."""
+    chance = random.Random(seed)
+    values: list[tuple[Point, Measurement | Status]] = []
+    favour = chance.choice([0.6, 1.0, 1.8])
+    for model, size, backend in itertools.product("ab", (1, 8, 64, 512), ("torch", "jax")):
+        ratio = 1.0 if backend == "torch" else favour * chance.choice([0.5, 1.0, 1.01, 1.3])
+        noise = [chance.lognormvariate(0, chance.choice([0.001, 0.02, 0.2])) for _ in range(5)]
+        seen = timed(size * ratio * 1e-3, chance.choice([1, 5, 5, 5]), spread=noise)
+        if chance.random() < 0.9:
+            values.append(({"model": model, "backend": backend, "batch_size": size}, seen))
+        elif chance.random() < 0.5:
+            values.append(({"model": model, "backend": backend, "batch_size": size}, "crashed"))
+    return swept(values, {"backend": "torch"}, **fields)
+
+
+def table_of(comparison: Comparison) -> dict[tuple[str, int], tuple[float, str]]:
+    """Ratio and outcome of each row that is compared, by model and batch size."""
+    found = {}
+    for row in comparison.rows:
+        if usable(row):
+            cell = row.cells["latency/forward"]
+            assert cell.ratio
+            outcome = {"better": "faster", "worse": "slower", "same": "equal"}.get(str(cell.verdict))
+            guess = "faster" if cell.ratio < 1 / 1.05 else "slower" if cell.ratio > 1.05 else "equal"
+            found[row.axes["model"], row.axes["batch_size"]] = (cell.ratio, outcome or guess)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_an_answer_on_two_sides_says_what_the_table_says(seed: int) -> None:
+    comparison = two_sided(seed)
+    table = table_of(comparison)
+    text = answer(comparison).finding
+    counts = {word: sum(outcome == word for _, outcome in table.values()) for word in ("faster", "slower", "equal")}
+    found = re.match(
+        r"(torch|jax) is faster than (torch|jax) in (both|all (\d+)|(\d+) of (\d+)) cases(?:, ([\d.]+ ?[×%]) overall)?",
+        text,
+    )
+    assert found, text
+    winner, loser, extent, whole, some, total, overall = found.groups()
+    wins, losses = ("faster", "slower") if winner == "jax" else ("slower", "faster")
+    assert counts[wins] == int(some or whole or 2)
+    assert len(table) == int(total or whole or 2), extent
+    mean = statistics.geometric_mean([ratio for ratio, _ in table.values()])
+    if overall:
+        assert amount(overall) == pytest.approx(max(mean, 1 / mean), rel=0.06)
+        assert (winner == "jax") == (mean < 1)
+    else:
+        assert counts[wins] > 0
+        assert (winner == "jax") == (mean > 1)
+    equal = re.search(r"they are about equal in (\d+)", text)
+    assert counts["equal"] == (int(equal[1]) if equal else 0)
+    many = re.search(rf"; {loser} is faster in (\d+), at most ([\d.]+ ?[×%]) \(for (\w), batch_size (\d+)\)", text)
+    if many:
+        assert int(many[1]) == counts[losses] > 2
+        told_cases = [(many[2], many[3], many[4])]
+        furthest = max((ratio for ratio, outcome in table.values() if outcome == losses), key=lambda r: max(r, 1 / r))
+        assert table[many[3], int(many[4])][0] == furthest
+    else:
+        part = re.search(rf"; {loser} is ([^;]*)", text)
+        told_cases = re.findall(r"([\d.]+ ?[×%]) (?:faster )?for (\w), batch_size (\d+)", part[1] if part else "")
+        assert len(told_cases) == counts[losses]
+    for told_amount, model, size in told_cases:
+        ratio, outcome = table[model, int(size)]
+        assert outcome == losses
+        assert amount(told_amount) == pytest.approx(max(ratio, 1 / ratio), rel=0.06)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_answer_since_another_night_says_what_the_table_says(seed: int) -> None:
+    before = two_sided(seed + 100, sweep_id="s0", created="2026-11-20T03:00:00+00:00")
+    after = set_against(two_sided(seed + 200), before, "nightly")
+    cells = {row.combination_id: row.cells.get("latency/forward") for row in after.rows if usable(row)}
+    verdicts = Counter(str(cell.verdict) for cell in cells.values() if cell)
+    text = answer(after).finding
+    assert text.startswith("Since 20 November: ")
+    names = {",".join(f"{axis}={value}" for axis, value in row.axes.items()): row for row in after.rows}
+    for word, verdict in (("slower", "worse"), ("faster", "better")):
+        several = re.search(rf"(\d+) of (\d+) combinations are {word}, at most ([\d.]+ ?[×%]) \(([^)]+)\)", text)
+        single = re.search(rf"([\w=, ]+) is ([\d.]+ ?[×%]) {word}", text)
+        number = int(several[1]) if several else 1 if single else 0
+        assert verdicts[verdict] == number, text
+        if several or single:
+            told_amount, name = (several[3], several[4]) if several else (single[2], single[1])  # type: ignore[index]
+            row = names[name.replace(" ", "").removeprefix("Since20November:")]
+            ratio = row.cells["latency/forward"].ratio or 0
+            assert amount(told_amount) == pytest.approx(max(ratio, 1 / ratio), rel=0.06)
+            extreme = [one.ratio for one in cells.values() if one and one.ratio and one.verdict == verdict]
+            assert ratio == (max(extreme) if word == "slower" else min(extreme))
+    gone = sum(row.baseline_has_values and not row.has_values for row in after.rows)
+    assert gone == int((re.search(r"(\d+) combinations? ha(?:s|ve) no result any more", text) or ["", "0"])[1])
+    present = {tuple(row.axes.values()) for row in after.rows}
+    absent = sum(tuple(row.axes.values()) not in present for row in before.rows)
+    assert absent == int((re.search(r"(\d+) combinations? (?:is|are) missing", text) or ["", "0"])[1])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_an_answer_under_conditions_says_what_the_table_says(seed: int) -> None:
+    found = two_sided(seed + 300, constraints=("latency/forward < 100 ms",))
+    rows = tuple(
+        dataclasses.replace(row, misses=("x",))
+        if row.has_values and (row.cells["latency/forward"].measurement.value or 0) >= 0.1
+        else row
+        for row in found.rows
+    )
+    times = {
+        (row.axes["model"], row.axes["backend"], row.axes["batch_size"]): row.cells["latency/forward"].measurement.value
+        for row in rows
+        if row.has_values and not row.misses
+    }
+    told_best = re.match(
+        r"(\d+) of (\d+) combinations fulfil all conditions; "
+        r"the fastest of them is ([\d.,]+) (µs|ms) \((\w), (\w+), batch_size (\d+)\)",
+        answer(dataclasses.replace(found, rows=rows)).finding,
+    )
+    assert told_best
+    assert (int(told_best[1]), int(told_best[2])) == (len(times), len(rows))
+    best = times[told_best[5], told_best[6], int(told_best[7])]
+    assert best == min(time for time in times.values() if time)
+    assert float(told_best[3]) * {"µs": 1e-6, "ms": 1e-3}[told_best[4]] == pytest.approx(best, rel=0.006)

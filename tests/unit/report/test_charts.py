@@ -86,3 +86,18 @@ def test_only_charts_with_something_to_show_are_there(
 
 def test_a_page_without_plots_does_not_carry_what_draws_them() -> None:
     assert "plotly-packed" not in html(comparison(), plotted=False)
+
+
+def test_generation_is_shown_as_throughput_against_the_time_of_a_token() -> None:
+    metrics: dict[str, tuple[str, Any]] = {
+        "generation/time_per_token": ("s", "lower"),
+        "generation/decode_throughput": ("tokens/s", "higher"),
+    }
+    points = [{"backend": backend, "batch_size": batch} for backend in ("torch", "tensorflow") for batch in (1, 4)]
+    values: list[dict[str, int | float]] = []
+    for seconds, batch in ((0.01, 1), (0.025, 4), (0.02, 1), (0.05, 4)):
+        values.append({"generation/time_per_token": seconds, "generation/decode_throughput": batch / seconds})
+    assert first(build(points, metrics, values))["pareto"] == {
+        "x": "generation/time_per_token",
+        "y": "generation/decode_throughput",
+    }

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from support.odd import build
 from support.samples import comparison
+from sweeprof.report.answer import answer
+from sweeprof.report.columns import metric_title, shown_metrics
 from sweeprof.report.csv import csv_text
 from sweeprof.report.markdown import markdown
-from sweeprof.report.selection import dominant, metric_names, pareto_front, sections, with_selection
+from sweeprof.report.selection import dominant, metric_names, sections, with_selection
 from sweeprof.report.verdict_summary import geometric_means, protocol_text
 from sweeprof.results.compare import Comparison
 
@@ -71,6 +73,18 @@ def test_constraints_speak_of_metrics_by_any_name_and_of_axes(constraint: str, f
     assert [row.axes["model"] for row in made.rows if not row.misses] == fitting
 
 
+def test_a_generation_is_told_by_its_latency_and_in_short_columns() -> None:
+    names = ("generation/time_to_first_token", "generation/time_per_token", "generation/latency")
+    metrics: dict[str, Any] = {"memory/added_bytes": ("B", "lower"), **dict.fromkeys(names, ("s", "lower"))}
+    metrics["generation/decode_throughput"] = ("tokens/s", "higher")
+    values: list[Any] = [dict.fromkeys(metrics, 0.5), dict.fromkeys(metrics, 0.25)]
+    made = build([{"generation.num_beams": 2}, {"generation.num_beams": 1}], metrics, values)
+    assert answer(made).finding == "The lowest generation latency is 250 ms (generation.num_beams 1)."
+    assert [metric_title(info, made.rows) for info in shown_metrics(made)] == [
+        *("generation latency", "first token", "time per token", "decode (tokens/s)", "added memory")
+    ]
+
+
 def test_a_short_name_must_be_one_metrics_alone() -> None:
     infos = build([{}], {"a/x": ("s", "lower"), "b/x": ("s", "lower"), "b/y": ("s", "lower")}, [{}]).metrics
     assert metric_names(infos) == {"a/x": "a/x", "b/x": "b/x", "b/y": "b/y", "y": "b/y"}
@@ -98,11 +112,6 @@ def test_nothing_dominates_a_dominant_point_and_something_every_other(found: lis
     for place, (x, y, z) in enumerate(found):
         beaten = any(a <= x and b >= y and c <= z and (a, b, c) != (x, y, z) for a, b, c in found)
         assert beaten == (place not in kept)
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12))
-def test_in_two_directions_it_is_the_front_that_is_drawn(found: list[tuple[int, int]]) -> None:
-    assert sorted(pareto_front(found)) == dominant(found, ["lower", "higher"])
 
 
 def test_reports_say_what_qualifies_and_what_is_best_of_it() -> None:
@@ -141,5 +150,5 @@ def test_the_header_says_how_it_was_measured() -> None:
         " · [ ]: 95 % interval of the median within one process, not between processes"
     )
     quick = dataclasses.replace(made, protocol={"rounds": [1]}, threshold=None, thresholds={})
-    assert protocol_text(quick, with_intervals=False) == "1 round · no threshold: no difference is called"
+    assert protocol_text(quick, with_intervals=False) == "1 round · no threshold, so no verdicts"
     assert protocol_text(comparison()) == ""

@@ -33,7 +33,7 @@ def test_time_is_aligned_beside_the_source() -> None:
         == """\
 net.Net.forward
 /net.py:7
-4.00 ms in all, 2.00 ms a step
+4.00 ms in total, 2.00 ms per step
 
 line   hits     time  per hit  share  source
    7                                  def forward(self, x):

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from support.odd import build
-from sweeprof.report.plots import plots
 from sweeprof.report.summary import best_rows, footnotes
 from sweeprof.report.table import ReportTable, tables
 from sweeprof.results.compare import Comparison, Row, compare_rows
@@ -97,19 +96,6 @@ def test_a_training_row_is_told_by_its_mode_too() -> None:
         for row in found.rows
     )
     assert [best.value for best in best_rows(dataclasses.replace(found, rows=rows))] == ["5.00 ms", "200 /s"]
-
-
-def test_the_training_step_has_a_plot_and_the_forward_of_training_is_no_accuracy_against_latency() -> None:
-    found = {plot.key: plot for plot in plots(sweep("inference", "training"))}
-    assert list(found) == ["training_step", "latency", "throughput", "accuracy"]
-    assert found["training_step"].title == "Training step over threads"
-    assert [series.y for series in found["training_step"].series] == [(4.0, 8.0)]
-    assert found["latency"].title == "Forward over threads"
-    points = [x for series in found["accuracy"].series[1:] for x in series.x]
-    assert points == [5.0, 10.0]
-    alone = {plot.key: plot for plot in plots(sweep("training"))}
-    assert [x for series in alone["accuracy"].series[1:] for x in series.x] == [1.0, 2.0]
-    assert [plot.key for plot in plots(sweep("inference"))] == ["latency", "throughput", "accuracy"]
 
 
 def test_a_set_with_few_headline_metrics_shows_all_that_have_values() -> None:

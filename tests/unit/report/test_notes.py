@@ -1,4 +1,4 @@
-"""Notes below the tables: why a value is not called better or worse, and advice that is right for the case at hand."""
+"""Notes below the tables: why a verdict is undecided, and advice that is right for the case at hand."""
 
 from __future__ import annotations
 
@@ -74,11 +74,15 @@ HOST_A, HOST_B = {"host": "a"}, {"host": "b"}
 CASES: dict[str, tuple[Comparison, str, str, str]] = {
     "one round each": (
         sweep(timed([1.0]), timed([1.0]), None, [1]),
-        *("too_few_rounds", "1 round cannot tell a difference from chance", MEASURE),
+        *("too_few_rounds", "1 round cannot distinguish a difference from chance", MEASURE),
     ),
     "own rounds are missing": (
         sweep(timed([1.0, 1.1]), timed(ALIKE)),
-        *("too_few_rounds", "2 rounds cannot tell a difference from chance", "measure the missing rounds: resume=DIR"),
+        *(
+            "too_few_rounds",
+            "2 rounds cannot distinguish a difference from chance",
+            "measure the missing rounds: resume=DIR",
+        ),
     ),
     "the baseline's rounds are missing": (
         sweep(timed(FASTER[:3]), timed([1.0])),
@@ -109,7 +113,7 @@ CASES: dict[str, tuple[Comparison, str, str, str]] = {
     "no threshold": (
         sweep(timed(FASTER), timed(ALIKE), None),
         "no_threshold",
-        "there is no threshold from which a difference is called better or worse",
+        "undecided: there is no threshold",
         "set compare.thresholds, or use protocol=default",
     ),
     "crossing": (

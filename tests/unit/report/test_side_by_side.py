@@ -101,7 +101,7 @@ def test_every_row_is_embedded_with_its_inclusive_figures() -> None:
     assert lists[5][:3] == [416_520, 405_600, 117_600]
     assert one["totals"] == [416_520, 852_380, 61_706, 58_408]
     assert (one["note"], eight["label"]) == (None, "eight")
-    assert other["note"].startswith("Figures are each row's own")
+    assert other["note"].startswith("Values are each layer's own")
     # Labels, types, depths, calls and parameters of both batch sizes are one list each.
     assert [a == b for a, b in zip(one["vectors"], eight["vectors"], strict=True)] == [
         *[True] * 4,

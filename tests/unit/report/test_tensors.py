@@ -34,14 +34,14 @@ def test_text() -> None:
         "a.weight = b.weight      parameter  1024×1024  float32  cpu     4 MiB\n"
         "optimizer.a.weight.step  optimizer  scalar     float32  cpu       4 B\n"
         "–                        other      3          uint8    cpu       3 B\n"
-        "in all 4 MiB: parameter 4 MiB, optimizer 4 B, other 3 B\n"
+        "in total 4 MiB: parameter 4 MiB, optimizer 4 B, other 3 B\n"
     )
 
 
 def test_what_is_left_out_is_said() -> None:
     assert to_text(ROWS, top=1).splitlines()[2:] == [
         "and 2 more",
-        "in all 4 MiB: parameter 4 MiB, optimizer 4 B, other 3 B",
+        "in total 4 MiB: parameter 4 MiB, optimizer 4 B, other 3 B",
     ]
     assert "more" not in to_text(ROWS, top=3)
     assert "and 2 more" in to_markdown(ROWS, top=1)
@@ -51,8 +51,8 @@ def test_markdown_is_a_table_whatever_a_name_holds() -> None:
     lines = to_markdown((*ROWS, ODD)).splitlines()
     assert lines[1] == "| :-- | :-- | :-- | :-- | :-- | --: |"
     assert [line.replace(r"\|", "").count("|") for line in lines[:6]] == [7] * 6
-    assert lines[-1].startswith("in all 4 MiB: parameter")
+    assert lines[-1].startswith("in total 4 MiB: parameter")
 
 
 def test_no_tensors() -> None:
-    assert to_text(()).splitlines()[-1] == "in all 0 B"
+    assert to_text(()).splitlines()[-1] == "in total 0 B"

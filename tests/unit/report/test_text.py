@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 import math
+import re
 from collections.abc import Callable
 
 import pytest
@@ -13,7 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from support.odd import LONG, SCRIPT, build, hostile, renamed, with_cells
-from support.samples import comparison
+from support.samples import comparison, with_added_memory
 from sweeprof.report.csv import csv_text
 from sweeprof.report.markdown import escaped, markdown
 from sweeprof.report.terminal import Report, text
@@ -43,7 +44,26 @@ def test_the_terminal_keeps_to_its_width(width: int) -> None:
 def test_a_narrow_terminal_keeps_the_key_columns_and_says_what_it_dropped() -> None:
     narrow = text(comparison(), 60)
     assert "latency ↓  vs torch" in narrow
-    assert "not shown at this width: throughput ↑" in narrow
+    assert "not shown at this width: throughput, peak memory" in narrow
+
+
+def test_a_narrow_terminal_shows_the_added_memory_instead_of_an_interval() -> None:
+    shown = text(with_added_memory(comparison()), 64)
+    heads = [line for line in shown.splitlines() if line.startswith("batch_size")]
+    assert re.split("  +", heads[0]) == ["batch_size", "backend", "latency ↓", "vs torch ↓", "added memory ↓"]
+    assert "128 µs  " in shown
+    assert shown.count("not shown at this width: throughput, agreement, latency interval") == 1
+    assert "128 µs [126–132]" in text(with_added_memory(comparison()), 80)
+
+
+@pytest.mark.parametrize(("height", "times"), [(200, 1), (20, 2)])
+def test_a_terminal_that_is_too_low_ends_with_the_answer(height: int, times: int) -> None:
+    out = io.StringIO()
+    terminal = Console(file=out, width=100, height=height, force_terminal=True, color_system=None)
+    terminal.print(Report(comparison()))
+    finding = "torch is faster than tensorflow in all 7 cases"
+    assert out.getvalue().count(finding) == times
+    assert (finding in out.getvalue()[-400:]) == (times == 2)
 
 
 def test_a_dumb_terminal_gets_ascii() -> None:

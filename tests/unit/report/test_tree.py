@@ -145,9 +145,9 @@ def test_what_is_trainable() -> None:
 def test_a_table_that_tells_no_callers_shows_own_figures_and_says_so() -> None:
     for style in ("table", "repr"):
         text = tree(untold(), style=style)
-        reason = "Figures are each row's own, without those of the rows within it: this backend does not tell"
+        reason = "Values are each layer's own, without child layers: this backend does not tell"
         assert text.splitlines()[-1].startswith(reason)
-        assert "each row's own" not in tree(lenet5(), style=style)
+        assert "each layer's own" not in tree(lenet5(), style=style)
     text = tree(untold())
     assert line(text, "Net")[3] == "0"
     assert line(text, "└─Dense (a)")[3:7] == ["20", "66.667 %", "16 MACs", "–"]
@@ -172,7 +172,7 @@ def test_what_runs_outside_any_module_stands_beside_the_model() -> None:
     text = tree(table)
     assert line(text, "outside any module")[5] == "7 MACs"
     assert total(text, "MACs") == "12 MACs"
-    assert text.endswith("Not counted, for want of a formula: 2 × aten.mv.")
+    assert text.endswith("Not counted, because there is no formula: 2 × aten.mv.")
     assert tree(table, style="repr").count("__outside__(") == 1
 
 

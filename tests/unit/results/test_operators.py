@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from sweeprof.errors import UserError
 from sweeprof.results.operators import FRAME_COLUMNS, OperatorRow, Operators, OperatorTotal
 
 ADDMM = OperatorRow("a", "aten::addmm", "forward", 2.0, 3e-6, 4e-6, None, None, 96, 64, ((3,), (2, 4), (4, 3)))
@@ -32,7 +33,16 @@ def test_totals_are_sums_over_the_rows_of_an_operator() -> None:
     addmm, copy = OPERATORS.totals()
     assert (addmm.operator, addmm.calls, addmm.device_self_s) == ("aten::addmm", 3.0, None)
     assert addmm.self_s == pytest.approx(4e-6)
-    assert copy == OperatorTotal("aten::copy_", 0.5, 5e-7, None)
+    assert copy == OperatorTotal("aten::copy_", 0.5, 5e-7, None, 5e-7, None, 4.5e-6)
+    assert copy.average_s == pytest.approx(1e-6)
+    assert copy.self_share == copy.total_share == pytest.approx(1 / 9)
+    assert [total.operator for total in OPERATORS.totals("calls", top=1)] == ["aten::addmm"]
+    with pytest.raises(UserError, match="Did you mean 'self_s'"):
+        OPERATORS.totals("self")  # type: ignore[arg-type]
+    lines = str(OPERATORS.totals()).splitlines()
+    assert lines[1].split() == ["operator", "self", "%", "self", "total", "%", "total", "average", "calls"]
+    assert lines[4].split() == ["aten::copy_", "11.1%", "500", "ns", "11.1%", "500", "ns", "1.00", "µs", "0.500"]
+    assert lines[5] == "self time of all operators: 4.50 µs"
 
 
 def test_a_total_of_what_is_not_known_is_not_known() -> None:

@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from sweeprof.results.statistics import median_interval, percentile_needs, ratio_interval, rounds_interval, spread
+from sweeprof.results.statistics import (
+    MOST_SEQUENTIAL_ROUNDS,
+    median_interval,
+    percentile_needs,
+    ratio_interval,
+    repeated_confidence,
+    rounds_interval,
+    spread,
+)
+from sweeprof.results.verdicts import MIN_ROUNDS, interval_verdict
 
 positive = st.floats(1e-6, 1e6)
 
@@ -166,3 +175,51 @@ def test_pairing_removes_a_drift_that_both_sides_share() -> None:
     paired = width(lambda: ratio_interval(candidate, drift))
     mispaired = width(lambda: ratio_interval(candidate, [*drift[1:], drift[0]]))
     assert paired < mispaired / 50
+
+
+@pytest.mark.parametrize("most", [3, 4, 6, 10, 20, MOST_SEQUENTIAL_ROUNDS])
+def test_all_repeated_intervals_cover_the_true_ratio_with_95_percent(most: int) -> None:
+    """The share of sequences of which any interval misses the mean; 40,000 sequences leave three standard errors of 0.0033."""
+    values = np.random.default_rng(most).standard_normal((40_000, most))
+    missed = np.zeros(len(values), dtype=bool)
+    for rounds in range(MIN_ROUNDS, most + 1):
+        seen = values[:, :rounds]
+        t = scipy_stats.t.ppf((1 + repeated_confidence(most)) / 2, rounds - 1)
+        missed |= abs(seen.mean(axis=1)) > t * seen.std(axis=1, ddof=1) / math.sqrt(rounds)
+    assert missed.mean() == pytest.approx(0.05, abs=0.0035)
+
+
+def test_a_number_of_rounds_between_two_levels_has_the_stricter_one() -> None:
+    assert repeated_confidence(11) == repeated_confidence(12) > repeated_confidence(10)
+    with pytest.raises(ValueError, match="at most 50 rounds"):
+        repeated_confidence(51)
+
+
+def decided(true_ratio: float, scatter: float, seed: int) -> tuple[str, int]:
+    """The first verdict of at most twenty rounds whose log ratios scatter by so much, at a threshold of 5 %, and its round."""
+    logs = math.log(true_ratio) + scatter * np.random.default_rng(seed).standard_normal(20)
+    candidate, confidence = np.exp(logs), repeated_confidence(20)
+    for rounds in range(MIN_ROUNDS, 21):
+        interval = ratio_interval(candidate[:rounds].tolist(), [1.0] * rounds, confidence)
+        verdict, _ = interval_verdict(interval, 0.05, "lower")
+        if verdict != "unclear":
+            return verdict, rounds
+    return "unclear", 20
+
+
+@pytest.mark.parametrize("scatter", [0.005, 0.02, 0.03])
+def test_sequential_verdicts_of_400_pairs_are_right(scatter: float) -> None:
+    """Equal sides are not called different, a difference of 10 % is found, and neither takes all rounds."""
+    equal = [decided(1.0, scatter, seed) for seed in range(400)]
+    slower = [decided(1.1, scatter, seed) for seed in range(400)]
+    assert sum(verdict in ("better", "worse") for verdict, _ in equal) <= 0.05 * 400
+    assert sum(verdict == "worse" for verdict, _ in slower) >= 0.95 * 400
+    assert np.mean([rounds for _, rounds in equal + slower]) < 10
+
+
+@pytest.mark.parametrize("true_ratio", [1.0501, 1.0499])
+def test_at_the_threshold_repeated_tests_are_wrong_in_at_most_5_percent(true_ratio: float) -> None:
+    """The worst case: each ratio is a little beyond the threshold, or within it; with plain 95 % intervals 10 % are wrong."""
+    wrong = "same" if true_ratio > 1.05 else "worse"
+    verdicts = [decided(true_ratio, 0.03, seed)[0] for seed in range(400)]
+    assert verdicts.count(wrong) <= 0.05 * 400

@@ -64,19 +64,19 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     left.mkdir(parents=True)
     (left / "trace.json.gz").write_bytes(b"\x1f\x8b")
     (left / "lines_time.txt").write_text("line 1")
-    write_reports(folder, comparison_of(folder), ["pictures"])
+    write_reports(folder, comparison_of(folder))
     return folder.path
 
 
 def test_every_file_is_there(whole: Path) -> None:
     names = {
         p.relative_to(whole).as_posix()
-        for room in ("layers", "operators", "memory", "pictures")
+        for room in ("layers", "operators", "memory")
         for p in (whole / room).rglob("*.*")
     }
     memory = {f"memory/ca/{name}.csv" for name in ("timeline", "layers", "tensors")}
     tables = {"layers/ca.csv", "layers/ca.html", "operators/ca.csv"}
-    assert names == memory | tables | {f"pictures/ca/{key}.{kind}" for key in PICTURES for kind in ("png", "svg")}
+    assert names == memory | tables
 
 
 def test_layers_are_written_with_their_times(whole: Path) -> None:
@@ -123,7 +123,7 @@ def test_without_such_passes_the_report_is_as_it_was(tmp_path: Path) -> None:
     page = report(folder)
     assert "details-data" not in page
     assert "Where time and memory go" not in page
-    assert not any((tmp_path / name).exists() for name in ("pictures", "operators", "memory"))
+    assert not any((tmp_path / name).exists() for name in ("operators", "memory"))
 
 
 def test_times_need_no_analysis_to_be_left_alone(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_nothing_measured(tmp_path: Path) -> None:
     found = compared(tmp_path, fake_plan({"a": {}, "b": {}}), [], missing="interrupted before it was measured")
     for row in found.rows:
         assert row.status == "skipped"
-        assert row.reason == "analysis: interrupted before it was measured"
+        assert row.reason == "timing: interrupted before it was measured"
         assert set(row.cells) == {"compute/macs", "latency/forward"}
         for cell in row.cells.values():
             assert cell.measurement.value is None

@@ -24,9 +24,9 @@ from sweeprof.errors import WorkerError
 from sweeprof.processes import NoAnswer, child_environment
 from sweeprof.results.files import read_json
 from sweeprof.results.record import PassName, Record
-from sweeprof.run import fork_server
+from sweeprof.run import fork_server, isolation
 from sweeprof.run.fork_server import ForkServer
-from sweeprof.run.isolation import Fork, Inline, Spawn
+from sweeprof.run.isolation import Fork, Inline, Spawn, WorkerPool
 from sweeprof.run.request import ProcessExit, Request
 
 PRELOAD = ["sweeprof.backends.fake"]
@@ -89,7 +89,8 @@ def test_a_trial_leaves_its_record(shared: ForkServer, tmp_path: Path) -> None:
     assert record.observations is not None
     assert record.costs["fork"] < record.wall_s
     assert set(record.costs) == {"fork", "build", "measure"}
-    assert shared.preload_s > 0
+    assert shared.is_ready
+    assert shared.wait_until_ready() > 0
 
 
 def registering(path: Path) -> dict[str, Any]:
@@ -308,7 +309,7 @@ def importing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int
 def test_a_fork_server_that_is_stopped_during_its_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork_server, "GRACE_S", 0.4)
     process = importing(tmp_path, monkeypatch)
-    starting = in_background(lambda: ForkServer(["slow_module"], {}, tmp_path / "fork-server.log"))
+    starting = in_background(ForkServer(["slow_module"], {}, tmp_path / "fork-server.log").wait_until_ready)
     pid = process()
     os.kill(pid, signal.SIGSTOP)
     with pytest.raises(NoAnswer, match="the fork server was stopped"):
@@ -316,10 +317,31 @@ def test_a_fork_server_that_is_stopped_during_its_import(tmp_path: Path, monkeyp
     assert is_gone(pid)
 
 
+def test_a_pool_imports_in_the_background_and_waits_for_no_stopped_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolation, "LOOK_S", 0.05)
+    process = importing(tmp_path, monkeypatch)
+    fine, hangs = (request_of(tmp_path).blank["config"] for _ in range(2))
+    hangs["backend"] = {**hangs["backend"], "preload": ["slow_module"]}
+    with WorkerPool("fork", tmp_path / "logs") as pool:
+        pool.start([(fine, "quality"), (hangs, "quality"), (fine, "quality")])
+        pid = process()
+        while not pool.is_ready(fine, "quality"):
+            pool.wait_for_import()
+        assert pool.is_importing
+        assert not pool.is_ready(hangs, "quality")
+        with pool.slot() as slot:
+            assert slot.run(request_of(tmp_path)) == ProcessExit(0)
+        os.kill(pid, signal.SIGSTOP)
+        assert wait_until(lambda: not pool.is_importing)
+    assert wait_until(lambda: is_gone(pid))
+
+
 DRIVER = """
 import pathlib, sys
 from sweeprof.run.fork_server import ForkServer
-ForkServer(["slow_module"], {}, pathlib.Path(sys.argv[1], "fork-server.log"))
+ForkServer(["slow_module"], {}, pathlib.Path(sys.argv[1], "fork-server.log")).wait_until_ready()
 """
 
 
@@ -381,7 +403,7 @@ def test_a_module_that_cannot_be_imported(tmp_path: Path) -> None:
         WorkerError,
         match="ended with code 1: cannot import no_such_module: ModuleNotFoundError: No module named 'no_such_module'",
     ):
-        ForkServer(["no_such_module"], {}, tmp_path / "fork-server.log")
+        ForkServer(["no_such_module"], {}, tmp_path / "fork-server.log").wait_until_ready()
 
 
 def test_the_environment_of_a_child(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,3 +140,45 @@ def test_a_line_that_is_being_written_waits(tmp_path: Path) -> None:
     (tmp_path / "events" / "shard-0.jsonl").write_text(line("begin", "ca", 0) + "\n")
     display._take_new()
     assert display.state.current.endswith("quality")
+
+
+def timing(id: str, round: int, step_s: float) -> str:
+    """Return the event of a timing trial's end as it is stored."""
+    fields = {"event": "end", "time": 2, "combination_id": id, "pass": "timing", "round": round}
+    return json.dumps({**fields, "status": "ok", "step_s": step_s})
+
+
+def test_a_combination_has_a_line_once_it_has_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "WAKE_S", 0.01)
+    output = io.StringIO()
+    plan = fake_plan({"fast": {}, "slow": {}}, ["timing"], rounds=2)
+    (tmp_path / "events").mkdir()
+    display = ProgressDisplay(plan, Folder(tmp_path), Console(file=output, width=100))
+    with display:
+        lines = [timing("cfast", 0, 0.002), timing("cslow", 0, 0.5), timing("cfast", 1, 0.004)]
+        (tmp_path / "events" / "shard-0.jsonl").write_text("".join(f"{one}\n" for one in lines))
+    assert [line for line in output.getvalue().splitlines() if "round" in line] == [
+        "fast: 3.00 ms (2 of 2 rounds)",
+        "slow: 500 ms (1 of 2 rounds)",
+    ]
+
+
+def test_the_table_on_a_terminal_has_a_row_for_each_result(tmp_path: Path) -> None:
+    plan = fake_plan({"fast": {}, "slow": {}}, ["timing"], rounds=2)
+    (tmp_path / "events").mkdir()
+    console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=60, height=20)
+    display = ProgressDisplay(plan, Folder(tmp_path), console)
+
+    def shown() -> list[list[str]]:
+        display._take_new()
+        with console.capture() as captured:
+            console.print(display._results())
+        return [line.split() for line in captured.get().splitlines()]
+
+    assert shown() == [["model", "step", "rounds"]]
+    path = tmp_path / "events" / "shard-0.jsonl"
+    path.write_text(timing("cslow", 0, 0.5) + "\n")
+    assert shown()[1:] == [["slow", "500", "ms", "1", "of", "2", "rounds"]]
+    with path.open("a") as file:
+        file.write(timing("cfast", 0, 0.002) + "\n")
+    assert [row[0] for row in shown()[1:]] == ["slow", "fast"]

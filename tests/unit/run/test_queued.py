@@ -67,6 +67,10 @@ def test_the_command_that_opens_mlflow(tmp_path: Path) -> None:
     shown = f"sweeprof ui '{folder.path}'"
     assert viewing_command(folder) == shown
     assert viewing_command(folder, "sqlite:///other.db") == f"{shown} --uri sqlite:///other.db"
+    elsewhere = f"sqlite:///{tmp_path}/elsewhere.db"
+    keep_config(folder, {**MLFLOW, "uri": elsewhere})
+    assert viewing_command(folder) == f"{shown} --uri {elsewhere}"
+    assert sending_command(folder) == f"sweeprof sync '{folder.path}' uri={elsewhere}"
     keep_config(folder, {**MLFLOW, "uri": "postgresql://me:secret@host/db"})
     assert viewing_command(folder) == f"{shown} --uri 'postgresql://***@host/db'"
 

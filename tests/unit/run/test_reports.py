@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -17,9 +18,11 @@ from support.subcommands import subcommand
 from sweeprof.cli import report as report_module
 from sweeprof.measuring.timing import Timing
 from sweeprof.report.tidy import Tidy
+from sweeprof.results.files import write_json
 from sweeprof.results.record import Record
 from sweeprof.run import reports
 from sweeprof.run.comparison import comparison_of
+from sweeprof.run.references import Place, set_tag
 from sweeprof.run.reports import left_out, standing, write_reports
 from sweeprof.storage.folder import Folder
 
@@ -86,30 +89,11 @@ def test_parquet_on_request(tmp_path: Path) -> None:
     assert standing(folder) == {"samples", "parquet"}
 
 
-def test_plots_on_request_and_from_then_on(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "sweep")
-    shutil.copytree(GOLDEN, folder.path)
-    assert report([str(folder.path)]) == 0
-    assert names(folder, "plots/*") == []
-    assert report([str(folder.path), "--format", "plots"]) == 0
-    drawn = names(folder, "plots/*")
-    assert {"plots/latency.png", "plots/throughput.svg"} <= set(drawn)
-    assert {Path(name).suffix for name in drawn} == {".png", ".svg"}
-    for name in drawn:
-        (folder.path / name).write_text("of an earlier day")
-    assert report([str(folder.path)]) == 0
-    assert names(folder, "plots/*") == drawn
-    assert all((folder.path / name).read_bytes()[:5] in (b"\x89PNG\r", b"<?xml") for name in drawn)
-
-
 def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = measured(tmp_path)
     assert report([str(folder.path), "--format", "parquett,samples,pdf"]) == 1
     said = capsys.readouterr().err
-    assert (
-        "--format: 'parquett' is not a format. Did you mean 'parquet'? Known: all, parquet, pictures, plots, samples."
-        in said
-    )
+    assert "--format: 'parquett' is not a format. Did you mean 'parquet'? Known: all, parquet, samples." in said
     assert "'pdf'" in said
     monkeypatch.setattr(report_module, "has_parquet", lambda: False)
     assert report([str(folder.path), "--format", "all"]) == 1
@@ -136,9 +120,27 @@ def test_help_names_every_file(capsys: pytest.CaptureFixture[str]) -> None:
     for name in (
         "pull_request.md",
         "comparison-tables.tex",
-        "plots/*.png, *.svg",
         "tables/*.csv",
         "--format",
         "tables/*.parquet",
     ):
         assert name in shown
+
+
+def test_tagged_sweeps_of_the_same_name_are_baselines_of_the_page(tmp_path: Path) -> None:
+    older, newer, other = (Folder(tmp_path / name) for name in ("n/2026-01-01", "n/2026-01-02", "other/2026-01-03"))
+    for place, folder in enumerate((older, newer, other)):
+        shutil.copytree(GOLDEN, folder.path)
+        plan = json.loads(folder.plan.read_text())
+        folder.plan.write_text(json.dumps({**plan, "sweep_id": f"s{place}"}))
+        set_tag(f"t{place}", folder.path, f"s{place}", Place(tmp_path))
+    (tmp_path / ".tags" / "broken").write_text("{")
+    write_json(older.path / "comparison.json", comparison_of(older))
+    write_json(other.path / "comparison.json", comparison_of(other))
+    page = write_reports(newer, comparison_of(newer)).read_text(encoding="utf-8")
+    data = json.loads(page.partition('id="sweep-data">')[2].partition("</script>")[0])
+    own, saved = data["baselines"][:2]
+    assert (own["key"], saved["key"], saved["text"]) == ("", "tag:t0", "tag:t0")
+    assert "Since 22 November: " in saved["finding"]
+    assert any(cell and cell[0] == 1 for column in saved["cells"].values() for cell in column)
+    assert sum(one["key"].startswith("tag:") for one in data["baselines"]) == 1

@@ -16,13 +16,16 @@ from filelock import FileLock, Timeout
 
 from support.layered import write_layers
 from support.samples import comparison, records
+from sweeprof.report.answer import answer
 from sweeprof.report.markdown import markdown
 from sweeprof.results.compare import Cell, Comparison
 from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import Record
 from sweeprof.tracking import SweepInfo, SweepOutcome
+from sweeprof.tracking import mlflow as mlflow_tracker
 from sweeprof.tracking.mlflow import MlflowTracker, TrackingError
 from sweeprof.tracking.process import ENVIRONMENT, GIVE_UP_S
+from sweeprof.tracking.views import KEPT_SWEEPS, runs_address
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -47,11 +50,10 @@ def track(
     folder = output / of.sweep_id
     for record in found:
         record.write(folder / "records")
-    (folder / "plots").mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "comparison.md").write_text(markdown(of), encoding="utf-8")
     (folder / "comparison.json").write_text("{}", encoding="utf-8")
     (folder / "report.html").write_text("<p>report</p>", encoding="utf-8")
-    (folder / "plots" / "latency.png").write_bytes(b"\x89PNG")
     tracker = tracker or MlflowTracker(None, output)
     tracker.open(info(of))
     tracker.close(of, found, folder, ending)
@@ -90,10 +92,11 @@ def test_a_sweep_leaves_a_run_per_combination(output: Path, client: MlflowClient
     assert parent.data.tags["mlflow.source.git.commit"] == "abc1234"
     assert parent.data.tags["mlflow.user"]
     assert parent.data.tags["mlflow.note.content"].startswith("**torch is faster than tensorflow in all 7 cases")
-    assert parent.data.tags["answer"].startswith("torch is faster than tensorflow in all 7 cases")
+    words = answer(comparison())
+    assert parent.data.tags["answer"] == str(words)
+    assert parent.data.tags["mlflow.note.content"].startswith(f"**{words.finding}** {words.rest}")
     assert (parent.data.tags["confidence"], parent.data.tags["sweeprof.baseline"]) == ("low", "torch")
-    assert artifacts(client, parent) == {"comparison.json", "comparison.md", "plots", "report.html", "tables"}
-    assert artifacts(client, parent, "plots") == {"plots/latency.png"}
+    assert artifacts(client, parent) == {"comparison.json", "comparison.md", "report.html", "tables"}
     assert (output / "mlflow-artifacts").is_dir()
 
 
@@ -167,13 +170,28 @@ def test_descriptions_have_figures_and_lead_back_to_the_sweep(output: Path, clie
     parent, own = runs(client)
     sweep = f"#/experiments/{parent.info.experiment_id}/runs/{parent.info.run_id}"
     slower = own["c000000000003"].data.tags["mlflow.note.content"]
-    assert slower.startswith(f"**ok** · [sweep]({sweep}?workflowType=machine_learning) · [comparison](#/experiments/")
+    assert slower.startswith(f"**ok** · [sweep]({sweep}?workflowType=machine_learning) · [report](")
     assert f"[report]({sweep}/artifacts/report.html?workflowType=machine_learning)" in slower.splitlines()[0]
     assert "- latency: **244 µs [239–251]**, ×1.90" in slower
     assert "the baseline of others" in own[FIRST].data.tags["mlflow.note.content"].splitlines()[0]
     head = parent.data.tags["mlflow.note.content"].split("\n\n")[0]
     for word in ("table", "charts", "report", "history"):
         assert f"[{word}](#/experiments/" in head
+
+
+def test_the_description_of_a_sweep_without_views_leads_to_its_runs(output: Path, client: MlflowClient) -> None:
+    """MLflow shows its pages for language models at the address of a view that does not exist."""
+    experiment = client.create_experiment("quickstart", (output / "mlflow-artifacts").as_uri())
+    for number in range(KEPT_SWEEPS):
+        newer = json.dumps({"createdAt": 4_000_000_000_000 + number})
+        client.set_experiment_tag(experiment, f"mlflow.sharedViewState.sweeprof-n{number}-table", newer)
+    track(output, small(), tracker=MlflowTracker(None, output, history=True))
+    parent, _ = runs(client)
+    assert not [key for key in client.get_experiment(experiment).tags if f"sweeprof-{small().sweep_id}" in key]
+    head = parent.data.tags["mlflow.note.content"].split("\n\n")[0]
+    for kind in ("table", "charts"):
+        assert f"[{kind}]({runs_address('', experiment, parent.info.run_id, kind)})" in head
+    assert "viewStateShareKey=sweeprof-history-trend" in head
 
 
 def test_the_experiment_says_what_it_holds_unless_somebody_else_did(output: Path, client: MlflowClient) -> None:
@@ -560,3 +578,31 @@ def test_the_environment_of_the_process_is_left_alone(output: Path) -> None:
     before = dict(os.environ)
     track(output, small())
     assert {name: value for name, value in os.environ.items() if before.get(name) != value} == {}
+
+
+def test_combinations_that_were_sent_ahead_are_not_sent_again(
+    output: Path, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of, tracker = small(), MlflowTracker(None, output)
+    found = [record for record in records(of) if record.combination_id in {row.combination_id for row in of.rows}]
+    tracker.open(info(of))
+    for record in found:
+        record.write(output / of.sweep_id / "records")
+    tracker.send_ahead(of, found, output / of.sweep_id, "finished")
+    parent, ahead = runs(client)
+    assert parent.info.status == "RUNNING"
+    assert set(ahead) == {row.combination_id for row in of.rows}
+    assert {run.info.status for run in ahead.values()} <= {"FINISHED", "FAILED"}
+    sent: list[str] = []
+    real = mlflow_tracker._send
+
+    def recorded(*words: Any) -> None:
+        sent.append(words[3].tags["sweeprof.kind"])
+        real(*words)
+
+    monkeypatch.setattr(mlflow_tracker, "_send", recorded)
+    track(output, of, found, tracker=tracker)
+    assert sent == ["sweep"]
+    parent, children = runs(client)
+    assert parent.info.status == "FINISHED"
+    assert {id: run.info.run_id for id, run in children.items()} == {id: run.info.run_id for id, run in ahead.items()}

@@ -12,7 +12,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.rest_utils import verify_rest_response
 
 from sweeprof.run.tracker_process import trouble_of
-from sweeprof.tracking.rest import ServerUnreachable, experiment_id
+from sweeprof.tracking.rest import ServerUnreachable, found_experiment
 
 NAMES = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 
@@ -53,6 +53,6 @@ def server() -> Iterator[HTTPServer]:
 
 def test_a_question_to_the_server_is_refused(server: HTTPServer) -> None:
     with pytest.raises(ServerUnreachable) as raised:
-        experiment_id(f"http://127.0.0.1:{server.server_port}", "nightly")
+        found_experiment(f"http://127.0.0.1:{server.server_port}", "nightly")
     assert "gave no answer: 401 Unauthorized" in str(raised.value)
     assert all(name in str(raised.value) for name in NAMES)

@@ -16,7 +16,7 @@ from support.misbehaving import BEHAVIOURS, Behaviour, misbehaving
 from support.samples import comparison
 from sweeprof.tracking import SweepInfo, rest
 from sweeprof.tracking.mlflow import MlflowTracker, TrackingError
-from sweeprof.tracking.rest import ServerUnreachable, experiment_id, is_healthy, within
+from sweeprof.tracking.rest import ServerUnreachable, found_experiment, is_healthy, within
 
 ENDS_S = 15.0
 """Many times the limits that are set here, and less than a server needs that sends a byte at a time."""
@@ -67,7 +67,7 @@ def test_every_question_by_rest_ends(behaviour: Behaviour) -> None:
     with misbehaving(behaviour) as address:
         began = time.monotonic()
         with pytest.raises(ServerUnreachable, match=REASONS[behaviour]):
-            experiment_id(address, "name")
+            found_experiment(address, "name")
         if behaviour != "closes":
             assert not is_healthy(address)
         assert time.monotonic() - began < ENDS_S

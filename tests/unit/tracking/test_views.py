@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -12,8 +13,10 @@ from sweeprof.tracking.views import (
     KINDS,
     TAG_LIMIT,
     ViewOf,
+    addresses,
     newest_view,
     outdated_views,
+    runs_address,
     trend_tag,
     view_address,
     view_tags,
@@ -140,6 +143,22 @@ def test_old_views_are_outdated_and_those_of_others_never() -> None:
 def test_users_can_save_views_of_their_own() -> None:
     # MLflow's page allows 40 per experiment.
     assert len(KINDS) * KEPT_SWEEPS <= 32
+
+
+def test_a_sweep_without_a_view_is_shown_by_a_filter() -> None:
+    there = {"mlflow.sharedViewState.sweeprof-s1-table"}
+    found = addresses("http://h:1", "7", "s1", "parent", there)
+    assert found["table"] == view_address("http://h:1", "7", "s1", "table")
+    assert found["charts"] == runs_address("http://h:1", "7", "parent", "charts")
+    path, _, query = found["charts"].partition("?")
+    assert path == "http://h:1/#/experiments/7/runs"
+    assert parse_qs(query) == {
+        "searchFilter": ['tags.mlflow.parentRunId = "parent"'],
+        "orderByKey": ["tags.`sweeprof.place`"],
+        "orderByAsc": ["true"],
+        "compareRunsMode": ["CHART"],
+        "workflowType": ["machine_learning"],
+    }
 
 
 def test_an_address_is_quoted() -> None:

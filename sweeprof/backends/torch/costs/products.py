@@ -96,6 +96,19 @@ def _vecdot(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
     return product(output.numel() * length, output.numel(), output, bias=False)
 
 
+def _triangular(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
+    """Substitution in ``A X = B`` or ``X A = B`` for A ``(n, n)``: row i is B minus the products with the i rows before it.
+
+    That is n (n - 1) / 2 multiply-accumulates for each column, and a division by the diagonal for each element unless it is one.
+    """
+    size = args[0].shape[-1]
+    macs = output.numel() * max(0, size - 1) // 2
+    division = _COMPLEX_PRODUCT if output.is_complex() else 1
+    divisions = 0 if kwargs.get("unitriangular", False) else output.numel() * division
+    _, work, _ = product(macs, 0, output, bias=False)
+    return macs, work + divisions, work + divisions
+
+
 def _outer(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
     """``addr``: an outer product, one multiplication for each element, and its addition to what is there.
 
@@ -242,6 +255,7 @@ RULES: dict[str, TorchRule] = {
     **_rules(_added_matmul, "addmm baddbmm addmv _addmm_activation _sparse_addmm"),
     **_rules(_sampled, "sparse_sampled_addmm"),
     **_rules(_vecdot, "linalg_vecdot"),
+    **_rules(_triangular, "linalg_solve_triangular"),
     **_rules(_affine_grid, "affine_grid_generator"),
     **_rules(_addbmm, "addbmm"),
     **_rules(_dot, "dot vdot"),

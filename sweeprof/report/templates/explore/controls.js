@@ -62,7 +62,7 @@ const groupChoice = () => {
 const search = () => {
   const input = make("input");
   input.type = "search";
-  input.placeholder = "any part of a name, a status or a reason";
+  input.placeholder = "name, status or reason";
   input.addEventListener("input", () => change({ text: input.value }, true));
   listen(() => { if (input.value !== state.text) input.value = state.text; });
   return labelled("search", input);

@@ -22,7 +22,7 @@ const whisker = ({ value, low, high }, { from, to, mark }, name = "") => {
 };
 
 const dots = document.getElementById("dots"), dotsNote = document.getElementById("dots-note");
-const modelAxis = varying.find(({ key }) => key === "model");
+const captionOf = (row) => ofModels.map((place) => `${data.metrics[place].title} ${numberText(data.metrics[place], row.values[place][0])}`).join(" · ");
 const dotOf = (row) => {
   if (baselineText() === null) {
     const [value, low, high] = row.values[main] ?? [];
@@ -52,9 +52,10 @@ const drawDots = () => {
     panels.get(title).push(dot);
   }
   dots.replaceChildren(...[...panels].map(([title, members]) => {
-    const panel = make("div", undefined, "panel"), list = make("ul");
+    const panel = make("div", undefined, "panel"), list = make("ul"), heading = make("h3", shortened(title)), caption = captionOf(members[0].row);
     list.append(...members.map((dot) => lineOfDot(dot, axes, scale)));
-    if (title) panel.append(make("h3", shortened(title)));
+    if (caption) heading.append(make("span", ` ${caption}`, "dim"));
+    if (title || caption) panel.append(heading);
     panel.append(list);
     return panel;
   }));

@@ -25,7 +25,20 @@ const metricOf = (column) => Number(isRatio(column) ? column.slice(1) : column);
 const measured = data.rows.filter(hasValues);
 const differs = (place) => new Set(measured.flatMap(({ values }) => (values[place] ? [JSON.stringify(values[place])] : []))).size > 1;
 const COMPARED = ["latency/iteration", "latency/forward"];
-const shownAtFirst = data.metrics.map((_, place) => place).filter((place) => data.metrics[place].headline && (measured.length < 2 || differs(place)));
+const headline = data.metrics.map((_, place) => place).filter((place) => data.metrics[place].headline);
+// A metric with one value for each model, such as its parameters, is in the heading of the model's panel instead of a column.
+const modelAxis = varying.find(({ key }) => key === "model");
+const byModel = new Map();
+for (const row of measured) {
+  const model = modelAxis ? row.at[modelAxis.place] : 0;
+  (byModel.get(model) ?? byModel.set(model, []).get(model)).push(row);
+}
+const isOfModel = (place) => !data.own_axes.includes("model") && [...byModel.values()].some((rows) => rows.length > 1)
+  && [...byModel.values()].every((rows) => new Set(rows.map(({ values }) => JSON.stringify(values[place] ?? null))).size === 1);
+const ofModels = headline.filter((place) => isOfModel(place) && measured[0].values[place]?.[1] === null);
+const differing = headline.filter((place) => measured.length < 2 || differs(place));
+const inColumns = differing.filter((place) => !ofModels.includes(place));
+const shownAtFirst = inColumns.length ? inColumns : differing;
 // The metric that is compared first, or undefined.
 const main = COMPARED.map((name) => shownAtFirst.find((place) => data.metrics[place].name === name)).find((place) => place !== undefined)
   ?? shownAtFirst.find((place) => data.metrics[place].better !== null);
@@ -91,6 +104,6 @@ const change = (changes, isTyping = false) => {
 
 window.sweeprof = {
   data, state, visible, filtered, baselineOf, listen,
-  cellOf, nameOf, isWithinProcess, make,
-  reasonOf: (row, place) => data.reasons[row.why[place]] ?? failureOf(row) ?? "not asked for in this combination",
+  cellOf, nameOf, hasValues, failureOf, isWithinProcess, make, plural, shortened, scaled, significant, numberText, ratioNumber,
+  reasonOf: (row, place) => data.reasons[row.why[place]] ?? failureOf(row) ?? "not requested for this combination",
 };

@@ -55,8 +55,11 @@ const MOST_ROUNDS = 1000;
 const verdictNote = ({ why, reason, needed }) =>
   (reason === "interval_crosses_threshold" ? `${why}; ${needed === undefined ? `more than ${MOST_ROUNDS}` : `about ${needed}`} rounds would settle it` : why ?? "");
 
-// Both ends tell names apart; the whole of it is shown where one points at it.
-const shortened = (text) => (text.length <= 60 ? text : `${text.slice(0, 29)}…${text.slice(-30)}`);
+// Both ends of a name are kept, because they tell names apart; its title has the whole name.
+const shortened = (text, limit = 60) => {
+  const letters = Array.from(text), head = Math.floor((limit - 1) / 2);
+  return letters.length <= limit ? text : `${letters.slice(0, head).join("")}…${letters.slice(head + 1 - limit).join("")}`;
+};
 const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 const make = (tag, text, name) => {
   const made = document.createElement(tag);

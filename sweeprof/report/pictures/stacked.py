@@ -1,0 +1,158 @@
+"""Stacked bars of the time by depth as a figure of matplotlib, for a user of the library."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from sweeprof.errors import Problem, UserError, choice_problem
+from sweeprof.report.cells import shortened
+from sweeprof.report.figure import BarDirection, Block, Blocks, ink_on
+from sweeprof.report.pictures.layers import CHANNELS, Channel, time_by_depth
+from sweeprof.results.layers import LayerTable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DIRECTIONS: tuple[BarDirection, ...] = ("vertical", "horizontal")
+INK, EDGE = "#333333", "#999999"
+DPI = 150
+
+
+def stacked(
+    table: LayerTable,
+    channels: Sequence[str] = ("forward",),
+    direction: str = "vertical",
+    path: Path | str | None = None,
+    figsize: tuple[float, float] | None = None,
+) -> tuple[Figure, Axes]:
+    """Stacked bars of the time by depth, one column (``vertical``) or row (``horizontal``) per depth.
+
+    Args:
+        table: with times, e.g. of ``LayerTable.with_times``.
+        channels: ``forward``, ``backward``, or both, which are summed.
+        direction: of the bars.
+        path: where to save the picture; its ending says in which format.
+        figsize: width and height in inches; None for what the depths need.
+
+    Raises:
+        UserError: a channel or direction does not exist, or the table has no times of the channels.
+    """
+    problems = [choice_problem("channels", name, "channel", CHANNELS) for name in channels if name not in CHANNELS]
+    if direction not in DIRECTIONS:
+        problems.append(choice_problem("direction", direction, "direction", DIRECTIONS))
+    chosen = cast("tuple[Channel, ...]", tuple(dict.fromkeys(channels)))
+    picture = None if problems else time_by_depth(table, chosen, cast("BarDirection", direction))
+    if not problems and picture is None:
+        problems.append(Problem("channels", list(channels), "were not measured: no row of the table has such a time."))
+    if picture is None:
+        raise UserError(problems)
+    figure, axes = draw_blocks(picture, figsize)
+    if path is not None:
+        figure.savefig(path, bbox_inches="tight", pad_inches=0.15)
+    return figure, axes
+
+
+_FONT = 7.5
+_LETTER = 0.58 * _FONT
+"""Points that a letter takes on average."""
+_LEAST_LETTERS = 7
+_MOST_INCHES = 24.0
+
+
+def draw_blocks(picture: Blocks, size: tuple[float, float] | None = None) -> tuple[Figure, Axes]:
+    """The picture; ``size`` in inches, None for what the levels need."""
+    from matplotlib.patches import Patch, Rectangle
+
+    is_vertical = picture.direction == "vertical"
+    figure, axes = canvas(size or _size(picture))
+    if is_vertical:
+        axes.set_xlim(-0.5, picture.levels - 0.5)
+        axes.set_ylim(100, 0)
+        axes.set_xticks(range(picture.levels))
+        dressed(axes, picture.title, "depth", f"share of the {picture.axis} (%)")
+    else:
+        axes.set_ylim(picture.levels - 0.5, -0.5)
+        axes.set_xlim(0, 100)
+        axes.set_yticks(range(picture.levels))
+        dressed(axes, picture.title, f"share of the {picture.axis} (%)", "depth")
+    scale = axes.get_window_extent()
+    points = 72 / figure.dpi
+    across = (scale.width if is_vertical else scale.height) * points / max(picture.levels, 1)
+    along = (scale.height if is_vertical else scale.width) * points / 100
+    for block in picture.blocks:
+        place = (block.level - 0.5, block.start) if is_vertical else (block.start, block.level - 0.5)
+        width, height = (1.0, block.size) if is_vertical else (block.size, 1.0)
+        alpha = 0.35 if block.kind == "carried" else 1.0
+        axes.add_patch(Rectangle(place, width, height, facecolor=block.colour, alpha=alpha, edgecolor="none"))
+        axes.add_patch(Rectangle(place, width, height, fill=False, edgecolor="white", linewidth=0.6))
+        box = (across, block.size * along) if is_vertical else (block.size * along, across)
+        _name(axes, block, (place[0] + width / 2, place[1] + height / 2), *box)
+    handles = [Patch(facecolor=colour, label=plain(shortened(name, 40))) for name, colour in picture.legend]
+    axes.legend(
+        handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8, labelcolor=INK
+    )
+    captioned(axes, picture.caption)
+    return figure, axes
+
+
+def _size(picture: Blocks) -> tuple[float, float]:
+    if picture.direction == "vertical":
+        return min(max(5.0, 1.55 * picture.levels + 1.0), _MOST_INCHES), 7.5
+    return 11.0, min(max(2.4, 0.5 * picture.levels + 1.2), _MOST_INCHES)
+
+
+def _name(axes: Axes, block: Block, middle: tuple[float, float], width: float, height: float) -> None:
+    """The label, and below it the size where there is room; ``width`` and ``height`` are points."""
+    letters = int((width - 4) / _LETTER)
+    # Of a name that is cut to fewer letters nothing can be told.
+    if block.kind == "carried" or letters < min(len(block.label), _LEAST_LETTERS) or height < _FONT * 1.2:
+        return
+    lines = [block.label, block.text.rpartition("\n")[2]]
+    if height >= _FONT * 2.6 and len(lines[1]) <= letters:
+        text = f"{shortened(lines[0], letters)}\n{lines[1]}"
+    else:
+        whole = ", ".join(lines)
+        text = whole if len(whole) <= letters else shortened(lines[0], letters)
+    axes.text(*middle, plain(text), ha="center", va="center", fontsize=_FONT, color=ink_on(block.colour))
+
+
+def canvas(size: tuple[float, float]) -> tuple[Figure, Axes]:
+    """An empty picture of so many inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, dpi=DPI)
+    FigureCanvasAgg(figure)
+    return figure, figure.add_subplot()
+
+
+def dressed(axes: Axes, title: str, x: str, y: str) -> None:
+    """Title, names of the axes, and quiet lines."""
+    axes.set_title(plain(title), loc="left", fontsize=11, color=INK, pad=10)
+    axes.set_xlabel(plain(x), fontsize=9, color=INK)
+    axes.set_ylabel(plain(y), fontsize=9, color=INK)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=INK, labelsize=8.5, length=3, width=0.6)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(EDGE)
+
+
+def captioned(axes: Axes, caption: str) -> None:
+    """A small text below the axes, broken to their width."""
+    if not caption:
+        return
+    width = axes.get_window_extent().width * 72 / axes.figure.dpi
+    lines = textwrap.fill(caption, max(40, int(width / 3.9)))
+    axes.annotate(
+        plain(lines), (0, 0), (0, -36), "axes fraction", "offset points", fontsize=7.5, color="#666666", va="top"
+    )
+
+
+def plain(text: str) -> str:
+    """``text`` without a meaning to matplotlib, to which a dollar begins a formula."""
+    return text.replace("$", r"\$")

@@ -1,0 +1,254 @@
+"""Graph: the operators of one forward in their order, and the tensors that pass between them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from sweeprof.display import Displayed, Rows
+from sweeprof.results.layers import Shapes
+from sweeprof.results.operators import Operators
+from sweeprof.results.record import Json, Stored
+from sweeprof.results.validation import damaged, validated
+
+if TYPE_CHECKING:
+    import networkx
+    import pandas
+
+NodeKind = Literal["input", "operator", "output"]
+UNTIMED = "the operators of a step were not timed"
+
+FRAME_COLUMNS = (
+    "name kind operator scope call type weights weight_shapes weight_dtypes input_shapes input_dtypes output_shapes output_dtypes "
+    "in_nodes out_nodes active_nodes live_bytes macs flops ops seconds reason"
+).split()
+
+
+@dataclass(frozen=True, slots=True)
+class GraphTensor:
+    """A tensor that an operator takes or returns."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    weight: str | None = None
+    """Path of the parameter or buffer that it is, or is a view of; None for any other tensor."""
+    source: int | None = None
+    """Position of the node that made it or wrote to it last; None for a weight as it is, a constant of the model, and an output."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphNode(Displayed):
+    """One operator that ran, or an input or the outputs of the model."""
+
+    name: str
+    """Unique in the graph: ``conv2d``, ``relu``, ``relu_1``."""
+    kind: NodeKind
+    operator: str = ""
+    """The framework's name, e.g. ``conv2d``; empty for inputs and outputs."""
+    scope: str = ""
+    """Path of the module that ran it; ``__root__`` for the model itself, ``__outside__`` for code outside any module."""
+    call: int = 0
+    """Which call of that module: 0 for the first one, as in :class:`sweeprof.LayerRow`."""
+    type: str = ""
+    """Class name of the module."""
+    arguments: tuple[GraphTensor, ...] = ()
+    """Every tensor that it takes, weights included, in the order of its arguments."""
+    outputs: tuple[GraphTensor, ...] = ()
+    active: tuple[int, ...] = ()
+    """Positions of the nodes whose tensors are in memory when it has run; of tensors that share memory, the node of the first."""
+    live_bytes: int | None = None
+    """Bytes of these tensors, without weights and inputs of the model; None for inputs and outputs."""
+    macs: int | None = 0
+    """None where there is no formula, or where a formula of the whole module counts."""
+    flops: int | None = 0
+    ops: int | None = 0
+    reason: str | None = None
+    """Why a count is missing."""
+    seconds: float | None = None
+    """Of one run, the operators within it included: the mean over the traced runs of the same operator in this module on tensors of
+    the same shapes."""
+    seconds_reason: str | None = UNTIMED
+    """Why there are no seconds."""
+
+    @property
+    def inputs(self) -> tuple[GraphTensor, ...]:
+        """Arguments that are no weights."""
+        return tuple(tensor for tensor in self.arguments if tensor.weight is None)
+
+    @property
+    def weights(self) -> tuple[GraphTensor, ...]:
+        """Arguments that are parameters or buffers, or views of them."""
+        return tuple(tensor for tensor in self.arguments if tensor.weight is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphEdge(Displayed):
+    """The tensors that one node takes from another one."""
+
+    source: int
+    """Position of the node that made them."""
+    target: int
+    tensors: tuple[GraphTensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleCost:
+    """The cost of one call of a module by a formula of its type, in place of that of the operators that it runs itself."""
+
+    scope: str
+    call: int
+    macs: int | None
+    """None: the formula leaves the MACs to the operators."""
+    flops: int | None
+    ops: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Graph(Stored):
+    """The operators of one forward as nodes, in the order in which they ran, and the tensors between them as edges."""
+
+    nodes: tuple[GraphNode, ...]
+    formulas: tuple[ModuleCost, ...] = ()
+    """What modules with a formula of their own cost; the nodes of these calls have no costs."""
+    method: str = "shapes"
+    """How the forward was traced, as in :class:`sweeprof.LayerTable`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nodes", Rows(self.nodes))
+
+    @property
+    def edges(self) -> Rows[GraphEdge]:
+        """One for each pair of nodes of which the second takes tensors that the first made."""
+        between: defaultdict[tuple[int, int], dict[GraphTensor, None]] = defaultdict(dict)
+        for target, node in enumerate(self.nodes):
+            for tensor in node.arguments:
+                if tensor.source is not None:
+                    between[tensor.source, target][tensor] = None
+        return Rows(GraphEdge(*ends, tuple(tensors)) for ends, tensors in between.items())
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of the whole batch, as ``LayerTable.macs``."""
+        return sum(node.macs or 0 for node in self.nodes) + sum(cost.macs or 0 for cost in self.formulas)
+
+    @property
+    def flops(self) -> int:
+        return sum(node.flops or 0 for node in self.nodes) + sum(cost.flops or 0 for cost in self.formulas)
+
+    @property
+    def peak(self) -> GraphNode | None:
+        """The node at which the most bytes are alive; None for a graph without operators."""
+        measured = [node for node in self.nodes if node.live_bytes is not None]
+        return max(measured, key=lambda node: node.live_bytes or 0, default=None)
+
+    def with_times(self, operators: Operators) -> Graph:
+        """Return the graph with the seconds of its nodes, as they were traced in a step of the same inputs.
+
+        An operator of a graph has the time of the traced operators of the same name, module and input shapes, if there are as many
+        of them; kernels that a backend chooses only when it runs, and the forward of a training step, may have others.
+        """
+        traced: defaultdict[tuple[str, str, Shapes], list[float]] = defaultdict(lambda: [0.0, 0.0])
+        for row in operators.rows:
+            if row.phase == "forward":
+                sums = traced[row.path, _plain_name(row.operator), row.input_shapes]
+                sums[0] += row.calls
+                sums[1] += row.total_s
+        expected = Counter(_time_key(node) for node in self.nodes if node.kind == "operator")
+        nodes = []
+        for node in self.nodes:
+            calls, seconds = traced.get(_time_key(node), (0.0, 0.0))
+            count = expected[_time_key(node)]
+            if node.kind != "operator":
+                nodes.append(replace(node, seconds_reason="it is not an operator"))
+            elif calls == count:
+                nodes.append(replace(node, seconds=seconds / count, seconds_reason=None))
+            else:
+                reason = f"the traced step ran it {calls:g} times in this module, the graph {count} times"
+                nodes.append(replace(node, seconds=None, seconds_reason=reason))
+        return replace(self, nodes=tuple(nodes))
+
+    def to_networkx(self) -> networkx.DiGraph:
+        """Return a ``networkx.DiGraph``: nodes by name with the columns of :meth:`to_frame`, edges with shapes and data types.
+
+        Raises:
+            ModuleNotFoundError: networkx is not installed.
+        """
+        import networkx
+
+        graph = networkx.DiGraph()
+        for line in self._lines():
+            graph.add_node(line["name"], **{column: value for column, value in line.items() if column != "name"})
+        for edge in self.edges:
+            shapes = [tensor.shape for tensor in edge.tensors]
+            dtypes = [tensor.dtype for tensor in edge.tensors]
+            graph.add_edge(self.nodes[edge.source].name, self.nodes[edge.target].name, shapes=shapes, dtypes=dtypes)
+        return graph
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Return a row per node, in the columns of :data:`FRAME_COLUMNS`; bytes, counts and seconds in base units."""
+        import pandas
+
+        return pandas.DataFrame(self._lines(), columns=FRAME_COLUMNS, dtype=object)
+
+    def _lines(self) -> list[Json]:
+        consumers: defaultdict[int, list[str]] = defaultdict(list)
+        for edge in self.edges:
+            consumers[edge.source].append(self.nodes[edge.target].name)
+        lines = []
+        for position, node in enumerate(self.nodes):
+            sources = dict.fromkeys(tensor.source for tensor in node.arguments if tensor.source is not None)
+            lines.append(
+                {
+                    **{name: getattr(node, name) for name in ("name", "kind", "operator", "scope", "call", "type")},
+                    "weights": [tensor.weight for tensor in node.weights],
+                    "weight_shapes": [tensor.shape for tensor in node.weights],
+                    "weight_dtypes": [tensor.dtype for tensor in node.weights],
+                    "input_shapes": [tensor.shape for tensor in node.inputs],
+                    "input_dtypes": [tensor.dtype for tensor in node.inputs],
+                    "output_shapes": [tensor.shape for tensor in node.outputs],
+                    "output_dtypes": [tensor.dtype for tensor in node.outputs],
+                    "in_nodes": [self.nodes[source].name for source in sources],
+                    "out_nodes": consumers[position],
+                    "active_nodes": [self.nodes[maker].name for maker in node.active],
+                    **{name: getattr(node, name) for name in ("live_bytes", "macs", "flops", "ops", "seconds")},
+                    "reason": "; ".join(text for text in (node.reason, node.seconds_reason) if text) or None,
+                }
+            )
+        return lines
+
+    def to_dict(self) -> Json:
+        """Return plain JSON data: nodes and edges; ``source``, ``target`` and ``active`` are positions in the list of nodes."""
+        return {**Stored.to_dict(self), "edges": [edge_data(edge) for edge in self.edges]}
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return :meth:`to_dict` as text."""
+        return json.dumps(self.to_dict(), indent=indent)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, object]) -> Graph:
+        """Return the graph that :meth:`to_dict` wrote; edges follow from the nodes."""
+        graph = validated(cls, data)
+        for place, node in enumerate(graph.nodes):
+            for tensor in node.arguments:
+                if tensor.source is not None and not 0 <= tensor.source < place:
+                    raise damaged(tensor.source, "the position of an earlier node", ["nodes", place, "arguments"])
+            if any(not 0 <= maker <= place for maker in node.active):
+                raise damaged(node.active, "positions of nodes up to this one", ["nodes", place, "active"])
+        return graph
+
+
+def edge_data(edge: GraphEdge) -> Json:
+    """Return an edge as JSON data."""
+    tensors = [{"shape": list(tensor.shape), "dtype": tensor.dtype} for tensor in edge.tensors]
+    return {"source": edge.source, "target": edge.target, "tensors": tensors}
+
+
+def _time_key(node: GraphNode) -> tuple[str, str, Shapes]:
+    return node.scope, _plain_name(node.operator), tuple(tensor.shape for tensor in node.arguments if tensor.shape)
+
+
+def _plain_name(operator: str) -> str:
+    return operator.removeprefix("aten::").removesuffix("_")

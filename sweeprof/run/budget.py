@@ -1,0 +1,92 @@
+"""The budget of a sweep: when its trials must end, so that the reports are written within ``budget``.
+
+On one machine the budget is that of the whole command. On a cluster it is node time: it is divided among the shards in proportion
+to their planned work, and the time of each begins with its task.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import psutil
+
+from sweeprof.config.units import parse_seconds
+from sweeprof.errors import Damaged
+from sweeprof.plan.plan import Plan, Trial, expected_seconds
+from sweeprof.results.files import read_json, write_json
+from sweeprof.results.validation import validated
+from sweeprof.storage.folder import Folder
+
+REPORTS_S = 2.0
+"""Time that is kept for the end of a sweep …"""
+REPORT_S = 0.15
+"""… and for each combination: its reports and its run in the tracker."""
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The content of ``budget.json``."""
+
+    ends: float
+    """Seconds since the epoch."""
+
+
+def begin_budget(folder: Folder, plan: Plan) -> None:
+    """Note when the trials of a sweep on this machine must end; the time since this process was started counts."""
+    seconds = parse_seconds(plan.budget)
+    if seconds is None or plan.cluster:
+        folder.budget.unlink(missing_ok=True)
+        return
+    reports_s = REPORTS_S + REPORT_S * len(plan.combinations)
+    write_json(folder.budget, dataclasses.asdict(_End(psutil.Process(os.getpid()).create_time() + seconds - reports_s)))
+
+
+@dataclass(slots=True)
+class Budget:
+    """The time that the trials of a shard have."""
+
+    ends: float | None
+    """Seconds since the epoch; None: there is no limit."""
+    _combinations: dict[str, float]
+    """Expected seconds of a round, by combination, before any was measured."""
+    _taken: dict[str, list[float]] = field(default_factory=dict)
+    """Seconds of the trials that have ended, by pass."""
+
+    @classmethod
+    def of(cls, folder: Folder, plan: Plan, shard: int) -> Budget:
+        """Return the budget of a shard that begins now."""
+        combinations = {c.id: c for c in plan.combinations}
+        rounds = {id: expected_seconds(c, "timing") / c.config["protocol"]["rounds"] for id, c in combinations.items()}
+        seconds = parse_seconds(plan.budget)
+        if seconds is None:
+            return cls(None, rounds)
+        if plan.cluster:
+            work = [
+                sum(expected_seconds(combinations[id], name) for id in ids for name in plan.passes)
+                for ids in plan.shards
+            ]
+            return cls(time.time() + seconds * work[shard] / sum(work), rounds)
+        try:
+            return cls(validated(_End, read_json(folder.budget)).ends, rounds)
+        except (Damaged, OSError):  # the shard was started without its driver
+            return cls(time.time() + seconds, rounds)
+
+    def has_time_for(self, trials: Sequence[Trial]) -> bool:
+        """True if a trial, or several that alternate, are expected to end in time."""
+        if self.ends is None or not trials:
+            return True
+        # Of trials that alternate, each takes as long as all of them.
+        return time.time() + max(self._expected_s(trial) for trial in trials) <= self.ends
+
+    def _expected_s(self, trial: Trial) -> float:
+        taken = self._taken.get(trial.pass_name)
+        return statistics.fmean(taken) if taken else self._combinations[trial.combination_id]
+
+    def take(self, trial: Trial, seconds: float) -> None:
+        """Note how long a trial took."""
+        self._taken.setdefault(trial.pass_name, []).append(seconds)

@@ -1,0 +1,222 @@
+"""The predicted duration of a sweep: from earlier sweeps on this host, else from the protocols and typical durations."""
+
+from __future__ import annotations
+
+import socket
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+
+import psutil
+
+from sweeprof.errors import SweeprofError
+from sweeprof.passes.registry import pass_named
+from sweeprof.plan.plan import Combination, Plan
+from sweeprof.results.files import read_json
+from sweeprof.results.record import FINE, PassName
+from sweeprof.run.tracking_file import read_tracking
+from sweeprof.storage.events import Event, events_of
+from sweeprof.storage.folder import Folder, sweeps
+
+MOST_SWEEPS = 20
+"""How many earlier sweeps are read, the newest first."""
+MOST_COMBINATIONS = 2000
+"""Earlier sweeps with more combinations are not read."""
+TRIAL_S: Mapping[str, float] = {"torch": 0.15, "tensorflow": 0.5, "fake": 0.05}
+"""Typical duration of a trial beside what its protocol asks for, by framework."""
+OTHER_TRIAL_S = 0.3
+IMPORT_S: Mapping[str, float] = {"torch": 3.0, "tensorflow": 6.0, "fake": 0.3}
+"""Typical duration of an import, by framework; frameworks are imported side by side."""
+OTHER_IMPORT_S = 2.0
+END_S = 2.0
+"""Typical duration of writing the reports and sending them."""
+LONGEST_START_S = 60.0
+"""A process that is older did something else before."""
+LONGEST_END_S = 120.0
+"""A sweep that was sent later than this was sent by another command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The predicted duration of a sweep."""
+
+    trials_s: float
+    once_s: float
+    """The start, imports, reports and the tracker."""
+    trials: int
+    known: int
+    """Trials of combinations that were measured before on this host."""
+
+    @property
+    def total_s(self) -> float:
+        return self.trials_s + self.once_s
+
+
+def predicted_cost(plan: Plan, output: Path) -> Cost:
+    """Return how long the plan takes on this host, trial after trial.
+
+    Args:
+        output: the folder of all sweeps.
+    """
+    able = [c for c in plan.combinations if c.unsupported is None]
+    earlier = _Earlier()
+    wanted = {c.id for c in able}
+    for folder in _on_this_host(output):
+        earlier.read(folder, wanted)
+    trials_s, known, trials = 0.0, 0, 0
+    for combination in able:
+        for name in plan.passes:
+            count = rounds_of(combination, name)
+            measured = earlier.trials.get((combination.id, name))
+            if measured is None:
+                trials_s += count * (asked_seconds(combination, name) + earlier.beside(combination, name))
+            else:
+                trials_s += count * statistics.median(measured)
+                known += count
+            trials += count
+    return Cost(trials_s, _start_s() + earlier.once(able, len(plan.combinations)), trials, known)
+
+
+def rounds_of(combination: Combination, pass_name: PassName) -> int:
+    """Return how many trials a pass over a combination has."""
+    return int(combination.config["protocol"]["rounds"]) if pass_named(pass_name).kind == "rounds" else 1
+
+
+def asked_seconds(combination: Combination, pass_name: PassName) -> float:
+    """Return how long the protocol asks a trial to measure."""
+    if pass_named(pass_name).kind != "rounds":
+        return 0.0
+    protocol = combination.config["protocol"]
+    least = max(protocol["min_s"], protocol.get("min_samples", 0) * protocol.get("sample_s", 0.0))
+    return float(protocol["warmup_s"] + least)
+
+
+def _start_s() -> float:
+    """Return the age of this process: a sweep begins with the same planning as a dry run."""
+    with suppress(psutil.Error):
+        return min(LONGEST_START_S, max(0.0, time.time() - psutil.Process().create_time()))
+    return 0.0
+
+
+def _on_this_host(output: Path) -> Iterator[Folder]:
+    """Yield the newest sweeps below ``output`` that this host measured."""
+    for folder in islice(sweeps(output), MOST_SWEEPS):
+        with suppress(SweeprofError, OSError, ValueError):
+            if read_json(folder.environment).get("host") == socket.gethostname():
+                yield folder
+
+
+_Kind = tuple[str, PassName]
+"""Framework and pass."""
+
+
+@dataclass(slots=True)
+class _Earlier:
+    """Durations in earlier sweeps, the newest first."""
+
+    trials: dict[tuple[str, PassName], list[float]] = field(default_factory=dict)
+    """Seconds of each trial of a combination's pass, from the newest sweep that has it."""
+    _beside: dict[_Kind, list[float]] = field(default_factory=dict)
+    """Seconds beside what the protocol asks for."""
+    _once: dict[frozenset[str], float] = field(default_factory=dict)
+    """Seconds that belong to no trial, by the frameworks of a sweep."""
+
+    def read(self, folder: Folder, wanted: set[str]) -> None:
+        """Add the durations of a sweep; nothing of one that cannot be read or was measured elsewhere."""
+        try:
+            plan = folder.read_plan()
+        except (SweeprofError, OSError, ValueError):
+            return
+        if plan.cluster or len(plan.combinations) > MOST_COMBINATIONS:
+            return
+        combinations = {c.id: c for c in plan.combinations}
+        found: dict[tuple[str, PassName], list[float]] = {}
+        events = list(events_of(folder.events))
+        for event, seconds in _durations(events):
+            combination = combinations.get(event.combination_id)
+            if combination is None or event.status not in FINE:
+                continue
+            found.setdefault((combination.id, event.pass_name), []).append(seconds)
+            beside = seconds - asked_seconds(combination, event.pass_name)
+            self._beside.setdefault(_kind(combination, event.pass_name), []).append(beside)
+        for key, durations in found.items():
+            if key[0] in wanted:
+                self.trials.setdefault(key, durations)
+        if len(plan.shards) == 1 and plan.parallel_trials == 1:
+            once_s = _once_s(folder, plan, events)
+            if once_s is not None:
+                self._once.setdefault(_frameworks(plan.combinations), once_s)
+
+    def beside(self, combination: Combination, pass_name: PassName) -> float:
+        """Return how long a trial takes beside what its protocol asks for."""
+        durations = self._beside.get(_kind(combination, pass_name))
+        if durations:
+            return statistics.median(durations)
+        return TRIAL_S.get(_framework(combination), OTHER_TRIAL_S)
+
+    def once(self, combinations: Sequence[Combination], count: int) -> float:
+        """Return how long a sweep takes beside its start and its trials."""
+        frameworks = _frameworks(combinations)
+        if frameworks in self._once:
+            return self._once[frameworks]
+        imports = [IMPORT_S.get(name, OTHER_IMPORT_S) for name in frameworks]
+        return max(imports, default=0.0) + END_S + 0.05 * count
+
+
+def _framework(combination: Combination) -> str:
+    return str(combination.config["backend"].get("framework"))
+
+
+def _frameworks(combinations: Sequence[Combination]) -> frozenset[str]:
+    return frozenset(_framework(c) for c in combinations if c.unsupported is None)
+
+
+def _kind(combination: Combination, pass_name: PassName) -> _Kind:
+    return _framework(combination), pass_name
+
+
+def _durations(events: Sequence[Event]) -> Iterator[tuple[Event, float]]:
+    """Yield the end of each trial with its duration in seconds, without the time that it waited for other sweeps."""
+    began: dict[tuple[str, PassName, int], float] = {}
+    for event in events:
+        if event.kind in ("begin", "running"):
+            began[event.key] = event.time
+        elif event.kind == "end" and event.key in began:
+            yield event, event.time - began.pop(event.key)
+
+
+def _once_s(folder: Folder, plan: Plan, events: Sequence[Event]) -> float | None:
+    """Return the seconds from the plan to the end that belong to no trial; None of a sweep that did not run through at once."""
+    trials = [seconds for _, seconds in _durations(events)]
+    if len(trials) != len(plan.trials()):
+        return None
+    waiting: dict[tuple[str, PassName, int], float] = {}
+    waited_s = 0.0
+    for event in events:
+        if event.kind == "waiting":
+            waiting.setdefault(event.key, event.time)
+        elif event.kind == "running":
+            waited_s += event.time - waiting.pop(event.key, event.time)
+        elif event.kind == "begin":
+            began = waiting.pop(event.key, None)  # the wait before the imports has no other end
+            waited_s += 0.0 if began is None else event.time - began
+    created = datetime.fromisoformat(plan.created).timestamp() + 0.5  # which is cut to a second
+    measured_s = events[-1].time - max(created, events[0].time - LONGEST_END_S)
+    once_s = measured_s - sum(trials) - waited_s + _end_s(folder, events[-1].time)
+    return once_s if 0 <= once_s < LONGEST_END_S + measured_s else None
+
+
+def _end_s(folder: Folder, last: float) -> float:
+    """Return the seconds from the last trial to the end of the sweep."""
+    with suppress(SweeprofError, OSError, ValueError):
+        sent = read_tracking(folder).get("sent")
+        if sent:
+            seconds = datetime.fromisoformat(sent).timestamp() + 0.5 - last
+            if 0 <= seconds < LONGEST_END_S:
+                return seconds
+    return END_S

@@ -1,0 +1,153 @@
+"""The reports of a sweep that still runs, written between its trials: what has been measured so far, and what is missing.
+
+Nothing is measured on the host meanwhile, and writing takes at most a small share of the time of the sweep. The first reports are
+written when each value of each axis has a result.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+
+from sweeprof.passes.registry import pass_named
+from sweeprof.plan.plan import Combination, Plan, Trial
+from sweeprof.results.compare import Comparison
+from sweeprof.results.files import unwritable
+from sweeprof.run.comparison import comparison_of
+from sweeprof.run.locks import report_lock
+from sweeprof.run.reports import write_reports
+from sweeprof.storage.folder import Folder
+
+SHARE = 0.02
+"""Maximum share of the time that writing and sending take."""
+WAKE_S = 5.0
+"""How often the driver of a cluster's sweep looks for new records."""
+NOT_BEGUN = "the sweep is running"
+
+Send = Callable[[Comparison], object]
+"""Called with what has been measured, after the reports were written."""
+
+log = logging.getLogger(__name__)
+_receivers: list[Send] = []
+
+
+@contextmanager
+def sent_to(send: Send) -> Iterator[None]:
+    """Call ``send`` with what the shards of this process write; a launcher of Hydra is between the driver and its shards."""
+    _receivers.append(send)
+    try:
+        yield
+    finally:
+        _receivers.remove(send)
+
+
+class LiveReports:
+    """Writes the reports of a sweep that runs, whenever they are due."""
+
+    def __init__(self, folder: Folder, plan: Plan, ids: Sequence[str]) -> None:
+        """Take the ids of the combinations that are measured here."""
+        self._folder, self._plan = folder, plan
+        measured = [c for c in plan.combinations if c.id in set(ids)]
+        count = len(plan.combinations)
+        self._writing, self._sending = _Budget(0.5 + 0.005 * count), _Budget(1.0 + 0.1 * count)
+        self._missing = {value for c in measured for value in _values(c)}
+        """Values of axes without a result."""
+        self._has_news = False
+        self._axes = {c.id: _values(c) for c in measured}
+        timed = [name for name in plan.passes if pass_named(name).kind == "rounds"]
+        self._first_pass = next(iter(timed or plan.passes), "")
+        for combination in measured:
+            if folder.is_done(Trial(combination.id, self._first_pass)):
+                self._missing -= self._axes[combination.id]
+
+    def take(self, trial: Trial) -> None:
+        """Note that a trial has ended."""
+        self._has_news = True
+        if trial.pass_name == self._first_pass:
+            self._missing -= self._axes[trial.combination_id]
+
+    @property
+    def is_due(self) -> bool:
+        """True if there is something to write, and time for it."""
+        return self._has_news and not self._missing and self._writing.allows_more()
+
+    def write(self) -> None:
+        """Write the reports, and send them if that is due, too; errors are logged, the sweep goes on."""
+        self._has_news = False
+        try:
+            with self._writing.spent(), report_lock(self._folder.path):
+                comparison = comparison_of(self._folder, NOT_BEGUN, running=True, trust=True)
+                write_reports(self._folder, comparison, is_final=False)
+            if _receivers and self._sending.allows_more():
+                with self._sending.spent():
+                    for send in _receivers:
+                        send(comparison)
+        except Exception as error:  # a metric of the user's may raise, and the reports are written again in the end
+            if isinstance(error, OSError) and unwritable(error, self._folder.path):
+                raise
+            log.warning("the reports of the running sweep were not written: %s: %s", type(error).__name__, error)
+
+
+class ClusterReports:
+    """Writes the reports while the driver waits for the jobs of a cluster; a context."""
+
+    def __init__(self, folder: Folder, plan: Plan) -> None:
+        self._folder, self._plan = folder, plan
+        self._reports = LiveReports(folder, plan, [id for shard in plan.shards for id in shard])
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="sweeprof-reports", daemon=True)
+
+    def __enter__(self) -> ClusterReports:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        left = self._plan.trials()
+        while not self._stop.wait(WAKE_S):
+            ended = {trial for trial in left if self._folder.is_done(trial)}
+            left = [trial for trial in left if trial not in ended]
+            for trial in ended:
+                self._reports.take(trial)
+            if self._reports.is_due:
+                self._reports.write()
+
+
+class _Budget:
+    """Time that may be spent: :data:`SHARE` of the time since the start.
+
+    Args:
+        first_s: the expected duration of the first time.
+    """
+
+    def __init__(self, first_s: float) -> None:
+        self._began = time.monotonic()
+        self._spent_s, self._last_s = 0.0, first_s
+
+    def allows_more(self) -> bool:
+        """True if the next time would stay within the budget, if it takes as long as the last."""
+        return self._spent_s + self._last_s <= SHARE * (time.monotonic() - self._began)
+
+    @contextmanager
+    def spent(self) -> Iterator[None]:
+        """Measure the time that is spent in the context."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._last_s = time.monotonic() - began
+            self._spent_s += self._last_s
+
+
+def _values(combination: Combination) -> set[tuple[str, str]]:
+    """Return the axis values of a combination."""
+    return {(axis, repr(value)) for axis, value in combination.axes.items()}

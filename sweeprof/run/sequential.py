@@ -1,0 +1,166 @@
+"""Rounds that stop as soon as they have decided (``protocol.decide``): which combinations of a shard need no further ones.
+
+After each round every comparison is made as the report makes it, with intervals that allow for the repeated tests
+(:func:`sweeprof.results.statistics.repeated_confidence`). A combination needs no further rounds once each of its comparisons is
+decided, or cannot be decided by further rounds, and no limit of a constraint lies within the interval of its value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations as pairs_of
+
+from sweeprof.metrics.evaluate import evaluate
+from sweeprof.metrics.metric import Selected
+from sweeprof.metrics.select import select
+from sweeprof.passes.registry import pass_named
+from sweeprof.plan.comparing import deciding_metric, most_rounds, thresholds_of
+from sweeprof.plan.order import pair_key
+from sweeprof.plan.plan import Combination, Plan
+from sweeprof.report.selection import conditions, metric_names
+from sweeprof.results.compare import Row, compared_row, find_baselines, key_of
+from sweeprof.results.measurement import Measurement
+from sweeprof.results.record import Record
+from sweeprof.results.verdicts import MIN_ROUNDS, Cell
+from sweeprof.run.comparison import sessions_of
+from sweeprof.storage.folder import Folder
+
+Pair = tuple[str, str]
+"""The ids of a candidate and of the combination that it is compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A combination's deciding metric after the rounds so far."""
+
+    row: Row
+    measurement: Measurement
+    metric: Selected
+
+
+class SequentialRounds:
+    """Follows the comparisons of one shard.
+
+    Args:
+        plan: of the sweep.
+        folder: of the sweep, with the records of the rounds that have been measured.
+        ids: of the shard's combinations.
+    """
+
+    def __init__(self, plan: Plan, folder: Folder, ids: tuple[str, ...]) -> None:
+        self._plan, self._folder = plan, folder
+        members = set(ids)
+        self._combinations = {c.id: c for c in plan.combinations if c.id in members and c.unsupported is None}
+        self._sequential = [id for id, c in self._combinations.items() if most_rounds(c.config)]
+        self._metrics = select(plan.metrics, trust=True) if self._sequential else []
+        self._baselines = find_baselines(plan.baseline, {id: c.axes for id, c in self._combinations.items()})
+        self._alike: dict[str, list[str]] = {}
+        for id, c in self._combinations.items():
+            self._alike.setdefault(pair_key(c.axes, plan.baseline), []).append(id)
+
+    def note_decided(self, rounds: int) -> list[str]:
+        """Note in the folder which combinations need no more than the first ``rounds`` rounds; returns their ids."""
+        if rounds < MIN_ROUNDS:
+            return []
+        waiting = [id for id in self._sequential if self._folder.rounds_that_decided(id) is None]
+        if not waiting:
+            return []
+        sides = {id: self._side(c) for id, c in self._combinations.items()}
+        still_open = {id for pair in self._comparisons() if self._is_open(pair, sides) for id in pair}
+        still_open |= {id for id in waiting if self._is_near_limit(sides[id])}
+        decided = [id for id in waiting if id not in still_open]
+        for id in decided:
+            self._folder.note_decided(id, rounds)
+        return decided
+
+    def _comparisons(self) -> Iterator[Pair]:
+        """Yield the comparisons that are to be decided."""
+        for id in self._sequential:
+            kind = self._combinations[id].config["protocol"]["decide"]
+            if kind == "baseline":
+                base = self._baselines[id]
+                if base is not None and base != id:
+                    yield id, base
+        for group in self._alike.values():
+            kinds = {self._combinations[id].config["protocol"].get("decide") for id in group}
+            if "pairs" in kinds:
+                yield from pairs_of(group, 2)
+            elif "best" in kinds:
+                best = self._best(group)
+                yield from ((id, best) for id in group if best is not None and id != best)
+
+    def _best(self, group: list[str]) -> str | None:
+        """Return the combination of the group with the best value so far; None if none has a value."""
+        values: dict[str, float] = {}
+        for id in group:
+            side = self._side(self._combinations[id])
+            if side is not None and side.measurement.value is not None:
+                is_lower = side.metric.metric.info.better == "lower"
+                values[id] = side.measurement.value if is_lower else -side.measurement.value
+        return min(values, key=values.__getitem__) if values else None
+
+    def _is_open(self, pair: Pair, sides: dict[str, _Side | None]) -> bool:
+        """True if further rounds of both can decide the comparison."""
+        candidate, base = sides[pair[0]], sides[pair[1]]
+        if candidate is None or base is None:
+            return False
+        if any(self._folder.rounds_that_decided(id) is not None for id in pair):
+            return False  # an earlier round decided it, so that one of them was not measured again
+        cell = self._cell(candidate, base)
+        return cell.verdict == "unclear" and cell.verdict_reason in ("too_few_rounds", "interval_crosses_threshold")
+
+    def _is_near_limit(self, side: _Side | None) -> bool:
+        """True if a constraint on the deciding metric holds at one end of its interval over the rounds, and not at the other."""
+        if side is None or side.measurement.interval is None or not self._plan.compare.constraints:
+            return False
+        names = metric_names([side.metric.metric.info])
+        for text in self._plan.compare.constraints:
+            try:
+                (condition,) = conditions([text], list(names))
+                holds = {condition.expression.value(dict.fromkeys(names, end)) for end in side.measurement.interval}
+            except ValueError:  # of several metrics, or of others
+                continue
+            if len(holds) == 2:
+                return True
+        return False
+
+    def _cell(self, candidate: _Side, base: _Side) -> Cell:
+        info = candidate.metric.metric.info
+        threshold = thresholds_of(self._plan, [info]).get(info.name, self._plan.threshold)
+        measurements, theirs = {info.name: candidate.measurement}, {info.name: base.measurement}
+        return compared_row(candidate.row, measurements, base.row, theirs, threshold, {}).cells[info.name]
+
+    def _side(self, combination: Combination) -> _Side | None:
+        """Return a combination's deciding metric; None if it has none, or if its last round failed."""
+        metric = deciding_metric(self._metrics, combination.config.get("mode"))
+        if metric is None:
+            return None
+        records = self._records(combination.id, metric)
+        if not records or max(records, key=lambda record: record.round).status != "ok":
+            return None
+        base = self._baselines[combination.id]
+        compared = self._records(base, metric) if base is not None and base != combination.id else records
+        batch_size = combination.config["batch_size"]
+        measurement = evaluate([metric], records, compared, batch_size)[metric.metric.info.name]
+        if measurement.value is None or not math.isfinite(measurement.value):
+            return None
+        timed = [record for record in records if record.status == "ok"]
+        row = Row(
+            combination_id=combination.id,
+            axes=combination.axes,
+            status="ok",
+            reason=None,
+            cells={},
+            baseline_id=base,
+            environment=key_of(record.environment for record in timed),
+            sessions=sessions_of(records),
+            most_rounds=most_rounds(combination.config),
+        )
+        return _Side(row, measurement, metric)
+
+    def _records(self, id: str, metric: Selected) -> list[Record]:
+        """Return the records of the passes in rounds that the metric needs."""
+        names = [name for name in metric.metric.passes if pass_named(name).kind == "rounds"]
+        return [record for name in names for record in self._folder.records_of(id, name)]

@@ -1,0 +1,28 @@
+"""The measurements of an accelerator that the doctor tries, where there is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweeprof.backends.torch.device_checks import CHECKS, device_checks
+from sweeprof.cli.run import run_command
+from sweeprof.doctor.device import device
+
+
+def test_a_device_that_is_not_there() -> None:
+    found = list(device("xpu"))
+    assert [finding.name for finding in found] == list(CHECKS)
+    assert {finding.section for finding in found} == {"Device xpu"}
+    assert {(finding.value, finding.reason) for finding in found} == {
+        (None, "torch has no device 'xpu' here. Known: cpu")
+    }
+
+
+def test_every_measurement_has_a_value_or_a_reason() -> None:
+    assert all((check.value is None) != (check.reason is None) for check in device_checks("cuda").values())
+
+
+@pytest.mark.parametrize("argument", ["cuda", "device=", "devise=cuda"])
+def test_mistakes(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["doctor", argument]) == 1
+    assert f"doctor: '{argument}' is not an argument: device=NAME" in capsys.readouterr().err

@@ -1,0 +1,142 @@
+"""``budget``: everything is measured once, the rest of the time goes to what is not decided, and the sweep ends in time."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import noisy
+from support.planning import planned
+from support.plans import fake_plan, sweep_folder
+from sweeprof.config.units import parse_seconds
+from sweeprof.plan.plan import Plan, Trial
+from sweeprof.report.answer import answer
+from sweeprof.report.verdict_summary import protocol_text
+from sweeprof.results.files import write_json
+from sweeprof.results.record import stored_record
+from sweeprof.run import budget, locks
+from sweeprof.run.comparison import comparison_of
+from sweeprof.run.shard import run_shard
+
+TIME = "latency/forward"
+NEAR = {"base": {"step_s": 0.01}, "near": {"step_s": 0.0105, "spread": 0.05}, "far": {"step_s": 0.02}}
+
+
+@pytest.fixture(autouse=True)
+def _own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
+    noisy.seed(0)
+
+
+def plan_of(models: dict[str, dict[str, Any]], seconds: str, **changes: Any) -> Plan:
+    plan = fake_plan(models, ("timing",), rounds=50, metrics=(TIME,))
+    for combination in plan.combinations:
+        combination.config["protocol"]["decide"] = "baseline"
+        combination.config["model"]["fake"]["_target_"] = "support.noisy.noisy"
+    return dataclasses.replace(plan, budget=seconds, **changes)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("10min", 600), ("1.5 h", 5400), ("10", None), (10, None), ("0s", None), ("x", None)],
+)
+def test_durations(text: object, seconds: float | None) -> None:
+    assert parse_seconds(text) == seconds
+
+
+def test_time_that_is_left_goes_to_what_is_not_decided(tmp_path: Path) -> None:
+    """The time is used up after a few rounds: the near pair has more of them than the far one, and the sweep is complete."""
+    folder = sweep_folder(tmp_path / "sweep", plan_of(NEAR, "1h"))
+    write_json(folder.budget, {"ends": time.time() + 3})
+    run_shard(folder, 0)
+    assert time.time() <= folder.budget.stat().st_mtime + 3 + 2  # a trial that has begun ends
+    comparison = comparison_of(folder)
+    rounds = {row.combination_id: row.rounds_complete for row in comparison.rows}
+    assert rounds["cfar"] == 3
+    assert 3 < rounds["cnear"] < 50
+    assert all(row.is_fully_measured for row in comparison.rows)
+    near = next(row for row in comparison.rows if row.combination_id == "cnear")
+    assert near.cells[TIME].verdict == "unclear"
+    assert protocol_text(comparison).startswith("at most 50 rounds, until verdicts are decided or budget=1h is used up")
+
+
+def test_what_is_not_measured_once_has_the_budget_as_its_reason(tmp_path: Path) -> None:
+    folder = sweep_folder(tmp_path / "sweep", plan_of(NEAR, "90s"))
+    write_json(folder.budget, {"ends": time.time() - 1})
+    run_shard(folder, 0)
+    assert folder.stopped() == "budget=90s, which is used up"
+    comparison = comparison_of(folder, f"stopped by {folder.stopped()}")
+    assert {row.reason for row in comparison.rows} == {"timing: stopped by budget=90s, which is used up"}
+    assert not any(row.is_fully_measured for row in comparison.rows)
+
+
+def test_a_resumed_sweep_spends_a_further_budget(tmp_path: Path) -> None:
+    """The notes of combinations that ended with the time are removed, those of decided ones stay."""
+    folder = sweep_folder(tmp_path / "sweep", plan_of(NEAR, "1h"))
+    write_json(folder.budget, {"ends": time.time() + 2})
+    run_shard(folder, 0)
+    before = folder.rounds_that_decided("cnear")
+    folder.forget_decided("budget")
+    assert folder.rounds_that_decided("cnear") is None
+    assert folder.rounds_that_decided("cfar") == 3
+    write_json(folder.budget, {"ends": time.time() + 2})
+    run_shard(folder, 0)
+    after = folder.rounds_that_decided("cnear")
+    assert before is not None
+    assert after is None or after > before  # None: all fifty rounds
+
+
+def test_tasks_of_a_cluster_share_the_node_time(tmp_path: Path) -> None:
+    plan = plan_of(
+        {"a": {"step_s": 0.01}, "b": {"step_s": 0.01}, "c": {"step_s": 0.01}}, "10min", cluster={"settings": {}}
+    )
+    plan = dataclasses.replace(plan, shards=(("ca",), ("cb", "cc")))
+    folder = sweep_folder(tmp_path / "sweep", plan)
+    ends = [budget.Budget.of(folder, plan, shard).ends for shard in (0, 1)]
+    assert [round((end or 0) - time.time()) for end in ends] == [200, 400]
+
+
+def test_the_time_of_trials_is_expected_from_those_before(tmp_path: Path) -> None:
+    plan = plan_of({"a": {"step_s": 0.01}}, "10min")
+    folder = sweep_folder(tmp_path / "sweep", plan)
+    write_json(folder.budget, {"ends": time.time() + 5})
+    left = budget.Budget.of(folder, plan, 0)
+    trial = Trial("ca", "timing", 1)
+    assert left.has_time_for([trial])
+    left.take(trial, 100)
+    assert not left.has_time_for([trial])
+    assert left.has_time_for([])
+
+
+@pytest.mark.parametrize("protocol", ["quick", "default"])
+def test_a_budget_measures_until_verdicts_are_decided(protocol: str) -> None:
+    plan = planned([f"protocol={protocol}", "budget=5min", "model=fake", "backend=fake"])
+    assert plan.budget == "5min"
+    (combination,) = plan.combinations
+    assert (combination.config["protocol"]["decide"], combination.config["protocol"]["rounds"]) == ("baseline", 50)
+    assert "budget=5min" in combination.command
+
+
+def test_the_answer_says_what_another_hour_would_settle(tmp_path: Path) -> None:
+    """Of comparisons that are not decided, an hour has room for some; a round of either side takes a minute."""
+    models = {"base": {"step_s": 0.01}} | {f"near{i}": {"step_s": 0.0107, "spread": 0.02} for i in range(12)}
+    folder = sweep_folder(tmp_path / "sweep", plan_of(models, "1h"))
+    write_json(folder.budget, {"ends": time.time() + 3600})
+    for combination in folder.read_plan().combinations:
+        folder.note_decided(combination.id, 4, "budget")
+    run_shard(folder, 0)
+    for path in folder.records.glob("*/timing-r*.json"):
+        dataclasses.replace(stored_record(path), wall_s=60.0).write(folder.records)
+    comparison = comparison_of(folder)
+    open_cells = [row.cells[TIME] for row in comparison.rows if row.cells[TIME].verdict == "unclear"]
+    minutes, settled = 0, 0
+    for needed in sorted(cell.rounds_needed for cell in open_cells if cell.rounds_needed is not None):
+        minutes += 2 * (needed - 4)
+        settled += minutes <= 60
+    assert 0 < settled < len(open_cells)
+    expected = f"Another hour would settle about {settled} of the {len(open_cells)} that are not decided: resume=last budget=1h."
+    assert answer(comparison).advice == expected

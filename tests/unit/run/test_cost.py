@@ -1,0 +1,110 @@
+"""The predicted duration of a sweep, from earlier sweeps on this host and from protocols."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import socket
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from support.plans import fake_plan
+from sweeprof.plan.plan import Plan
+from sweeprof.results.files import write_json
+from sweeprof.run import cost
+from sweeprof.run.cost import predicted_cost
+from sweeprof.run.dry_run import print_plan
+from sweeprof.storage.events import EventKind, EventLog
+from sweeprof.storage.folder import Folder
+
+TRIAL_S = {"analysis": 0.25, "timing": 2.0}
+IMPORT_S, END_S, GAP_S = 4.0, 3.0, 0.125
+
+
+@pytest.fixture(autouse=True)
+def _no_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "_start_s", lambda: 0.0)
+
+
+def plan_of(*models: str, rounds: int = 3) -> Plan:
+    """One combination per model, timed for at least a second and a half."""
+    plan = fake_plan({name: {} for name in models}, rounds=rounds)
+    protocol = {"warmup_s": 0.5, "min_s": 1.0, "min_samples": 10, "sample_s": 0.01, "rounds": rounds}
+    longer = [dataclasses.replace(c, config={**c.config, "protocol": protocol}) for c in plan.combinations]
+    return dataclasses.replace(plan, combinations=tuple(longer))
+
+
+def measured(output: Path, plan: Plan, host: str | None = None, slower: float = 1.0, waits_s: float = 0.0) -> Folder:
+    """The folder of a sweep whose trials took :data:`TRIAL_S`."""
+    folder = Folder(output / plan.name / "2026-11-21_00-30-00Z")
+    write_json(folder.plan, plan.to_dict())
+    write_json(folder.environment, {"host": host or socket.gethostname()})
+    now = datetime.fromisoformat(plan.created).timestamp() + 0.5 + IMPORT_S
+    lines: list[str] = []
+
+    def note(kind: EventKind, **more: object) -> None:
+        key = {"combination_id": trial.combination_id, "pass": trial.pass_name, "round": trial.round}
+        lines.append(json.dumps({"event": kind, "time": now, **key, **more}))
+
+    for trial in plan.trials():
+        note("begin")
+        if waits_s:
+            note("waiting", **{"for": "sweep other"})
+            now += waits_s
+            note("running")
+        now += TRIAL_S[trial.pass_name] * slower
+        note("end", status="ok")
+        now += GAP_S
+    with EventLog(folder.events / "shard-0.jsonl"):
+        (folder.events / "shard-0.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    sent = datetime.fromtimestamp(now - GAP_S - 0.5 + END_S, datetime.fromisoformat(plan.created).tzinfo)
+    write_json(folder.tracking, {"config": {"_target_": None}, "complete": True, "sent": sent.isoformat()})
+    return folder
+
+
+@pytest.mark.parametrize("waits_s", [0.0, 30.0])
+def test_a_sweep_takes_as_long_as_it_did_before(tmp_path: Path, waits_s: float) -> None:
+    plan = plan_of("a", "b")
+    measured(tmp_path, plan, waits_s=waits_s)
+    found = predicted_cost(plan, tmp_path)
+    assert (found.known, found.trials) == (8, 8)
+    assert found.trials_s == pytest.approx(2 * (0.25 + 3 * 2.0))
+    assert found.once_s == pytest.approx(IMPORT_S + END_S + 7 * GAP_S)
+
+
+def test_a_combination_that_is_new_takes_what_others_of_its_framework_took_beside_their_protocol(
+    tmp_path: Path,
+) -> None:
+    measured(tmp_path, plan_of("a", "b"))
+    found = predicted_cost(plan_of("a", "new", rounds=5), tmp_path)
+    assert (found.known, found.trials) == (6, 12)
+    assert found.trials_s == pytest.approx((0.25 + 5 * 2.0) + (0.25 + 5 * (1.5 + 0.5)))
+
+
+def test_without_earlier_sweeps_the_protocol_decides(tmp_path: Path) -> None:
+    plan = plan_of("a", "b")
+    found = predicted_cost(plan, tmp_path)
+    assert found.known == 0
+    assert found.trials_s == pytest.approx(2 * (3 * 1.5 + 4 * cost.TRIAL_S["fake"]))
+    measured(tmp_path, plan, host="another")
+    assert predicted_cost(plan, tmp_path) == found
+
+
+def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+    plan = plan_of("a")
+    measured(tmp_path, plan).plan.write_text("{")
+    assert predicted_cost(plan, tmp_path).known == 0
+
+
+def test_a_dry_run_names_the_source_of_its_prediction(tmp_path: Path) -> None:
+    out = Console(width=120, record=True)
+    plan = plan_of("a", "b")
+    print_plan(plan, out, tmp_path)
+    assert "by the protocol: nothing of it was measured before on this host" in out.export_text()
+    measured(tmp_path, plan)
+    print_plan(plan, out, tmp_path)
+    line = next(line for line in out.export_text().splitlines() if line.startswith("about"))
+    assert line == "about       20 s, by earlier sweeps on this host (all trials were measured before)"

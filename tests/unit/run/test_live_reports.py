@@ -1,0 +1,141 @@
+"""The reports of a sweep that runs, or that was killed while it ran: what has been measured so far, and what is missing."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from support.plans import fake_plan, sweep_folder
+from sweeprof.cli.run import run_command
+from sweeprof.plan.plan import Plan
+from sweeprof.report.answer import answer
+from sweeprof.report.markdown import markdown
+from sweeprof.results.compare import Comparison
+from sweeprof.results.record import read_records
+from sweeprof.run import live_reports, locks
+from sweeprof.run.comparison import comparison_of
+from sweeprof.run.live_reports import ClusterReports, sent_to
+from sweeprof.run.locks import driver_lock
+from sweeprof.run.shard import run_shard
+from sweeprof.storage.events import events_of
+from sweeprof.storage.folder import Folder
+
+
+@pytest.fixture(autouse=True)
+def _own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
+
+
+def plan_of(isolation: str = "inline", models: str = "ab", rounds: int = 2) -> Plan:
+    return fake_plan({name: {} for name in models}, isolation=isolation, rounds=rounds)
+
+
+def test_a_sweep_that_runs_shows_what_is_measured_and_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_reports, "SHARE", 1e9)
+    folder = sweep_folder(tmp_path / "sweep", plan_of())
+    seen: list[Comparison] = []
+    with sent_to(seen.append):
+        run_shard(folder, 0)
+    first = seen[0]
+    assert first.running is not None
+    assert (first.running.done, first.running.planned) == (
+        2,
+        6,
+    )  # the first round: each value of each axis has a result
+    assert [row.rounds_complete for row in first.rows] == [1] * 2
+    assert all(row.cells["latency/forward"].measurement.value is not None for row in first.rows)
+    assert answer(first).counts == "running: 2 of 6 trials have ended; 0 of 2 combinations measured; 2 incomplete."
+    assert "resume=" not in markdown(first)
+    done = [comparison.running.done for comparison in seen if comparison.running is not None]
+    assert done == sorted(set(done))
+    assert len(done) == len(seen) == 1 + 2  # after the first round, and after each trial of the others
+    shown = Comparison.read(folder.path)
+    assert shown.running == seen[-1].running
+    assert (folder.path / "report.html").read_text().count("running: 6 of 6 trials have ended") > 0
+    assert not (folder.path / "tables").exists()
+    assert comparison_of(folder).running is None
+
+
+def test_writing_takes_a_small_share_of_the_time(tmp_path: Path) -> None:
+    folder = sweep_folder(tmp_path / "sweep", plan_of())
+    began = time.monotonic()
+    run_shard(folder, 0)
+    assert time.monotonic() - began < 25  # before that, half a second would be more than 2 %
+    assert not (folder.path / "report.html").exists()
+
+
+def test_what_cannot_be_written_does_not_end_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(live_reports, "SHARE", 1e9)
+    folder = sweep_folder(tmp_path / "sweep", plan_of())
+
+    def fails(_: Comparison) -> None:
+        raise ValueError("the tracker is away")
+
+    with sent_to(fails):
+        run_shard(folder, 0)
+    assert "ValueError: the tracker is away" in caplog.text
+    assert len(read_records(folder.records)) == 6
+
+
+def test_on_a_cluster_the_driver_writes_them_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_reports, "SHARE", 1e9)
+    monkeypatch.setattr(live_reports, "WAKE_S", 0.01)
+    plan = dataclasses.replace(plan_of(), cluster={"settings": {}, "resources": []})
+    folder = sweep_folder(tmp_path / "sweep", plan)
+    page = folder.path / "report.html"
+    run_shard(folder, 0)
+    assert not page.exists()
+    with ClusterReports(folder, plan):
+        deadline = time.monotonic() + 60
+        while not page.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert "running: 6 of 6 trials have ended" in page.read_text()
+
+
+def _measure(path: Path) -> None:
+    run_shard(Folder(path), 0)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_report_of_a_killed_sweep_has_every_row_that_exists(
+    tmp_path: Path, seed: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = sweep_folder(tmp_path / "sweep", plan_of("fork", "abcd", 3))
+    ended = random.Random(seed).randint(2, 14)
+    running = multiprocessing.get_context("fork").Process(target=_measure, args=(folder.path,))
+    running.start()
+    try:
+        deadline = time.monotonic() + 60
+        while sum(event.kind == "end" for event in events_of(folder.events)) < ended:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        running.kill()
+        running.join()
+    assert run_command(["report", str(folder.path)]) == 0
+    comparison = Comparison.read(folder.path)
+    timed = {record.combination_id: 0 for record in read_records(folder.records) if record.pass_name == "timing"}
+    for record in read_records(folder.records):
+        if record.pass_name == "timing":
+            timed[record.combination_id] += 1
+    assert {row.combination_id: row.rounds_complete for row in comparison.rows if row.has_values} == timed
+    assert len(timed) >= min(ended, 4)
+    assert comparison.running is None
+    assert "of 4 combinations measured" in capfd.readouterr().out
+
+
+def test_the_report_of_a_running_sweep_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = sweep_folder(tmp_path / "sweep", plan_of())
+    run_shard(folder, 0)
+    with driver_lock(folder.path):
+        assert run_command(["report", str(folder.path)]) == 0
+    assert "running: 6 of 6 trials have ended" in " ".join(capfd.readouterr().out.split())

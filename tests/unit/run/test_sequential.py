@@ -1,0 +1,199 @@
+"""``protocol.decide``: a combination gets rounds until its verdict is decided, and no further ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import noisy
+from support.plans import fake_plan, sweep_folder
+from sweeprof.config.validation import part_problems
+from sweeprof.plan.plan import Plan
+from sweeprof.results.compare import Comparison
+from sweeprof.run import locks
+from sweeprof.run.comparison import comparison_of
+from sweeprof.run.resume import count_trials
+from sweeprof.run.shard import run_shard
+from sweeprof.storage.folder import Folder
+
+MOST = 12
+TIME = "latency/forward"
+
+
+@pytest.fixture(autouse=True)
+def _own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
+    noisy.seed(0)
+
+
+def plan_of(
+    models: Mapping[str, Mapping[str, Any]], decide: str | None = "baseline", isolation: str = "inline"
+) -> Plan:
+    """A plan of noisy models by label, of which the first is the baseline."""
+    plan = fake_plan(models, ("timing",), isolation, rounds=MOST, metrics=(TIME,))
+    for combination in plan.combinations:
+        combination.config["protocol"]["decide"] = decide
+        node = combination.config["model"]["fake"]
+        if "step_s" in node:
+            node["_target_"] = "support.noisy.noisy"
+    return plan
+
+
+def swept(tmp_path: Path, plan: Plan) -> tuple[Folder, Comparison]:
+    folder = sweep_folder(tmp_path / "sweep", plan)
+    run_shard(folder, 0)
+    return folder, comparison_of(folder)
+
+
+def rounds(comparison: Comparison) -> dict[str, int]:
+    return {row.combination_id: row.rounds_complete for row in comparison.rows}
+
+
+def verdicts(comparison: Comparison) -> dict[str, str | None]:
+    return {row.combination_id: row.cells[TIME].verdict for row in comparison.rows}
+
+
+CLEAR_AND_NOISY = {
+    "base": {"step_s": 0.01, "spread": 0.001},
+    "slower": {"step_s": 0.013, "spread": 0.001},
+    "noisy": {"step_s": 0.0118, "spread": 0.05},
+}
+
+
+def test_each_combination_gets_as_many_rounds_as_its_verdict_needs(tmp_path: Path) -> None:
+    folder, comparison = swept(tmp_path, plan_of(CLEAR_AND_NOISY))
+    counts = rounds(comparison)
+    assert counts["cslower"] == 3
+    assert 3 < counts["cnoisy"] < MOST
+    assert verdicts(comparison)["cnoisy"] == "worse"
+    assert counts["cbase"] == counts["cnoisy"]  # as long as one of its comparisons is open
+    assert verdicts(comparison)["cslower"] == "worse"
+    assert all(row.is_fully_measured and not row.is_incomplete for row in comparison.rows)
+    assert {row.combination_id: row.rounds_planned for row in comparison.rows} == counts
+    assert count_trials(folder, folder.read_plan(), frozenset({"failed"}), move=False).missing == 0
+
+
+def test_without_decide_every_combination_gets_all_rounds(tmp_path: Path) -> None:
+    _, comparison = swept(tmp_path, plan_of(CLEAR_AND_NOISY, decide=None))
+    assert set(rounds(comparison).values()) == {MOST}
+
+
+def test_the_largest_number_of_rounds_ends_what_cannot_be_decided(tmp_path: Path) -> None:
+    at_the_threshold = {"base": {"step_s": 0.01}, "near": {"step_s": 0.0105, "spread": 0.05}}
+    _, comparison = swept(tmp_path, plan_of(at_the_threshold))
+    assert rounds(comparison) == {"cbase": MOST, "cnear": MOST}
+    cell = comparison.rows[1].cells[TIME]
+    assert (cell.verdict, cell.verdict_reason) == ("unclear", "interval_crosses_threshold")
+
+
+def test_intervals_allow_for_the_repeated_tests(tmp_path: Path) -> None:
+    """The interval of twelve possible tests is wider than that of a fixed number of rounds, from the same measurements."""
+    models = {"base": {"step_s": 0.01}, "near": {"step_s": 0.0105, "spread": 0.05}}
+    folder, comparison = swept(tmp_path, plan_of(models))
+    plan = json.loads(folder.plan.read_text())
+    for protocol in plan["parts"]["protocol"]:
+        protocol["decide"] = None
+    folder.plan.write_text(json.dumps(plan))
+    fixed = comparison_of(folder).rows[1].cells[TIME].ratio_interval
+    repeated = comparison.rows[1].cells[TIME].ratio_interval
+    assert fixed is not None
+    assert repeated is not None
+    assert repeated[0] < fixed[0] < fixed[1] < repeated[1]
+
+
+@pytest.mark.parametrize("failing", ["base", "candidate"])
+def test_a_side_that_fails_does_not_keep_the_other_waiting(tmp_path: Path, failing: str) -> None:
+    models: dict[str, dict[str, Any]] = {"base": {"step_s": 0.01}, "candidate": {"step_s": 0.0101, "spread": 0.3}}
+    models[failing] = {"on_step": "raise"}
+    _, comparison = swept(tmp_path, plan_of(models))
+    assert rounds(comparison) == {
+        "cbase": 0 if failing == "base" else 3,
+        "ccandidate": 0 if failing == "candidate" else 3,
+    }
+    assert [row.status for row in comparison.rows if row.combination_id == f"c{failing}"] == ["failed"]
+
+
+PAIRS = {
+    "base": {"step_s": 0.01},
+    "slow": {"step_s": 0.02, "spread": 0.05},
+    "slower": {"step_s": 0.0225, "spread": 0.05},
+}
+
+
+def test_pairs_are_all_decided(tmp_path: Path) -> None:
+    """Both candidates are far from the baseline, and near each other."""
+    _, alone = swept(tmp_path / "baseline", plan_of(PAIRS))
+    _, pairs = swept(tmp_path / "pairs", plan_of(PAIRS, "pairs"))
+    assert rounds(alone) == {"cbase": 3, "cslow": 3, "cslower": 3}
+    counts = rounds(pairs)
+    assert counts["cbase"] == 3
+    assert counts["cslow"] == counts["cslower"] > 3
+
+
+def test_the_best_is_compared_with_the_others(tmp_path: Path) -> None:
+    models = {
+        "base": {"step_s": 0.02},
+        "fast": {"step_s": 0.01, "spread": 0.05},
+        "fastest": {"step_s": 0.0089, "spread": 0.05},
+        "slow": {"step_s": 0.0195, "spread": 0.05},
+    }
+    _, comparison = swept(tmp_path, plan_of(models, "best"))
+    counts = rounds(comparison)
+    assert counts["cfast"] == counts["cfastest"] > 3
+    assert counts["cbase"] == counts["cslow"] == 3  # the difference between these two is of no interest
+
+
+def test_an_interrupted_shard_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Of the rounds that a first run measured nothing is measured again, and the notes of decided combinations stay valid."""
+    folder, whole = swept(tmp_path, plan_of(CLEAR_AND_NOISY))
+    counts = rounds(whole)
+    for name in ("base", "noisy"):
+        (folder.records / f"c{name}" / "decided.json").unlink()
+        (folder.records / f"c{name}" / f"timing-r{counts['cnoisy'] - 1}.json").unlink()
+    kept = {path: path.stat().st_mtime_ns for path in folder.records.glob("*/timing-r*.json")}
+    run_shard(folder, 0)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    again = rounds(comparison_of(folder))
+    assert again["cslower"] == 3
+    assert again["cbase"] == again["cnoisy"] >= counts["cnoisy"]
+
+
+def test_a_trial_that_is_run_again_opens_what_was_decided(tmp_path: Path) -> None:
+    folder, _ = swept(tmp_path, plan_of({"base": {"step_s": 0.01}, "other": {"on_step": "raise"}}))
+    assert folder.rounds_that_decided("cbase") == 3
+    plan = folder.read_plan()
+    counted = count_trials(folder, plan, frozenset({"failed"}), move=True)
+    assert counted.again == {"failed": 3}
+    assert folder.rounds_that_decided("cbase") is None
+
+
+def test_interleaved_samples_stop_too(tmp_path: Path) -> None:
+    """Trials in processes of their own; the fake clock is exact, so that three rounds decide."""
+    models = {"base": {}, "slower": {"kernel_s": 0.002}}
+    plan = plan_of(models, isolation="fork")
+    for combination, seconds in zip(plan.combinations, (0.001, 0.002), strict=True):
+        combination.config["protocol"]["interleave"] = "samples"
+        combination.config["model"]["fake"]["step_s"] = seconds
+    _, comparison = swept(tmp_path, dataclasses.replace(plan))
+    assert rounds(comparison) == {"cbase": 3, "cslower": 3}
+    assert verdicts(comparison)["cslower"] == "worse"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "key", "text"),
+    [
+        ({"rounds": 2}, "protocol.rounds", "from 3 to 50"),
+        ({"rounds": 51}, "protocol.rounds", "from 3 to 50"),
+        ({"threshold": None}, "protocol.threshold", "has nothing to decide"),
+        ({"decide": "base"}, "protocol.decide", "baseline"),
+    ],
+)
+def test_what_cannot_decide_is_refused(protocol: dict[str, Any], key: str, text: str) -> None:
+    (problem,) = part_problems("protocol", {"rounds": 20, "threshold": 0.05, "decide": "pairs", **protocol})
+    assert problem.key == key
+    assert text in str(problem)
