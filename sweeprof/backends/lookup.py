@@ -56,6 +56,22 @@ def backend_of(model: object) -> Backend:
     raise UserError([Problem("model", type(model).__name__, allowed)])
 
 
+def is_function(model: object) -> bool:
+    """True for what can be called and is neither a class nor a model of a framework that sweeprof knows."""
+    if isinstance(model, type) or not callable(model):
+        return False
+    try:
+        backend_of(model)
+    except UserError:
+        return True
+    return False
+
+
+def as_model(function: object) -> object:
+    """Return a PyTorch module that calls the function."""
+    return import_module("sweeprof.backends.torch.functions").module_of(function)
+
+
 def _runs_on_jax() -> bool:
     """True if Keras is imported, as for a Keras model, and runs on JAX in this process."""
     return bool(sys.modules["keras"].config.backend() == "jax")

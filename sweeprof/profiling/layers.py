@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from sweeprof.profiling import conventions
 from sweeprof.report.layers import aggregate, by_module, html, tables, text
 from sweeprof.results.layers import LayerTable
 
@@ -47,6 +48,7 @@ class Layers(LayerTable):
     summary = text.overview
     layerwise_summary = by_module.layerwise_summary
     timings = by_module.timings
+    compat = conventions.figures_by_layer
     timepool = by_module.timepool
 
     def stacked(

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from sweeprof.backends import Backend
-from sweeprof.backends.lookup import backend_named, backend_of
+from sweeprof.backends.lookup import as_model, backend_named, backend_of, is_function
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
 from sweeprof.counting.selection import ModulePatterns, ModuleSelection
 from sweeprof.datasets.auto import ModelInputs
@@ -86,6 +86,7 @@ class Profiler(Displayed):
         include: ModulePatterns = (),
         exclude: ModulePatterns = (),
         strict: Strict = "warn",
+        reuse_counts: bool = True,
         mode: Mode = "inference",
         optimizer: str | Callable[..., object] = "sgd",
         loss: str | Callable[..., object] = "mean",
@@ -100,7 +101,8 @@ class Profiler(Displayed):
         """Set up a profiler; nothing is run yet.
 
         Args:
-            model: a model of a framework that sweeprof knows; it may be on the meta device.
+            model: a model of a framework that sweeprof knows; it may be on the meta device. Or any function of PyTorch's tensors:
+                the modules and parameters that it uses are those of the model.
             data: batches, or a mapping of splits to batches; the first batch is measured, all of ``test`` is evaluated.
             inputs: the arguments of the model, instead of the first batch (:meth:`sweeprof.Inputs.of`).
             backend: name or object; ``auto`` takes the framework of the model.
@@ -111,6 +113,7 @@ class Profiler(Displayed):
             include: count and time only these modules and what is inside them: paths, globs (``layer1.*``), class names or classes.
             exclude: neither count nor time these modules and what is inside them, likewise.
             strict: what to do about an operator without a formula: ``error``, ``warn`` or ``ignore``.
+            reuse_counts: copy the counts of a block to equal blocks that are called with equal shapes; False: count each of them.
             mode: a step is a forward (``inference``), a whole training step (``training``) or a whole generation of text
                 (``generation``).
             optimizer: for training steps: a name, or a function from the parameters to an optimizer.
@@ -133,6 +136,8 @@ class Profiler(Displayed):
         if units is not None and unit is None:
             raise UserError([Problem("units", units, "needs a unit, such as unit='tokens'.")])
         check_named(quality or {})
+        if backend in ("auto", "torch") and is_function(model):
+            model = as_model(model)
         given_backend = backend_of(model) if backend == "auto" else backend
         if isinstance(given_backend, str):
             given_backend = backend_named(given_backend)
@@ -154,6 +159,8 @@ class Profiler(Displayed):
             units=units,
         )
         session.check()
+        if not reuse_counts:
+            session.formulas = session.formulas.without_reuse()
         if quality:
             session.output_scores = partial(scores_of, quality, session.device_name(), data)
         self._set_up(session, Progress(progress, verbose), quality)
@@ -201,6 +208,8 @@ class Profiler(Displayed):
             ),
             Progress(is_shown=False),
         )
+        if not metrics.get("reuse_counts", True):
+            profiler.session.formulas = profiler.session.formulas.without_reuse()
         return profiler
 
     @property
@@ -749,6 +758,7 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
     include: ModulePatterns = (),
     exclude: ModulePatterns = (),
     strict: Strict = "warn",
+    reuse_counts: bool = True,
     backend: str | Backend = "auto",
     device: str | None = None,
     forward: Callable[..., object] | None = None,
@@ -766,7 +776,8 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
     """Return the metrics of ``model`` called with ``inputs``; the model is not changed.
 
     Args:
-        model: a model of a framework that sweeprof knows; it may be on the meta device, where nothing is allocated.
+        model: a model of a framework that sweeprof knows; it may be on the meta device, where nothing is allocated. Or any function
+            of PyTorch's tensors: the modules and parameters that it uses are those of the model.
         inputs: a tensor; a tuple of positional arguments; a mapping of keyword arguments; a shape, ``(1, 3, 224, 224)``;
             or :class:`sweeprof.Inputs`. Tensors may be on the meta device.
         metrics: the name of a metric set (``static``: what follows from shapes; ``full``: also times and everything else), or a
@@ -775,6 +786,7 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         include: count and time only these modules and what is inside them: paths, globs (``layer1.*``), class names or classes.
         exclude: neither count nor time these modules and what is inside them, likewise.
         strict: what to do about an operator without a formula: ``error``, ``warn`` or ``ignore``.
+        reuse_counts: copy the counts of a block to equal blocks that are called with equal shapes; False: count each of them.
         backend: name or object; ``auto`` takes the framework of the model.
         device: where to run, such as ``cpu``, ``gpu`` or ``cuda:1``; None where the model is.
         forward: ``forward(model, *args, **kwargs)`` if a step is more than a call of the model.
@@ -814,6 +826,7 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         include=include,
         exclude=exclude,
         strict=strict,
+        reuse_counts=reuse_counts,
         mode=mode or "inference",
         optimizer=optimizer,
         loss=loss,

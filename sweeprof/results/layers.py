@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from sweeprof.display import Displayed, Rows
 from sweeprof.errors import Unsupported
-from sweeprof.results.layer_times import OUTSIDE, LayerTimes, TimingSummary, above, is_below
+from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes, TimingSummary, above, is_below
 from sweeprof.results.record import Json, Stored
 from sweeprof.results.validation import damaged, validated
 
@@ -26,6 +27,8 @@ FRAME_COLUMNS = (
     "frozen is_trainable pruned params_bytes buffers buffers_bytes dtypes kernel_size stride groups input_dtypes output_dtypes "
     "forward_s forward_self_s backward_s backward_self_s time_reason params_share macs_share forward_share flops_per_s"
 ).split()
+FUNCTIONAL = "(functional)"
+"""Last part of the path, and type, of a row for what a module does outside its submodules."""
 COUNTS = ("macs", "flops", "ops", "act_bytes")
 TIMES = ("forward_s", "forward_self_s", "backward_s", "backward_self_s")
 
@@ -144,6 +147,18 @@ class LayerRow(Displayed):
     def name(self) -> str:
         """Last part of the path."""
         return self.path.rpartition(".")[2]
+
+
+_FIELDS = tuple(spec.name for spec in dataclasses.fields(LayerRow))
+_values_of = attrgetter(*_FIELDS)
+_PATH, _DEPTH, _CALL, _PARENT = map(_FIELDS.index, ("path", "depth", "call", "parent"))
+
+
+def repeated_row(row: LayerRow, path: str, depth: int, call: int, parent: int | None) -> LayerRow:
+    """Return the row of an equal call of another module: ``dataclasses.replace``, a few times quicker."""
+    values = list(_values_of(row))
+    values[_PATH], values[_DEPTH], values[_CALL], values[_PARENT] = path, depth, call, parent
+    return LayerRow(*values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +286,7 @@ class LayerTable(Stored):
         return 1 - sum(self.uncovered.values()) / self.operator_calls
 
     def inclusive(self) -> LayerTable:
-        """Return the same rows with values that include child layers; weights are those of the subtree.
+        """Return the same rows with values and operators that include child layers; weights are those of the subtree.
 
         A module that is never called itself, such as a list, gets the sum of all calls below it.
 
@@ -280,19 +295,19 @@ class LayerTable(Stored):
         """
         if self.is_inclusive:
             return self
-        called = {row.path for row in self.rows if row.call >= 0}
-        within = [row for row in self.rows if row.call >= 0 and not called.isdisjoint(above(row.path))]
-        if within and all(row.parent is None for row in self.rows):
-            raise ValueError("this backend does not tell which call was made within which")
+        self._check_parents()
         sums: list[list[Bytes | None]] = [[getattr(row, name) for name in COUNTS] for row in self.rows]
+        operators = [row.operators for row in self.rows]
         for index, row in reversed(list(enumerate(self.rows))):  # a call comes after the one it was made in
             if row.parent is not None:
                 sums[row.parent] = [_total(pair) for pair in zip(sums[row.parent], sums[index], strict=True)]
+                operators[row.parent] = _merged((operators[row.parent], operators[index]))
         rows = []
-        for row, counts in zip(self.rows, sums, strict=True):
-            changes: Json = dict(zip(COUNTS, counts, strict=True))
+        for row, counts, merged in zip(self.rows, sums, operators, strict=True):
+            changes: Json = {**dict(zip(COUNTS, counts, strict=True)), "operators": merged}
             if row.call < 0:
                 below = [other for other in self.rows if other.path.startswith(f"{row.path}.")]
+                changes["operators"] = _merged(other.operators for other in below)
                 for name in COUNTS:
                     is_counted = self.uncounted is None
                     changes[name] = _total([getattr(other, name) for other in below]) if is_counted else None
@@ -300,6 +315,64 @@ class LayerTable(Stored):
                 changes |= {spec.name: getattr(row.subtree, spec.name) for spec in dataclasses.fields(Weights)}
             rows.append(dataclasses.replace(row, **changes))
         return dataclasses.replace(self, rows=tuple(rows), is_inclusive=True)
+
+    def _check_parents(self) -> None:
+        """Raise ValueError if the table does not contain which call was made in which."""
+        called = {row.path for row in self.rows if row.call >= 0}
+        within = [row for row in self.rows if row.call >= 0 and not called.isdisjoint(above(row.path))]
+        if within and all(row.parent is None for row in self.rows):
+            raise ValueError("this backend does not tell which call was made within which")
+
+    def with_functional(self) -> LayerTable:
+        """Return the same table with what modules do outside their submodules, such as additions, in rows ``(functional)``.
+
+        Such a row stands first among the calls within a call, and has its operators and counts; the call keeps the rest. Times stay
+        with the call.
+
+        Raises:
+            ValueError: the rows include one another already, or do not tell which call was made in which.
+        """
+        if self.is_inclusive:
+            raise ValueError("the figures include one another; split the table before inclusive()")
+        self._check_parents()
+        holding = {row.parent for row in self.rows}
+        rows: list[LayerRow] = []
+        place: dict[int | None, int | None] = {None: None}
+        for index, before in enumerate(self.rows):
+            place[index] = len(rows)
+            row = dataclasses.replace(before, parent=place[before.parent])
+            if index not in holding or not (row.operators or row.macs or row.flops or row.ops):
+                rows.append(row)
+                continue
+            rows.append(
+                dataclasses.replace(
+                    row,
+                    operators=(),
+                    macs=None if row.macs is None else 0,
+                    flops=None if row.flops is None else 0,
+                    ops=None if row.ops is None else 0,
+                )
+            )
+            rows.append(
+                LayerRow(
+                    path=FUNCTIONAL if row.path == ROOT else f"{row.path}.{FUNCTIONAL}",
+                    type=FUNCTIONAL,
+                    depth=row.depth + 1,
+                    call=row.call,
+                    params=0,
+                    trainable=0,
+                    params_bytes=0,
+                    buffers=0,
+                    macs=row.macs,
+                    flops=row.flops,
+                    ops=row.ops,
+                    act_bytes=None if row.act_bytes is None else 0,
+                    parent=place[index],
+                    operators=row.operators,
+                    subtree=None if row.subtree is None else Weights(),
+                )
+            )
+        return dataclasses.replace(self, rows=tuple(rows))
 
     def where(self, keep: Callable[[LayerRow], bool]) -> LayerTable:
         """Return the rows for which ``keep`` is true; calls within a dropped row become children of the next kept row above.
@@ -357,6 +430,21 @@ class LayerTable(Stored):
         return table
 
 
+def _merged(parts: Iterable[tuple[OperatorCount, ...]]) -> tuple[OperatorCount, ...]:
+    """Return the sums of operators by their names."""
+    parts = [part for part in parts if part]
+    if len(parts) < 2:
+        return parts[0] if parts else ()
+    sums: dict[str, list[int]] = {}
+    for part in parts:
+        for operator in part:
+            figures = sums.setdefault(operator.name, [0] * len(_OPERATOR_FIGURES))
+            for position, name in enumerate(_OPERATOR_FIGURES):
+                figures[position] += getattr(operator, name)
+    return tuple(OperatorCount(name, *figures) for name, figures in sums.items())
+
+
+_OPERATOR_FIGURES = tuple(spec.name for spec in dataclasses.fields(OperatorCount))[1:]
 _Number = TypeVar("_Number", int, int | float)
 
 

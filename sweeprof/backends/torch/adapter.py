@@ -18,7 +18,7 @@ from sweeprof.backends.torch.counting import count_built, in_inference, weights_
 from sweeprof.backends.torch.generation import generating
 from sweeprof.backends.torch.model import TorchModel, TorchVariant, accelerators
 from sweeprof.backends.torch.quantization import with_quantized_weights
-from sweeprof.backends.torch.state import parameters_kept, unchanged
+from sweeprof.backends.torch.state import modules_of, parameters_kept, tensors_of, unchanged
 from sweeprof.backends.torch.training import TorchTraining, count_built_training, training
 from sweeprof.counting.formulas import Formulas
 from sweeprof.counting.selection import EVERYTHING, ModuleSelection
@@ -153,11 +153,24 @@ class TorchBackend:
 
     @contextmanager
     def borrowed(self, model: torch.nn.Module, is_trained: bool = False) -> Iterator[None]:
-        with unchanged(model), parameters_kept(model) if is_trained else nullcontext():
-            for module in model.modules():
+        modes = [(vars(module), module.training) for module in modules_of(model) if module.training]
+        try:
+            for attributes, _ in modes:
                 # Not `eval()`: what a model does when it is called, merging adapters for example, could not be undone.
-                module.__dict__["training"] = False
-            yield
+                attributes["training"] = False
+            with (
+                unchanged(model, values=self._may_change_values(model)),
+                parameters_kept(model) if is_trained else nullcontext(),
+            ):
+                yield
+        finally:
+            for attributes, mode in modes:
+                attributes["training"] = mode
+
+    def _may_change_values(self, model: torch.nn.Module) -> bool:
+        """True unless the model is on the meta device, where nothing is run, and stays as it is."""
+        is_converted = self.precision is not None or self.channels_last
+        return is_converted or not all(tensor.is_meta for tensor in tensors_of(model))
 
     def memory_meter(self) -> ProcessMemory:
         return ProcessMemory()

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sweeprof.backends import Build
-from sweeprof.backends.torch.state import masks_of, modules_of, tensors_of
+from sweeprof.backends.torch.state import any_lazy, masks_of, modules_of, tensors_of
 from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.measuring.inputs import Inputs
 
@@ -71,7 +71,7 @@ def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
 
 def materialised(module: torch.nn.Module, inputs: Inputs) -> torch.nn.Module:
     """The module itself, or where it has lazy parameters a copy of it on meta that has met ``inputs``, also on meta."""
-    if not any(is_lazy(tensor) for tensor in tensors_of(module)):
+    if not any_lazy(tensors_of(module)):
         return module
     made = copied_to_meta(module)
     with torch.no_grad(), NoInitialisation():  # type: ignore[no-untyped-call]
@@ -81,8 +81,11 @@ def materialised(module: torch.nn.Module, inputs: Inputs) -> torch.nn.Module:
 
 def device_of(module: torch.nn.Module) -> torch.device | None:
     """Return the device of the model's first parameter or buffer."""
-    found = next(iter(tensors_of(module)), None)
-    return None if found is None else found.device
+    for inner in module.modules():
+        for tensor in (*inner._parameters.values(), *inner._buffers.values()):
+            if tensor is not None:
+                return tensor.device
+    return None
 
 
 class NoInitialisation(TorchDispatchMode):  # type: ignore[no-untyped-call]

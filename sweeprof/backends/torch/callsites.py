@@ -6,15 +6,17 @@ import dataclasses
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import Any, Protocol
 
 import torch
 
 from sweeprof.backends.torch.state import forwards_wrapped
-from sweeprof.counting.formulas import Args, Cost, Formula, Formulas, OperatorCost, cost_by_formula
+from sweeprof.backends.torch.structure import Kind, Structure
+from sweeprof.counting.formulas import Args, Cost, Formula, Formulas, Kwargs, OperatorCost, cost_by_formula
 from sweeprof.counting.selection import ModuleSelection
 from sweeprof.measuring.layer_timing import path_below
 from sweeprof.results.layer_times import OUTSIDE, ROOT
@@ -44,6 +46,7 @@ class ModuleCall:
         "outputs",
         "parent",
         "path",
+        "source",
         "uncovered",
     )
 
@@ -63,6 +66,22 @@ class ModuleCall:
         """The cost by a formula of the module's type, which replaces that of its operators."""
         self.uncovered: dict[str, int] = {}
         """Calls by operator without a formula."""
+        self.source: ModuleCall | None = None
+        """The equal call whose counts these are; None if this one was run."""
+
+    def copy(self, other: ModuleCall) -> None:
+        """Take over all counts of an equal call."""
+        self.source = other
+        self.children = other.children
+        self.operators = other.operators
+        self.inputs, self.outputs = other.inputs, other.outputs
+        self.uncovered = other.uncovered
+
+    def at(self, path: str, module: torch.nn.Module, parent: ModuleCall) -> ModuleCall:
+        """Return an equal call of another module."""
+        made = ModuleCall(module, path, parent)
+        made.copy(self)
+        return made
 
 
 _NOTHING = TensorShapes()
@@ -89,6 +108,29 @@ def _seen_of(shape: torch.Size, dtype: torch.dtype) -> TensorShapes:
     return TensorShapes((tuple(shape),), (dtype_name(dtype),), elements * dtype.itemsize, elements)
 
 
+class ReusesCalls(Protocol):
+    """Copies the counts of calls instead of running them again (:class:`sweeprof.backends.torch.repeats.Repeats`)."""
+
+    def may_repeat(self, module: torch.nn.Module) -> Kind | None:
+        """Return the module's kind; None if its calls are never reused."""
+
+    def is_frequent(self, kind: Kind) -> bool:
+        """True if several modules are of that kind."""
+
+    def watching_positions(self) -> AbstractContextManager[None]:
+        """Within it, a call that reads the position of a module cannot be reused."""
+
+    def call(
+        self,
+        kind: Kind,
+        call: ModuleCall,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        """Return the result of a call: of ``forward``, or like that of an equal call before."""
+
+
 class CallSites:
     """Follows the calls of every module below a root."""
 
@@ -98,6 +140,11 @@ class CallSites:
         self.outside = ModuleCall(None, OUTSIDE, None, OUTSIDE in self.excluded)
         self.calls: list[ModuleCall] = []
         self.current = self.outside
+        self.marks = 0
+        """How often something happened for which a call that runs cannot be reused."""
+        self.structure: Structure | None = None
+        self.repeats: ReusesCalls | None = None
+        """Finds calls that need not be run; None: all are."""
         self._formulas = formulas
         self._formula_of: dict[type, Formula | None] = {}
         self._timeline: list[tuple[int, str]] | None = None
@@ -107,13 +154,17 @@ class CallSites:
         """Within it, every call of a module is followed, also one made as ``module.forward(...)``."""
         # A scripted module runs in an interpreter that knows no instances.
         modules = [module for module in self.paths if not isinstance(module, torch.jit.ScriptModule)]
-        with forwards_wrapped(modules, lambda module: self._following(module, module.forward)):
+        watching = nullcontext() if self.repeats is None else self.repeats.watching_positions()
+        with forwards_wrapped(modules, lambda module: self._following(module, module.forward)), watching:
             yield
 
     def _following(self, module: torch.nn.Module, forward: Callable[..., object]) -> Callable[..., object]:
         names = self.paths[module]
         alone = names[0] if len(names) == 1 else None
         formula = self._formula(module)
+        repeats = None if formula is not None else self.repeats
+        kind = None if repeats is None else repeats.may_repeat(module)
+        is_repeated = repeats is not None and kind is not None and repeats.is_frequent(kind)
 
         def followed(*args: object, **kwargs: object) -> object:
             parent = self.current
@@ -128,17 +179,26 @@ class CallSites:
             call.inputs = described((args, kwargs) if kwargs else args)
             parent.children += 1
             self.calls.append(call)
-            self._now_in(call)
-            try:
-                outputs = forward(*args, **kwargs)
-            finally:
-                self._now_in(parent)
-            call.outputs = described(outputs)
+            if is_repeated and repeats is not None and kind is not None:
+                return repeats.call(kind, call, forward, args, kwargs)
+            outputs = self.run(call, forward, args, kwargs)
             if formula is not None:
+                self.marks += 1
                 call.counted = cost_by_formula(formula, module, (*args, *kwargs.values()), outputs)
             return outputs
 
         return followed
+
+    def run(self, call: ModuleCall, forward: Callable[..., object], args: Args, kwargs: Kwargs) -> object:
+        """Run the forward of a call; what it does is counted for that call."""
+        before = self.current
+        self._now_in(call)
+        try:
+            outputs = forward(*args, **kwargs)
+        finally:
+            self._now_in(before)
+        call.outputs = described(outputs)
+        return outputs
 
     def _formula(self, module: torch.nn.Module) -> Formula | None:
         kind = type(module)

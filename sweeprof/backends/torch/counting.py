@@ -31,14 +31,16 @@ from sweeprof.backends.torch.dispatch import (
 )
 from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.model import as_shapes, on_device
+from sweeprof.backends.torch.repeats import Repeats
 from sweeprof.backends.torch.state import MASK, ORIGINAL, children_of, modules_of, tensors_among, unchanged
+from sweeprof.backends.torch.structure import PLAIN_TENSORS, Kind, Structure
 from sweeprof.counting.formulas import DEFAULTS, Args, Cost, FormulaFailed, Formulas, Kwargs
 from sweeprof.counting.parameters import Variable, added, summed
 from sweeprof.counting.selection import outermost
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import without_collection
 from sweeprof.results.layer_times import OUTSIDE, ROOT, above
-from sweeprof.results.layers import LayerRow, LayerTable, Weights
+from sweeprof.results.layers import LayerRow, LayerTable, Weights, repeated_row
 from sweeprof.results.operators import OwnCounts
 from sweeprof.text import stored
 
@@ -59,19 +61,64 @@ class ModuleWeights:
 
 
 def inventory(
-    modules: Mapping[torch.nn.Module, Sequence[str]], sizes: Mapping[torch.nn.Module, Mapping[str, float]]
+    modules: Mapping[torch.nn.Module, Sequence[str]],
+    sizes: Mapping[torch.nn.Module, Mapping[str, float]],
+    kinds: Mapping[torch.nn.Module, Kind | None] | None = None,
 ) -> ModuleWeights:
     """The weights of every module.
 
     Args:
         modules: a root and everything below it, parents first, each with the paths under which it is held.
         sizes: bytes per element by parameter name, of modules that declare them.
+        kinds: equal for modules that hold tensors of the same shapes and types.
     """
+    if kinds is not None and not sizes and not _differ_within_kinds(modules):
+        return _by_kind(modules, kinds)
     held: Held = {module: _tensors(module, sizes.get(module, {})) for module in modules}
     places = {tensor.key for tensors in held.values() for tensor in tensors}
     shares_tensors = len(places) != sum(len(tensors) for tensors in held.values())
     shares_modules = any(len(paths) > 1 for paths in modules.values())
     return _of_graph(held) if shares_tensors or shares_modules else _of_tree(held)
+
+
+def _differ_within_kinds(modules: Mapping[torch.nn.Module, Sequence[str]]) -> bool:
+    """True unless it is certain that modules of one kind have equal weights.
+
+    For that, every module and the memory of every tensor must have one place in the model, and no parameter may have a mask.
+    """
+    if any(len(paths) > 1 for paths in modules.values()) or any(
+        map(_may_be_packed, {type(m).__module__ for m in modules})
+    ):
+        return True
+    if sum(len(children_of(module)) for module in modules) >= len(modules):  # a module is within itself
+        return True
+    names = (name for module in modules for name in module._parameters.keys())  # noqa: SIM118  # that of a scripted module is no mapping
+    if any(name.endswith(ORIGINAL) for name in names):  # the values of masks may differ
+        return True
+    tensors = tensors_among(modules)
+    if not {type(tensor) for tensor in tensors} <= PLAIN_TENSORS or any(t.layout is not torch.strided for t in tensors):
+        return True
+    return len({tensor.untyped_storage()._cdata for tensor in tensors}) < len(tensors)
+
+
+def _by_kind(
+    modules: Mapping[torch.nn.Module, Sequence[str]], kinds: Mapping[torch.nn.Module, Kind | None]
+) -> ModuleWeights:
+    """Return the weights if nothing is shared, each kind of module added up once."""
+    own: dict[torch.nn.Module, Weights] = {}
+    subtree: dict[torch.nn.Module, Weights] = {}
+    known: dict[Kind, tuple[Weights, Weights]] = {}
+    for module in reversed(list(modules)):  # children come after their parents
+        kind = kinds[module]
+        found = None if kind is None else known.get(kind)
+        if found is None:
+            mine = summed(_tensors(module, {}))
+            children = children_of(module)
+            found = mine, added([mine, *(subtree[child] for child in children)]) if children else mine
+            if kind is not None:
+                known[kind] = found
+        own[module], subtree[module] = found
+    return ModuleWeights(own, subtree)
 
 
 def _of_tree(held: Held) -> ModuleWeights:
@@ -173,14 +220,28 @@ _NO_WEIGHTS = Weights()
 def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     """One row per call in the order of the calls; a list of modules comes before the first call below it."""
     declared = {c.module: c.counted.param_size for c in sites.calls if c.module is not None and c.counted is not None}
+    kinds = None if sites.structure is None else sites.structure.kinds
     kept = {module: names for module, names in sites.paths.items() if names[0] not in sites.excluded}
-    weights = inventory(kept, declared)
+    weights = inventory(
+        kept, declared, None if sites.excluded else kinds
+    )  # only one of two equal blocks may be excluded
     called = {call.path for call in sites.calls}
     waiting = {names[0]: module for module, names in kept.items() if names[0] not in called}
     lists = {path for path, module in waiting.items() if children_of(module)}
     position: dict[ModuleCall | None, int] = {}
     times: Counter[str] = Counter()
     rows: list[LayerRow] = []
+    owns: list[Weights] = []
+    known_arguments: dict[Kind, str] = {}
+
+    def arguments(module: torch.nn.Module) -> str:
+        kind = None if kinds is None else kinds[module]
+        if kind is None or sites.structure is None or sites.structure.differs(module):
+            return arguments_of(module)
+        found = known_arguments.get(kind)
+        if found is None:
+            found = known_arguments[kind] = arguments_of(module)
+        return found
 
     def add(call: ModuleCall, module: torch.nn.Module, index: int) -> None:
         position[call] = len(rows)
@@ -188,7 +249,15 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
         around = call.parent
         while around is not None and around.is_excluded:
             around = around.parent
-        rows.append(_row(call, module, own, weights.subtree.get(module), index, position.get(around)))
+        parent = position.get(around)
+        subtree = weights.subtree.get(module)
+        owns.append(own)
+        if call.source is not None and sites.structure is not None and not sites.structure.differs(module):
+            source = position[call.source]
+            if owns[source] is own and rows[source].subtree is subtree:
+                rows.append(repeated_row(rows[source], call.path, _depth(call.path), index, parent))
+                return
+        rows.append(_row(call, module, own, subtree, index, parent, arguments(module)))
 
     for call in sites.calls:
         for path in above(call.path)[1:] if lists else ():
@@ -201,7 +270,7 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     for path, module in waiting.items():
         add(ModuleCall(None, path, None), module, -1)
     if sites.outside.operators and not sites.outside.is_excluded:
-        rows.append(_row(sites.outside, None, _NO_WEIGHTS, None, 0, None))
+        rows.append(_row(sites.outside, None, _NO_WEIGHTS, None, 0, None, ""))
     return tuple(rows)
 
 
@@ -213,6 +282,10 @@ def arguments_of(module: torch.nn.Module) -> str:
         return ""
 
 
+def _depth(path: str) -> int:
+    return 0 if path in (ROOT, OUTSIDE) else path.count(".") + 1
+
+
 def _row(
     call: ModuleCall,
     module: torch.nn.Module | None,
@@ -220,6 +293,7 @@ def _row(
     subtree: Weights | None,
     index: int,
     parent: int | None,
+    arguments: str,
 ) -> LayerRow:
     macs, flops, ops = costs_of(call)
     inputs, outputs, message = call.inputs, call.outputs, call.counted or _AS_COUNTED
@@ -228,7 +302,7 @@ def _row(
     return LayerRow(
         path=call.path,
         type="" if module is None else type(module).__name__,
-        depth=0 if call.path in (ROOT, OUTSIDE) else call.path.count(".") + 1,
+        depth=_depth(call.path),
         call=index,
         params=own.params,
         trainable=own.trainable,
@@ -249,7 +323,7 @@ def _row(
         subtree=subtree,
         parent=parent,
         operators=operator_counts(call),
-        arguments="" if module is None else arguments_of(module),
+        arguments=arguments,
         kernel_size=sizes_of(module, "kernel_size"),
         stride=sizes_of(module, "stride"),
         groups=_groups_of(module),
@@ -454,17 +528,30 @@ def _count(  # how the mode treats what has no values
     on_shapes = not method.startswith(FOR_REAL)
     given = tensors_in((inputs.args, inputs.kwargs))
     sites = CallSites(module, formulas)
-    modules = list(sites.paths)
-    protected = [tensor for tensor in tensors_among(modules) if not tensor.is_meta] if on_shapes else []
+    structure = sites.structure = Structure(sites.paths)
+    protected = [tensor for tensor in tensors_among(sites.paths) if not tensor.is_meta] if on_shapes else []
     live = LiveBytes(sites.where, [tensor for tensor in given if tensor.layout == torch.strided])
     recorder = None if recording is None else recording(module, sites, live, given)
     mode = CountingMode(sites, live, formulas, on_shapes, protected, constants, skips_branches)
     mode.recorder = recorder
+    may_reuse = on_shapes and formulas.reuse_counts and recorder is None and not sites.excluded
+    repeats = Repeats(sites, structure, live, mode) if may_reuse else None
+    sites.repeats = repeats
     gradients = torch.inference_mode if on_shapes else torch.no_grad
-    with unchanged(module, values=not on_shapes, modules=modules), gradients(), slow_paths(), sites.tracking(), mode:
+    restored = unchanged(module, values=not on_shapes, attributes=structure.attributes)
+    with restored as changed, gradients(), slow_paths(), sites.tracking(), mode:
+        if repeats is not None:
+            repeats.begin()
         outputs = inputs.call(module)
     if recorder is not None:
         recorder.returned(outputs)
+    del outputs
+    if repeats is not None and repeats.were_wrong(changed):
+        formulas = formulas.without_reuse()
+        return _count(module, inputs, formulas, method, constants=constants, skips_branches=skips_branches)
+    structure.release()
+    sites.repeats = None
+    del repeats, restored
     return LayerTable(
         rows=rows_of(sites),
         uncovered=sites.uncovered,

@@ -141,6 +141,8 @@ class _Operator:
     written: tuple[tuple[int, str], ...]
     """Position and name of the arguments that it writes to."""
     takes_device: bool
+    reads_values: bool
+    """True if the result, or its shape, is decided by values."""
 
 
 class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -198,6 +200,8 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if operator.is_composite:
             with self:  # counted by its parts
                 return func.decompose(*args, **kwargs)
+        if operator.reads_values and (func is not torch.ops.aten.index.Tensor or _selects_rows(args)):
+            self._sites.marks += 1
         output = None
         if self._on_shapes:
             if operator.shortcut is not None:
@@ -206,15 +210,8 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 output = self._on_meta(func, operator, args, kwargs)
         else:
             output = func(*args, **kwargs)
-        cost = None
         is_excluded = self._sites.is_excluded
-        if not self._is_silent and not is_excluded:
-            self.operator_calls += 1
-            if operator.cost is not None:
-                cost = operator.cost(args, kwargs, output)
-                self._sites.count(operator.name, cost, args, output)
-            elif not operator.is_covered:
-                self._sites.miss(operator.name)
+        cost = None if self._is_silent or is_excluded else self._counted(operator, args, kwargs, output)
         if operator.allocates:
             self._live.saw(output)
         if self.recorder is not None and not self._is_silent:
@@ -222,6 +219,17 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             written = _targets(operator, args, kwargs)
             self.recorder.ran(operator.name, (0, 0, 0) if is_free else cost, (args, kwargs), output, written)
         return output
+
+    def _counted(self, operator: _Operator, args: Args, kwargs: Kwargs, output: object) -> OperatorCost | None:
+        """Count an operator that ran, and return its cost; None if it has no formula."""
+        self.operator_calls += 1
+        if operator.cost is None:
+            if not operator.is_covered:
+                self._sites.miss(operator.name)
+            return None
+        cost = operator.cost(args, kwargs, output)
+        self._sites.count(operator.name, cost, args, output)
+        return cost
 
     def _higher_order(self, func: HigherOrderOperator, args: Args, kwargs: Kwargs) -> Any:
         """Run an operator that takes functions, in which operators are counted as they come.
@@ -231,6 +239,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """
         name = f"{func.namespace}::{func.name()}"  # type: ignore[no-untyped-call]
         self.higher_order.add(name)
+        self._sites.marks += 1
         written = self._formulas.of_operator(name)
         cost = HIGHER_ORDER_COSTS.get(name) if written is None else _as_rule(written)
         ran = False
@@ -296,6 +305,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             args, kwargs = _mapped(args, self._without_values), _mapped(kwargs, self._without_values)
         real, meta = _devices(args, kwargs)
         if targets and (real or self._overwritten):
+            self._sites.marks += 1
             is_for_real = not meta and not self._is_of_model(targets)
             return func(*args, **kwargs) if is_for_real else self._written(func, targets, args, kwargs)
         if not real and not meta:
@@ -426,7 +436,24 @@ def known_operator(func: OpOverload) -> _Operator:
             if argument.alias_info is not None and argument.alias_info.is_write
         ),
         takes_device=any(str(argument.type) in _DEVICES for argument in func._schema.arguments),
+        reads_values=name in _READ_VALUES
+        or torch.Tag.data_dependent_output in func.tags
+        or torch.Tag.dynamic_output_shape in func.tags,
     )
+
+
+_READ_VALUES = frozenset(
+    """
+    resolve_conj resolve_neg is_nonzero to_sparse _to_sparse _pack_padded_sequence _pad_packed_sequence to_dense _to_dense
+    set_ resize_ resize_as_ squeeze_ unsqueeze_ transpose_ t_ as_strided_ swapaxes_ swapdims_ set_data
+    """.split()
+)
+"""Operators that give values to NumPy and lists, whose results depend on values, or that change the shape of a tensor."""
+
+
+def _selects_rows(args: Args) -> bool:
+    """True if a tensor is indexed by truth values."""
+    return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
 
 
 _DEVICES = ("Device", "Optional[Device]")

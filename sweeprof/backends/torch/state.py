@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
-from torch.nn.parameter import is_lazy
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 
 ORIGINAL, MASK = "_orig", "_mask"
 """The ends of the names by which ``torch.nn.utils.prune`` registers a parameter and its mask."""
@@ -21,8 +21,11 @@ _CONTAINERS: frozenset[Any] = frozenset({dict, OrderedDict, list, set})
 
 @contextmanager
 def unchanged(
-    module: torch.nn.Module, *, values: bool = True, modules: Sequence[torch.nn.Module] | None = None
-) -> Iterator[None]:
+    module: torch.nn.Module,
+    *,
+    values: bool = True,
+    attributes: Mapping[torch.nn.Module, ModuleAttributes] | None = None,
+) -> Iterator[list[torch.nn.Module]]:
     """Put back everything that happens to ``module`` within it, also after an error.
 
     Restored: mode, attributes, hooks and what they hold, which tensors are its parameters and buffers, which of them want
@@ -31,36 +34,66 @@ def unchanged(
     Args:
         values: their values, device and gradients too, for a model that really runs; buffers are copied for that, parameters
             are not written to by a forward.
-        modules: itself and every module below it, where the caller has them at hand.
+        attributes: of itself and every module below it, where the caller has remembered them already.
+
+    Yields a list of the modules that were changed, which is filled at the end.
     """
-    modules = modules_of(module) if modules is None else modules
-    tensors = [tensor for tensor in tensors_among(modules) if not is_lazy(tensor)]
-    attributes = [_ModuleAttributes(vars(inner)) for inner in modules]
+    if attributes is None:
+        attributes = attributes_of(modules_of(module))
+    modules = list(attributes)
+    changed: list[torch.nn.Module] = []
+    tensors = tensors_among(modules)
+    if any_lazy(tensors):
+        tensors = [tensor for tensor in tensors if not is_lazy(tensor)]
     lazy: list[Any] = [inner for inner in modules if isinstance(inner, LazyModuleMixin)] if values else []
     lazy += [tensor for tensor in tensors_among(modules) if is_lazy(tensor)] if lazy else []
     kinds = [(thing, type(thing)) for thing in lazy]
-    wanting = [(tensor, tensor.requires_grad) for tensor in tensors]
+    wanting = list(map(_requires_grad, tensors))
     holding = [(tensor, tensor.data, tensor.grad) for tensor in tensors if tensor.is_leaf] if values else []
     buffers = [(b, b.detach().clone()) for b in module.buffers() if not is_lazy(b) and not b.is_meta] if values else []
+    is_outermost = id(module) not in _REMEMBERED
+    if is_outermost:
+        _REMEMBERED[id(module)] = attributes
     try:
         with torch.random.fork_rng(devices=_accelerators()):
-            yield
+            yield changed
     finally:
-        for remembered in attributes:
-            remembered.restore()
+        if is_outermost:
+            del _REMEMBERED[id(module)]
+        changed += [inner for inner, remembered in attributes.items() if remembered.restore()]
         for thing, kind in kinds:
-            if type(thing) is not kind:  # it became a layer for the shape that it met
-                if isinstance(thing, torch.Tensor):
-                    thing.data = torch.empty(0, dtype=thing.dtype, device=thing.device)
-                thing.__class__ = kind
+            _make_lazy(thing, kind)
         for tensor, data, grad in holding:
             tensor.data, tensor.grad = data, grad
-        for tensor, requires_grad in wanting:
+        for tensor, requires_grad in zip(tensors, wanting, strict=True):
             if tensor.requires_grad != requires_grad:
                 tensor.requires_grad_(requires_grad)
         for buffer, before in buffers:
             if buffer.layout != torch.strided or not torch.equal(buffer, before):
                 buffer.detach().copy_(before)
+
+
+def _make_lazy(thing: Any, kind: type) -> None:
+    """Give a parameter or module back the class that it had before it became a layer for the shape that it met."""
+    if type(thing) is not kind:
+        if isinstance(thing, torch.Tensor):
+            thing.data = torch.empty(0, dtype=thing.dtype, device=thing.device)
+        thing.__class__ = kind
+
+
+_requires_grad = attrgetter("requires_grad")
+_REMEMBERED: dict[int, Mapping[torch.nn.Module, ModuleAttributes]] = {}
+"""The attributes that :func:`unchanged` has remembered, by the identity of its module."""
+
+
+def attributes_of(modules: Iterable[torch.nn.Module]) -> Mapping[torch.nn.Module, ModuleAttributes]:
+    """Return the attributes of a root and all modules below it, as they are or as :func:`unchanged` remembers them."""
+    modules = list(modules)
+    known = _REMEMBERED.get(id(modules[0]))
+    if known is not None and len(known) == len(modules) and all(map(known.__contains__, modules)):
+        return known
+    names: dict[Names, Names] = {}
+    return {inner: ModuleAttributes(vars(inner), names) for inner in modules}
 
 
 class WrappedForward(partial[Any]):
@@ -169,11 +202,16 @@ def tensors_among(modules: Iterable[torch.nn.Module]) -> list[torch.Tensor]:
     ]
 
 
+def any_lazy(tensors: Iterable[torch.Tensor]) -> bool:
+    """Return True if a parameter or buffer has no shape yet: ``is_lazy`` of each, a few times quicker."""
+    return any(issubclass(kind, UninitializedParameter | UninitializedBuffer) for kind in set(map(type, tensors)))
+
+
 def masks_of(root: torch.nn.Module) -> list[torch.Tensor]:
     """The pruning masks of a module and all below it."""
     found = []
     for module in modules_of(root):
-        for name in module._parameters:
+        for name in module._parameters.keys():  # noqa: SIM118  # that of a scripted module is no mapping
             mask = module._buffers.get(f"{name.removesuffix(ORIGINAL)}{MASK}") if name.endswith(ORIGINAL) else None
             if mask is not None:
                 found.append(mask)
@@ -184,39 +222,54 @@ def _accelerators() -> list[int]:
     return list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
 
 
-class _ModuleAttributes:
+Names = tuple[str, ...]
+
+
+class ModuleAttributes:
     """The attributes of a module, and what those that are plain containers held."""
 
-    __slots__ = ("_before", "_current", "_held", "_own")
+    __slots__ = ("_current", "_end", "_filled", "_held", "_names", "_values")
 
-    def __init__(self, current: dict[str, Any]) -> None:
+    def __init__(self, current: dict[str, Any], known: dict[Names, Names]) -> None:
+        """Args:
+        current: the attributes.
+        known: names of the attributes of other modules, which those of the same class share with them.
+        """
         self._current = current
-        self._before = current.copy()
-        values = list(current.values())
+        names = tuple(current)
+        self._names = known.setdefault(names, names)
+        self._values = values = tuple(current.values())  # smaller than a copy of the dictionary
         # A module sets its own attributes first, always the same; of these mostly three or four hold anything.
-        first = _OWN if len(values) >= _OWN and values[_OWN - 1] is current.get("_modules", self) else 0
-        self._own = values[:first]
-        containers = [value for value in filter(None, self._own) if value is not True]
-        containers += [value for value in values[first:] if value.__class__ in _CONTAINERS]
-        self._held = [(value, value.copy()) for value in containers]
+        is_usual = len(values) >= OWN_ATTRIBUTES and values[OWN_ATTRIBUTES - 1] is current.get("_modules", self)
+        self._end = end = OWN_ATTRIBUTES if is_usual else 0
+        self._filled = list(filter(None, values[1:end]))
+        held = [value for value in self._filled if value is not True]
+        held += [value for value in values[end:] if value.__class__ in _CONTAINERS]
+        self._held = [(value, value.copy()) for value in held]
 
-    def restore(self) -> None:
-        """Put every one back that was exchanged, added or removed."""
-        current, before = self._current, self._before
-        if len(current) != len(before) or not all(map(is_, current.values(), before.values())):
+    def restore(self) -> bool:
+        """Put every one back that was exchanged, added or removed; returns True if there were any."""
+        current = self._current
+        is_changed = len(current) != len(self._values) or not all(map(is_, current.values(), self._values))
+        if is_changed:
             current.clear()
-            current.update(before)
-        held = {id(value) for value, _ in self._held}
-        for value in filter(None, self._own):
-            if value is not True and id(value) not in held:
-                value.clear()
+            current.update(zip(self._names, self._values, strict=True))
+        filled = list(filter(None, self._values[1 : self._end]))
+        if len(filled) != len(self._filled) or not all(map(is_, filled, self._filled)):
+            is_changed = True
+            before = set(map(id, self._filled))
+            for value in filled:
+                if id(value) not in before:
+                    value.clear()
         for value, content in self._held:
             if not _same(value, content):
+                is_changed = True
                 value.clear()
                 value.extend(content) if isinstance(value, list) else value.update(content)
+        return is_changed
 
 
-_OWN = list(vars(torch.nn.Module())).index("_modules") + 1
+OWN_ATTRIBUTES = list(vars(torch.nn.Module())).index("_modules") + 1
 """How many attributes ``torch.nn.Module.__init__`` sets."""
 
 

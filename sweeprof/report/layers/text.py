@@ -17,7 +17,7 @@ from sweeprof.report.layers.cells import Figures
 from sweeprof.report.layers.nesting import TreeNode, nodes
 from sweeprof.report.layers.notes import remarks_on, timing_lines
 from sweeprof.report.scaled import scaled
-from sweeprof.results.layers import LayerTable
+from sweeprof.results.layers import FUNCTIONAL, LayerTable
 
 STYLES = ("table", "repr")
 ROWS = ("type", "name", "path", "depth", "call", "arguments")
@@ -101,7 +101,7 @@ def _branches(shown: list[TreeNode]) -> list[str]:
 def called_as(node: TreeNode, rows: Sequence[str]) -> str:
     """Return the name of a row: ``Conv2d (conv1)``, or with its arguments ``(conv1): Conv2d(1, 6, kernel_size=(5, 5))``."""
     row = node.row
-    kind = one_line(row.type) if "type" in rows else ""
+    kind = one_line(row.type) if "type" in rows and row.type != FUNCTIONAL else ""
     place = one_line(row.path) if "path" in rows else node.label if "name" in rows else ""
     if "arguments" in rows:
         kind += f"({one_line(row.arguments)})" if row.arguments else ""
