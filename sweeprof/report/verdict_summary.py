@@ -18,9 +18,9 @@ from sweeprof.results.verdicts import expected_false
 _MOST = 8
 """Lines of one kind that a report lists."""
 _WAYS = {
-    "rounds": "taking turns round by round",
-    "samples": "taking turns sample by sample",
-    "duel": "taking turns sample by sample (duel)",  # in comparisons of earlier versions
+    "rounds": "interleaved round by round",
+    "samples": "interleaved sample by sample",
+    "duel": "interleaved sample by sample (duel)",  # in comparisons of earlier versions
 }
 
 

@@ -371,7 +371,7 @@ def warnings_of(activity: Json) -> list[Warning]:
     processors = psutil.cpu_count() or 1
     busy = activity["busy"]
     if busy is not None and busy > LOAD_WARNING * processors:
-        text = f"others kept {busy:.1f} of {processors} processors busy during the trial"
+        text = f"other processes used {busy:.1f} of {processors} CPUs during the trial"
         names = [
             f"{process['name']} {process['busy']:.1f}" for process in activity["top"] if process["busy"] >= WORTH_NAMING
         ]

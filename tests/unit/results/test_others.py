@@ -83,7 +83,7 @@ def test_warnings() -> None:
     top = [{"pid": 7, "name": "make", "busy": 1.5}]
     loud = warnings_of({"busy": 0.25 * processors + 0.1, "top": top, "throttled": 4, "overheated": 2})
     assert [warning.code for warning in loud] == ["load_high", "throttled", "throttled"]
-    assert loud[0].text.endswith("busy during the trial: make 1.5")
+    assert loud[0].text.endswith("CPUs during the trial: make 1.5")
     assert "in 4 periods" in loud[1].text
 
 
