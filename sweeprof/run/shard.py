@@ -126,6 +126,8 @@ class _Shard:
             self.pool.start(self._forked_from(trial) for group in of_host for trial in group)
             self._prepare_data(groups)
             aside = [group for group in of_host if group[0].pass_name not in exclusive_passes()]
+            if self.plan.parallel_trials > 1:
+                aside = []  # several at once are faster than one after the other beside the imports
             while self.pool.is_importing:
                 group = next((group for group in aside if self.pool.is_ready(*self._forked_from(group[0]))), None)
                 if group is None:

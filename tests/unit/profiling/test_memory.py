@@ -171,6 +171,7 @@ def test_what_is_added_is_the_model_and_its_steps() -> None:
 
 
 IN_TORCH = """
+THREADS = 2
 import torch
 from torch import nn
 from sweeprof.backends.torch.adapter import TorchBackend as Backend
@@ -192,6 +193,7 @@ def peak_of_its_allocator():
     return sum(p.nbytes for p in model.parameters()) + batch.nbytes + peak
 """
 IN_TENSORFLOW = """
+THREADS = 1  # of several, Eigen packs parts of the matrices for each
 import keras
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend as Backend
 
@@ -207,7 +209,7 @@ import json, os
 from sweeprof.datasets.synthetic import Synthetic
 from sweeprof.profiling.session import BuiltSession
 
-session = BuiltSession(backend=Backend(threads=2), build=build, dataset=Synthetic([64], samples=512), batch_size=512)
+session = BuiltSession(backend=Backend(threads=THREADS), build=build, dataset=Synthetic([64], samples=512), batch_size=512)
 if os.fork() == 0:  # as a trial, with a single thread
     seen = session.run("memory")
     print(json.dumps([seen.added_bytes, seen.not_added, peak_of_its_allocator()]), flush=True)
