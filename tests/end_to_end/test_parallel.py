@@ -166,7 +166,7 @@ def test_shards_count_at_once_and_measure_one_after_the_other(tmp_path: Path, me
         assert most_at_once(records) > 2
     else:
         assert len({record.combination_id for record in records}) == 4
-        assert_alone([record for record in records if record.pass_name in exclusive_passes()])
+        assert_alone(records)
     waits = [event for event in events_of(tmp_path) if event["event"] == "waiting"]
     assert all(event["for"] is None for event in waits)  # of one sweep nothing is said: its other shard is seen at work
 
