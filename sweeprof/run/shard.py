@@ -42,6 +42,10 @@ from sweeprof.run.sequential import SequentialRounds
 from sweeprof.storage.events import EventLog
 from sweeprof.storage.folder import Folder
 
+KILLED_TOGETHER_S = 0.3
+"""How long a shard waits before it notes that the processes of a trial were killed: a launcher that ends its jobs kills their
+processes one after the other, and this one may be next."""
+
 
 def run_shard(folder: Folder, index: int, wait_s: float = 0) -> bool:
     """Run every trial of shard ``index`` of the plan in ``folder`` that has no record yet.
@@ -322,6 +326,7 @@ class _Shard:
                 raise
             if path.exists():  # it was complete before whatever happened
                 return self._written(path, blank)
+            time.sleep(KILLED_TOGETHER_S)
             status: Status = "timeout" if isinstance(error, NoAnswer) else "lost"
             return self._keep(replace(blank, status=status, reason=str(error), wall_s=time.monotonic() - asked))
         if end.code == DISK_FULL:
@@ -330,6 +335,8 @@ class _Shard:
             if log.exists() and log.stat().st_size == 0:
                 log.unlink()
             return self._written(path, blank)
+        if end.code == -signal.SIGKILL and not end.timed_out:
+            time.sleep(KILLED_TOGETHER_S)
         if end.timed_out:
             self._timed_out.add((blank.combination_id, blank.pass_name in exclusive_passes()))
         status, reason = _failure(end, limits.timeout_s, oom_kills() > kills, tail_lines(log, 1))
