@@ -61,7 +61,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class ForkServer:
-    """A fork server, used by its shard. It imports in the background; whoever needs it waits for it.
+    """A fork server, used by its shard. It imports in the background, and its first trial waits for that.
 
     Raises:
         WorkerError: its process could not be started.

@@ -654,4 +654,4 @@ _ROW_TABLES: dict[type, tuple[str, Callable[[Sequence[Any]], ViewTable]]] = {
     GraphEdge: ("edge", _edges_table),
     Row: ("row", _combinations),
 }
-"""By the type of the rows: what one is called, and their table."""
+"""The noun and the table of rows, by their type."""
