@@ -19,6 +19,7 @@ from sweeprof.report.units import scaled, text_unit
 from sweeprof.report.verdict_summary import candidate_name, combination_namer, percent
 from sweeprof.results.compare import MIN_ROUNDS, Cell, Comparison, Row
 from sweeprof.results.measurement import MetricInfo
+from sweeprof.results.statistics import MOST_SEQUENTIAL_ROUNDS
 from sweeprof.results.verdicts import Verdict
 
 Confidence = Literal["high", "medium", "low"]
@@ -555,5 +556,6 @@ def _less_spread(comparison: Comparison) -> str:
     """Return how to measure again with narrower intervals."""
     again = "again with protocol=decide"
     if comparison.against is not None or any(comparison.protocol.get("decide") or ()):
-        again = f"again with protocol.rounds={min(50, 2 * max(comparison.protocol.get('rounds') or [MIN_ROUNDS]))}"
+        rounds = 2 * max(comparison.protocol.get("rounds") or [MIN_ROUNDS])
+        again = f"again with protocol.rounds={min(MOST_SEQUENTIAL_ROUNDS, rounds)}"
     return f"Wait until the machine is idle and run {again}." if _noisy(comparison) else f"Run {again}."

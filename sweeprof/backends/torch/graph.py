@@ -1,7 +1,7 @@
 """The graph of a forward: every operator that the dispatcher sees, with the tensors that it takes and returns.
 
-Tensors are told apart by their memory and their place in it, so that a tensor which Python holds twice is one. What was written in
-place comes from the operator that wrote it last, for every view of the same memory.
+Tensors with the same memory and the same place in it are one tensor, also if there are several Python objects. The source of memory
+that is written in place is the last operator that wrote to it, for every view of this memory.
 """
 
 from __future__ import annotations
