@@ -164,7 +164,8 @@ class CallSites:
         formula = self._formula(module)
         repeats = None if formula is not None else self.repeats
         kind = None if repeats is None else repeats.may_repeat(module)
-        is_repeated = repeats is not None and kind is not None and repeats.is_frequent(kind)
+        # To run a module without others in it is as quick as to reuse a call of it.
+        is_repeated = repeats is not None and kind is not None and bool(module._modules) and repeats.is_frequent(kind)
 
         def followed(*args: object, **kwargs: object) -> object:
             parent = self.current

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter, is_
@@ -25,6 +25,7 @@ def unchanged(
     *,
     values: bool = True,
     attributes: Mapping[torch.nn.Module, ModuleAttributes] | None = None,
+    tensors: Sequence[torch.Tensor] | None = None,
 ) -> Iterator[list[torch.nn.Module]]:
     """Put back everything that happens to ``module`` within it, also after an error.
 
@@ -35,6 +36,7 @@ def unchanged(
         values: their values, device and gradients too, for a model that really runs; buffers are copied for that, parameters
             are not written to by a forward.
         attributes: of itself and every module below it, where the caller has remembered them already.
+        tensors: their parameters and buffers, likewise.
 
     Yields a list of the modules that were changed, which is filled at the end.
     """
@@ -42,7 +44,7 @@ def unchanged(
         attributes = attributes_of(modules_of(module))
     modules = list(attributes)
     changed: list[torch.nn.Module] = []
-    tensors = tensors_among(modules)
+    tensors = tensors_among(modules) if tensors is None else tensors
     if any_lazy(tensors):
         tensors = [tensor for tensor in tensors if not is_lazy(tensor)]
     lazy: list[Any] = [inner for inner in modules if isinstance(inner, LazyModuleMixin)] if values else []
