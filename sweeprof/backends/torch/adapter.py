@@ -13,11 +13,16 @@ import torch
 
 from sweeprof.backends import Build, DeviceCheck, Gap
 from sweeprof.backends.precision import EARLIER_INT8, Precision, PrecisionMethod, checked_method
-from sweeprof.backends.torch.building import built, device_of
 from sweeprof.backends.torch.counting import count_built, in_inference, weights_alone
 from sweeprof.backends.torch.generation import generating
-from sweeprof.backends.torch.model import TorchModel, TorchVariant, accelerators
-from sweeprof.backends.torch.quantization import with_quantized_weights
+from sweeprof.backends.torch.model import (
+    TorchModel,
+    TorchVariant,
+    accelerators,
+    built,
+    device_of,
+    with_quantized_weights,
+)
 from sweeprof.backends.torch.state import modules_of, parameters_kept, tensors_of, unchanged
 from sweeprof.backends.torch.training import TorchTraining, count_built_training, training
 from sweeprof.counting.formulas import Formulas
@@ -40,7 +45,7 @@ from sweeprof.results.peaks import Peaks, PeakSettings
 from sweeprof.results.protocol import Protocol
 
 if TYPE_CHECKING:
-    from sweeprof.backends.torch.training_hooks import TorchTrainingHooks
+    from sweeprof.backends.torch.layer_times import TorchTrainingHooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +195,7 @@ class TorchBackend:
     def analyze_generation(
         self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas, config: GenerationConfig
     ) -> Generation:
-        from sweeprof.backends.torch.generation_counts import count_generation
+        from sweeprof.backends.torch.generation import count_generation
 
         variant = self._counted()
         reason = f"backend.precision={self.precision}: the bytes of quantized weights are not counted"
@@ -203,7 +208,7 @@ class TorchBackend:
         )
 
     def watch(self, model: torch.nn.Module, selection: ModuleSelection = EVERYTHING) -> TorchTrainingHooks:
-        from sweeprof.backends.torch.training_hooks import TorchTrainingHooks
+        from sweeprof.backends.torch.layer_times import TorchTrainingHooks
 
         return TorchTrainingHooks(model, selection)
 
@@ -223,22 +228,22 @@ class TorchBackend:
         return allocations(model, work)
 
     def kernel(self, model: TorchModel, wanted: KernelName | None) -> Kernel:
-        from sweeprof.backends.torch.benchmarks import kernel
+        from sweeprof.backends.torch.device import kernel
 
         return kernel(model, wanted)
 
     def peak_settings(self, device: str, model: torch.nn.Module | None = None) -> PeakSettings:
-        from sweeprof.backends.torch.benchmarks import settings
+        from sweeprof.backends.torch.device import settings
 
         return settings(device, self._variant().peak_dtype, model)
 
     def peaks(self, settings: PeakSettings) -> Peaks:
-        from sweeprof.backends.torch.benchmarks import peaks
+        from sweeprof.backends.torch.device import peaks
 
         return peaks(settings)
 
     def lines(self, model: TorchModel, work: Work, functions: Sequence[str]) -> Lines:
-        from sweeprof.backends.torch.lines import lines
+        from sweeprof.backends.torch.memory import lines
 
         return lines(model, work, functions)
 
@@ -248,13 +253,13 @@ class TorchBackend:
         Raises:
             Unsupported: this host has no such device, or its allocator keeps no statistics.
         """
-        from sweeprof.backends.torch.lines import meter_of
+        from sweeprof.backends.torch.memory import line_meter_of
 
-        return meter_of(device)
+        return line_meter_of(device)
 
     def device_checks(self, device: str) -> Mapping[str, DeviceCheck]:
         """Return by name which measurements of an accelerator work on this host."""
-        from sweeprof.backends.torch.device_checks import device_checks
+        from sweeprof.backends.torch.device import device_checks
 
         return device_checks(device)
 
