@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from sweeprof.backends.torch.model import (
     device_of,
     with_quantized_weights,
 )
+from sweeprof.backends.torch.private import inductor_settings
 from sweeprof.backends.torch.state import modules_of, parameters_kept, tensors_of, unchanged
 from sweeprof.backends.torch.training import TorchTraining, count_built_training, training
 from sweeprof.counting.formulas import Formulas
@@ -83,7 +83,6 @@ class TorchBackend:
 
     def settings_in_effect(self, model: TorchModel | None = None) -> Mapping[str, Any]:
         device = None if model is None else device_of(model.native)
-        inductor = sys.modules.get("torch._inductor.config")
         return {
             "threads": torch.get_num_threads(),
             "inter-op threads": torch.get_num_interop_threads(),
@@ -97,7 +96,7 @@ class TorchBackend:
             "default device": str(torch.get_default_device()),
             **{f"autocast on {kind}": _autocast(kind) for kind in ("cpu", "cuda")},
             # Only what is not at its default; until something compiles, the module is not imported.
-            "inductor": "" if inductor is None else _changed_settings(inductor),
+            "inductor": inductor_settings(),
             **({} if device is None else {"device": str(device)}),
             **(
                 {} if model is None or model.variant.precision is None else {"precision method": model.precision_method}
@@ -266,19 +265,6 @@ class TorchBackend:
     def is_out_of_memory(self, error: BaseException) -> bool:
         # The CPU allocator raises a plain RuntimeError.
         return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-
-
-def _changed_settings(inductor: Any) -> str:
-    """Return inductor's settings that are not at their defaults, as lines of Python.
-
-    After a compilation, its own list has settings that were changed and restored to their defaults.
-    """
-    values, lines = inductor.get_config_copy(), []
-    for line in inductor.codegen_config().splitlines():
-        name = line.partition(" = ")[0].removeprefix(f"{inductor.__name__}.")
-        if name not in values or values[name] != inductor._config[name].default:
-            lines.append(line)
-    return "\n".join(lines)
 
 
 def _autocast(device: str) -> str | None:

@@ -17,6 +17,7 @@ import torch
 from sweeprof.backends import DeviceCheck
 from sweeprof.backends.torch.callsites import dtype_name
 from sweeprof.backends.torch.model import TorchModel, accelerators
+from sweeprof.backends.torch.private import AnyConvolution
 from sweeprof.backends.torch.state import tensors_of
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
@@ -26,8 +27,6 @@ from sweeprof.measuring.training_config import Work
 from sweeprof.report.units import scaled
 from sweeprof.results.peaks import Peaks, PeakSettings
 from sweeprof.results.protocol import Protocol
-
-_CONVOLUTIONS = torch.nn.modules.conv._ConvNd
 
 
 def kernel(model: TorchModel, wanted: KernelName | None) -> Kernel:
@@ -61,7 +60,7 @@ def _product(device: torch.device) -> Callable[[], object]:
 
 def _resembling(module: torch.nn.Module) -> KernelName:
     modules = list(module.modules())
-    convolutions = sum(isinstance(one, _CONVOLUTIONS) for one in modules)
+    convolutions = sum(isinstance(one, AnyConvolution) for one in modules)
     return resembling(convolutions, sum(isinstance(one, torch.nn.Linear) for one in modules))
 
 

@@ -19,13 +19,12 @@ from functools import partial
 from typing import Any, cast
 
 import torch
-from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from sweeprof.backends import Build
 from sweeprof.backends.torch.callsites import tensors_in
 from sweeprof.backends.torch.counting import count_built
 from sweeprof.backends.torch.model import TorchModel
+from sweeprof.backends.torch.private import OpOverload, TorchDispatchMode
 from sweeprof.backends.torch.state import is_compiled
 from sweeprof.counting.formulas import Args, Formulas, Kwargs
 from sweeprof.errors import Unsupported

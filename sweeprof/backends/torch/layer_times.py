@@ -28,6 +28,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from sweeprof.backends.torch.callsites import excluded_paths, paths_of, tensors_in
 from sweeprof.backends.torch.model import TorchModel, as_shapes, clock_of, device_of
+from sweeprof.backends.torch.private import current_autograd_node, execution_engine, sequence_number
 from sweeprof.backends.torch.state import WrappedForward, forwards_wrapped, is_compiled, modules_of, running_as_python
 from sweeprof.backends.torch.training import Steps, stepping
 from sweeprof.counting.selection import EVERYTHING, ModuleSelection
@@ -55,7 +56,6 @@ from sweeprof.results.iteration import Iteration
 from sweeprof.results.layer_times import LayerTimes, PhaseTimes
 from sweeprof.results.protocol import Protocol
 
-_sequence = torch._C._autograd._get_sequence_nr
 CHECKPOINT = "CheckpointFunctionBackward"
 """The node of a reentrant checkpoint, which runs a forward and a backward of its own."""
 ANEW = 2**40
@@ -116,11 +116,11 @@ class ModuleProbes:
 
         def numbered(*args: object, **kwargs: object) -> object:
             append = self.events.append
-            append((index, self._number(_sequence()), mark()))
+            append((index, self._number(sequence_number()), mark()))
             try:
                 outputs = forward(*args, **kwargs)
             finally:
-                append((LEFT, self._number(_sequence()), mark()))
+                append((LEFT, self._number(sequence_number()), mark()))
             if self.is_in_backward and _is_reentrant():
                 self.follow(outputs)
                 append((FOLLOWED, 0, mark()))
@@ -173,7 +173,7 @@ class ModuleProbes:
 
 def _is_reentrant() -> bool:
     """True if a reentrant checkpoint is recomputing its forward pass."""
-    node: Any = torch._C._current_autograd_node()
+    node: Any = current_autograd_node()
     return bool(node is not None and node.name() == CHECKPOINT)
 
 
@@ -579,7 +579,7 @@ class TorchTrainingHooks:
         events = self._probes.events
         backwards.append(_BackwardCall(events[-1][2], len(events) - 1))
         self._probes.is_in_backward = True
-        torch.autograd.Variable._execution_engine.queue_callback(self._backward_ends)
+        execution_engine.queue_callback(self._backward_ends)
 
     def _backward_ends(self) -> None:
         if self._seen.backwards:

@@ -18,14 +18,13 @@ from types import FunctionType, SimpleNamespace
 from typing import Any, Protocol
 
 import torch
-from torch._C._profiler import _EventType
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass_type
 
 from sweeprof.backends.torch.callsites import dtype_name, tensors_in
 from sweeprof.backends.torch.model import TorchModel, accelerators
-from sweeprof.backends.torch.operators import MODULE, NODE, STEP, annotated, annotation, check_no_profiler
+from sweeprof.backends.torch.operators import MODULE, NODE, STEP, annotated, check_no_profiler
+from sweeprof.backends.torch.private import DisableTorchFunctionSubclass, EventType, RecordFunction, is_wrapper_subclass
 from sweeprof.backends.torch.state import modules_of
 from sweeprof.backends.torch.training import stepping
 from sweeprof.errors import Problem, Unsupported, UserError
@@ -160,7 +159,7 @@ def allocations(model: TorchModel, work: Work) -> Allocations:
         meter.begin()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
             for _ in range(STEPS):
-                with annotation(STEP):
+                with RecordFunction(STEP):
                     steps.whole()
                 meter.stepped()
                 gc.collect(0)  # cycles that the step left; what is older has been collected
@@ -193,7 +192,7 @@ class _EventChanges:
         node: tuple[str, ...] = ()
         while waiting:
             event, stack, is_backward = waiting.pop()
-            if event.tag == _EventType.Allocation:
+            if event.tag == EventType.Allocation:
                 self._changed(event, stack)
                 continue
             name = event.name
@@ -212,7 +211,7 @@ class _EventChanges:
                 self.begins.append(event.start_time_ns)
                 self.ends.append(event.end_time_ns)
                 self._ran(event, stack)
-            elif event.tag == _EventType.TorchOp and not is_backward:
+            elif event.tag == EventType.TorchOp and not is_backward:
                 self._remember(event.extra_fields.sequence_number, stack)
             waiting += [(child, stack, is_backward) for child in reversed(event.children)]
 
@@ -275,7 +274,7 @@ def live_tensors(
         raise UserError([Problem("model", type(model).__name__, "is not a torch.nn.Module.")])
     table = _Table({reference.cdata for reference in besides})
     # Subclasses are asked as tensors: what they do instead of an operation is none of this table's business.
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         names = _add_model(table, getattr(model, "_orig_mod", model))
         if optimizer is not None:
             _add_optimizer(table, optimizer, names)
@@ -288,7 +287,7 @@ def live_tensors(
 
 def storages() -> list[StorageWeakRef]:
     """Every storage that a Python object refers to now; none is kept alive, and none made later is taken for one of them."""
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         parts = [part for tensor in _every_tensor() if not is_lazy(tensor) for part in _parts(tensor)]
         return [_reference(part) for part in parts if _storage(part) is not None]
 
@@ -403,7 +402,7 @@ def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     if tensor._has_symbolic_sizes_strides:
         return
     inner: list[Any] = []
-    if is_traceable_wrapper_subclass_type(type(tensor)):
+    if is_wrapper_subclass(type(tensor)):
         wrapper: Any = tensor
         inner = [getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]]
     elif tensor.layout is torch.sparse_coo:

@@ -24,16 +24,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._ops import OpOverload
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils.rnn import PackedSequence
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from sweeprof.backends import Build
 from sweeprof.backends.outputs import HostArray, HostOutputs, floating_outputs
 from sweeprof.backends.torch.callsites import tensors_in
 from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS
+from sweeprof.backends.torch.private import OpOverload, TorchDispatchMode
 from sweeprof.backends.torch.state import WrappedForward, any_lazy, is_compiled, masks_of, modules_of, tensors_of
 from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported, UserError, choice_problem

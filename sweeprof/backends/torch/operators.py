@@ -32,7 +32,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from torch._C._autograd import DeviceType, _profiler_enabled
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
@@ -41,6 +40,7 @@ from sweeprof.backends.torch.counting import message_of, slow_paths
 from sweeprof.backends.torch.dispatch import CountingMode
 from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.model import TorchModel
+from sweeprof.backends.torch.private import DeviceType, RecordFunction, is_profiler_enabled
 from sweeprof.backends.torch.state import forwards_wrapped, running_as_python
 from sweeprof.backends.torch.training import Steps, stepping
 from sweeprof.counting.formulas import DEFAULTS, Args, Formulas, OperatorCost
@@ -264,8 +264,6 @@ NODE = "autograd::engine::evaluate_function: "
 DEVICE_ACTIVITIES = {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}
 """What the profiler records of an accelerator, by the type of the device; of others it has no times."""
 
-annotation: Any = torch._C._profiler._RecordFunctionFast
-
 
 @dataclass(frozen=True, slots=True)
 class TracedOperator:
@@ -303,7 +301,7 @@ def traced(module: torch.nn.Module, steps: Steps, count: int) -> TorchTrace:
     activities = [ProfilerActivity.CPU, *([] if on_device is None else [on_device])]
     with annotated(module), profile(activities=activities, record_shapes=True, profile_memory=True) as profiler:
         for _ in range(count):
-            with annotation(STEP):
+            with RecordFunction(STEP):
                 steps.whole(_phase)
     events = [e for e in profiler.events() if e.device_type == DeviceType.CPU and e.name != "[memory]"]
     operators, entered = _attributed(events)
@@ -313,12 +311,12 @@ def traced(module: torch.nn.Module, steps: Steps, count: int) -> TorchTrace:
 
 def check_no_profiler() -> None:
     """Raises :class:`Unsupported` where the caller's own profiler of torch is running."""
-    if _profiler_enabled():
+    if is_profiler_enabled():
         raise Unsupported("a profiler of torch is running, and there can be only one: trace outside it")
 
 
 def _phase(name: Phase) -> AbstractContextManager[object]:
-    within: AbstractContextManager[object] = annotation(PHASE + name)
+    within: AbstractContextManager[object] = RecordFunction(PHASE + name)
     return within
 
 
@@ -339,7 +337,7 @@ def _annotating(names: list[str], running: list[str], forward: Callable[..., obj
         path = alone or path_below(names, running[-1])
         running.append(path)
         try:
-            with annotation(MODULE + path):
+            with RecordFunction(MODULE + path):
                 return forward(*args, **kwargs)
         finally:
             running.pop()
