@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sweeprof.backends.torch.tensors import live_tensors
+    from sweeprof.backends.torch.memory import live_tensors
     from sweeprof.counting.formulas import Cost, Formulas, module_formula, operator_formula
     from sweeprof.errors import (
         MetricWarning,
@@ -108,7 +108,7 @@ _HOMES = {
     "WorkerError": "sweeprof.errors",
     "compare": "sweeprof.profiling.profiler",
     "evaluation": "sweeprof.metrics.evaluation",
-    "live_tensors": "sweeprof.backends.torch.tensors",
+    "live_tensors": "sweeprof.backends.torch.memory",
     "log_layers": "sweeprof.tracking.log_layers",
     "metric": "sweeprof.metrics.metric",
     "metric_group": "sweeprof.metrics.metric",

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
+from sweeprof.backends.torch.private import current_autograd_node, sequence_number
 from sweeprof.backends.torch.state import forwards_wrapped
 from sweeprof.backends.torch.structure import Kind, Structure
 from sweeprof.counting.formulas import Args, Cost, Formula, Formulas, Kwargs, OperatorCost, cost_by_formula
@@ -255,11 +256,11 @@ class CallSites:
     def _now_in(self, call: ModuleCall) -> None:
         self.current = call
         if self._timeline is not None:
-            self._timeline.append((torch._C._autograd._get_sequence_nr(), call.path))
+            self._timeline.append((sequence_number(), call.path))
 
     def where(self) -> str:
         """Path of the call that is running, or whose backward is."""
-        node = None if self._timeline is None else torch._C._current_autograd_node()
+        node = None if self._timeline is None else current_autograd_node()
         if node is None or self._timeline is None:
             return self.current.path
         # Nodes are numbered in the order in which the forward made them.

@@ -12,8 +12,8 @@ from math import prod
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
+from sweeprof.backends.torch.private import OpOverload
 from sweeprof.counting import gradients, operators
 from sweeprof.counting.formulas import Args, Kwargs, OperatorCost
 from sweeprof.counting.operators import (

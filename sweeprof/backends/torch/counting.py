@@ -19,7 +19,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from sweeprof.backends import Build
-from sweeprof.backends.torch.building import build_on_meta, built, copied_to_meta, device_of, made, materialised
 from sweeprof.backends.torch.callsites import CallSites, ModuleCall, costs_of, dtype_name, operator_counts, tensors_in
 from sweeprof.backends.torch.dispatch import (
     CONSTANT_ELEMENTS,
@@ -30,7 +29,16 @@ from sweeprof.backends.torch.dispatch import (
     apart_from_others,
 )
 from sweeprof.backends.torch.liveness import LiveBytes
-from sweeprof.backends.torch.model import as_shapes, on_device
+from sweeprof.backends.torch.model import (
+    as_shapes,
+    build_on_meta,
+    built,
+    copied_to_meta,
+    device_of,
+    made,
+    materialised,
+    on_device,
+)
 from sweeprof.backends.torch.repeats import Repeats
 from sweeprof.backends.torch.state import MASK, ORIGINAL, children_of, modules_of, unchanged
 from sweeprof.backends.torch.structure import PLAIN_TENSORS, Kind, Structure

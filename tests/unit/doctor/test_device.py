@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sweeprof.backends.torch.device_checks import CHECKS, device_checks
+from sweeprof.backends.torch.device import CHECKS, device_checks
 from sweeprof.cli.run import run_command
 from sweeprof.doctor.device import device
 
