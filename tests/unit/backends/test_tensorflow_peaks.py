@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from sweeprof.backends.tensorflow import peaks as module
-from sweeprof.backends.tensorflow.adapter import TensorflowBackend
-from sweeprof.backends.tensorflow.peaks import peaks
+from sweeprof.backends.tensorflow import adapter
+from sweeprof.backends.tensorflow.adapter import TensorflowBackend, peaks
 
 
 def best_s(call: Callable[[], object]) -> float:
@@ -62,8 +61,8 @@ def test_a_slow_product_is_tried_small_only(monkeypatch: pytest.MonkeyPatch) -> 
         sizes.append(len(left))
 
     monkeypatch.setattr(tf, "matmul", matmul)
-    monkeypatch.setattr(module, "_best", lambda call, device: (call(), 0.01 * (sizes[-1] / 256) ** 3)[1])
-    rate = module._product_rate("cpu", "float32")
+    monkeypatch.setattr(adapter, "_best", lambda call, device: (call(), 0.01 * (sizes[-1] / 256) ** 3)[1])
+    rate = peaks(PeakSettings("float32", "cpu", 1)).flops_per_s
     assert sizes == [256, 512]  # 10 ms, then 80 ms; the next would be 640 ms
     assert rate == pytest.approx(2 * 256**3 / 0.01)
 
