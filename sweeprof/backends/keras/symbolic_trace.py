@@ -657,7 +657,7 @@ def _shortcuts(trace: SymbolicTrace) -> Iterator[Change]:
         return (private.name_scope.name_scope if is_quick else named)(name, caller=caller, **options)
 
     new, before, named = keras.Operation.__new__, private.backend.is_tensor, private.backend.name_scope
-    if not keras.config.is_nnx_enabled():
+    if not getattr(keras.config, "is_nnx_enabled", bool)():  # Keras 3.10 has no such mode
         yield keras.Operation, "__new__", staticmethod(new_operation)
     yield private.backend, "is_tensor", is_tensor
     yield private.backend, "name_scope", scope
