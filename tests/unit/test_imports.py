@@ -42,7 +42,7 @@ WRITES_ENVIRONMENT = {
     # What a run starts, through whatever launcher, sees the samples that it decoded.
     "datasets/source.py",
     # XLA asks NPROC for the size of its pools, when its client starts; it has no other switch.
-    "backends/jax/runtime.py",
+    "backends/jax/adapter.py",
 }
 READS_PROC = {
     "results/environment.py",
