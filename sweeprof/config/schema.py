@@ -330,6 +330,38 @@ class CompareSettings:
 
 
 @dataclass
+class SearchSettings:
+    """A search for the best combinations; it measures some of them, and which is chosen by a sampler of Optuna."""
+
+    maximize: list[str] | str | None = _key(
+        None,
+        "The metric whose largest value is searched for, such as throughput, or several. Several goals, also together with "
+        "minimize, have a Pareto front. null: no search, if minimize is null, too.",
+        c.GOALS,
+    )
+    minimize: list[str] | str | None = _key(
+        None, "The metric whose smallest value is searched for, such as latency, or several.", c.GOALS
+    )
+    subject_to: list[str] = _key(
+        [],
+        'Conditions that the best combination must fulfil, as "latency < 5 ms"; they are added to compare.constraints.',
+        c.texts("a list of conditions such as ['latency < 5 ms']"),
+    )
+    trials: int | None = _key(
+        None,
+        "Maximum number of combinations to measure; null: a sixth of all, but at least 20.",
+        c.optional(c.integer("number of combinations")),
+    )
+    sampler: str | None = _key(
+        None,
+        "The sampler of Optuna that chooses the combinations, by its name: GPSampler, TPESampler, NSGAIISampler, RandomSampler …; "
+        "null: GPSampler, or TPESampler where PyTorch is not installed.",
+        c.optional(c.matching(r"\w", "is not the name of a sampler of Optuna, such as TPESampler.")),
+    )
+    seed: int = _key(0, "Seed of the sampler.", c.integer("seed", 0))
+
+
+@dataclass
 class LimitSettings:
     """Limits of time and memory."""
 
@@ -528,7 +560,7 @@ class Config:
     axes: dict[str, object] = _key(
         {},
         "Every combination of the axes: {key: [values]}. A value may be a string that expands to several: range(1,5), "
-        "choice(a,b), glob(*).",
+        "doubling(1,256), choice(a,b), glob(*).",
         role=Role.SHAPE,
         is_open=True,
     )
@@ -597,6 +629,11 @@ class Config:
         c.optional(c.TIME),
         role=Role.TRIAL,
         is_repeated=True,
+    )
+    search: SearchSettings = _part(
+        SearchSettings,
+        "A search for the best combinations: only some of them are measured (docs/search.md).",
+        role=Role.TRIAL,
     )
 
     name: str | None = _key(

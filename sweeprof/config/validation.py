@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
+from sweeprof.config import samplers
 from sweeprof.config.constraints import METRICS
 from sweeprof.config.schema import RESOURCES, constraint_problems, keys_below
 from sweeprof.config.signatures import argument_problems
-from sweeprof.errors import Problem, UserError, choice_problem, key_problem
+from sweeprof.errors import Problem, UserError, choice_problem, key_problem, nearest
 from sweeprof.metrics.output_scores import problems_of
 from sweeprof.metrics.select import select
 from sweeprof.model_sources.generate_arguments import OWN_KEYS
@@ -50,6 +51,7 @@ def _further_problems(name: str, part: Any) -> Iterable[Problem]:
         "tracking": _tracking_problems,
         "quality": problems_of,
         "cluster": _cluster_problems,
+        "search": _search_problems,
     }
     return further[name](part) if name in further else ()
 
@@ -182,6 +184,25 @@ def _cluster_problems(cluster: Json) -> Iterator[Problem]:
         yield from _option_problems(options, "cluster.options")
     if isinstance(groups, list):
         yield from _group_problems(groups)
+
+
+def _search_problems(search: Any) -> Iterator[Problem]:
+    """Return the problems of a search that do not depend on the metrics and axes of the sweep."""
+    if not isinstance(search, Mapping) or constraint_problems({"search": search}):
+        return
+    if search.get("maximize") is None and search.get("minimize") is None:
+        if search.get("subject_to") or search.get("trials") is not None:
+            key = "search.subject_to" if search.get("subject_to") else "search.trials"
+            given = search[key.removeprefix("search.")]
+            yield Problem(
+                key, given, "needs a goal: search.maximize or search.minimize, such as search.maximize=throughput."
+            )
+    elif not samplers.is_installed():
+        yield _missing_extra("search", "search")
+    elif search["sampler"] is not None and search["sampler"] not in samplers.samplers():
+        name, known = search["sampler"], samplers.samplers()
+        close = nearest(name, list(known)) or nearest(f"{name}Sampler", list(known))
+        yield replace(choice_problem("search.sampler", name, "sampler for a search", known), nearest=close)
 
 
 def _option_problems(options: Mapping[str, object], key: str) -> Iterator[Problem]:

@@ -48,13 +48,23 @@ def print_plan(plan: Plan, out: Console, output: Path) -> None:
     shards = len(plan.shards)
     for line in (
         f"passes      {', '.join(passes)} ({rounds} timing {'round' if rounds == 1 else 'rounds'})",
-        f"trials      {len(planned)} in {shards} {'shard' if shards == 1 else 'shards'}",
+        *_search(plan),
+        f"trials      {cost.trials} in {shards} {'shard' if shards == 1 else 'shards'}",
         f"about       {_duration(cost.total_s)}, {_source(cost)}",
     ):
         out.print(Text(line), soft_wrap=True)
     for line in _tasks(plan):
         out.print(Text(line), soft_wrap=True)
     warn_of_oversubscription(plan, out)
+
+
+def _search(plan: Plan) -> Iterator[str]:
+    """Yield what a search looks for, and how many combinations it measures."""
+    if plan.search is not None:
+        goals = ", ".join(f"{goal.direction} {goal.metric}" for goal in plan.search.goals)
+        conditions = "".join(f", {condition}" for condition in plan.compare.constraints or ())
+        count = f"{plan.size} of {len(plan.combinations)} combinations, chosen by {plan.search.sampler}"
+        yield f"search      {count}: {goals}{conditions}"
 
 
 def _duration(seconds: float) -> str:
