@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from sweeprof.results.verdicts import Difference
     from sweeprof.tracking.log_layers import log_layers
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # What the library logs is printed only if the program that uses it says so.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
