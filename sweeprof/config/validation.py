@@ -142,7 +142,26 @@ def _backend_problems(backend: Any) -> Iterator[Problem]:
         return
     extra = FRAMEWORK_EXTRAS.get(str(backend.get("framework")))
     if extra is not None and find_spec(extra.package) is None:
-        yield _missing_extra("backend", extra.name)
+        installed = [f"backend={other.name}" for other in FRAMEWORK_EXTRAS.values() if find_spec(other.package)]
+        yield _missing_extra("backend", extra.name, installed)
+
+
+def builder_problem(builder: str, backend: str) -> Problem | None:
+    """Return the problem of a model whose builder needs a framework that is not installed; None if there is none.
+
+    Args:
+        builder: the key of the builder in the model's node.
+        backend: the framework of the backend, which may export models of other frameworks.
+    """
+    if builder == backend or builder not in FRAMEWORK_EXTRAS:
+        return None
+    extra = FRAMEWORK_EXTRAS[builder]
+    if find_spec("keras" if builder == "tensorflow" else extra.package) is not None:
+        return None
+    message = (
+        f"is needed to build the model for {backend}, and is not installed here: pip install 'sweeprof[{extra.name}]'."
+    )
+    return Problem(f"model.{builder}", extra.name, message)
 
 
 def _model_problems(model: Json) -> Iterator[Problem]:
@@ -161,9 +180,26 @@ def _model_problems(model: Json) -> Iterator[Problem]:
             yield from _argument_problems(f"model.{framework}", node)
 
 
+def lacks_default_tracker(tracking: object, given: Iterable[str]) -> bool:
+    """Return True if MLflow is the tracker by default only, and is not installed.
+
+    Args:
+        tracking: that part of the config.
+        given: the keys or overrides of the command line.
+    """
+    if not isinstance(tracking, Mapping) or not _lacks_mlflow(tracking):
+        return False
+    if any(key.lstrip("+").startswith("tracking") for key in given):
+        return False
+    return all(tracking.get(name) == key.default for name, key in keys_below("tracking").items())
+
+
+def _lacks_mlflow(tracking: Mapping[str, object]) -> bool:
+    return str(tracking.get("_target_")).startswith("sweeprof.tracking.mlflow") and find_spec("mlflow") is None
+
+
 def _tracking_problems(tracking: Json) -> Iterator[Problem]:
-    tracker = str(tracking.get("_target_") or "")
-    if tracker.startswith("sweeprof.tracking.mlflow") and find_spec("mlflow") is None:
+    if _lacks_mlflow(tracking):
         yield _missing_extra("tracking", "mlflow")
     if tracking.get("writer") == "job" and not str(tracking.get("uri")).startswith(("http://", "https://")):
         message = "needs a server, tracking.uri=http://…: only the driver writes to a database."
@@ -229,8 +265,9 @@ def _group_problems(groups: Sequence[object]) -> Iterator[Problem]:
             yield from _option_problems(group["options"], f"{key}.options")
 
 
-def _missing_extra(key: str, extra: str) -> Problem:
-    return Problem(key, extra, f"is not installed here: pip install 'sweeprof[{extra}]'.")
+def _missing_extra(key: str, extra: str, alternatives: Sequence[str] = ()) -> Problem:
+    instead = f", or use what is installed: {', '.join(alternatives)}" if alternatives else ""
+    return Problem(key, extra, f"is not installed here: pip install 'sweeprof[{extra}]'{instead}.")
 
 
 def baseline_problems(baseline: object, axes: Mapping[str, list[object]]) -> Iterator[Problem]:

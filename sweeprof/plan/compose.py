@@ -41,7 +41,7 @@ from sweeprof.config.schema import (
     is_open,
     keys_below,
 )
-from sweeprof.config.validation import loading_problems, mode_problems, part_problems
+from sweeprof.config.validation import lacks_default_tracker, loading_problems, mode_problems, part_problems
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.by_unit import UNITS, in_units
 from sweeprof.metrics.output_scores import entries_of, score_metric
@@ -84,7 +84,15 @@ class Composer:
     """Shows warnings, and the progress of planning if that takes long."""
 
     def __post_init__(self) -> None:
-        for warning in rename_keys(self.config, {*self.arguments.fixed, *self.arguments.axes}):
+        given = {*self.arguments.fixed, *self.arguments.axes}
+        warnings = rename_keys(self.config, given)
+        if lacks_default_tracker(self._plain("tracking"), given):
+            self.config.tracking = {"_target_": None}
+            warnings.append(
+                "tracking: MLflow is not installed, so results are written to the sweep's folder only; "
+                "pip install 'sweeprof[mlflow]' installs it, tracking=none hides this message"
+            )
+        for warning in warnings:
             if self.live:
                 self.live.print(Text(warning, style="yellow"), soft_wrap=True)
 
