@@ -33,6 +33,8 @@ def launch(path: Path | str, wait: bool) -> None:
         tracker.update()
         tracker.submit(tracker.unattended())
         if not wait:
+            tracker.update()
+            tracker.write_queue()
             raise Detached(tracker.jobs.queue())
         tracker.follow()
     except KeyboardInterrupt:

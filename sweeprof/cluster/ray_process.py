@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -18,6 +20,7 @@ from sweeprof.results.record import Json
 NAMESPACE = "sweeprof"
 CAUSES = {"killed by `ray.kill`": "CANCELLED", "its node has died": "NODE_FAIL", "memory": "OUT_OF_MEMORY"}
 """The state of a task by what Ray says of its actor's death."""
+CONNECT_S = 10.0
 RESTARTS = 1
 """How often Ray starts an actor again whose node died: also without a driver."""
 
@@ -31,8 +34,6 @@ def actor_class() -> Any:
     class Task:
         # All within the constructor: a call of a method ends with the process that made it, which is the driver.
         def __init__(self, script: str, log: str, cwd: str, job: str) -> None:
-            import os
-            import socket
             from contextlib import suppress
             from pathlib import Path
 
@@ -68,6 +69,9 @@ class Connected:
     """The actors of sweeps in a cluster."""
 
     def __init__(self, address: str) -> None:
+        if re.fullmatch(r"[\w.-]+:\d+", address):  # Ray itself tries for more than a minute
+            host, port = address.rsplit(":", 1)
+            socket.create_connection((host, int(port)), CONNECT_S).close()
         ray.init(address or "auto", namespace=NAMESPACE, log_to_driver=False, logging_level="WARNING")
         self._handles: dict[str, Any] = {}
 
@@ -141,7 +145,7 @@ def main() -> None:
                 answer["states"] = connected.states(message["states"])
             else:
                 connected.cancel(message["cancel"])
-        except ConnectionError as error:
+        except (ConnectionError, TimeoutError, socket.gaierror) as error:
             if "states" in message:  # no cluster, no actors
                 answer["states"] = {}
             else:

@@ -220,19 +220,24 @@ def requested_memory(resources: Mapping[str, Any]) -> int | None:
 def default_memory(partition: str | None, cpus: int) -> int | None:
     """Return the bytes that a task gets in a partition, None for Slurm's default one, if it requests none; None: a whole node's."""
     try:
-        return parsed_default_memory(_answer(["scontrol", "--oneliner", "show", "partition"]), partition, cpus)
+        partitions = _answer(["scontrol", "--oneliner", "show", "partition"])
+        return parsed_default_memory(partitions, _answer(["scontrol", "show", "config"]), partition, cpus)
     except ClusterError:
         return None
 
 
-def parsed_default_memory(text: str, partition: str | None, cpus: int) -> int | None:
-    """Parse ``scontrol --oneliner show partition``."""
-    for line in text.splitlines():
+def parsed_default_memory(partitions: str, config: str, partition: str | None, cpus: int) -> int | None:
+    """Parse ``scontrol --oneliner show partition``, and ``scontrol show config`` for a partition without a default of its own."""
+    parts: list[dict[str, str]] = []
+    for line in partitions.splitlines():
         fields = dict(word.partition("=")[::2] for word in line.split())
         if fields.get("PartitionName") == partition or (partition is None and fields.get("Default") == "YES"):
-            for key, count in (("DefMemPerCPU", cpus), ("DefMemPerNode", 1)):
-                if fields.get(key, "").isdigit():
-                    return int(fields[key]) * count * 2**20
+            parts.append(fields)
+    parts.append(dict(re.findall(r"^(DefMem\w+)\s*=\s*(\S+)", config, re.MULTILINE)))
+    for fields in parts:
+        for key, count in (("DefMemPerCPU", cpus), ("DefMemPerNode", 1)):
+            if fields.get(key, "").isdigit():
+                return int(fields[key]) * count * 2**20
     return None
 
 

@@ -425,11 +425,12 @@ class ResourceSettings:
 
 @dataclass
 class ClusterSettings(ResourceSettings):
-    """Slurm, Ray."""
+    """Slurm, Ray, Kubernetes."""
 
     scheduler: str | None = _key(
         None,
-        "slurm: submit the shards as tasks of job arrays; ray: as actors of a Ray cluster; null: hydra/launcher decides.",
+        "slurm: submit the shards as tasks of job arrays; ray: as actors of a Ray cluster; kubernetes: as pods of an indexed "
+        "Job; null: hydra/launcher decides.",
     )
     address: str | None = _key(
         None,

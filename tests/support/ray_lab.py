@@ -6,7 +6,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
+
+import psutil
 
 NODES: dict[str, dict[str, Any]] = {
     "a": {"num_cpus": 2},
@@ -47,7 +50,12 @@ class RayLab:
 
     def kill_node(self, zone: str) -> None:
         """Kill every process of Ray on a node; nothing on it ends in an orderly way."""
-        self._cluster.remove_node(self._nodes.pop(zone), allow_graceful=False)
+        node = self._nodes.pop(zone)
+        own = [psutil.Process(info.process.pid) for infos in node.all_processes.values() for info in infos]
+        for process in [child for one in own for child in one.children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._cluster.remove_node(node, allow_graceful=False)
 
     def revive(self) -> None:
         """Start the nodes that do not run."""

@@ -151,6 +151,7 @@ FRAMEWORKS_BY_FOLDER = {
     "plan/sweep_file.py": {"hydra", "omegaconf"},
     "run/resume.py": {"omegaconf"},
     "config/errors.py": {"hydra", "omegaconf"},
+    "config/composed.py": {"hydra", "omegaconf"},
     "measuring/instantiate.py": {"hydra"},
 }
 

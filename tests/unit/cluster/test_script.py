@@ -92,11 +92,15 @@ PartitionName=whole AllowGroups=ALL Default=NO DefMemPerNode=UNLIMITED MaxMemPer
 """
 
 
+CONFIG = "DebugFlags              = (null)\nDefMemPerCPU            = 1000\nMaxArraySize            = 1001\n"
+
+
 def test_the_default_memory_of_a_partition() -> None:
-    assert parsed_default_memory(PARTITIONS, None, 2) == 512 * 2**20
-    assert parsed_default_memory(PARTITIONS, "large", 2) == 65536 * 2**20
-    assert parsed_default_memory(PARTITIONS, "whole", 2) is None
-    assert parsed_default_memory(PARTITIONS, "missing", 2) is None
+    assert parsed_default_memory(PARTITIONS, CONFIG, None, 2) == 512 * 2**20
+    assert parsed_default_memory(PARTITIONS, CONFIG, "large", 2) == 65536 * 2**20
+    assert parsed_default_memory(PARTITIONS, "", "whole", 2) is None
+    assert parsed_default_memory(PARTITIONS, CONFIG, "whole", 2) == 2000 * 2**20
+    assert parsed_default_memory(PARTITIONS, "", "missing", 2) is None
 
 
 def test_a_partition_whose_default_is_too_little_is_asked_for_what_frameworks_need(
