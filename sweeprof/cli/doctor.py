@@ -51,7 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="how long a probe may wait in the queue (default: 300)",
     )
-    parser.add_argument("--quick", action="store_true", help="import no framework, and measure noise briefly")
+    parser.add_argument(
+        "--quick", action="store_true", help="import no framework, measure noise briefly, and run no suite"
+    )
     parser.add_argument("--strict", action="store_true", help="exit with 2 if something would distort measurements")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument("--uri", metavar="ADDRESS", help="check whether this MLflow server answers")
@@ -112,6 +114,8 @@ def examine(
     yield from host.gpus()
     if device is not None:
         yield from devices.device(device)
+        if not quick:
+            yield from devices.conformance(device)
     yield from host.limits()
     yield from software.disk(output)
     yield from software.tracking(uri)

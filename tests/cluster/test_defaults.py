@@ -24,6 +24,7 @@ def test_tasks_get_the_memory_that_their_framework_needs(slurm: Lab, tmp_path: P
     assert slurm.details(f"{submission.job}_0")["MinMemoryNode"] == "1.50G"
 
 
+@pytest.mark.slow
 def test_too_little_memory_stops_the_sweep_with_the_key(slurm: Lab, tmp_path: Path) -> None:
     ran = run_command(tmp_path, *SWEEP, *TASKS, "cluster.memory=150MiB", "cluster.parallel=1")
     assert ran.code == 2, ran.out + ran.err

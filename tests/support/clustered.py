@@ -159,7 +159,7 @@ class Clustered:
         last = [event["event"] for event in events if event["combination_id"] == id][-1:]
         return last in (["begin"], ["running"])
 
-    def until(self, predicate: Callable[[], object], said: str, timeout_s: float = 60) -> None:
+    def until(self, predicate: Callable[[], object], said: str, timeout_s: float = 120) -> None:
         """Wait for something to come true."""
 
         def come_true() -> bool:

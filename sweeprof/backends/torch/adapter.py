@@ -90,7 +90,7 @@ class TorchBackend:
             "oneDNN": torch.backends.mkldnn.enabled,
             "default dtype": str(torch.get_default_dtype()),
             "default device": str(torch.get_default_device()),
-            **{f"autocast on {kind}": _autocast(kind) for kind in ("cpu", "cuda")},
+            **{f"autocast on {kind}": _autocast(kind) for kind in ("cpu", *_accelerator_types())},
             # Only what is not at its default; until something compiles, the module is not imported.
             "inductor": "" if inductor is None else _changed_settings(inductor),
             **({} if device is None else {"device": str(device)}),
@@ -274,6 +274,12 @@ def _changed_settings(inductor: Any) -> str:
         if name not in values or values[name] != inductor._config[name].default:
             lines.append(line)
     return "\n".join(lines)
+
+
+def _accelerator_types() -> list[str]:
+    """Return the type of the accelerator that this PyTorch is built for."""
+    current = torch.accelerator.current_accelerator()
+    return [] if current is None or not torch.amp.is_autocast_available(current.type) else [current.type]
 
 
 def _autocast(device: str) -> str | None:
