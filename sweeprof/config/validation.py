@@ -22,8 +22,12 @@ from sweeprof.results.verdicts import MIN_ROUNDS
 
 WHERE = "where"
 """The key of a group of ``cluster.groups`` that selects combinations."""
-RESERVED_OPTIONS = ("job-name", "array", "output", "parsable", "wrap", "wait", "test-only", "clusters")
-"""Options of sbatch by which sweeprof finds the tasks of a sweep."""
+SCHEDULERS = ("slurm", "ray", "kubernetes")
+RESERVED_OPTIONS = (
+    *("job-name", "array", "output", "parsable", "wrap", "wait", "test-only", "clusters"),
+    *("name", "namespace", "lifetime", "get_if_exists"),
+)
+"""Options of sbatch, and of Ray's actors, by which sweeprof finds the tasks of a sweep."""
 
 
 def config_problems(config: Json) -> list[Problem]:
@@ -208,8 +212,8 @@ def _tracking_problems(tracking: Json) -> Iterator[Problem]:
 
 def _cluster_problems(cluster: Json) -> Iterator[Problem]:
     scheduler = cluster.get("scheduler")
-    if scheduler not in (None, "slurm"):
-        yield choice_problem("cluster.scheduler", scheduler, "scheduler", ["slurm"])
+    if scheduler not in (None, *SCHEDULERS):
+        yield choice_problem("cluster.scheduler", scheduler, "scheduler", SCHEDULERS)
         return
     known = keys_below("cluster")
     for name, value in cluster.items():
@@ -219,7 +223,7 @@ def _cluster_problems(cluster: Json) -> Iterator[Problem]:
     if isinstance(options, Mapping):
         yield from _option_problems(options, "cluster.options")
     if isinstance(groups, list):
-        yield from _group_problems(groups)
+        yield from _group_problems(groups, RESOURCES if scheduler == "slurm" else ("memory", "cpus", "gpus", "options"))
 
 
 def _search_problems(search: Any) -> Iterator[Problem]:
@@ -248,17 +252,21 @@ def _option_problems(options: Mapping[str, object], key: str) -> Iterator[Proble
             yield Problem(f"{key}.{name}", value, "is set by sweeprof, which uses it to find its tasks.")
 
 
-def _group_problems(groups: Sequence[object]) -> Iterator[Problem]:
-    """Return the problems of ``cluster.groups``, without those of the combinations that they select."""
+def _group_problems(groups: Sequence[object], known: Sequence[str]) -> Iterator[Problem]:
+    """Return the problems of ``cluster.groups``, without those of the combinations that they select.
+
+    Args:
+        known: the resources that the scheduler has.
+    """
     for number, group in enumerate(groups):
         key = f"cluster.groups[{number}]"
         if not isinstance(group, Mapping) or WHERE not in group:
             yield Problem(key, group, "is not {where: {axis: value}, memory: …}.")
             continue
         for name in group:
-            if name not in (*RESOURCES, WHERE):
-                yield key_problem(f"{key}.{name}", group[name], [f"{key}.{known}" for known in (WHERE, *RESOURCES)])
-        resources = {name: group[name] for name in group if name in RESOURCES}
+            if name not in (*known, WHERE):
+                yield key_problem(f"{key}.{name}", group[name], [f"{key}.{other}" for other in (WHERE, *known)])
+        resources = {name: group[name] for name in group if name in known}
         for problem in constraint_problems({"cluster": resources}):
             yield replace(problem, key=problem.key.replace("cluster", key, 1))
         if isinstance(group.get("options"), Mapping):

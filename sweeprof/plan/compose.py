@@ -54,7 +54,7 @@ from sweeprof.plan.probe import probe
 from sweeprof.plan.progress import PlanningDisplay
 from sweeprof.plan.search import goal_problems, has_goal, placement_problems, search_plan, with_conditions
 from sweeprof.plan.shape import distinct
-from sweeprof.plan.shards import BASIC, SLURM, Shards, asked_for, in_shards, in_tasks, parallel_jobs
+from sweeprof.plan.shards import BASIC, CLUSTER, Shards, asked_for, in_shards, in_tasks, parallel_jobs
 from sweeprof.plan.sweep_file import Section, plain_node
 from sweeprof.results.compare import Excluded
 from sweeprof.results.measurement import MetricInfo
@@ -422,13 +422,13 @@ class Composer:
         launcher = str(self.config.hydra.launcher.get("_target_", ""))
         name = self.config.hydra.runtime.choices.get("hydra/launcher")
         if self.config.cluster.get("scheduler") is None:
-            if launcher == SLURM:
+            if launcher == CLUSTER:
                 yield Problem("hydra/launcher", name, "is selected by cluster=slurm, which has its settings.")
             if self.config.tracking.get("writer") == "job":
                 yield Problem("tracking.writer", "job", "needs a cluster: cluster=slurm.")
             if self.config.wait_for_jobs is False:
                 yield Problem("wait_for_jobs", "false", "needs a cluster: cluster=slurm.")
-        elif launcher not in (SLURM, BASIC):
+        elif launcher not in (CLUSTER, BASIC):
             named = self.config.hydra.runtime.choices.get("cluster")
             yield Problem("hydra/launcher", name, f"cannot be combined with cluster={named}; remove one of the two.")
 

@@ -146,6 +146,11 @@ class Plan:
     """None: every combination is measured."""
     schema_version: int = SCHEMA_VERSION
 
+    @property
+    def scheduler(self) -> str | None:
+        """The scheduler of a sweep on a cluster."""
+        return str(self.cluster["settings"]["scheduler"]) if self.cluster else None
+
     def to_dict(self) -> Json:
         """Plain JSON data; equal parts of the combinations' configs are there once."""
         data = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}

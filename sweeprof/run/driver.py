@@ -17,6 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from sweeprof.cluster.launcher import Detached
 from sweeprof.errors import ExitCode, Problem, SweeprofError, UserError
 from sweeprof.metrics.select import needs_trust
 from sweeprof.plan.plan import Plan
@@ -37,7 +38,6 @@ from sweeprof.run.references import keep_baseline
 from sweeprof.run.reports import write_reports
 from sweeprof.run.tracker_process import TrackerProcess
 from sweeprof.run.tracking_file import StoredTracker, keep_config, note_ending, sending_command, shown_at
-from sweeprof.slurm.launcher import Detached
 from sweeprof.storage.folder import Folder, stamp_of
 from sweeprof.tracking import Links, SweepOutcome
 

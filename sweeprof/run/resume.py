@@ -14,6 +14,9 @@ from omegaconf import OmegaConf, open_dict
 from rich.console import Console
 from rich.text import Text
 
+from sweeprof.cluster.launcher import live_jobs
+from sweeprof.cluster.scheduler import ClusterError
+from sweeprof.cluster.schedulers import scheduler_of
 from sweeprof.config.schema import NOT_DECIDING, TRIAL_KEYS, constraint_problems
 from sweeprof.config.validation import config_problems
 from sweeprof.errors import Damaged, Problem, UserError, choice_problem
@@ -32,8 +35,6 @@ from sweeprof.run.launchers import Launch
 from sweeprof.run.locks import driver_lock
 from sweeprof.run.search import measured_plan
 from sweeprof.run.tracking_file import StoredTracker, stored_tracker
-from sweeprof.slurm.commands import SlurmError
-from sweeprof.slurm.launcher import live_jobs
 from sweeprof.storage.folder import Folder, sweeps
 from sweeprof.storage.jobs import Jobs
 
@@ -325,19 +326,21 @@ def resume_sweep(composer: Composer, launch: Launch, out: Console, live: Console
 
 
 def _jobs(folder: Folder) -> list[str]:
-    """Return the jobs that still measure the sweep; raises :class:`UserError` if Slurm does not answer."""
+    """Return the jobs that still measure the sweep; raises :class:`UserError` if their scheduler does not answer."""
     try:
         return live_jobs(folder)
-    except SlurmError as error:
-        message = f"was measured by jobs of Slurm, but Slurm does not answer whether they still run: {error}"
+    except ClusterError as error:
+        message = f"was measured by jobs of a cluster that does not answer whether they still run: {error}"
         raise UserError([Problem("resume", str(folder.path), message)]) from None
 
 
 def _running_jobs(jobs: Sequence[str], folder: Folder, old: Plan, plan: Plan) -> str:
     """Return a sentence on jobs that still run; raises :class:`UserError` if they measure another plan."""
-    named = f"job{'s' * (len(jobs) > 1)} {', '.join(jobs)} of Slurm"
-    if (old.combinations, old.shards, bool(old.cluster)) != (plan.combinations, plan.shards, bool(plan.cluster)):
-        message = f"is being measured by {named} with another plan: wait until they end, or cancel them: scancel {' '.join(jobs)}."
+    scheduler = scheduler_of(old.cluster["settings"], Jobs(folder.path))
+    named = f"job{'s' * (len(jobs) > 1)} {', '.join(jobs)} of {scheduler.title}"
+    if (old.combinations, old.shards, old.scheduler) != (plan.combinations, plan.shards, plan.scheduler):
+        cancel = scheduler.cancel_command(jobs)
+        message = f"is being measured by {named} with another plan: wait until they end, or cancel them: {cancel}."
         raise UserError([Problem("resume", str(folder.path), message)])
     return f"{named} still measure it."
 

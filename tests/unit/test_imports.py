@@ -151,6 +151,7 @@ FRAMEWORKS_BY_FOLDER = {
     "plan/sweep_file.py": {"hydra", "omegaconf"},
     "run/resume.py": {"omegaconf"},
     "config/errors.py": {"hydra", "omegaconf"},
+    "config/composed.py": {"hydra", "omegaconf"},
     "measuring/instantiate.py": {"hydra"},
 }
 
@@ -213,7 +214,7 @@ def test_processes_are_the_sweeps(file: Path) -> None:
     starting = r"os\.(fork|forkpty|posix_spawnp?|spawn\w+|exec\w+|system|popen|kill|killpg)"
     found = [text for _, text in names_in(file) if re.fullmatch(starting, text)]
     found += [name for name in imports(file) if name.split(".")[0] in ("subprocess", "multiprocessing")]
-    allowed = relative(file).startswith(("run/", "slurm/", "plan/", "cli/", "doctor/")) or relative(file) in {
+    allowed = relative(file).startswith(("run/", "cluster/", "plan/", "cli/", "doctor/")) or relative(file) in {
         "processes.py",
         "results/environment.py",  # asks git for the revision
         "measuring/child.py",  # what it measures ends with it

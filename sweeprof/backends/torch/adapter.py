@@ -94,7 +94,7 @@ class TorchBackend:
             "oneDNN": torch.backends.mkldnn.enabled,
             "default dtype": str(torch.get_default_dtype()),
             "default device": str(torch.get_default_device()),
-            **{f"autocast on {kind}": _autocast(kind) for kind in ("cpu", "cuda")},
+            **{f"autocast on {kind}": _autocast(kind) for kind in ("cpu", *_accelerator_types())},
             # Only what is not at its default; until something compiles, the module is not imported.
             "inductor": inductor_settings(),
             **({} if device is None else {"device": str(device)}),
@@ -265,6 +265,12 @@ class TorchBackend:
     def is_out_of_memory(self, error: BaseException) -> bool:
         # The CPU allocator raises a plain RuntimeError.
         return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _accelerator_types() -> list[str]:
+    """Return the type of the accelerator that this PyTorch is built for."""
+    current = torch.accelerator.current_accelerator()
+    return [] if current is None or not torch.amp.is_autocast_available(current.type) else [current.type]
 
 
 def _autocast(device: str) -> str | None:

@@ -57,7 +57,8 @@ def unchanged(
     if is_outermost:
         _REMEMBERED[id(module)] = attributes
     try:
-        with torch.random.fork_rng(devices=_accelerators()):
+        kind, numbers = _seeded_accelerators()
+        with torch.random.fork_rng(devices=numbers, device_type=kind):
             yield changed
     finally:
         if is_outermost:
@@ -220,8 +221,17 @@ def masks_of(root: torch.nn.Module) -> list[torch.Tensor]:
     return found
 
 
-def _accelerators() -> list[int]:
-    return list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+def _seeded_accelerators() -> tuple[str, list[int]]:
+    """Return the type and the numbers of the accelerators whose random numbers are kept; none before anything has used them."""
+    current = torch.accelerator.current_accelerator()
+    if current is None:
+        return "cuda", []
+    module = torch.get_device_module(current)
+    is_initialized = getattr(module, "is_initialized", lambda: True)
+    # MPS has one generator, whose functions take no device, as fork_rng calls them.
+    if current.type == "mps" or not hasattr(module, "get_rng_state") or not is_initialized():
+        return current.type, []
+    return current.type, list(range(torch.accelerator.device_count()))
 
 
 Names = tuple[str, ...]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sweeprof.slurm.commands import TaskState, is_limit, parsed_largest_array, states_in_sacct, states_in_squeue
+from sweeprof.cluster.scheduler import TaskState
+from sweeprof.cluster.slurm import is_limit, parsed_largest_array, states_in_sacct, states_in_squeue
 
 SQUEUE = """\
 night-ab|3|12|PENDING|JobArrayTaskLimit|

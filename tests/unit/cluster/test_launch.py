@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from support.scripted import ScriptedSlurm
+from sweeprof.cluster import slurm as commands
+from sweeprof.cluster.job_tracker import JobTracker
+from sweeprof.cluster.launcher import Detached, follow, job_tracker, launch, live_jobs, may_be_at_work
 from sweeprof.errors import UserError
-from sweeprof.slurm import commands
-from sweeprof.slurm.job_tracker import JobTracker
-from sweeprof.slurm.launcher import Detached, follow, job_tracker, launch, live_jobs, may_be_at_work
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.jobs import Jobs, Note
 
@@ -91,7 +91,7 @@ def test_ctrl_c_is_one_also_where_slurm_does_not_answer(
 def test_an_sbatch_that_is_interrupted_is_cancelled_if_it_was_heard(
     slurm: ScriptedSlurm, folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(_: object) -> str:
+    def interrupted(*_: object) -> str:
         (submission,) = Jobs(folder.path).all()
         slurm.queue(submission, "PENDING", "PENDING", job=5)
         raise KeyboardInterrupt

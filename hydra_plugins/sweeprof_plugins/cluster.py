@@ -1,4 +1,4 @@
-"""The Slurm launcher for Hydra, which accepts plugin classes only if they are defined in this namespace."""
+"""The launcher of clusters for Hydra, which accepts plugin classes only if they are defined in this namespace."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 
-class SlurmLauncher(Launcher):
-    """Hands shards to Slurm as tasks of job arrays; jobs read the sweep's folder, so nothing is pickled or composed again."""
+class ClusterLauncher(Launcher):
+    """Hands shards to a cluster as tasks; these read the sweep's folder, so nothing is pickled or composed again."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self._config = config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         # Hydra imports every plugin at each start, also for --help and for other applications.
-        from sweeprof.slurm.launcher import launch
+        from sweeprof.cluster.launcher import launch
 
         launch(self._config.hydra.sweep.dir, bool(self._config.wait_for_jobs))
         return []

@@ -1,14 +1,14 @@
-"""A sweep's shards as tasks of Slurm: launched by a driver, and followed by it, by a later driver, or not at all."""
+"""A sweep's shards as tasks of a cluster: launched by a driver, and followed by it, by a later driver, or not at all."""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
 
+from sweeprof.cluster.job_tracker import JobTracker
+from sweeprof.cluster.scheduler import ClusterError
+from sweeprof.cluster.schedulers import scheduler_of
 from sweeprof.errors import SweeprofError
-from sweeprof.slurm import commands
-from sweeprof.slurm.commands import SlurmError
-from sweeprof.slurm.job_tracker import JobTracker
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.jobs import Jobs
 
@@ -24,32 +24,38 @@ def launch(path: Path | str, wait: bool) -> None:
 
     Raises:
         Detached: unless ``wait``, once everything is submitted.
-        SlurmError: Slurm refused.
-        UserError: this host has no Slurm.
+        ClusterError: the scheduler refused.
+        UserError: this host lacks what submits to it.
     """
-    commands.check_installed()
     tracker = job_tracker(Folder(Path(path)))
+    tracker.scheduler.check_installed()
     try:
         tracker.update()
         tracker.submit(tracker.unattended())
         if not wait:
+            tracker.update()
+            tracker.write_queue()
             raise Detached(tracker.jobs.queue())
         tracker.follow()
     except KeyboardInterrupt:
         try:
             tracker.cancel()
-        except SlurmError as error:
-            log.warning("running jobs continue, cancel them with scancel %s: %s", " ".join(tracker.numbers()), error)
+        except ClusterError as error:
+            log.warning(
+                "running jobs continue, cancel them with: %s (%s)",
+                tracker.scheduler.cancel_command(tracker.numbers()),
+                error,
+            )
         raise
 
 
 def follow(path: Path | str, wait: bool) -> None:
     """Follow the tasks of a sweep without submitting any; raises like :func:`launch`."""
     folder = Folder(Path(path))
-    if not _need_slurm(folder):
+    if not _need_scheduler(folder):
         return
-    commands.check_installed()
     tracker = job_tracker(folder)
+    tracker.scheduler.check_installed()
     try:
         if wait:
             tracker.follow(submits=False)
@@ -68,32 +74,34 @@ def job_tracker(folder: Folder) -> JobTracker:
 
 
 def live_jobs(folder: Folder) -> list[str]:
-    """Return the jobs of a sweep that Slurm has not finished with.
+    """Return the jobs of a sweep that its scheduler has not finished with.
 
     Raises:
-        SlurmError: it does not answer.
-        UserError: this host has no Slurm to ask, and not every task has written its end.
+        ClusterError: it does not answer.
+        UserError: this host cannot ask it, and not every task has written its end.
     """
-    if not _need_slurm(folder):
+    if not _need_scheduler(folder):
         return []
-    commands.check_installed()
     tracker = job_tracker(folder)
+    tracker.scheduler.check_installed()
     tracker.update()
     return tracker.numbers()
 
 
 def may_be_at_work(folder: Folder) -> bool:
-    """True if jobs of a sweep may still run or wait; if Slurm does not answer, every job that has not written its end counts."""
+    """True if jobs of a sweep may still run or wait; without an answer every job that has not written its end counts."""
     try:
         return bool(live_jobs(folder))
     except (SweeprofError, OSError, ValueError, KeyError, TypeError):  # or its plan cannot be read
         return _has_unfinished(Jobs(folder.path))
 
 
-def _need_slurm(folder: Folder) -> bool:
-    """True if Slurm has to be queried for a sweep's jobs: on a host without it, only if tasks have not written their end."""
+def _need_scheduler(folder: Folder) -> bool:
+    """True if the scheduler has to be queried for a sweep's jobs: on a host without it, only if tasks have not written an end."""
     jobs = Jobs(folder.path)
-    return bool(jobs.all()) and (commands.is_installed() or _has_unfinished(jobs))
+    if not jobs.all():
+        return False
+    return _has_unfinished(jobs) or scheduler_of(folder.read_plan().cluster["settings"], jobs).is_installed()
 
 
 def _has_unfinished(jobs: Jobs) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sweeprof.results.files import read_json
-from sweeprof.run import slurm_task
+from sweeprof.run import cluster_task
 from sweeprof.run.locks import exclusive_lock
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.jobs import HELD, Jobs, Submission
@@ -24,7 +24,7 @@ def submission(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Submission:
 
 
 def test_it_measures_its_shard_and_tells_its_end(folder: Folder, submission: Submission) -> None:
-    assert slurm_task.main([str(folder.path), submission.token]) == 0
+    assert cluster_task.main([str(folder.path), submission.token]) == 0
     assert sorted(path.name for path in folder.records.iterdir()) == ["ce", "cf"]
     note = Jobs(folder.path).note(submission.token, 1)
     assert note is not None
@@ -35,21 +35,21 @@ def test_it_measures_its_shard_and_tells_its_end(folder: Folder, submission: Sub
 
 def test_one_that_was_revoked_measures_nothing(folder: Folder, submission: Submission) -> None:
     Jobs(folder.path).revoke(submission)
-    assert slurm_task.main([str(folder.path), submission.token]) == slurm_task.REVOKED
+    assert cluster_task.main([str(folder.path), submission.token]) == cluster_task.REVOKED
     assert not folder.records.exists()
     assert Jobs(folder.path).note(submission.token, 1) is None
 
 
 def test_one_of_which_nothing_is_known_measures_nothing(folder: Folder, submission: Submission) -> None:
-    assert slurm_task.main([str(folder.path), "0" * 10]) == slurm_task.REVOKED
+    assert cluster_task.main([str(folder.path), "0" * 10]) == cluster_task.REVOKED
     assert not folder.records.exists()
 
 
 def test_two_do_not_measure_one_shard(folder: Folder, submission: Submission, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_task, "ENDING_S", 0.1)
+    monkeypatch.setattr(cluster_task, "ENDING_S", 0.1)
     with exclusive_lock(folder.events / "shard-2.jsonl") as is_alone:
         assert is_alone
-        assert slurm_task.main([str(folder.path), submission.token]) == slurm_task.EXIT_HELD
+        assert cluster_task.main([str(folder.path), submission.token]) == cluster_task.EXIT_HELD
     note = Jobs(folder.path).note(submission.token, 1)
     assert note is not None
     assert note.error == HELD
@@ -60,9 +60,9 @@ def test_what_ends_it_is_told(folder: Folder, submission: Submission, monkeypatc
     def fails(*_: object) -> bool:
         raise RuntimeError("no such device")
 
-    monkeypatch.setattr(slurm_task, "run_shard", fails)
+    monkeypatch.setattr(cluster_task, "run_shard", fails)
     with pytest.raises(RuntimeError):
-        slurm_task.main([str(folder.path), submission.token])
+        cluster_task.main([str(folder.path), submission.token])
     note = Jobs(folder.path).note(submission.token, 1)
     assert note is not None
     assert note.error == "RuntimeError: no such device"

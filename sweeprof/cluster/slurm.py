@@ -1,4 +1,7 @@
-"""Slurm's commands: sbatch, squeue, sacct, scancel and scontrol, and the parsing of their output. Nothing else calls them."""
+"""Slurm's commands: sbatch, squeue, sacct, scancel and scontrol, and the parsing of their output. Nothing else calls them.
+
+The module is a :class:`sweeprof.cluster.scheduler.Scheduler`.
+"""
 
 from __future__ import annotations
 
@@ -9,55 +12,25 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from sweeprof.cluster.scheduler import ClusterError, States, TaskState
 from sweeprof.config.units import parse_minutes, parse_size
-from sweeprof.errors import SweeprofError, UserError
+from sweeprof.errors import UserError
 from sweeprof.storage.folder import DRIVER
-from sweeprof.storage.jobs import Submission
+from sweeprof.storage.jobs import Jobs, Submission
 
-MODULE = "sweeprof.run.slurm_task"
-"""What a job runs."""
+title = "Slurm"
+MEMORY_VARIABLES = ("SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU", "SBATCH_MEM_PER_NODE")
+"""By which a user or a site sets the memory of jobs for sbatch."""
 ANSWER_S = 60.0
 """Time limit of a command; the controller may be busy, and sbatch itself retries for a while."""
 SKEW_S = 3600.0
 """How far this host's clock may be ahead of the cluster's."""
 SQUEUE_FORMAT = "%j|%K|%F|%T|%r|%N"
 SACCT_FORMAT = "JobName,JobID,State,NodeList"
-LIVE = frozenset(
-    "PENDING RUNNING CONFIGURING COMPLETING SUSPENDED REQUEUED REQUEUE_HOLD REQUEUE_FED RESIZING RESV_DEL_HOLD SIGNALING "
-    "STAGE_OUT STOPPED SPECIAL_EXIT POWER_UP_NODE".split()
-)
-"""States of a task that Slurm has not finished with."""
-UNKNOWN = "UNKNOWN"
-"""The state of a task that Slurm no longer lists."""
-VANISHED = "VANISHED"
-"""The state of one that never began: a task that is cancelled while it waits leaves the queue at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskState:
-    """The state of a task of an array."""
-
-    job: str
-    """``12_3``."""
-    name: str
-    """``RUNNING``, ``OUT_OF_MEMORY`` …"""
-    reason: str = ""
-    """Why a pending task waits."""
-    node: str = ""
-
-    @property
-    def is_live(self) -> bool:
-        """True if Slurm has not finished with it."""
-        return self.name in LIVE
-
-
-States = dict[tuple[str, int], TaskState]
-"""By the name of the job and the number of the task."""
 
 
 def states_in_squeue(text: str) -> States:
@@ -111,10 +84,6 @@ def is_limit(message: str) -> bool:
     return re.search(temporary, message, re.IGNORECASE) is not None
 
 
-class SlurmError(SweeprofError):
-    """Slurm refused, or did not answer."""
-
-
 def is_installed() -> bool:
     """True if this host has the commands of Slurm."""
     return not _missing()
@@ -134,12 +103,15 @@ def check_installed() -> None:
         )
 
 
-def submit(command: Sequence[str]) -> str:
+def submit(submission: Submission, settings: Mapping[str, Any], jobs: Jobs) -> str:
     """Run sbatch; returns the job's number.
 
     Raises:
-        SlurmError: it was refused.
+        ClusterError: it was refused.
     """
+    log = jobs.logs / f"{submission.token}-%a.log"
+    memory = requested_memory(submission.resources)
+    command = sbatch(submission, settings, jobs.script(submission.token), log, Path.cwd(), memory)
     return _answer(command).strip().partition(";")[0]
 
 
@@ -147,7 +119,7 @@ def states(names: Collection[str]) -> States:
     """Return what Slurm's controller knows of the jobs of these names; it forgets jobs some time after their end (MinJobAge).
 
     Raises:
-        SlurmError: it does not answer.
+        ClusterError: it does not answer.
     """
     if not names:
         return {}
@@ -168,26 +140,36 @@ def accounted(names: Collection[str], since: float) -> States:
     options = ["--noheader", "--parsable2", "--allocations", f"--starttime={start}", f"--format={SACCT_FORMAT}"]
     try:
         found = states_in_sacct(_answer(["sacct", *options, f"--name={','.join(names)}"]))
-    except SlurmError:
+    except ClusterError:
         return {}
     return {key: state for key, state in found.items() if not state.is_live}
 
 
-def cancel(jobs: Collection[str]) -> None:
+def cancel(arrays: Collection[str]) -> None:
     """Cancel jobs by their numbers.
 
     Raises:
-        SlurmError: it does not answer.
+        ClusterError: it does not answer.
     """
-    if jobs:
-        _answer(["scancel", *sorted(jobs)])
+    if arrays:
+        _answer(["scancel", *sorted(arrays)])
+
+
+def is_id(array: str) -> bool:
+    """Return whether a text is the number of a job."""
+    return array.isdigit()
+
+
+def cancel_command(arrays: Collection[str]) -> str:
+    """Return the command by which the user cancels jobs."""
+    return shlex.join(["scancel", *arrays])
 
 
 def largest_array() -> int:
     """Return the largest number of tasks of an array."""
     try:
         return parsed_largest_array(_answer(["scontrol", "show", "config"]))
-    except SlurmError:
+    except ClusterError:
         return parsed_largest_array("")
 
 
@@ -210,42 +192,63 @@ def _answer(command: Sequence[str]) -> str:
             command, env=variables, capture_output=True, text=True, errors="replace", timeout=ANSWER_S, check=False
         )
     except subprocess.TimeoutExpired:
-        raise SlurmError(f"{command[0]}: timed out after {ANSWER_S:g} s") from None
+        raise ClusterError(f"{command[0]}: timed out after {ANSWER_S:g} s") from None
     except OSError as error:
-        raise SlurmError(f"{command[0]}: {error}") from None
+        raise ClusterError(f"{command[0]}: {error}") from None
     if done.returncode:
         message = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
-        raise SlurmError(f"{command[0]}: {message}")
+        raise ClusterError(f"{command[0]}: {message}")
     return done.stdout
 
 
-def script(
-    submission: Submission, settings: Mapping[str, Any], folder: Path, python: str, inherited: Mapping[str, str]
-) -> str:
-    """Return a script that runs one task, whatever part of the environment sbatch passes on.
+def requested_memory(resources: Mapping[str, Any]) -> int | None:
+    """Return the bytes to request for a task; None for the partition's default.
 
-    Args:
-        settings: ``cluster`` in the config.
-        python: the interpreter, if the settings name none.
-        inherited: environment variables that the task needs as they are here.
+    Without ``cluster.memory`` it is what the frameworks need, unless the partition's default is more or the user has set an option
+    of sbatch for it.
     """
-    variables = {**inherited, **{str(key): str(value) for key, value in settings["environment"].items()}}
-    command = [settings["python"] or python, "-m", MODULE, str(folder), submission.token]
-    lines = [
-        "#!/bin/bash",
-        "# Made by sweeprof. Each task of the array measures one shard; trials that have a record are not run again.",
-        *(f"export {key}={shlex.quote(value)}" for key, value in variables.items()),
-        *map(str, settings["setup"]),
-        f"exec {shlex.join(command)}",
-    ]
-    return "\n".join(lines) + "\n"
+    if resources["memory"]:
+        return parse_size(resources["memory"])
+    needed = resources.get("needed_memory")  # absent in plans of earlier versions
+    is_set = any(key.startswith("mem") for key in resources["options"]) or any(map(os.environ.get, MEMORY_VARIABLES))
+    if not needed or is_set or resources["exclusive"]:
+        return None
+    default = default_memory(resources["partition"], int(resources["cpus"]))
+    return int(needed) if default is not None and default < needed else None
 
 
-def sbatch(submission: Submission, settings: Mapping[str, Any], script: Path, log: Path, cwd: Path) -> list[str]:
+def default_memory(partition: str | None, cpus: int) -> int | None:
+    """Return the bytes that a task gets in a partition, None for Slurm's default one, if it requests none; None: a whole node's."""
+    try:
+        partitions = _answer(["scontrol", "--oneliner", "show", "partition"])
+        return parsed_default_memory(partitions, _answer(["scontrol", "show", "config"]), partition, cpus)
+    except ClusterError:
+        return None
+
+
+def parsed_default_memory(partitions: str, config: str, partition: str | None, cpus: int) -> int | None:
+    """Parse ``scontrol --oneliner show partition``, and ``scontrol show config`` for a partition without a default of its own."""
+    parts: list[dict[str, str]] = []
+    for line in partitions.splitlines():
+        fields = dict(word.partition("=")[::2] for word in line.split())
+        if fields.get("PartitionName") == partition or (partition is None and fields.get("Default") == "YES"):
+            parts.append(fields)
+    parts.append(dict(re.findall(r"^(DefMem\w+)\s*=\s*(\S+)", config, re.MULTILINE)))
+    for fields in parts:
+        for key, count in (("DefMemPerCPU", cpus), ("DefMemPerNode", 1)):
+            if fields.get(key, "").isdigit():
+                return int(fields[key]) * count * 2**20
+    return None
+
+
+def sbatch(
+    submission: Submission, settings: Mapping[str, Any], script: Path, log: Path, cwd: Path, memory: int | None
+) -> list[str]:
     """Return the command that submits; resources are given on the command line, where no environment variable overrides them.
 
     Args:
         log: the file of a task's output, with ``%a`` for its number.
+        memory: bytes; None: the partition's default.
     """
     parallel = f"%{settings['parallel']}" if settings["parallel"] else ""
     given = {
@@ -257,6 +260,7 @@ def sbatch(submission: Submission, settings: Mapping[str, Any], script: Path, lo
         "nodes": "1",
         "ntasks": "1",
         **_resource_options(submission.resources),
+        **({"mem": f"{math.ceil(memory / 2**20)}M"} if memory else {}),
     }
     options = {**given, **{key: value for key, value in submission.resources["options"].items() if value is not None}}
     words = [
@@ -268,10 +272,8 @@ def sbatch(submission: Submission, settings: Mapping[str, Any], script: Path, lo
 
 def _resource_options(resources: Mapping[str, Any]) -> dict[str, Any]:
     options: dict[str, Any] = {key: resources[key] for key in ("partition", "account", "qos", "constraint")}
-    minutes, memory = parse_minutes(resources["time"]), parse_size(resources["memory"])
     options |= {
-        "time": minutes,
-        "mem": f"{math.ceil(memory / 2**20)}M" if memory else None,
+        "time": parse_minutes(resources["time"]),
         "cpus-per-task": resources["cpus"],
         "gres": f"gpu:{resources['gpus']}" if resources["gpus"] else None,
         "exclusive": True if resources["exclusive"] else None,

@@ -7,11 +7,11 @@ import time
 import pytest
 
 from support.scripted import ScriptedSlurm
+from sweeprof.cluster.job_tracker import JobTracker
+from sweeprof.cluster.launcher import job_tracker
+from sweeprof.cluster.scheduler import ClusterError
 from sweeprof.plan.plan import Trial
 from sweeprof.results.record import Record, read_records
-from sweeprof.slurm.commands import SlurmError
-from sweeprof.slurm.job_tracker import JobTracker
-from sweeprof.slurm.launcher import job_tracker
 from sweeprof.storage.events import EventLog
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.jobs import Note, Submission
@@ -61,7 +61,7 @@ def test_what_slurm_refuses_for_good_does_not_leave_the_rest_alone(slurm: Script
 def test_what_slurm_refuses_altogether(slurm: ScriptedSlurm, folder: Folder) -> None:
     slurm.refuse("parsable", "sbatch: error: Job violates accounting/QOS policy (job submit limit …)")
     tracker = job_tracker(folder)
-    with pytest.raises(SlurmError, match="submit limit"):
+    with pytest.raises(ClusterError, match="submit limit"):
         tracker.submit([0, 1, 2])
     assert all(submission.revoked for submission in tracker.jobs.all())  # it may have been heard
     assert set(tracker.jobs.outcomes()) == {0, 1, 2}
@@ -138,7 +138,7 @@ def test_an_sbatch_that_was_heard_is_found_again(slurm: ScriptedSlurm, folder: F
 def test_jobs_are_cancelled_also_where_the_queue_is_not_told(slurm: ScriptedSlurm, folder: Folder) -> None:
     tracker, _, _ = submitted(folder)
     slurm.go_away()
-    with pytest.raises(SlurmError):  # whether they have ended is not known
+    with pytest.raises(ClusterError):  # whether they have ended is not known
         tracker.cancel()
     assert slurm.told("scancel") == ["1 2"]
     assert all(submission.revoked for submission in tracker.jobs.all())
@@ -152,3 +152,40 @@ def test_the_user_s_view_of_the_queue_hides_nothing(
     tracker.update()
     assert (slurm.path / "squeue.env").read_text() == ""
     assert all("--all" in asked for asked in slurm.told("squeue"))
+
+
+def test_tasks_that_fail_for_one_cause_before_anything_is_measured_stop_the_sweep(
+    slurm: ScriptedSlurm, folder: Folder
+) -> None:
+    tracker, first, second = submitted(folder)
+    for place, id in enumerate(("ca", "cc")):
+        began(tracker, first, place)
+        begin(folder, place, id)
+    slurm.queue(first, "OUT_OF_MEMORY", "OUT_OF_MEMORY")
+    began(tracker, second, 0)
+    begin(folder, 2, "ce")
+    with (slurm.path / "squeue").open("a") as file:
+        file.write(f"{second.name}|0|2|OUT_OF_MEMORY|None|n0\n")
+    with pytest.raises(
+        ClusterError, match=r"3 tasks in a row ran out of memory .* such as cluster.memory=\dGiB, and resume"
+    ):
+        tracker.follow()
+    assert len(slurm.told("sbatch")) == 2  # nothing was submitted again
+    assert [outcome.status for _, outcome in sorted(tracker.jobs.outcomes().items())] == ["oom", "oom", "oom"]
+
+
+def test_tasks_that_measure_something_meanwhile_do_not(slurm: ScriptedSlurm, folder: Folder) -> None:
+    tracker, first, second = submitted(folder)
+    for place, id in enumerate(("ca", "cc")):
+        began(tracker, first, place)
+        begin(folder, place, id)
+    began(tracker, second, 0)
+    slurm.queue(first, "OUT_OF_MEMORY", "OUT_OF_MEMORY")
+    with (slurm.path / "squeue").open("a") as file:
+        file.write(f"{second.name}|0|2|RUNNING|None|n0\n")
+    assert tracker.settle() == [0, 1]
+    measure(folder, "ce")
+    begin(folder, 2, "cf")
+    (slurm.path / "squeue").write_text(f"{second.name}|0|2|OUT_OF_MEMORY|None|n0\n")
+    assert tracker.settle() == [2] or tracker.settle() == []
+    assert tracker._failures.count == 1

@@ -1,4 +1,8 @@
-"""``python -m sweeprof.run.slurm_task FOLDER TOKEN``: run one shard, as a task of an array on its node."""
+"""``python -m sweeprof.run.cluster_task FOLDER TOKEN``: run one shard, as a task of an array on its node.
+
+The number of the task is in the environment: ``SLURM_ARRAY_TASK_ID`` of Slurm, ``JOB_COMPLETION_INDEX`` of a Job of Kubernetes, or
+``SWEEPROF_TASK``.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from pathlib import Path
 
 from sweeprof.errors import UserError
 from sweeprof.plan.plan import Plan
+from sweeprof.processes import die_with
 from sweeprof.results.environment import scheduler
 from sweeprof.results.files import is_full
 from sweeprof.run.locks import ENDING_S
@@ -41,16 +46,27 @@ def send_shard(folder: Folder, plan: Plan, shard: int) -> None:
             print(f"not sent by this job: {tracker.trouble}", file=sys.stderr)
 
 
+NUMBERS = ("SWEEPROF_TASK", "SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
 REVOKED = 0
 EXIT_HELD = 75
 """Exit code where another task measures the same shard (EX_TEMPFAIL)."""
+
+
+def task_number() -> int:
+    """Return the number of this task within its array."""
+    numbers = [os.environ[name] for name in NUMBERS if name in os.environ]
+    if not numbers:
+        raise UserError(f"this is not a task of a cluster: none of {', '.join(NUMBERS)} is set.")
+    return int(numbers[0])
 
 
 def main(arguments: list[str]) -> int:
     """Run the shard that this task is for; returns the exit code."""
     guard_output()
     folder, token = Folder(Path(arguments[0])), arguments[1]
-    number = int(os.environ["SLURM_ARRAY_TASK_ID"])
+    if os.environ.get("SWEEPROF_PARENT") == str(os.getppid()):
+        die_with(os.getppid())  # an actor of Ray: what it has started does not end with it
+    number = task_number()
     jobs = Jobs(folder.path)
     submission = jobs.read(token)
     if submission is None or submission.revoked:

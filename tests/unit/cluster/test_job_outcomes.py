@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from sweeprof.slurm.commands import TaskState
-from sweeprof.slurm.job_tracker import JobOutcome, job_outcome
+from sweeprof.cluster.job_tracker import JobOutcome, job_outcome
+from sweeprof.cluster.scheduler import TaskState
 from sweeprof.storage.jobs import HELD, Note
 
 BEGAN = Note("12_3", "n2", 0, 100.0)
@@ -26,7 +26,7 @@ def judged(word: str, note: Note | None = BEGAN, output: str = "", progressed: b
         ("PREEMPTED", "lost", "was preempted", False, True),
         ("NODE_FAIL", "lost", "lost its node", False, True),
         ("FAILED", "lost", "failed", True, True),
-        ("UNKNOWN", "lost", "is no longer known to Slurm", False, True),
+        ("UNKNOWN", "lost", "is no longer known to the scheduler", False, True),
         ("COMPLETED", "lost", "ended", False, True),
         ("VANISHED", "lost", "was cancelled while it waited", False, False),
         ("REVOKED", "lost", "ended as REVOKED", False, False),
