@@ -36,7 +36,7 @@ import tensorflow as tf
 
 from sweeprof.backends.keras.private import all_layers
 from sweeprof.backends.tensorflow import private
-from sweeprof.backends.tensorflow.layer_times import LayerProbes, taping
+from sweeprof.backends.tensorflow.layer_times import LayerProbes
 from sweeprof.backends.tensorflow.model import (
     StepPhases,
     TensorflowModel,
@@ -479,13 +479,12 @@ def _stepped(
 ) -> PhaseBoundaries:
     """One whole step, its outputs added to ``results``."""
     begin = now()
-    with taping(task) as tape, probes.attached(tape):
+    with task.taping() as tape, probes.attached(tape):
         outputs = task.forward(*fed)
     turned = now()
-    gradients = [] if tape is None else tape.gradient(outputs, task.parameters)
+    gradients = [] if tape is None else task.gradients(outputs, tape)
     update = now()
-    if task.update is not None:
-        task.update(gradients)
+    task.update(gradients)
     if results is not None:
         results.append(outputs)
     return PhaseBoundaries(begin, turned, update, now())
