@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
 from math import prod
 
 import keras
@@ -52,49 +51,45 @@ _STORED_SMALLER = frozenset({"int8", "int4", "gptq", "awq"})
 """Quantisations that store weights otherwise; ``float8`` scales them as it computes."""
 
 
-@dataclass(frozen=True, slots=True)
-class LayerWeights:
-    """The weights of every layer, by the identity of the layer."""
-
-    own: dict[int, Weights]
-    """Without what a layer before it holds already."""
-    subtree: dict[int, Weights]
-    """With everything below, each variable once."""
+LayersBelow = Mapping[int, list[keras.Layer]]
+"""By the identity of a layer, those that it holds or calls."""
 
 
 def inventory(
-    layers: Iterable[keras.Layer], below: Mapping[int, list[keras.Layer]], sizes: Mapping[int, Mapping[str, float]]
-) -> LayerWeights:
-    """The weights of every layer.
+    root: keras.Layer, below: LayersBelow, sizes: Mapping[int, Mapping[str, float]]
+) -> tuple[dict[int, Weights], dict[int, Weights]]:
+    """The weights of every layer, by the identity of the layer.
+
+    The first are a layer's own, without what a layer before it holds already; the second with everything below, each variable once.
 
     Args:
-        layers: each once, those that come first own what they share with others.
-        below: by the identity of a layer, those that it holds or calls.
+        root: whose layers.
+        below: the layers below each.
         sizes: by the identity of a layer, bytes per element by name of variable, where a layer declares them.
     """
-    held = {id(layer): _variables(layer, sizes.get(id(layer), {})) for layer in layers}
+    layers = _reached(root, below)
+    held = {identity: _variables(layer, sizes.get(identity, {})) for identity, layer in layers.items()}
     before: set[Hashable] = set()
-    own = {}
-    for identity, variables in held.items():
-        fresh = {variable.key: variable for variable in variables if variable.key not in before}
+    own, subtree = {}, {}
+    for identity, layer in layers.items():
+        fresh = {variable.key: variable for variable in held[identity] if variable.key not in before}
         before.update(fresh)
         own[identity] = summed(fresh.values())
-    subtree = {}
-    for identity in held:
-        inner = {variable.key: variable for found in _reached(identity, below) for variable in held.get(found, ())}
+        inner = {variable.key: variable for found in _reached(layer, below) for variable in held[found]}
         subtree[identity] = summed(inner.values())
-    return LayerWeights(own, subtree)
+    return own, subtree
 
 
-def _reached(identity: int, below: Mapping[int, list[keras.Layer]]) -> list[int]:
-    found: dict[int, None] = {}
-    waiting = [identity]
+def _reached(root: keras.Layer, below: LayersBelow) -> dict[int, keras.Layer]:
+    """The root and every layer below it by identity, each once, parents first."""
+    found: dict[int, keras.Layer] = {}
+    waiting = [root]
     while waiting:
-        current = waiting.pop()
-        if current not in found:
-            found[current] = None
-            waiting += [id(layer) for layer in below.get(current, ())]
-    return list(found)
+        layer = waiting.pop()
+        if id(layer) not in found:
+            found[id(layer)] = layer
+            waiting += reversed(below[id(layer)])
+    return found
 
 
 def _variables(layer: keras.Layer, sizes: Mapping[str, float]) -> list[Variable]:
@@ -136,24 +131,22 @@ _NO_WEIGHTS = Weights()
 
 def rows_of(trace: SymbolicTrace, root: object) -> tuple[LayerRow, ...]:
     """One row per call in the order of the calls, then every layer that was never called."""
-    called = {id(call.layer) for call in trace.calls}
     below = _below(trace, root)
-    layers = _known(root, below)
     declared = {id(c.layer): c.counted.param_size for c in trace.calls if c.counted is not None}
-    weights = inventory(layers.values(), below, declared)
+    own_weights, subtree = inventory(root, below, declared)
     position: dict[LayerCall | None, int] = {}
     times: Counter[str] = Counter()
     rows: list[LayerRow] = []
 
     def add(call: LayerCall, index: int) -> None:
         position[call] = len(rows)
-        own = weights.own.pop(id(call.layer), _NO_WEIGHTS)
-        rows.append(_row(call, own, weights.subtree.get(id(call.layer)), index, position.get(call.parent)))
+        own = own_weights.pop(id(call.layer), _NO_WEIGHTS)
+        rows.append(_row(call, own, subtree.get(id(call.layer)), index, position.get(call.parent)))
 
     for call in trace.calls:
         add(call, times[call.path])
         times[call.path] += 1
-    for layer, path in _uncalled(trace, root, below, called):
+    for layer, path in _uncalled(trace, root, below):
         add(LayerCall(layer, path, None), -1)
     if trace.outside.operators:
         rows.append(_row(trace.outside, _NO_WEIGHTS, None, 0, None))
@@ -189,28 +182,14 @@ def _below(trace: SymbolicTrace, root: object) -> dict[int, list[keras.Layer]]:
     return found
 
 
-def _known(root: object, below: dict[int, list[keras.Layer]]) -> dict[int, keras.Layer]:
-    """The root and every layer below it by identity, each once, parents first."""
-    found: dict[int, keras.Layer] = {}
-    waiting = [root]
-    while waiting:
-        layer = waiting.pop()
-        if id(layer) not in found:
-            found[id(layer)] = layer
-            waiting += reversed(below[id(layer)])
-    return found
-
-
-def _uncalled(
-    trace: SymbolicTrace, root: object, below: dict[int, list[keras.Layer]], called: set[int]
-) -> list[tuple[keras.Layer, str]]:
+def _uncalled(trace: SymbolicTrace, root: object, below: LayersBelow) -> list[tuple[keras.Layer, str]]:
     """Layers that were never called, with paths below the layers that hold them."""
     paths = {id(call.layer): call.path for call in reversed(trace.calls)}
     found = []
-    for layer in _known(root, below).values():
+    for layer in _reached(root, below).values():
         path = paths.get(id(layer), ROOT)
         for part in parts_of(layer):
-            if id(part) not in called and id(part) not in paths:
+            if id(part) not in paths:
                 paths[id(part)] = trace.paths.below(path, part)
                 found.append((part, paths[id(part)]))
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-from keras.src import activations, backend, models
+from keras.src import activations, backend, models, tree
 from keras.src.backend.common import global_state, keras_tensor, name_scope
 from keras.src.layers import layer as layer_module
 from keras.src.layers.convolutional.base_conv import BaseConv
@@ -24,6 +24,7 @@ INTERFACES = (
     "keras.src.backend:cast",
     "keras.src.backend:compute_output_spec",
     "keras.src.backend:convert_to_tensor",
+    "keras.src.backend:get_keras_mask",
     "keras.src.backend:is_tensor",
     "keras.src.backend:name_scope",
     "keras.src.backend:standardize_data_format",
@@ -39,6 +40,8 @@ INTERFACES = (
     "keras.src.layers.rnn.dropout_rnn_cell:DropoutRNNCell.get_recurrent_dropout_mask",
     "keras.src.models:Functional.call",
     "keras.src.random.seed_generator:GLOBAL_SEED_GENERATOR",
+    "keras.src.tree:flatten",
+    "keras.src.tree:map_structure",
     "keras.src.utils.image_utils:smart_resize",
     "keras.src.utils.naming:to_snake_case",
     "keras:Operation.__new__",
@@ -73,6 +76,7 @@ __all__ = [
     "name_scope",
     "naming",
     "smart_resize",
+    "tree",
 ]
 
 

@@ -593,6 +593,8 @@ def patching(trace: SymbolicTrace) -> Iterator[None]:
         yield
 
 
+LEAVES = (KerasTensor, bool, int, float, str, type(None))
+"""Symbolic tensors, and what is neither nested nor a tensor of a framework."""
 Change = tuple[object, str, KerasFunction]
 """Class or module, name, and what is there instead."""
 
@@ -649,18 +651,46 @@ def _shortcuts(trace: SymbolicTrace) -> Iterator[Change]:
 
     def is_tensor(value: object) -> bool:
         """A tensor of the framework; TensorFlow takes long to say that a symbolic tensor or a number is none."""
-        return not isinstance(value, KerasTensor | bool | int | float | str | None) and before(value)
+        return not isinstance(value, LEAVES) and before(value)
+
+    def mapped(function: KerasFunction, *structures: Any, **options: bool) -> Any:
+        """Changed leaves; of the arguments of most calls, which are not nested, without a library for trees."""
+        structure = structures[0]
+        if len(structures) == 1 and not options:
+            if type(structure) is tuple and all(isinstance(leaf, LEAVES) for leaf in structure):
+                return tuple(map(function, structure))
+            if type(structure) is dict and all(isinstance(leaf, LEAVES) for leaf in structure.values()):
+                return {name: function(leaf) for name, leaf in structure.items()}
+            if isinstance(structure, LEAVES):
+                return function(structure)
+        return map_structure(function, *structures, **options)
+
+    def leaves(structure: Any) -> list[Any]:
+        return [structure] if isinstance(structure, LEAVES) else flatten(structure)
+
+    def mask_of(tensor: Any) -> Any:
+        return getattr(tensor, "_keras_mask", None) if isinstance(tensor, KerasTensor) else get_mask(tensor)
 
     def scope(name: str, caller: Any = None, **options: object) -> Any:
         """Keras's own scope; that of the framework around it only names what is made in a layer, which is built."""
         is_quick = trace.sees() and getattr(caller, "built", False) and not trace.current.in_graph
         return (private.name_scope.name_scope if is_quick else named)(name, caller=caller, **options)
 
-    new, before, named = keras.Operation.__new__, private.backend.is_tensor, private.backend.name_scope
+    backend, tree = private.backend, private.tree
+    new, before, named, get_mask = (
+        keras.Operation.__new__,
+        backend.is_tensor,
+        backend.name_scope,
+        backend.get_keras_mask,
+    )
+    map_structure, flatten = tree.map_structure, tree.flatten
     if not getattr(keras.config, "is_nnx_enabled", bool)():  # Keras 3.10 has no such mode
         yield keras.Operation, "__new__", staticmethod(new_operation)
-    yield private.backend, "is_tensor", is_tensor
-    yield private.backend, "name_scope", scope
+    yield backend, "is_tensor", is_tensor
+    yield backend, "name_scope", scope
+    yield backend, "get_keras_mask", mask_of
+    yield tree, "map_structure", mapped
+    yield tree, "flatten", leaves
     yield private.naming, "to_snake_case", cache(private.naming.to_snake_case)
 
 

@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 from unittest.mock import patch
@@ -380,12 +380,12 @@ class EagerSteps:
 
     def run_step(self, is_probed: bool) -> TimedStep:
         probes, task = self._probes, self._task
-        with taping(task) as tape, probes.attached(tape) if is_probed else nullcontext():
+        with task.taping() as tape, probes.attached(tape) if is_probed else nullcontext():
             begin = time.perf_counter()
             results = task.forward(*task.fed)
             turned = end = time.perf_counter()
         if tape is not None:
-            results = results, tape.gradient(results, task.parameters)
+            results = results, task.gradients(results, tape)
             end = time.perf_counter()
         events = (probes.forward, probes.backward) if is_probed else ()
         return TimedStep(begin, turned, end, results, *events)
@@ -419,11 +419,11 @@ class _Program:
     def _step(self, *fed: object) -> object:
         task, stamps = self._task, Timestamps()
         probes = self.probes = LayerProbes(task.root, stamps, task.parameters)
-        with taping(task) as tape, probes.attached(tape) if self._is_probed else nullcontext():
+        with task.taping() as tape, probes.attached(tape) if self._is_probed else nullcontext():
             results = task.forward(*fed)
         if tape is not None:
             self._turn, (_, seed) = stamps.at([results, tf.ones_like(results)])
-            results = results, tape.gradient(results, task.parameters, output_gradients=seed)
+            results = results, task.gradients(results, tape, seed)
         taken = tf.stack(stamps.taken) if stamps.taken else None
         stamps.hold((results, taken), from_both_sides=self._is_probed)
         return results, taken
@@ -442,17 +442,6 @@ class _Program:
         return TimedStep(begin, turned, end, results, forward, backward)
 
 
-@contextmanager
-def taping(task: StepPhases) -> Iterator[tf.GradientTape | None]:
-    """Within it a tape follows what the parameters of a task do, where it has any."""
-    if not task.trains:
-        yield None
-        return
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(task.parameters)
-        yield tape
-
-
 # Calibration and times
 
 CALLS = 40
@@ -465,14 +454,16 @@ def calibrated(is_eager: bool, with_backward: bool) -> Cost:
     """The cost of the probes of a call, and with ``with_backward`` of a mark in the backward; seconds."""
     weight, root = tf.Variable(1.0), _EmptyLayers()
 
-    def forward() -> object:
-        outputs = root(weight * tf.ones((4, 4)))
-        return tf.reduce_mean(outputs) if with_backward else outputs
+    def forward() -> tf.Tensor:
+        return root(weight * tf.ones((4, 4)))
 
+    task = StepPhases(root, forward, ((), {}, None))
+    if with_backward:
+        task = replace(task, loss=lambda outputs, _: tf.reduce_mean(outputs), variables=(weight,))
     plain: list[TimedStep] = []
     probed: list[TimedStep] = []
     with _without_keras():
-        steps = timed_steps_of(StepPhases(root, forward, (), (weight,) if with_backward else ()), is_eager)
+        steps = timed_steps_of(task, is_eager)
         for number in range(PAIRS):
             for is_probed in (False, True) if number % 2 else (True, False):
                 (probed if is_probed else plain).append(steps.run_step(is_probed))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -330,64 +330,85 @@ def _refill(value: Any, content: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Parts:
-    """The parts of a training step; each part can also run within a graph that is being traced."""
+class StepPhases:
+    """The phases of a step; each can also run within a graph that is being traced."""
 
-    forward: Callable[..., object]
-    """The model's outputs for its arguments, in training mode."""
-    loss: Loss
+    root: Any
+    """The model."""
+    call: Callable[..., object]
+    """Returns the model's outputs for its arguments."""
     fed: tuple[Args, Kwargs, tf.Tensor | None]
     """Positional arguments, keyword arguments and targets: handed to a program, which would take what it finds for constant."""
-    variables: list[keras.Variable]
+    loss: Loss | None = None
+    """None: inference."""
+    variables: Sequence[keras.Variable] = ()
     """Those that are trained, as Keras has them."""
-    optimizer: keras.optimizers.Optimizer | None
+    optimizer: keras.optimizers.Optimizer | None = None
     """None: nothing is updated."""
 
     @cached_property
-    def watched(self) -> list[tf.Variable]:
-        """The variables as TensorFlow has them."""
-        return [native(variable) for variable in self.variables]
+    def parameters(self) -> tuple[tf.Variable, ...]:
+        """The variables that are trained as TensorFlow has them."""
+        return tuple(native(variable) for variable in self.variables)
 
-    def lost(self, args: Args, kwargs: Kwargs, targets: tf.Tensor | None) -> tf.Tensor:
-        """The loss of one forward."""
-        return self.loss(self.forward(*args, **kwargs), targets)
+    @property
+    def trains(self) -> bool:
+        """True if a step has a backward pass."""
+        return self.loss is not None
 
-    def taped(self, args: Args, kwargs: Kwargs, targets: tf.Tensor | None) -> tuple[tf.Tensor, tf.GradientTape]:
-        """The loss, and the tape from which its gradients can be had."""
+    def forward(self, args: Args, kwargs: Kwargs, targets: tf.Tensor | None) -> Any:
+        """Return the outputs; of a training step the loss."""
+        outputs = self.call(*args, **kwargs)
+        return outputs if self.loss is None else self.loss(outputs, targets)
+
+    @contextmanager
+    def taping(self) -> Iterator[tf.GradientTape | None]:
+        """Within it a tape follows what the parameters do, if the step has a backward pass."""
+        if not self.trains:
+            yield None
+            return
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(self.watched)
-            return self.lost(args, kwargs, targets), tape
+            tape.watch(self.parameters)
+            yield tape
 
-    def gradients(self, loss: tf.Tensor, tape: tf.GradientTape) -> list[tf.Tensor | None]:
+    def gradients(self, loss: tf.Tensor, tape: tf.GradientTape, seed: tf.Tensor | None = None) -> Gradients:
         """One for each variable, None for those that the loss does not depend on.
 
+        Args:
+            loss: what :meth:`forward` returned.
+            tape: that followed it.
+            seed: the gradient of the loss; None: 1.
+
         Raises:
-            Unsupported: it depends on none.
+            Unsupported: the loss depends on no variable.
         """
-        found: list[tf.Tensor | None] = tape.gradient(loss, self.watched)
+        found: Gradients = tape.gradient(loss, self.parameters, output_gradients=seed)
         if all(gradient is None for gradient in found):
             raise Unsupported("no output depends on a trainable variable")
         return found
 
-    def update(self, gradients: list[tf.Tensor | None]) -> None:
+    def update(self, gradients: Gradients) -> None:
         """The optimizer's step."""
         if self.optimizer is not None:
             pairs = [(g, v) for g, v in zip(gradients, self.variables, strict=True) if g is not None]
             self.optimizer.apply([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
 
 
+Gradients = Sequence[tf.Tensor | None]
+
+
 class EagerTraining:
     """The three phases of a step that runs operator by operator."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: StepPhases) -> None:
         self._parts = parts
         self._tape: tf.GradientTape | None = None
-        self._gradients: list[tf.Tensor | None] = []
+        self._gradients: Gradients = []
 
     def forward(self) -> tf.Tensor:
         self._gradients = []
-        loss, self._tape = self._parts.taped(*self._parts.fed)
-        return loss
+        with self._parts.taping() as self._tape:
+            return self._parts.forward(*self._parts.fed)
 
     def backward(self, loss: tf.Tensor) -> None:
         tape, self._tape = self._tape, None
@@ -405,11 +426,12 @@ class EagerTraining:
 class FusedTraining:
     """A step that is one program, and the programs that end after its first phases."""
 
-    def __init__(self, parts: Parts, model: TensorflowModel) -> None:
+    def __init__(self, parts: StepPhases, model: TensorflowModel) -> None:
         self._fed, self._is_on_host = parts.fed, model.device == "cpu"
 
-        def backward(args: Args, kwargs: Kwargs, targets: tf.Tensor | None) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
-            loss, tape = parts.taped(args, kwargs, targets)
+        def backward(args: Args, kwargs: Kwargs, targets: tf.Tensor | None) -> tuple[tf.Tensor, Gradients]:
+            with parts.taping() as tape:
+                loss = parts.forward(args, kwargs, targets)
             return loss, parts.gradients(loss, tape)
 
         def whole(args: Args, kwargs: Kwargs, targets: tf.Tensor | None) -> tf.Tensor:
@@ -418,7 +440,9 @@ class FusedTraining:
             return loss
 
         by_xla = model.mode == "xla"
-        self._forward, self._backward, self._whole = (Program(each, by_xla) for each in (parts.lost, backward, whole))
+        self._forward, self._backward, self._whole = (
+            Program(each, by_xla) for each in (parts.forward, backward, whole)
+        )
 
     def trace(self) -> None:
         self._whole.trace(*self._fed)
@@ -449,26 +473,34 @@ def training(
         Exception: whatever the constructor of the caller's own optimizer raised.
     """
     with tf.device(model.device):
-        made = parts(model, batch, targets, config)
+        made = training_phases(model, batch, targets, config)
         if model.mode == "eager":
             yield EagerTraining(made)
         else:
             yield FusedTraining(made, model)
 
 
-def parts(model: TensorflowModel, batch: Inputs, targets: object, config: TrainingConfig) -> Parts:
-    """Return the parts of a training step of ``model``, with the optimizer's variables built. Raises as :func:`training`."""
-    native = model.native
-    if not getattr(native, "built", True):
-        model.called(batch.forward)(*batch.args, **batch.kwargs)  # its weights are made when it is first called
-    variables = list(getattr(native, "trainable_variables", ()))
+def training_phases(model: TensorflowModel, batch: Inputs, targets: object, config: TrainingConfig) -> StepPhases:
+    """Return a training step of ``model``, with the optimizer's variables built. Raises as :func:`training`."""
+    build(model, batch)
+    variables = list(getattr(model.native, "trainable_variables", ()))
     if not variables:
         raise Unsupported("no variable of the model is trainable")
-    optimizer = optimizer_of(config.optimizer, variables)
     wanted = on_device(Inputs((targets,)), model.device).args[0]
-    loss = loss_of(config.loss, wanted is not None, tensors_in)
-    fed = (batch.args, dict(batch.kwargs), wanted)
-    return Parts(model.called(batch.forward, training=True), loss, fed, variables, optimizer)
+    return StepPhases(
+        model.native,
+        model.called(batch.forward, training=True),
+        (batch.args, dict(batch.kwargs), wanted),
+        loss_of(config.loss, wanted is not None, tensors_in),
+        variables,
+        optimizer_of(config.optimizer, variables),
+    )
+
+
+def build(model: TensorflowModel, batch: Inputs) -> None:
+    """Call a model that has no weights yet, which are made when it is first called."""
+    if not getattr(model.native, "built", True):
+        model.called(batch.forward)(*batch.args, **batch.kwargs)
 
 
 @contextmanager
@@ -480,27 +512,6 @@ def whole_steps(model: TensorflowModel, work: Work) -> Iterator[Callable[[], obj
         return
     with training(model, work.batch, work.targets, work.training) as phases:
         yield phases.whole if isinstance(phases, FusedTraining) else phases.all_phases
-
-
-@dataclass(frozen=True, slots=True)
-class StepPhases:
-    """The phases of a step."""
-
-    root: keras.Layer
-    """The model."""
-    forward: Callable[..., object]
-    """Returns the outputs, or with parameters the loss; it also runs within a graph that is being traced."""
-    fed: Args
-    """Its arguments."""
-    parameters: tuple[tf.Variable, ...] = ()
-    """Variables, as TensorFlow has them, that gradients are asked for; none: inference."""
-    update: Callable[[list[tf.Tensor | None]], None] | None = None
-    """Applies the gradients."""
-
-    @property
-    def trains(self) -> bool:
-        """True if a step has a backward pass."""
-        return bool(self.parameters)
 
 
 def step_phases_of(model: TensorflowModel, work: Work) -> StepPhases:
@@ -518,9 +529,6 @@ def step_phases_of(model: TensorflowModel, work: Work) -> StepPhases:
             "not possible upstream: a compiled XLA program has no layers; mode=function has the same model with them"
         )
     if work.training is not None:
-        made = parts(model, batch, work.targets, work.training)
-        return StepPhases(root, made.lost, made.fed, tuple(made.watched), made.update)
-    forward = model.called(batch.forward)
-    if not root.built:
-        forward(*batch.args, **batch.kwargs)  # its weights are made when it is first called
-    return StepPhases(root, lambda args, kwargs: forward(*args, **kwargs), (batch.args, dict(batch.kwargs)))
+        return training_phases(model, batch, work.targets, work.training)
+    build(model, batch)
+    return StepPhases(root, model.called(batch.forward), (batch.args, dict(batch.kwargs), None))

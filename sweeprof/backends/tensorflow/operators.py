@@ -25,7 +25,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FunctionType
@@ -36,7 +36,7 @@ import tensorflow as tf
 
 from sweeprof.backends.keras.private import all_layers
 from sweeprof.backends.tensorflow import private
-from sweeprof.backends.tensorflow.layer_times import LayerProbes, taping
+from sweeprof.backends.tensorflow.layer_times import LayerProbes
 from sweeprof.backends.tensorflow.model import (
     StepPhases,
     TensorflowModel,
@@ -479,59 +479,41 @@ def _stepped(
 ) -> PhaseBoundaries:
     """One whole step, its outputs added to ``results``."""
     begin = now()
-    with taping(task) as tape, probes.attached(tape):
+    with task.taping() as tape, probes.attached(tape):
         outputs = task.forward(*fed)
     turned = now()
-    gradients = [] if tape is None else tape.gradient(outputs, task.parameters)
+    gradients = [] if tape is None else task.gradients(outputs, tape)
     update = now()
-    if task.update is not None:
-        task.update(gradients)
+    task.update(gradients)
     if results is not None:
         results.append(outputs)
     return PhaseBoundaries(begin, turned, update, now())
 
 
-@dataclass(slots=True)
-class _LayerSums:
-    """Sums over all calls of one row and all steps; nanoseconds."""
-
-    calls: int = 0
-    own: float = 0.0
-    total: float = 0.0
-    shapes: list[Shapes] = field(default_factory=list)
-
-
 def _rows(trace: TensorflowTrace, step: _Eager | _Graph) -> tuple[OperatorRow, ...]:
     """One per path, operator, phase and input shapes, in the order in which they first ran."""
-    sums: defaultdict[tuple[str, str, Phase, Shapes], _LayerSums] = defaultdict(_LayerSums)
+    runs: defaultdict[tuple[str, str, Phase, Shapes], list[OperatorRun]] = defaultdict(list)
     phase: Phase = "forward"
     for ran in trace.ran:
         owner = step.owner(ran)
-        if owner is None:
-            continue
-        path, phase = (
-            owner[0],
-            owner[1] or phase,
-        )  # what TensorFlow adds to a graph by itself serves what runs beside it
-        row = sums[path, ran.type, phase, step.shapes(ran)]
-        row.calls += 1
-        row.own += ran.own
-        row.total += ran.total
+        if owner is not None:
+            phase = owner[1] or phase  # what TensorFlow adds to a graph by itself serves what runs beside it
+            runs[owner[0], ran.type, phase, step.shapes(ran)].append(ran)
     return tuple(
         OperatorRow(
             path=path,
             operator=name,
             phase=phase,
-            calls=row.calls / TRACED_STEPS,
-            self_s=row.own / TRACED_STEPS / 1e9,
-            total_s=row.total / TRACED_STEPS / 1e9,
+            calls=len(same) / TRACED_STEPS,
+            self_s=sum(ran.own for ran in same) / TRACED_STEPS / 1e9,
+            total_s=sum(ran.total for ran in same) / TRACED_STEPS / 1e9,
             device_self_s=None,
             device_total_s=None,
             flops=None,
             allocated_bytes=None,
             input_shapes=shapes,
         )
-        for (path, name, phase, shapes), row in sums.items()
+        for (path, name, phase, shapes), same in runs.items()
     )
 
 
