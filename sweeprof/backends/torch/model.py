@@ -19,8 +19,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
+from itertools import chain
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils.rnn import PackedSequence
 
 from sweeprof.backends import Build
-from sweeprof.backends.outputs import HostArray, HostOutputs, floating_outputs
+from sweeprof.backends.outputs import HostOutputs, floating_outputs
 from sweeprof.backends.torch.callsites import tensors_in
 from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS
 from sweeprof.backends.torch.private import OpOverload, TorchDispatchMode
@@ -39,7 +40,9 @@ from sweeprof.errors import Unsupported, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import Clock, WallClock
 from sweeprof.nested import named_leaves
-from sweeprof.results.layers import LayerRow, LayerTable, Weights
+from sweeprof.results.layers import LayerTable
+
+T = TypeVar("T")
 
 
 class EventClock(WallClock):
@@ -150,7 +153,8 @@ class TorchVariant:
     def prepared(self, leaf: object) -> Any:
         """An input as this variant wants it, wherever it is."""
         if isinstance(leaf, TensorSpec):
-            return self._specified(leaf)
+            is_cast = self.dtype is not None and getattr(torch, leaf.dtype).is_floating_point
+            return replace(leaf, dtype=str(self.dtype).removeprefix("torch.")) if is_cast else leaf
         if isinstance(leaf, np.ndarray):
             leaf = torch.from_numpy(leaf)
         if isinstance(leaf, PackedSequence):
@@ -163,11 +167,6 @@ class TorchVariant:
         if self.channels_last and made.dim() == 4:
             made = made.contiguous(memory_format=torch.channels_last)
         return made.requires_grad_(leaf.requires_grad)
-
-    def _specified(self, spec: TensorSpec) -> TensorSpec:
-        if self.dtype is None or not getattr(torch, spec.dtype).is_floating_point:
-            return spec
-        return replace(spec, dtype=str(self.dtype).removeprefix("torch."))
 
 
 AS_IT_IS = TorchVariant()
@@ -184,8 +183,7 @@ def _autocast(module: torch.nn.Module, dtype: torch.dtype) -> None:
     """Let the forward of a module compute in ``dtype`` where :class:`torch.autocast` does."""
     if isinstance(module, torch.jit.ScriptModule):
         raise Unsupported("a scripted module has no forward in Python that autocast could surround")
-    device = next((parameter.device.type for parameter in module.parameters()), "cpu")
-    forward = module.forward
+    device, forward = _device_type(module), module.forward
 
     def within_autocast(*args: object, **kwargs: object) -> object:
         with torch.autocast(device, dtype):
@@ -195,9 +193,8 @@ def _autocast(module: torch.nn.Module, dtype: torch.dtype) -> None:
 
 
 def _compiled(module: torch.nn.Module) -> torch.nn.Module:
-    device = next((parameter.device.type for parameter in module.parameters()), "cpu")
     compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
-    if device == "cpu" and shutil.which(compiler) is None:
+    if _device_type(module) == "cpu" and shutil.which(compiler) is None:
         raise Unsupported(
             f"torch.compile builds its kernels with a C++ compiler, and there is no {compiler}: install it, or set CXX"
         )
@@ -315,15 +312,8 @@ class TorchModel:
 
     @contextmanager
     def stepping(self, batch: Inputs) -> Iterator[Callable[[], object]]:
-        step = self.forward_of(batch)
-
-        def synchronised_step() -> object:
-            outputs = step()
-            torch.accelerator.synchronize(self.device)
-            return outputs
-
         with torch.inference_mode():
-            yield step if self.device.type == "cpu" else synchronised_step
+            yield synchronised(self.forward_of(batch), self.device)
 
     def forward_of(self, batch: Inputs) -> Callable[[], object]:
         """A function that runs one forward; it does not wait for the device, and leaves gradients as they are set."""
@@ -332,24 +322,32 @@ class TorchModel:
 
     def host_outputs(self, outputs: object) -> HostOutputs:
         found = {name: leaf for name, leaf in named_leaves(outputs).items() if isinstance(leaf, torch.Tensor)}
-        return floating_outputs(outputs, found, torch.is_floating_point, _on_host)
+        return floating_outputs(
+            outputs, found, torch.is_floating_point, lambda tensor: tensor.detach().to("cpu", torch.float32).numpy()
+        )
 
     def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
         if self.device.type == "cpu":
             return {}
 
         host = on_device(inputs, "cpu").map(self.variant.prepared)
-
-        def to_device() -> None:
-            on_device(host, self.device)
-            torch.accelerator.synchronize(self.device)
-
-        return {"h2d": to_device, "d2h": lambda: [tensor.to("cpu") for tensor in tensors_in(outputs)]}
+        return {
+            "h2d": synchronised(lambda: on_device(host, self.device), self.device),
+            "d2h": lambda: [tensor.to("cpu") for tensor in tensors_in(outputs)],
+        }
 
 
-def _on_host(tensor: torch.Tensor) -> HostArray:
-    array: HostArray = tensor.detach().to("cpu", torch.float32).numpy()
-    return array
+def synchronised(call: Callable[[], T], device: torch.device) -> Callable[[], T]:
+    """Return a function that returns what ``call`` does, when the device has done it."""
+    if device.type == "cpu":
+        return call
+
+    def wait() -> T:
+        returned = call()
+        torch.accelerator.synchronize(device)
+        return returned
+
+    return wait
 
 
 def first_tensor(outputs: object) -> torch.Tensor:
@@ -378,8 +376,8 @@ def built(build: Build) -> torch.nn.Module:
 
 def build_on_meta(build: Build) -> torch.nn.Module:
     """The module that ``build`` makes, without memory for its parameters and without filling them."""
-    with warnings.catch_warnings(), torch.device("meta"), NoInitialisation():  # type: ignore[no-untyped-call]
-        warnings.simplefilter("ignore")  # a module loading its weights onto meta is what is wanted here
+    # A module that loads its weights onto meta would warn.
+    with warnings.catch_warnings(action="ignore"), torch.device("meta"), NoInitialisation():  # type: ignore[no-untyped-call]
         return built(build)
 
 
@@ -398,13 +396,10 @@ def copied_to_meta(module: torch.nn.Module) -> torch.nn.Module:
     a pruned weight, which Python cannot copy, are on meta too.
     """
     masks = {id(mask): mask for mask in masks_of(module)}
-    computed = [value for inner in modules_of(module) for value in vars(inner).values() if _is_computed(value)]
+    held = [value for inner in modules_of(module) for value in vars(inner).values()]
+    computed = [value for value in held if isinstance(value, torch.Tensor) and not value.is_leaf]
     on_meta = {id(tensor): _on_meta(tensor) for tensor in [*tensors_of(module), *computed]}
     return copy.deepcopy(module, on_meta | masks)
-
-
-def _is_computed(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and not value.is_leaf
 
 
 def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
@@ -427,12 +422,14 @@ def materialised(module: torch.nn.Module, inputs: Inputs) -> torch.nn.Module:
 
 
 def device_of(module: torch.nn.Module) -> torch.device | None:
-    """Return the device of the model's first parameter or buffer."""
-    for inner in module.modules():
-        for tensor in (*inner._parameters.values(), *inner._buffers.values()):
-            if tensor is not None:
-                return tensor.device
-    return None
+    """Return the device of the model's first parameter, or of its first buffer; None where it has neither."""
+    tensor = next(chain(module.parameters(), module.buffers()), None)
+    return None if tensor is None else tensor.device
+
+
+def _device_type(module: torch.nn.Module) -> str:
+    device = device_of(module)
+    return "cpu" if device is None else device.type
 
 
 class NoInitialisation(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -565,24 +562,17 @@ def with_quantized_weights(table: LayerTable, weights: LayerTable) -> LayerTable
         table: as counted in 32 bits.
         weights: of the quantized module.
     """
-    held: dict[str, LayerRow] = {}
-    for row in weights.rows:
-        held.setdefault(row.path, row)
+    held = {row.path: row for row in reversed(weights.rows)}
     rows = []
     for row in table.rows:
         other = held.pop(row.path, None)  # a second call of a layer holds nothing
-        if other is None:
-            rows.append(row)
-            continue
-        subtree = _with_bytes(row.subtree, other.subtree)
-        rows.append(replace(row, params_bytes=other.params_bytes, dtypes=other.dtypes, subtree=subtree))
+        if other is not None:
+            subtree = row.subtree
+            if subtree is not None and other.subtree is not None:
+                subtree = replace(subtree, params_bytes=other.subtree.params_bytes, dtypes=other.subtree.dtypes)
+            row = replace(row, params_bytes=other.params_bytes, dtypes=other.dtypes, subtree=subtree)  # noqa: PLW2901
+        rows.append(row)
     return replace(table, rows=tuple(rows))
-
-
-def _with_bytes(subtree: Weights | None, quantized: Weights | None) -> Weights | None:
-    if subtree is None or quantized is None:
-        return subtree
-    return replace(subtree, params_bytes=quantized.params_bytes, dtypes=quantized.dtypes)
 
 
 def _is_linear(module: torch.nn.Module) -> bool:
@@ -594,30 +584,22 @@ def _by_torchao(module: torch.nn.Module) -> torch.nn.Module:
     if find_spec("torchao") is None:
         raise Unsupported("precision_method=torchao needs the package torchao: pip install torchao")
     made = copy.deepcopy(module)
-    with _quietly():
-        from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+    logged = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # it tells which of its extensions were built for other platforms
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 
-        quantize_(made, Int8DynamicActivationInt8WeightConfig(), filter_fn=lambda inner, _: _is_linear(inner))
+            quantize_(made, Int8DynamicActivationInt8WeightConfig(), filter_fn=lambda inner, _: _is_linear(inner))
+    finally:
+        logging.disable(logged)
     # torch.compile advises the authors of tensor classes.
     warnings.filterwarnings("ignore", message="Int8Tensor does not implement")
     return made
 
 
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Without what torchao says when it is imported: which of its extensions were built for other platforms, and deprecations."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
 def _by_torch(module: torch.nn.Module) -> torch.nn.Module:
-    device = next((parameter.device.type for parameter in module.parameters()), "cpu")
+    device = _device_type(module)
     if device not in ("cpu", "meta"):
         raise Unsupported(f"torch quantizes dynamically on the host only, and the model is on {device}")
     if torch.backends.quantized.engine == "none":
@@ -625,7 +607,6 @@ def _by_torch(module: torch.nn.Module) -> torch.nn.Module:
     quantization: Any = getattr(torch.ao, "quantization", None)
     if quantization is None:
         raise Unsupported("this release of torch has no dynamic quantization: pip install torchao")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it tells of its successor, torchao, with every call
+    with warnings.catch_warnings(action="ignore"):  # it tells of its successor, torchao, with every call
         made: torch.nn.Module = quantization.quantize_dynamic(module, {torch.nn.Linear, *_RECURRENT}, dtype=torch.qint8)
     return made
