@@ -7,7 +7,6 @@ A function is wrapped in a module, so that it is counted and measured like any m
 from __future__ import annotations
 
 import copy
-import functools
 import inspect
 import logging
 import os
@@ -142,8 +141,10 @@ class TorchVariant:
             for parameter in module.parameters():
                 parameter.grad = None  # it may be a caller's, and `to` would write into it
             module = module.to(self.dtype)
-        if self.channels_last:
-            _store_channels_last(module)
+        if self.channels_last:  # `Module.to` raises where there are three-dimensional convolutions too
+            for parameter in module.parameters():
+                if not isinstance(parameter, UninitializedParameter) and parameter.dim() == 4:
+                    parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         if self.is_quantized:
             module = quantized(module, self.method)
         if self.method == "autocast" and self.precision is not None:
@@ -170,13 +171,6 @@ class TorchVariant:
 
 
 AS_IT_IS = TorchVariant()
-
-
-def _store_channels_last(module: torch.nn.Module) -> None:
-    """The weights of two-dimensional convolutions; ``Module.to`` raises where there are three-dimensional ones too."""
-    for parameter in module.parameters():
-        if not isinstance(parameter, UninitializedParameter) and parameter.dim() == 4:
-            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
 
 
 def _autocast(module: torch.nn.Module, dtype: torch.dtype) -> None:
@@ -460,14 +454,9 @@ class FunctionModule(torch.nn.Module):
         self.function = function
         for path, value in _held_by(function):
             name = path.replace(".", "_")
-            if hasattr(self, name) or any(
-                value is held for held in (*self._modules.values(), *self._parameters.values())
-            ):
-                continue
-            if isinstance(value, torch.nn.Module):
-                self.add_module(name, value)
-            else:
-                self.register_parameter(name, value)
+            held = (*self._modules.values(), *self._parameters.values())
+            if not hasattr(self, name) and not any(value is known for known in held):
+                setattr(self, name, value)
 
     def forward(self, *args: object, **kwargs: object) -> object:
         return self.function(*args, **kwargs)
@@ -478,7 +467,7 @@ class FunctionModule(torch.nn.Module):
 
 def module_of(function: Callable[..., Any]) -> torch.nn.Module:
     """Return a module that calls the function, of a class with the function's name."""
-    inner = function.func if isinstance(function, functools.partial) else function
+    inner = function.func if isinstance(function, partial) else function
     name = getattr(inner, "__name__", type(inner).__name__)
     kind = type(
         name if name.isidentifier() else "function", (FunctionModule,), {"__module__": FunctionModule.__module__}
@@ -488,10 +477,9 @@ def module_of(function: Callable[..., Any]) -> torch.nn.Module:
 
 def _held_by(function: Any) -> Iterator[tuple[str, torch.nn.Module | torch.nn.Parameter]]:
     """Yield the modules and parameters that a function reads: from its closure, defaults, global variables, object or arguments."""
-    if isinstance(function, functools.partial):
+    if isinstance(function, partial):
         yield from _held_by(function.func)
-        yield from _found({f"argument_{i}": value for i, value in enumerate(function.args)})
-        yield from _found(function.keywords)
+        yield from _found({f"argument_{i}": value for i, value in enumerate(function.args)} | function.keywords)
         return
     function = inspect.unwrap(function)
     owner = getattr(function, "__self__", None)
@@ -505,11 +493,8 @@ def _held_by(function: Any) -> Iterator[tuple[str, torch.nn.Module | torch.nn.Pa
         if not inspect.isfunction(function):
             return
     variables = inspect.getclosurevars(function)
-    yield from _found(variables.nonlocals)
-    yield from _found(variables.globals)
-    yield from _found(
-        {name: p.default for name, p in inspect.signature(function).parameters.items() if p.default is not p.empty}
-    )
+    defaults = {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
+    yield from _found({**variables.nonlocals, **variables.globals, **defaults})
 
 
 def _found(variables: Mapping[str, object]) -> Iterator[tuple[str, torch.nn.Module | torch.nn.Parameter]]:

@@ -25,7 +25,7 @@ import gzip
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -176,8 +176,12 @@ class _CountedOperators:
         if event.cpu_parent is not None and event.cpu_parent.id in self._taken:
             self._taken.add(event.id)
             return None
-        fused = event.name in FUSED
-        key = _key(operator.phase, operator.path, event.name if fused else _name(event.name), () if fused else shapes)
+        name = event.name
+        if name in FUSED:
+            shapes = ()
+        else:
+            name = name.removeprefix("aten::").removesuffix("_")  # as in the counts: `add` for `aten::add_`
+        key = _key(operator.phase, operator.path, name, shapes)
         if key not in self._counted:
             return None
         self._taken.add(event.id)
@@ -219,11 +223,6 @@ def _is_within(event: Any, names: set[str]) -> bool:
     while parent is not None and parent.name not in names:
         parent = parent.cpu_parent
     return parent is not None
-
-
-def _name(name: str) -> str:
-    """Return the name of an operator as in the counts: ``add`` for ``aten::add_``."""
-    return name.removeprefix("aten::").removesuffix("_")
 
 
 def _shapes(event: Any) -> Shapes:
@@ -281,7 +280,7 @@ def traced(module: torch.nn.Module, steps: Steps, count: int) -> TorchTrace:
     with annotated(module), profile(activities=activities, record_shapes=True, profile_memory=True) as profiler:
         for _ in range(count):
             with RecordFunction(STEP):
-                steps.whole(_phase)
+                steps.whole(lambda phase: RecordFunction(PHASE + phase))
     events = [e for e in profiler.events() if e.device_type == DeviceType.CPU and e.name != "[memory]"]
     operators, entered = _attributed(events)
     span = [event.cpu_time_total for event in events if event.name == STEP]
@@ -292,11 +291,6 @@ def check_no_profiler() -> None:
     """Raises :class:`Unsupported` where the caller's own profiler of torch is running."""
     if is_profiler_enabled():
         raise Unsupported("a profiler of torch is running, and there can be only one: trace outside it")
-
-
-def _phase(name: Phase) -> AbstractContextManager[object]:
-    within: AbstractContextManager[object] = RecordFunction(PHASE + name)
-    return within
 
 
 @contextmanager
