@@ -82,8 +82,7 @@ class TorchBackend:
         torch.manual_seed(seed)
 
     def settings_in_effect(self, model: TorchModel | None = None) -> Mapping[str, Any]:
-        device = None if model is None else device_of(model.native)
-        return {
+        settings = {
             "threads": torch.get_num_threads(),
             "inter-op threads": torch.get_num_interop_threads(),
             "float32 matmul precision": torch.get_float32_matmul_precision(),
@@ -97,11 +96,13 @@ class TorchBackend:
             **{f"autocast on {kind}": _autocast(kind) for kind in ("cpu", "cuda")},
             # Only what is not at its default; until something compiles, the module is not imported.
             "inductor": inductor_settings(),
-            **({} if device is None else {"device": str(device)}),
-            **(
-                {} if model is None or model.variant.precision is None else {"precision method": model.precision_method}
-            ),
         }
+        device = None if model is None else device_of(model.native)
+        if device is not None:
+            settings["device"] = str(device)
+        if model is not None and model.variant.precision is not None:
+            settings["precision method"] = model.precision_method
+        return settings
 
     def devices(self) -> list[str]:
         return ["cpu", *accelerators()]

@@ -96,12 +96,7 @@ def _product_rate(device: torch.device, dtype: torch.dtype) -> float:
         # Zeros or ones would let a GPU clock higher than numbers do.
         numbers = torch.Generator(device).manual_seed(0)
         left, right = (torch.randn(size, size, generator=numbers, device=device).to(dtype) for _ in range(2))
-        product = torch.empty_like(left)
-
-        def multiply(left: torch.Tensor = left, right: torch.Tensor = right, product: torch.Tensor = product) -> None:
-            torch.mm(left, right, out=product)
-
-        seconds = _best(multiply, device)
+        seconds = _best(partial(torch.mm, left, right, out=torch.empty_like(left)), device)
         best = max(best, 2 * size**3 / seconds)
         if size >= LARGEST or 8 * seconds > NEXT_S:
             return best
